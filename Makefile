@@ -10,20 +10,24 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 STAMP_RUN := $(VENV)/.stamp-run
 STAMP_DEV := $(VENV)/.stamp-dev
-GROUPS_TEST := tidy unit traces conformance sim mutants e2e
+GROUPS_TEST := tidy modules sim floors mutants e2e
 GROUPS_MORE := lint format types docs
+PARTS := unit traces conformance
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check soak install install-dev ratchet clean $(GROUPS_TEST) $(GROUPS_MORE)
+.PHONY: help demo test check soak install install-dev ratchet first-seeds clean
+.PHONY: $(GROUPS_TEST) $(GROUPS_MORE) $(PARTS)
 
 help:
 	@echo "make demo     install, then: a cluster, a server and a master killed, every row accounted for"
 	@echo "make test     install what tests need, then run them"
-	@echo "make check    make test, then lint, format, types and docs; prints the time of each group"
-	@echo "make soak     the long groups: 1000 seeds, planted bugs on many seeds, long property tests, load"
+	@echo "make check    make test with lint, format, types and docs; prints what runs and the time of each group"
+	@echo "make soak     the long groups: 1000 seeds, planted bugs on many seeds, fuzzers at length, long chaos"
 	@echo "make GROUP    one group: $(GROUPS_TEST) $(GROUPS_MORE)"
+	@echo "make PART     a part of modules: $(PARTS)"
 	@echo "make ratchet  lower the limits on long functions to what the code has reached"
+	@echo "make first-seeds  draw the seeds that mutants and floors try first, after changes that moved the runs"
 	@echo "make clean    remove .venv and everything generated"
 	@echo "ARGS='...' is passed on: make demo ARGS='--json', make unit ARGS='-k clock'"
 
@@ -68,16 +72,19 @@ test: $(STAMP_DEV)
 	$(BIN)/python .ci/check.py $(GROUPS_TEST)
 
 check: $(STAMP_DEV)
-	$(BIN)/python .ci/check.py $(GROUPS_TEST) $(GROUPS_MORE)
+	$(BIN)/python .ci/check.py --check
 
 soak: $(STAMP_DEV)
 	$(BIN)/python .ci/check.py --soak
 
-$(GROUPS_TEST) $(GROUPS_MORE): $(STAMP_DEV)
+$(GROUPS_TEST) $(GROUPS_MORE) $(PARTS): $(STAMP_DEV)
 	$(BIN)/python .ci/check.py $@ -- $(ARGS)
 
 ratchet: $(STAMP_DEV)
 	$(BIN)/python -m tests.tidy.functions
+
+first-seeds: $(STAMP_DEV)
+	$(BIN)/python -m tests.sim.draw_first_seeds
 
 clean:
 	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,19 +1,21 @@
-"""Run groups of checks in two lanes, then print how long each group took.
+"""Run groups of checks, then print how long each took.
 
+    python .ci/check.py --check
     python .ci/check.py GROUP... [-- arguments for the command of a single group]
     python .ci/check.py --soak
 
-Tests with real processes mostly wait, so they run beside the groups that compute. Within a lane, groups run one after
-the other. The output of a group is printed when the group ends, so that outputs never mix; a single group prints while
-it runs. Every group runs even after another has failed, so one run shows everything that is wrong. The exit code is 0
-only if every group passed.
+Groups of real processes mostly wait, so the groups that need one process run beside them, one after the other. Then
+come those that use both cores. The output of a group is printed when the group ends, so that outputs never mix; a
+single group prints while it runs. Every group runs even after another has failed, so one run shows everything that is
+wrong. The exit code is 0 only if every group passed.
 
 `make check` runs what one change needs. `make soak` runs the long groups: many more seeds, every planted bug on many
-seeds, property tests with many more examples, and tests of real processes under load. Run it before an issue counts as
-resolved. A run of `make check` ends by naming what it leaves to `make soak`."""
+seeds, fuzzers and property tests at length, long chaos, and tests of real processes under load. Run it before an issue
+counts as resolved. A run of `make check` begins with what it runs, and ends with what it leaves to `make soak`."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -24,19 +26,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-BUDGET_S = 15 * 60
-"""What all groups together may take on two cores; more is reported, and is a reason to act."""
+BUDGET_S = 10 * 60
+"""What all groups together may take on two cores that do nothing else; more is reported, and is a reason to act."""
 
 Command = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How one group went."""
+    """How one group went; ``cpu_s``: processor time of its processes, which other work on the machine leaves alone."""
 
     group: str
     ok: bool
     seconds: float
+    cpu_s: float
 
 
 def pytest(*arguments: str) -> Command:
@@ -44,8 +47,8 @@ def pytest(*arguments: str) -> Command:
     return (sys.executable, "-m", "pytest", "-q", "--durations=5", *arguments)
 
 
-def soak(command: Command) -> Command:
-    """A command whose tests look further: tests/conftest.py and tests/sim/test_mutants.py read the variable."""
+def at_length(command: Command) -> Command:
+    """A command whose tests look further: tests/at_length.py reads the variable."""
     return ("env", "STELAE_SOAK=1", *command)
 
 
@@ -55,7 +58,7 @@ def tool(name: str, *arguments: str) -> Command:
 
 
 SEEDS_COUNT = 40
-"""Seeds that `sim` runs. The seeds 1 to 100 are run by `mutants`, too, where more is asked of them."""
+"""Seeds that `sim` runs for each change."""
 
 SEEDS_SOAK = "101..1100"
 
@@ -71,30 +74,45 @@ def seeds_of_this_change() -> str:
     return f"{first}..{first + SEEDS_COUNT - 1}"
 
 
+MODULES = ("tests/unit", "tests/traces", "tests/conformance")
+FLOORS = ("tests/sim/test_coverage.py", "tests/sim/masters/test_coverage.py")
+FLOORS_LEFT_OUT = tuple(f"--ignore={path}" for path in FLOORS)
+
 GROUPS: dict[str, Command] = {
     "tidy": pytest("tests/tidy"),
-    "unit": pytest("-n", "2", "tests/unit"),
-    "traces": pytest("tests/traces"),
-    "conformance": pytest("-n", "2", "tests/conformance"),
-    "sim": tool("stelae", "sim", "run", "--seeds", seeds_of_this_change()),
-    "mutants": pytest("-n", "2", "--dist", "loadgroup", "tests/sim"),
+    "modules": pytest("-n", "2", *MODULES),
+    "sim": tool("stelae", "sim", "run", "--jobs", "1", "--seeds", seeds_of_this_change()),
+    "floors": pytest(*FLOORS),
+    "mutants": pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT),
     "e2e": pytest("-n", "2", "--dist", "loadfile", "tests/e2e"),
     "lint": tool("ruff", "check", "."),
     "format": tool("ruff", "format", "--check", "."),
     "types": tool("mypy"),
     "docs": tool("sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html"),
 }
+"""The groups of `make check`, in the order in which they are reported."""
 
+PARTS: dict[str, Command] = {
+    "unit": pytest("-n", "2", "tests/unit"),
+    "traces": pytest("tests/traces"),
+    "conformance": pytest("-n", "2", "tests/conformance"),
+}
+"""Parts of `modules`, which collects them at once, to be run by name."""
 
-WAITING = frozenset({"e2e"})
-"""Groups of the lane that mostly waits. Every other group computes."""
+WAITING = ("e2e",)
+"""Groups of real processes, which mostly wait. Beside them run, one after the other, the groups of one process."""
 
+ON_BOTH_CORES = ("modules", "mutants")
+"""Groups that run afterwards, one after the other, each in two processes."""
 
 SOAK: dict[str, Command] = {
     "soak-sim": tool("stelae", "sim", "run", "--seeds", SEEDS_SOAK),
     "soak-masters": tool("stelae", "sim", "masters", "--seeds", SEEDS_SOAK),
-    "soak-mutants": soak(pytest("-n", "2", "--dist", "loadgroup", "tests/sim")),
-    "soak-fuzz": soak(pytest("-n", "2", "-m", "hypothesis", "tests/unit", "tests/conformance")),
+    "soak-floors": at_length(pytest(*FLOORS)),
+    "soak-mutants": at_length(pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT)),
+    "soak-fuzz": at_length(pytest("-n", "2", "-m", "hypothesis or fuzzer", "tests/unit", "tests/conformance")),
+    "soak-hostile": at_length(pytest("-n", "2", "-m", "fuzzer", "tests/e2e")),
+    "soak-chaos": pytest("tests/soak"),
     "soak-e2e": pytest("-n", "6", "--dist", "loadfile", "tests/e2e"),
     **{
         f"soak-demo-{wal}-{store}": tool("stelae", "demo", "--wal", wal, "--store", store)
@@ -104,64 +122,117 @@ SOAK: dict[str, Command] = {
 """The groups of `make soak`, one after the other: they are meant to load the machine by themselves."""
 
 
+def environment() -> dict[str, str]:
+    """The environment of every group: Python keeps what it compiles, whatever the shell says.
+
+    A check starts some two thousand interpreters. Each would compile our modules anew, and pytest's two workers every
+    test: a quarter of the time of `modules`."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run_group(group: str, extra: Command, *, at_once: bool) -> Result:
     """Run one group and time it. ``extra`` is appended to its command; ``at_once``: print its output while it runs."""
-    command = (GROUPS | SOAK)[group] + extra
+    command = (GROUPS | PARTS | SOAK)[group] + extra
     title = f"\n== {group}: {Path(command[0]).name} {' '.join(command[1:])}"
     started = time.monotonic()
     if at_once:
         print(title, flush=True)
-        code = subprocess.run(command, cwd=ROOT, check=False).returncode
-    else:
-        done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        code = done.returncode
-        print(f"{title}\n{done.stdout.decode(errors='replace')}", end="", flush=True)
-    return Result(group=group, ok=code == 0, seconds=time.monotonic() - started)
+    into = None if at_once else subprocess.PIPE
+    together = subprocess.STDOUT if into else None
+    with subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=into, stderr=together) as run:
+        output = run.stdout.read() if run.stdout is not None else b""
+        _, status, used = os.wait4(run.pid, 0)
+        run.returncode = os.waitstatus_to_exitcode(status)
+    if not at_once:
+        print(f"{title}\n{output.decode(errors='replace')}", end="", flush=True)
+    seconds, cpu_s = time.monotonic() - started, used.ru_utime + used.ru_stime
+    return Result(group=group, ok=run.returncode == 0, seconds=seconds, cpu_s=cpu_s)
+
+
+def lanes_of(groups: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """Return the lanes that run beside each other, and the groups that have both cores afterwards."""
+    waiting = [group for group in groups if group in WAITING]
+    afterwards = [group for group in groups if group in ON_BOTH_CORES]
+    single = [group for group in groups if group not in (*waiting, *afterwards)]
+    return [waiting, single], afterwards
 
 
 def run_lanes(groups: Sequence[str]) -> list[Result]:
-    """Run groups in two lanes; the results are in the order of ``groups``."""
-    lanes = [[group for group in groups if group in WAITING], [group for group in groups if group not in WAITING]]
+    """Run groups as :func:`lanes_of` has them; the results are in the order of ``groups``."""
+    lanes, afterwards = lanes_of(groups)
 
     def run_lane(lane: list[str]) -> list[Result]:
         return [run_group(group, (), at_once=False) for group in lane]
 
     with ThreadPoolExecutor(len(lanes)) as pool:
-        results = {result.group: result for lane in pool.map(run_lane, lanes) for result in lane}
+        found = [result for lane in pool.map(run_lane, lanes) for result in lane]
+    results = {result.group: result for result in [*found, *run_lane(afterwards)]}
     return [results[group] for group in groups]
+
+
+def announce(groups: Sequence[str]) -> None:
+    """Print what runs, and when."""
+    (waiting, single), afterwards = lanes_of(groups)
+    print(f"beside each other: {' '.join(waiting)} | {' '.join(single)}")
+    print(f"then on both cores: {' '.join(afterwards)}")
+    print(f"{SEEDS_COUNT} seeds of this commit: {seeds_of_this_change()}", flush=True)
+
+
+def say_what_is_left() -> None:
+    """Print what a check leaves to `make soak`, with the commands."""
+    print("left to make soak:")
+    for group, command in SOAK.items():
+        print(f"  {group}: {' '.join(Path(word).name if word == command[0] else word for word in command)}", flush=True)
 
 
 def report(results: list[Result], total_s: float, budget_s: float | None) -> None:
     """Print the table that ends every run."""
     width = max(14, *(len(result.group) for result in results))
-    print(f"\n{'group':<{width}} seconds")
+    print(f"\n{'group':<{width}} seconds     cpu")
     for result in results:
-        print(f"{result.group:<{width}} {result.seconds:7.1f}  {'ok' if result.ok else 'FAILED'}")
-    print(f"{'total':<{width}} {total_s:7.1f}" + (f"  of {budget_s} budgeted" if budget_s else ""), flush=True)
+        outcome = "ok" if result.ok else "FAILED"
+        print(f"{result.group:<{width}} {result.seconds:7.1f} {result.cpu_s:7.1f}  {outcome}")
+    cpu_s = sum(result.cpu_s for result in results)
+    budget = f"  of {budget_s} budgeted on two quiet cores" if budget_s else ""
+    print(f"{'total':<{width}} {total_s:7.1f} {cpu_s:7.1f}{budget}", flush=True)
+
+
+def run_all(groups: Sequence[str]) -> int:
+    """Run every group of a check or some of them, in lanes; return the exit code."""
+    started = time.monotonic()
+    announce(groups)
+    results = run_lanes(groups)
+    report(results, time.monotonic() - started, BUDGET_S)
+    if set(groups) == set(GROUPS):
+        say_what_is_left()
+    return 0 if all(result.ok for result in results) else 1
+
+
+def run_in_order(groups: Sequence[str], extra: Command = ()) -> int:
+    """Run groups one after the other, with their output as it comes; return the exit code."""
+    started = time.monotonic()
+    results = [run_group(group, extra, at_once=True) for group in groups]
+    report(results, time.monotonic() - started, None)
+    return 0 if all(result.ok for result in results) else 1
 
 
 def main(arguments: list[str]) -> int:
-    """Run the groups named on the command line, or the long ones."""
+    """Run the groups named on the command line, those of a check, or the long ones."""
+    if arguments == ["--check"]:
+        return run_all([*GROUPS])
     if arguments == ["--soak"]:
-        started = time.monotonic()
-        results = [run_group(group, (), at_once=True) for group in SOAK]
-        report(results, time.monotonic() - started, None)
-        return 0 if all(result.ok for result in results) else 1
+        return run_in_order([*SOAK])
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     groups, extra = arguments[:cut], tuple(arguments[cut + 1 :])
-    unknown = [group for group in groups if group not in GROUPS]
+    known = GROUPS | PARTS | SOAK
+    unknown = [group for group in groups if group not in known]
     if unknown or not groups:
-        print(f"unknown groups: {unknown}; there are: {' '.join(GROUPS)}", file=sys.stderr)
+        print(f"unknown groups: {unknown}; there are: {' '.join(known)}", file=sys.stderr)
         return 2
     if extra and len(groups) > 1:
         print("arguments can be passed on to a single group only", file=sys.stderr)
         return 2
-    started = time.monotonic()
-    results = [run_group(groups[0], extra, at_once=True)] if len(groups) == 1 else run_lanes(groups)
-    report(results, time.monotonic() - started, BUDGET_S)
-    if set(groups) == set(GROUPS):
-        print(f"left to make soak: {', '.join(SOAK)}", flush=True)
-    return 0 if all(result.ok for result in results) else 1
+    return run_in_order(groups, extra) if len(groups) == 1 else run_all(groups)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,19 @@
 
 A property test that fails today must fail tomorrow on another machine, so the draws derive from the
 test itself. Wider searches are a matter of a larger ``max_examples`` where a test asks for it, and of `make soak`,
-which draws new examples each time and prints how to repeat one that fails.
+which draws more examples, and others each time, and prints how to repeat one that fails.
 
 The width of whoever's terminal is taken out of the environment, where readline puts it for the processes of xdist: what
 is printed into a pipe is not wrapped, unless a test says how wide it is."""
 
 from __future__ import annotations
 
+import gc
 import os
 
 from hypothesis import HealthCheck, settings
+
+from tests.at_length import AT_LENGTH, times
 
 for variable in ("COLUMNS", "LINES"):
     os.environ.pop(variable, None)
@@ -23,5 +26,11 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("soak", settings.get_profile("stelae"), max_examples=2_000, derandomize=False)
-settings.load_profile("soak" if os.environ.get("STELAE_SOAK") else "stelae")
+settings.register_profile("soak", settings.get_profile("stelae"), max_examples=times(100), derandomize=False)
+settings.load_profile("soak" if AT_LENGTH else "stelae")
+
+
+def pytest_collection_finish() -> None:
+    """Set apart what was collected and imported: the collector would look through it again and again."""
+    gc.collect()
+    gc.freeze()

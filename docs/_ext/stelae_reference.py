@@ -33,7 +33,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from stelae.cli.main import build_app
-from stelae.lifecycle import startup
+from stelae.lifecycle import startup_decisions
 from stelae.spi import errors, hooks
 from stelae.spi.settings import limits_of
 from stelae.telemetry import catalog
@@ -157,8 +157,12 @@ def errors_lines() -> list[str]:
 def startup_lines() -> list[str]:
     """The start-up table, one row for each of its letters."""
     rows = []
-    for row in startup.ROWS:
-        found = (_members(row.block, startup.Block), _members(row.meta, startup.Meta), _members(row.log, startup.Log))
+    for row in startup_decisions.ROWS:
+        found = (
+            _members(row.block, startup_decisions.SuperblockFinding),
+            _members(row.meta, startup_decisions.MetadataFinding),
+            _members(row.log, startup_decisions.LogFinding),
+        )
         rows.append((row.letter, *found, f"`{row.action}`", row.why))
     head = ("row", "superblock", "consensus metadata", "log", "action", "because")
     return table(head, rows)

@@ -15,7 +15,7 @@ from stelae.spi.errors import Full
 from stelae.spi.ids import LogId
 from stelae.testing.wal_native import NativeHarness
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, engine, startup
-from stelae_wal_lmdb.check import Report, check
+from stelae_wal_lmdb.check import EnvironmentReport, check
 
 SMALL = LmdbConfig(
     map_bytes=1 << 30, file_step_bytes=1 << 16, reserve_bytes=1 << 16, removed_entries_max=50, check="unclean"
@@ -100,7 +100,7 @@ def checks_here() -> Iterator[list[str]]:
     """Run the check in this process: far faster, where what it meets cannot kill. Yields its calls."""
     calls: list[str] = []
 
-    def here(directory: str, seconds_max: int) -> Report:
+    def here(directory: str, seconds_max: int) -> EnvironmentReport:
         calls.append(directory)
         return check(directory)
 

@@ -15,9 +15,9 @@ import pytest
 
 from stelae.spi.schema import Schema
 from stelae.spi.store import ApplyEntry, ApplyResult
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness
 from stelae_store_lmdb import LmdbStore, opening
-from stelae_store_lmdb.check import Report, check
+from stelae_store_lmdb.check import ChildReport, check
 from stelae_store_lmdb.config import LmdbStoreConfig
 from tests.conformance.lmdb_disk import LimitedFiles
 
@@ -30,7 +30,7 @@ def tiny() -> LmdbStoreConfig:
 
 
 @dataclass(slots=True)
-class LmdbReplica(Replica):
+class LmdbReplica(HarnessReplica):
     """A replica on a directory of the machine. To crash, the store goes on with a copy of what its process left.
 
     With ``committing``, whatever is written is flushed, committed and compacted at once."""
@@ -65,7 +65,7 @@ class LmdbReplica(Replica):
 
     def write(self, *given: Any, **options: Any) -> Any:
         """As the other replicas do."""
-        faults = Replica.write(self, *given, **options)
+        faults = HarnessReplica.write(self, *given, **options)
         if self.committing:
             self.flush()
             self.store.compact()
@@ -113,11 +113,11 @@ class Restless(LmdbStore):
 
 
 @contextmanager
-def checks_here(check_of: Callable[[str], Report] = check) -> Iterator[list[str]]:
+def checks_here(check_of: Callable[[str], ChildReport] = check) -> Iterator[list[str]]:
     """Run the check in this process: far faster, where what it meets cannot kill. Yields its calls."""
     calls: list[str] = []
 
-    def here(directory: str, seconds_max: int) -> Report:
+    def here(directory: str, seconds_max: int) -> ChildReport:
         calls.append(directory)
         return check_of(directory)
 

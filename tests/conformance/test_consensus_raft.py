@@ -12,17 +12,18 @@ from stelae.spi.consensus import Outbound, RangeCompacted, RangeSent
 from stelae.spi.ids import ZERO, NodeId
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
 from stelae_consensus_raft import RaftEngine, election
-from stelae_consensus_raft.configs import ConfigHistory
+from stelae_consensus_raft.commit_rule import CommitRule
+from stelae_consensus_raft.config_history import ConfigHistory
 from stelae_consensus_raft.core import RaftCore
-from stelae_consensus_raft.feeder import Feeder
+from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.leader import Leader
+from stelae_consensus_raft.leadership_transfer import LeadershipTransfers
 from stelae_consensus_raft.messages import TimeoutNow, VoteRefusal, VoteRequest
-from stelae_consensus_raft.outbox import Outbox
 from stelae_consensus_raft.progress import Progress
-from stelae_consensus_raft.replica import Leadership, Replica
-from stelae_consensus_raft.transfer import Transfers
-from stelae_consensus_raft.voting import Ballot, judge
-from stelae_consensus_raft.watermark import Watermark
+from stelae_consensus_raft.raft_state import LeaderState, RaftState
+from stelae_consensus_raft.ready_builder import ReadyBuilder
+from stelae_consensus_raft.replication import Replicator
+from stelae_consensus_raft.vote_rules import VoterState, decide_vote
 
 
 class TestRaft(ConsensusConformance):
@@ -34,57 +35,57 @@ class TestRaft(ConsensusConformance):
 # -- the suite bites: each planted bug is caught by the check that is named beside it --------------
 
 
-def _forgets_vote(self: Replica, candidate: NodeId) -> None:
+def _forgets_vote(self: RaftState, candidate: NodeId) -> None:
     self.voted_for = candidate
 
 
-def _votes_for_anybody(request: VoteRequest, candidate: NodeId, ballot: Ballot) -> None:
+def _votes_for_anybody(request: VoteRequest, candidate: NodeId, ballot: VoterState) -> None:
     return None
 
 
-def _ignores_the_log(request: VoteRequest, candidate: NodeId, ballot: Ballot) -> VoteRefusal | None:
-    shortest = Ballot(term=ballot.term, voted_for=ballot.voted_for, last=ZERO, leader_alive=ballot.leader_alive)
-    return judge(request, candidate, shortest)
+def _ignores_the_log(request: VoteRequest, candidate: NodeId, ballot: VoterState) -> VoteRefusal | None:
+    shortest = VoterState(term=ballot.term, voted_for=ballot.voted_for, last=ZERO, leader_alive=ballot.leader_alive)
+    return decide_vote(request, candidate, shortest)
 
 
-def _sends_before_durable(self: Outbox, to: NodeId, message: msgspec.Struct, term: int) -> None:
+def _sends_before_durable(self: ReadyBuilder, to: NodeId, message: msgspec.Struct, term: int) -> None:
     self._at_once.append(Outbound(to, message, term))
 
 
-def _commits_any_term(self: Leader, lead: Leadership) -> None:
-    replica = self._replica
-    replica.commit_to(self._majority_of(replica.durable.index, [peer.match for peer in lead.voting]))
+def _commits_any_term(self: CommitRule, lead: LeaderState) -> None:
+    replica = self._state
+    replica.commit_to(self.majority_value(replica.durable.index, [peer.match for peer in lead.voting]))
 
 
-def _counts_itself_at_append(self: Watermark, ready_id: int, last_index: int) -> None:
+def _counts_itself_at_append(self: DurableIndex, ready_id: int, last_index: int) -> None:
     self.index = last_index
 
 
-def _has_no_floor(self: Watermark, ready_id: int, index: int) -> None:
+def _has_no_floor(self: DurableIndex, ready_id: int, index: int) -> None:
     self.index = min(self.index, index - 1)
 
 
-def _counts_learners(self: Leader, own: int, values: list[int]) -> int:
-    lead = self._replica.leadership
+def _counts_learners(self: CommitRule, own: int, values: list[int]) -> int:
+    lead = self._state.leadership
     assert lead is not None
     learners = [p.match for p in lead.peers.values() if p not in lead.voting]
     ranked = sorted([own, *values, *learners], reverse=True)
-    return ranked[self._replica.majority - 1]
+    return ranked[self._state.majority - 1]
 
 
-def _confirms_reads_by_itself(self: Leader, lead: Leadership) -> None:
-    self._replica.outbox.reads_ready.extend(lead.reads.confirmed(lead.reads.round))
+def _confirms_reads_by_itself(self: Leader, lead: LeaderState) -> None:
+    self._state.ready.reads_ready.extend(lead.reads.confirmed(lead.reads.round))
 
 
 def _keeps_replaced_configs(self: ConfigHistory, index: int) -> bool:
     return False
 
 
-def _never_gives_up(self: Leader, lead: Leadership) -> None:
+def _never_gives_up(self: Leader, lead: LeaderState) -> None:
     return None
 
 
-def _tells_no_commit(self: Feeder, lead: Leadership, peer: Progress) -> None:
+def _tells_no_commit(self: Replicator, lead: LeaderState, peer: Progress) -> None:
     return None
 
 
@@ -92,14 +93,14 @@ def _holds_back_whatever_it_hears(self: RaftCore, event: object) -> bool:
     return True
 
 
-def _tells_a_successor_that_lags(self: Transfers) -> None:
-    lead = self._replica.leadership
-    if lead is not None and lead.handover is not None and not lead.handover.told:
-        lead.handover.told = True
-        self._replica.send(lead.handover.to, TimeoutNow(term=self._replica.term))
+def _tells_a_successor_that_lags(self: LeadershipTransfers) -> None:
+    lead = self._state.leadership
+    if lead is not None and lead.handover is not None and not lead.handover.timeout_now_sent:
+        lead.handover.timeout_now_sent = True
+        self._state.send(lead.handover.to, TimeoutNow(term=self._state.term))
 
 
-def _hands_over_for_ever(self: Transfers) -> None:
+def _hands_over_for_ever(self: LeadershipTransfers) -> None:
     return None
 
 
@@ -107,55 +108,50 @@ def _hears_no_compaction(self: Leader, event: RangeCompacted) -> None:
     self.on_range_sent(RangeSent(event.peer, event.asked, None))
 
 
-def _leaves_out_silent_peers(self: Leader, lead: Leadership) -> None:
+def _leaves_out_silent_peers(self: CommitRule, lead: LeaderState) -> None:
     heard = [peer.match for peer in lead.peers.values() if peer.match]
-    self._replica.replicated_on_all(min([self._replica.durable.index, *heard]))
+    self._state.advance_all_replicated(min([self._state.durable.index, *heard]))
 
 
-def _leaves_out_learners(self: Leader, lead: Leadership) -> None:
-    self._replica.replicated_on_all(min([self._replica.durable.index, *(peer.match for peer in lead.voting)]))
+def _leaves_out_learners(self: CommitRule, lead: LeaderState) -> None:
+    self._state.advance_all_replicated(min([self._state.durable.index, *(peer.match for peer in lead.voting)]))
 
 
-def _leaves_out_itself(self: Leader, lead: Leadership) -> None:
-    self._replica.replicated_on_all(min(peer.match for peer in lead.peers.values()))
+def _leaves_out_itself(self: CommitRule, lead: LeaderState) -> None:
+    self._state.advance_all_replicated(min(peer.match for peer in lead.peers.values()))
 
 
-def _tells_no_follower(self: Replica, index: int) -> None:
+def _tells_no_follower(self: RaftState, index: int) -> None:
     if self.leadership is not None:
         self.all_replicated = max(self.all_replicated, min(index, self.commit))
 
 
-def _never_asks_again(self: Feeder, lead: Leadership, peer: Progress, heard_at_us: int) -> None:
+def _never_asks_again(self: Replicator, lead: LeaderState, peer: Progress, heard_at_us: int) -> None:
     return None
 
 
 PLANTED = [
     (Leader, "on_range_compacted", _hears_no_compaction, "a_peer_that_the_log_cannot_catch_up"),
-    (Leader, "_note_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_say"),
-    (Leader, "_note_all_replicated", _leaves_out_learners, "a_learner_keeps_the_log"),
-    (Leader, "_note_all_replicated", _leaves_out_itself, "a_leader_that_lacks_its_own_entries"),
-    (Replica, "replicated_on_all", _tells_no_follower, "leader_and_followers_know"),
-    (Feeder, "ask_again", _never_asks_again, "a_peer_that_was_restored_elsewhere"),
-    (Transfers, "flush", _tells_a_successor_that_lags, "a_successor_that_lags_gets_the_log_first"),
-    (Transfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_is_not_heard_of"),
-    (Replica, "vote_for", _forgets_vote, "a_vote_is_remembered_across_a_restart"),
-    (election, "judge", _votes_for_anybody, "a_vote_is_remembered_across_a_restart"),
-    (election, "judge", _ignores_the_log, "a_candidate_that_lacks_committed_entries"),
-    (Outbox, "send_durable", _sends_before_durable, "a_follower_acknowledges_only_what_is_durable"),
-    (Outbox, "send", _sends_before_durable, "a_vote_leaves_only_once_it_is_durable"),
-    (
-        Leader,
-        "_advance_commit",
-        _commits_any_term,
-        "entries_of_older_terms_commit_only_through_one_of_the_current_term",
-    ),
-    (Watermark, "appended", _counts_itself_at_append, "a_leader_counts_itself_only_once_durable"),
-    (Watermark, "truncated", _has_no_floor, "completions_from_before_a_replacement_say_nothing_about_entries"),
-    (Leader, "_majority_of", _counts_learners, "acknowledgements_of_learners_never_count"),
+    (CommitRule, "advance_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_say"),
+    (CommitRule, "advance_all_replicated", _leaves_out_learners, "a_learner_keeps_the_log"),
+    (CommitRule, "advance_all_replicated", _leaves_out_itself, "a_leader_that_lacks_its_own_entries"),
+    (RaftState, "advance_all_replicated", _tells_no_follower, "leader_and_followers_know"),
+    (Replicator, "probe_again", _never_asks_again, "a_peer_that_was_restored_elsewhere"),
+    (LeadershipTransfers, "flush", _tells_a_successor_that_lags, "a_successor_that_lags_gets_the_log_first"),
+    (LeadershipTransfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_is_not_heard_of"),
+    (RaftState, "vote_for", _forgets_vote, "a_vote_is_remembered_across_a_restart"),
+    (election, "decide_vote", _votes_for_anybody, "a_vote_is_remembered_across_a_restart"),
+    (election, "decide_vote", _ignores_the_log, "a_candidate_that_lacks_committed_entries"),
+    (ReadyBuilder, "send_durable", _sends_before_durable, "a_follower_acknowledges_only_what_is_durable"),
+    (ReadyBuilder, "send", _sends_before_durable, "a_vote_leaves_only_once_it_is_durable"),
+    (CommitRule, "advance", _commits_any_term, "entries_of_older_terms_commit_only_through_one_of_the_current_term"),
+    (DurableIndex, "appended", _counts_itself_at_append, "a_leader_counts_itself_only_once_durable"),
+    (DurableIndex, "truncated", _has_no_floor, "completions_from_before_a_replacement_say_nothing_about_entries"),
+    (CommitRule, "majority_value", _counts_learners, "acknowledgements_of_learners_never_count"),
     (Leader, "_confirm_reads", _confirms_reads_by_itself, "a_read_waits_for_a_majority"),
     (ConfigHistory, "cut", _keeps_replaced_configs, "a_config_that_never_committed"),
     (Leader, "_quorum_deadline_us", _never_gives_up, "a_leader_cut_off_from_the_majority"),
-    (Feeder, "_tell_commit", _tells_no_commit, "an_idle_follower_hears_of_a_commit"),
+    (Replicator, "_send_commit", _tells_no_commit, "an_idle_follower_hears_of_a_commit"),
     (RaftCore, "can_wait", _holds_back_whatever_it_hears, "a_read_waits_for_a_majority"),
 ]
 

@@ -9,7 +9,7 @@ import pytest
 from stelae.spi.errors import TooOld
 from stelae.spi.store import ApplyEntry, ApplyResult
 from stelae.testing.conformance.store import StoreConformance, StoreHarness
-from stelae.testing.conformance.store_harness import Replica, upsert
+from stelae.testing.conformance.store_harness import HarnessReplica, upsert
 from stelae_store_columnar import ColumnarStore
 from stelae_store_columnar.config import ColumnarConfig
 
@@ -27,7 +27,7 @@ def tiny() -> ColumnarConfig:
     )
 
 
-def stored_bytes(replica: Replica) -> int:
+def stored_bytes(replica: HarnessReplica) -> int:
     """Length of all Parquet files."""
     return sum(len(data) for path, data in replica.disk.tree().items() if path.endswith(".parquet"))
 

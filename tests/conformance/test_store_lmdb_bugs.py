@@ -15,7 +15,7 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import StorageError
 from stelae.spi.store import Edit
 from stelae.testing.conformance.store import StoreConformance
-from stelae_shared.lmdb_files.marker import Left, Marker
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left
 from stelae_store_lmdb import LmdbStore, compacting, flushing, format, keys, opening, tree, view
 from stelae_store_lmdb.applying import Applier
 from stelae_store_lmdb.environment import Environment
@@ -191,7 +191,7 @@ def looks_into_the_environment_first(self: View, low: Any, high: Any, *rest: Any
     return None if last is None else (low, last) if backwards else (last + b"\0", high)
 
 
-def always_clean(self: Marker, inner: Any = Marker.claim) -> Left:
+def always_clean(self: EnvironmentMarker, inner: Any = EnvironmentMarker.claim) -> Left:
     inner(self)
     return Left.CLEAN
 
@@ -300,7 +300,7 @@ BUGS = {
         of_opening(test_opening.test_row_e_after_a_failed_sync_nothing_is_written_now_or_later),
     ),
     "no child looks after an unclean stop": Bug(
-        Marker,
+        EnvironmentMarker,
         "claim",
         always_clean,
         of_opening(test_opening.test_row_c_a_child_looks_after_an_unclean_stop_and_only_then),

@@ -26,7 +26,7 @@ ENGINES = {
         SegmentedWal,
         SegmentedConfig(segment_bytes_first=8192, segment_bytes_max=8192, prewrite_bytes_min=8192),
     ),
-    "shared": (SharedWal, SharedConfig(segment_bytes_first=8192, segment_bytes_max=8192, prewrite_bytes_min=8192)),
+    "shared": (SharedWal, SharedConfig(segment_bytes_first=20480, segment_bytes_max=20480, prewrite_bytes_min=20480)),
 }
 LIVES = 12
 

@@ -23,11 +23,11 @@ from stelae.spi.errors import CallerError, Corrupt, Full, StorageError, SyncFail
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.wal import Append, Durable, Failed
 from stelae.testing.conformance.wal import WalNative, WalScale
-from stelae.testing.conformance.wal_crashes import Life, a_full_life, check_after_crash
+from stelae.testing.conformance.wal_crashes import CrashRun, a_full_life, check_after_crash
 from stelae.testing.conformance.wal_damage import judge
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, format, removal
-from stelae_wal_lmdb.environment import Environment
+from stelae_wal_lmdb.environment import LogEnvironment
 from tests.conformance.lmdb_disk import FailingCommit, LmdbHarness, changed_pages, checks_here
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -38,7 +38,7 @@ EIO = lmdb.Error("mdb_txn_commit", 5)
 @contextmanager
 def every_moment(look: Callable[[], None]) -> Iterator[list[str]]:
     """Look behind every change that a transaction makes, and behind its commit; yields what each was."""
-    inner, moments = Environment.write, list[str]()
+    inner, moments = LogEnvironment.write, list[str]()
 
     def passed(moment: str) -> None:
         moments.append(moment)
@@ -61,13 +61,13 @@ def every_moment(look: Callable[[], None]) -> Iterator[list[str]]:
             return watched
 
     @contextmanager
-    def write(env: Environment) -> Iterator[Any]:
+    def write(env: LogEnvironment) -> Iterator[Any]:
         with inner(env) as txn:
             yield Watched(txn)
         passed(COMMITTED)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Environment, "write", write)
+        patch.setattr(LogEnvironment, "write", write)
         yield moments
 
 
@@ -80,7 +80,7 @@ class LmdbChecks(WalNative):
         with checks_here():
             for count in range(1, len(a_full_life()) + 1):
                 twin = harness.fork()
-                engine, life = twin.open(), Life()
+                engine, life = twin.open(), CrashRun()
                 for step in a_full_life()[:count]:
                     step(engine, life)
                 twin.crash(engine)
@@ -112,7 +112,7 @@ class LmdbChecks(WalNative):
                     data[page * PAGE_BYTES : page * PAGE_BYTES + reached] = after[page * PAGE_BYTES :][:reached]
                 twin = harness.fork()
                 twin.data.write_bytes(data)
-                check_after_crash(twin, Life({LOG: [model]}, collected_upto=20))  # type: ignore[arg-type]
+                check_after_crash(twin, CrashRun({LOG: [model]}, collected_upto=20))  # type: ignore[arg-type]
                 shutil.rmtree(twin._root)
 
     def test_a_group_of_many_logs_is_one_transaction(self, harness: LmdbHarness) -> None:

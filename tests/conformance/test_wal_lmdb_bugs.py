@@ -18,8 +18,8 @@ from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Durable, Failed
 from stelae_shared.lmdb_files import marker
 from stelae_wal_lmdb import LmdbWal, append, engine, format, reader, removal, startup, walk
-from stelae_wal_lmdb.check import Report
-from stelae_wal_lmdb.environment import Environment
+from stelae_wal_lmdb.check import EnvironmentReport
+from stelae_wal_lmdb.environment import LogEnvironment
 from tests.conformance import lmdb_disk, wal_plants
 from tests.conformance.lmdb_disk import LmdbHarness
 from tests.conformance.test_wal_lmdb import LmdbChecks
@@ -64,7 +64,7 @@ def _leaves_the_old_suffix(txn: Any, fit: append.Fit) -> None:
     txn.put(format.key(format.NAMESPACE, fit.log.number), format.encode_record(fit.log.number, fit.record))
 
 
-def _commits_each_by_itself(env: Environment, fits: Any) -> None:
+def _commits_each_by_itself(env: LogEnvironment, fits: Any) -> None:
     for fit in fits:
         _append_all(env, [fit])
 
@@ -72,7 +72,7 @@ def _commits_each_by_itself(env: Environment, fits: Any) -> None:
 _append_all = append.append_all
 
 
-def _appends_again(env: Environment, fits: Any) -> None:
+def _appends_again(env: LogEnvironment, fits: Any) -> None:
     try:
         _append_all(env, fits)
     except SyncFailed:
@@ -80,7 +80,7 @@ def _appends_again(env: Environment, fits: Any) -> None:
         _append_all(env, fits)
 
 
-def _voids_before_it_puts(env: Environment, fits: Any) -> None:
+def _voids_before_it_puts(env: LogEnvironment, fits: Any) -> None:
     """The old suffix goes in a transaction of its own."""
     with env.write() as txn:
         for fit in fits:
@@ -89,7 +89,7 @@ def _voids_before_it_puts(env: Environment, fits: Any) -> None:
     _append_all(env, fits)
 
 
-def _forgets_the_hint(record: format.Record, given: Any, before: OpId) -> format.Record:
+def _forgets_the_hint(record: format.LogRecord, given: Any, before: OpId) -> format.LogRecord:
     return dataclasses.replace(_record_after(record, given, before), commit_hint=record.commit_hint)
 
 
@@ -105,12 +105,12 @@ def _fails_them_all(self: LmdbWal, fits: Any) -> Any:
 
 
 @contextmanager
-def _lends_nothing(self: Environment) -> Iterator[None]:
+def _lends_nothing(self: LogEnvironment) -> Iterator[None]:
     yield
 
 
 @contextmanager
-def _keeps_its_transaction(self: Environment) -> Iterator[Any]:
+def _keeps_its_transaction(self: LogEnvironment) -> Iterator[Any]:
     txn = self._env.begin(buffers=True)
     KEPT.append(txn)
     yield txn
@@ -119,12 +119,12 @@ def _keeps_its_transaction(self: Environment) -> Iterator[Any]:
 KEPT: list[Any] = []
 
 
-def _collects_all(env: Environment, log: Any, txn: Any, target: int, entries_max: int) -> tuple[list[bytes], OpId]:
+def _collects_all(env: LogEnvironment, log: Any, txn: Any, target: int, entries_max: int) -> tuple[list[bytes], OpId]:
     last = log.record.last
     return [format.key(log.number, index) for index in range(log.record.base.index + 1, last.index + 1)], last
 
 
-def _encodes_no_base(number: int, record: format.Record) -> bytes:
+def _encodes_no_base(number: int, record: format.LogRecord) -> bytes:
     forgotten = dataclasses.replace(record, base=ZERO)
     return format.encode_record(number, forgotten)
 
@@ -200,7 +200,7 @@ BUGS = {
         Suite.test_an_append_that_does_not_fit_does_not_fail_its_neighbours,
     ),
     "removal has no reserve": Bug(
-        Environment, "lend_reserve", _lends_nothing,
+        LogEnvironment, "lend_reserve", _lends_nothing,
         Suite.test_collecting_and_dropping_work_on_a_full_disk_and_free_it,
     ),
     "a failed sync is forgiven": Bug(
@@ -208,7 +208,7 @@ BUGS = {
         Suite.test_after_a_failed_sync_nothing_is_appended_now_or_after_a_restart,
     ),
     "a read transaction is kept": Bug(
-        Environment, "read", _keeps_its_transaction,
+        LogEnvironment, "read", _keeps_its_transaction,
         Suite.test_no_read_transaction_outlives_a_call,
     ),
     "space is not used again": Bug(
@@ -216,11 +216,11 @@ BUGS = {
         Suite.test_space_is_used_again_over_many_rounds_of_appending_and_collecting,
     ),
     "a clean mark is believed whatever the file is": Bug(
-        marker.Marker, "_stamp", lambda self: (0, 0),
+        marker.EnvironmentMarker, "_stamp", lambda self: (0, 0),
         Suite.test_a_file_that_changed_while_it_was_closed_is_checked,
     ),
     "what the child found is not heeded": Bug(
-        startup, "_load", lambda place, names, report, load=startup._load: load(place, names, Report()),
+        startup, "_load", lambda place, names, report, load=startup._load: load(place, names, EnvironmentReport()),
         Suite.test_one_damaged_value_damages_its_log_there_and_no_other,
     ),
     "a drop that began is not finished": Bug(

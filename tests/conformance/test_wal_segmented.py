@@ -36,7 +36,7 @@ from stelae_wal_segmented import (
     writer,
 )
 from stelae_wal_segmented.base import Base
-from stelae_wal_segmented.decisions import Found
+from stelae_wal_segmented.decisions import SegmentFinding
 from stelae_wal_segmented.fast import FastSegmentedWal, kept_files
 from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.marker import NonceSource
@@ -120,15 +120,15 @@ def _takes_any_sector_for_blank(self: Any, *place: Any) -> bool:
     return True
 
 
-def _cuts_whatever_is_invalid(found: scan.Scan) -> Found:
-    return Found.TORN
+def _cuts_whatever_is_invalid(found: scan.SegmentScan) -> SegmentFinding:
+    return SegmentFinding.TORN
 
 
 def _voids_only_in_memory(self: SegmentIndex, from_index: int) -> None:
     _replace(self, max(from_index, self.first))
 
 
-def _leaves_the_tail(file: object, header: object, found: scan.Scan) -> None:
+def _leaves_the_tail(file: object, header: object, found: scan.SegmentScan) -> None:
     return None
 
 
@@ -223,7 +223,7 @@ BUGS = {
         Suite.test_a_flipped_bit_before_a_later_entry_of_an_open_log_is_reported_or_harms_nothing,
     ),
     "the last group is taken for a tail": Bug(
-        scan._Window, "has_blank_sector", _takes_any_sector_for_blank,
+        scan._ScanWindow, "has_blank_sector", _takes_any_sector_for_blank,
         Suite.test_a_flipped_bit_in_the_last_group_of_a_killed_engine_is_reported_or_harms_nothing,
     ),
     "a replacement does not reach below its segment": Bug(

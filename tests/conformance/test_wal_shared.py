@@ -37,12 +37,13 @@ from stelae_wal_shared import (
 )
 from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.fast import FastSharedWal
-from stelae_wal_shared.recovery import _Recovery
-from stelae_wal_shared.tablet_log import TabletLog
+from stelae_wal_shared.recovery import _NodeLogRecovery
+from stelae_wal_shared.tablet_log import SharedTabletLog
 from tests.conformance import wal_plants
 
-SMALL = SharedConfig(segment_bytes_first=4096, segment_bytes_max=8192, prewrite_bytes_min=8192)
-"""Small segments, so that every scenario rolls, and from the second on into space that was written before."""
+SMALL = SharedConfig(segment_bytes_first=8192, segment_bytes_max=20480, prewrite_bytes_min=20480)
+"""Small segments, so that every scenario rolls, and from the second on into space that was written with zeros. A
+head takes 8 KiB, and a smaller segment would grow beyond what was written."""
 
 RESTLESS = SharedConfig(
     segment_bytes_first=4096, segment_bytes_max=8192, live_percent_max=90, move_percent_max=1000, move_bytes_max=4096
@@ -95,10 +96,10 @@ class Bug:
 
 _pwritev = VirtualFile.pwritev
 _write_control = control.write_control
-_note_newest = marker.Marker.note_newest
+_note_newest = marker.SharedMarker.note_newest
 _decode_record = group.decode_record
-_move = TabletLog.move
-_apply = replay.Replay._apply
+_move = SharedTabletLog.move
+_apply = replay.RecordReplay._apply
 
 
 def _does_not_sync(self: VirtualFile, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
@@ -131,19 +132,19 @@ def _takes_any_sector_for_blank(self: Any, *place: int) -> bool:
     return True
 
 
-def _applies_a_move_as_an_append(self: replay.Replay, log: TabletLog, record: format.Record) -> None:
-    kind = format.Kind.ENTRY if record.kind == format.Kind.MOVED else record.kind
+def _applies_a_move_as_an_append(self: replay.RecordReplay, log: SharedTabletLog, record: format.SharedRecord) -> None:
+    kind = format.RecordKind.ENTRY if record.kind == format.RecordKind.MOVED else record.kind
     _apply(self, log, record._replace(kind=kind))
 
 
-def _brings_the_suffix_along(self: TabletLog, first: int, end: int, segment: Any) -> None:
+def _brings_the_suffix_along(self: SharedTabletLog, first: int, end: int, segment: Any) -> None:
     """A move that takes all for the log's that its old segment had, replaced or not."""
     _move(self, first, end, segment)
     self.last = OpId(self.last.term, self.last.index + 1)
     self.extents[-1].end += 1
 
 
-def _collects_what_lives(self: upkeep.Upkeep) -> None:
+def _collects_what_lives(self: upkeep.SegmentUpkeep) -> None:
     book = self._book
     for segment in [one for one in book.segments.values() if one.number != book.newest]:
         book.remove(segment)
@@ -151,12 +152,12 @@ def _collects_what_lives(self: upkeep.Upkeep) -> None:
             book.files.remove(segment.path)
 
 
-def _forgets_the_base(book: Any, tail: Any, committer: Any, log: TabletLog, kind: Any, *rest: Any) -> None:
-    if kind != format.Kind.BASE:
+def _forgets_the_base(book: Any, tail: Any, committer: Any, log: SharedTabletLog, kind: Any, *rest: Any) -> None:
+    if kind != format.RecordKind.BASE:
         _write_control(book, tail, committer, log, kind, *rest)
 
 
-def _fails_everybody(self: Committer, error: Any, logs: list[TabletLog]) -> Any:
+def _fails_everybody(self: Committer, error: Any, logs: list[SharedTabletLog]) -> Any:
     return _fail_all(self, error, list(self._book.logs.values()))
 
 
@@ -169,11 +170,11 @@ def _forgives_everything(self: SharedWal, log: Any) -> OpId:
     return known.durable
 
 
-def _goes_on_where_it_was(self: Committer, logs: list[TabletLog]) -> None:
+def _goes_on_where_it_was(self: Committer, logs: list[SharedTabletLog]) -> None:
     return None
 
 
-def _proves_nothing(self: _Recovery, *args: Any, **options: Any) -> None:
+def _proves_nothing(self: _NodeLogRecovery, *args: Any, **options: Any) -> None:
     return None
 
 
@@ -183,11 +184,11 @@ def _settles_without_sync(self: tail.Tail) -> None:
         self.writer.synced = self.writer.end
 
 
-def _notes_no_end(self: marker.Marker, number: int, end: int = 0) -> None:
+def _notes_no_end(self: marker.SharedMarker, number: int, end: int = 0) -> None:
     _note_newest(self, number)
 
 
-def _draws_one_nonce(self: marker.Marker) -> int:
+def _draws_one_nonce(self: marker.SharedMarker) -> int:
     return 7
 
 
@@ -211,25 +212,25 @@ BUGS = {
         Suite.test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing,
     ),
     "damage is taken for a tail": Bug(
-        [(scan._Scan, "_was_whole", _takes_damage_for_a_tail)],
+        [(scan._SharedScan, "_was_whole", _takes_damage_for_a_tail)],
         Suite.test_a_flipped_bit_before_a_later_entry_of_an_open_log_is_reported_or_harms_nothing,
     ),
     "the last group is taken for a tail": Bug(
-        [(scan._Scan, "_has_blank_sector", _takes_any_sector_for_blank)],
+        [(scan._SharedScan, "_has_blank_sector", _takes_any_sector_for_blank)],
         Suite.test_a_flipped_bit_in_the_last_group_of_a_killed_engine_is_reported_or_harms_nothing,
     ),
     "a moved entry voids what follows it": Bug(
-        [(replay.Replay, "_apply", _applies_a_move_as_an_append)],
+        [(replay.RecordReplay, "_apply", _applies_a_move_as_an_append)],
         Suite.test_random_histories_lose_nothing_and_bring_nothing_back,
         RESTLESS,
     ),
     "a move brings a replaced suffix back": Bug(
-        [(TabletLog, "move", _brings_the_suffix_along)],
+        [(SharedTabletLog, "move", _brings_the_suffix_along)],
         Suite.test_random_histories_lose_nothing_and_bring_nothing_back,
         RESTLESS,
     ),
     "segments go that are needed": Bug(
-        [(upkeep.Upkeep, "sweep", _collects_what_lives)],
+        [(upkeep.SegmentUpkeep, "sweep", _collects_what_lives)],
         Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
     ),
     "the base is not durable before removal": Bug(
@@ -269,7 +270,7 @@ BUGS = {
         Suite.test_repair_on_a_disk_that_is_still_full_says_so_and_can_be_repeated,
     ),
     "an end that was read is taken for durable": Bug(
-        [(_Recovery, "_settle", _proves_nothing)],
+        [(_NodeLogRecovery, "_settle", _proves_nothing)],
         Suite.test_what_a_failed_sync_left_visible_is_not_built_on_before_it_is_durable,
     ),
     "a footer is written before what it vouches for is durable": Bug(
@@ -277,11 +278,11 @@ BUGS = {
         Suite.test_without_sync_a_crash_takes_back_a_suffix_and_sync_ends_that,
     ),
     "a closed log does not know its length": Bug(
-        [(marker.Marker, "note_newest", _notes_no_end)],
+        [(marker.SharedMarker, "note_newest", _notes_no_end)],
         Suite.test_what_is_cut_from_a_closed_log_is_missed,
     ),
     "a stale segment is recycled": Bug(
-        [*wal_plants.UsedSpace().plants(), (marker.Marker, "draw_nonce", _draws_one_nonce)],
+        [*wal_plants.UsedSpace().plants(), (marker.SharedMarker, "draw_nonce", _draws_one_nonce)],
         Suite.test_a_name_used_again_shows_nothing_of_the_log_before,
     ),
     "of those who wait the first is told": Bug(

@@ -48,7 +48,7 @@ def _left_over(files: Files, directory: str, size: int) -> str:
     rng = random.Random(len(taken))
     with closing(files.create(path)) as file:
         try:
-            file.pwritev([bytes(rng.randrange(1, 256) for _ in range(size))], 0)
+            file.pwritev([rng.randbytes(size).replace(b"\0", b"\1")], 0)
         except StorageError:
             files.remove(path)
             raise

@@ -11,10 +11,10 @@ from pathlib import Path
 from stelae.config.node_toml import parse_config
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, format_directory
-from stelae.host.layout import Layout
 from stelae.host.node import Node
-from stelae.lifecycle.loading import TabletLoader
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.local.ports import free_ports
 from stelae.machine.files import RealFiles
 from stelae.machine.real import RealMachine
@@ -64,7 +64,7 @@ class Cluster:
         if not directory.exists():
             format_directory(
                 RealFiles(),
-                Layout(str(directory)),
+                DirectoryLayout(str(directory)),
                 Instance(node_id=node_id, cluster_id=self.cluster_id, wal_engine=config.wal.name),
             )
         node = Node(

@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from stelae.client.connection import Client, Tablet
+from stelae.client.connection import ConnectedTablet, Connection
 from stelae.config.node_toml import parse_config
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, format_directory
-from stelae.host.layout import Layout
 from stelae.host.node import Node
-from stelae.lifecycle.loading import TabletLoader
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.local.ports import free_ports
 from stelae.machine.files import RealFile, RealFiles
 from stelae.machine.real import RealMachine
@@ -115,7 +115,7 @@ class Cluster:
         if not directory.exists():
             format_directory(
                 RealFiles(),
-                Layout(str(directory)),
+                DirectoryLayout(str(directory)),
                 Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=config.wal.name),
             )
         node = Node(
@@ -188,20 +188,20 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def connected(cluster: Cluster) -> AsyncIterator[Tablet]:
+async def connected(cluster: Cluster) -> AsyncIterator[ConnectedTablet]:
     """A client's view of the tablet."""
-    async with await Client.connect(cluster.addresses) as client:
+    async with await Connection.connect(cluster.addresses) as client:
         yield await client.tablet(TABLET)
 
 
-async def insert(tablet: Tablet, ids: Sequence[int]) -> None:
+async def insert(tablet: ConnectedTablet, ids: Sequence[int]) -> None:
     """Insert one row per operation, all in flight together; each must be taken."""
     futures = [tablet.write(OpKind.INSERT, [(n, f"row {n}")], timeout_s=WAIT_S) for n in ids]
     for result in await asyncio.gather(*futures):
         assert not result.refusal and not result.errors, result
 
 
-async def read_ids(tablet: Tablet) -> list[int]:
+async def read_ids(tablet: ConnectedTablet) -> list[int]:
     """The ids of all rows, in order."""
     found: list[int] = []
     async for batch in tablet.scan():

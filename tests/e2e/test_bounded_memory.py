@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from stelae.cli.local_nodes import format_here
 from stelae.client import AsyncTable, connect_async
 from stelae.host.apply import GROUP_BYTES_MAX
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
@@ -50,7 +51,7 @@ GROWTH_MAX = 32 * MIB  #: What allocators keep; rows that nobody flushed would b
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster.create(tmp_path / "cluster", SPEC, ClusterOptions(settings=SMALL))
+    made = LocalCluster.create(tmp_path / "cluster", SPEC, ClusterOptions(settings=SMALL), formatted=format_here)
     try:
         made.start()
         yield made

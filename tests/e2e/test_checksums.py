@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.host.layout import Layout
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.machine.files import RealFiles
 from stelae.spi.ids import TabletId
@@ -50,7 +50,7 @@ def servers(cluster: str) -> list[dict[str, Any]]:
 
 
 def superblock_file(cluster: str, server: dict[str, Any], tablet: TabletId) -> SuperblockFile:
-    return SuperblockFile(RealFiles(), Layout(str(Path(cluster, server["name"], "data"))), tablet)
+    return SuperblockFile(RealFiles(), DirectoryLayout(str(Path(cluster, server["name"], "data"))), tablet)
 
 
 def flushed_block(cluster: str, server: dict[str, Any], tablet: TabletId) -> Superblock:
@@ -123,7 +123,7 @@ def write_a_row_behind_the_log(cluster: str, server: dict[str, Any], tablet: Tab
     assert block is not None
     schemas = {schema.version: schema for schema in map(Schema.from_bytes, block.schemas)}
     services: Any = SimpleNamespace(files=RealFiles())
-    place = Layout(str(Path(cluster, server["name"], "data"))).data_of(tablet)
+    place = DirectoryLayout(str(Path(cluster, server["name"], "data"))).data_of(tablet)
     store = ColumnarStore.open(place, block.manifest, block.flushed, schemas, ColumnarStore.Config(), services)
     change = payload(store.schema, [upsert((ROWS + 1,))])
     store.apply([ApplyEntry(block.flushed._replace(index=block.flushed.index + 1), 1, change)])

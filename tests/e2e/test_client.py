@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from stelae.cli.local_nodes import format_here
 from stelae.client import Client, RowsFailed, SessionOptions, connect, connect_async
 from stelae.client.locations import NoSuchTable
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
@@ -37,7 +38,9 @@ SETTINGS = {"consensus.raft": {"election_timeout_ms": 500}}
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three nodes with one tablet, ``readings``."""
     spec = TabletSpec(tablet_id=TabletId("readings"), columns=[*COLUMNS, NOTE], key=KEY)
-    made = LocalCluster.create(tmp_path_factory.mktemp("three") / "cluster", spec, ClusterOptions(settings=SETTINGS))
+    made = LocalCluster.create(
+        tmp_path_factory.mktemp("three") / "cluster", spec, ClusterOptions(settings=SETTINGS), formatted=format_here
+    )
     made.start()
     try:
         yield made

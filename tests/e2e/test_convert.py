@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from stelae.client.connection import Client
+from stelae.cli.local_nodes import format_here
+from stelae.client.connection import Connection
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile
-from stelae.host.layout import Layout
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.node_process import NodeProcess
 from stelae.machine.files import RealFiles
@@ -97,7 +98,7 @@ def test_nodes_with_three_log_engines_agree_and_go_on_when_each_has_changed_its_
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[NodeProcess, Path, Path]:
     """A stopped node, its cluster's folder, and a copy of that."""
     place = tmp_path_factory.mktemp("convert")
-    made = LocalCluster.create(place / "cluster", SPEC, ALONE).nodes[0]
+    made = LocalCluster.create(place / "cluster", SPEC, ALONE, formatted=format_here).nodes[0]
     run(made, insert_forty(made))
     shutil.copytree(place / "cluster", place / "kept")
     return made, place / "cluster", place / "kept"
@@ -113,7 +114,7 @@ def node(filled: tuple[NodeProcess, Path, Path]) -> NodeProcess:
 
 
 async def insert_forty(node: NodeProcess) -> None:
-    async with await Client.connect([node.address], timeout_s=RUN_S) as client:
+    async with await Connection.connect([node.address], timeout_s=RUN_S) as client:
         tablet = await client.tablet(SPEC.tablet_id)
         for number in range(40):
             result = await tablet.write(OpKind.INSERT, [(number,)], timeout_s=RUN_S)
@@ -121,7 +122,7 @@ async def insert_forty(node: NodeProcess) -> None:
 
 
 async def expect_forty(node: NodeProcess) -> None:
-    async with await Client.connect([node.address], timeout_s=RUN_S) as client:
+    async with await Connection.connect([node.address], timeout_s=RUN_S) as client:
         tablet = await client.tablet(SPEC.tablet_id)
         assert sorted([row async for batch in tablet.scan() for row in batch.to_rows()]) == [(n,) for n in range(40)]
 
@@ -146,8 +147,8 @@ def choose(node: NodeProcess, engine: str) -> None:
     node.config_path.write_text(text)
 
 
-def layout_of(node: NodeProcess) -> Layout:
-    return Layout(str(node.directory / "data"))
+def layout_of(node: NodeProcess) -> DirectoryLayout:
+    return DirectoryLayout(str(node.directory / "data"))
 
 
 def test_a_node_whose_toml_names_another_engine_says_the_command_which_then_helps(node: NodeProcess) -> None:
@@ -178,13 +179,13 @@ DIES_AT = """
 import os, sys
 from stelae.cli import wal_offline
 from stelae.convert import conversion
-from stelae.host.metadata import CrashPoints
+from stelae.host.metadata_files import CrashPoints
 class DieAt(CrashPoints):
     def hit(self, point):
         if point == sys.argv[2]:
             os._exit(9)
-place = conversion.Place
-wal_offline.Place = lambda layout, services: place(layout, services, DieAt())
+paths = conversion.ConversionPaths
+wal_offline.ConversionPaths = lambda layout, services: paths(layout, services, DieAt())
 with wal_offline.OfflineNode.opened(None, sys.argv[1]) as node:
     node.convert("lmdb", wal_offline.Meter(), dry_run=False)
 """

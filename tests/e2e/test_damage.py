@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from stelae.cli.local_nodes import format_here
 from stelae.client import AsyncClient, connect_async
-from stelae.client.connection import Tablet
+from stelae.client.connection import ConnectedTablet
 from stelae.host.node import Node
 from stelae.host.replica import ReplicaState
 from stelae.local.cluster import ClusterOptions
@@ -94,7 +95,7 @@ async def loaded(cluster: Cluster) -> None:
 
 
 async def read_until_failed(
-    cluster: Cluster, tablet: Tablet, broken: NodeId, damage: Callable[[], None] = lambda: None
+    cluster: Cluster, tablet: ConnectedTablet, broken: NodeId, damage: Callable[[], None] = lambda: None
 ) -> None:
     """Read all rows, right each time, until a damaged replica has failed.
 
@@ -237,7 +238,7 @@ SMALL = {
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[ClusterWithMasters]:
     options = ClusterOptions(engines={"store": "columnar"}, settings=SMALL)
-    made = ClusterWithMasters.create(tmp_path / "cluster", options, masters=1)
+    made = ClusterWithMasters.create(tmp_path / "cluster", options, masters=1, formatted=format_here)
     try:
         made.start()
         yield made

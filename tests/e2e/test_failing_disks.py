@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stelae.cli.local_nodes import format_here
 from stelae.client import AsyncClient, AsyncTable, connect_async
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
@@ -34,7 +35,7 @@ LOG_LINES_MAX = 40
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ClusterWithMasters]:
     options = ClusterOptions(engines={"store": "columnar"}, settings=SETTINGS)
-    made = ClusterWithMasters.create(tmp_path / "cluster", options, masters=1)
+    made = ClusterWithMasters.create(tmp_path / "cluster", options, masters=1, formatted=format_here)
     for server in made.servers:
         with server.config_path.open("a") as file:
             file.write(f'\n[chaos]\ndisk_rules = "{(server.directory / "disk.json").resolve()}"\n')

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.host.replica import ReplicaState
 from stelae.spi.errors import CallerError, StelaeError, StorageError
 from stelae.spi.scan import Compare, ScanSpec
@@ -167,7 +167,7 @@ def test_a_scan_goes_on_where_a_page_holds_no_match(tmp_path: Path) -> None:
 
 def test_two_handles_of_one_tablet_do_not_share_their_operations(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
+        async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
             one, other = await client.tablet(TABLET), await client.tablet(TABLET)
             await insert(one, [1])
             result = await other.write(OpKind.INSERT, [(1, "row 1")])

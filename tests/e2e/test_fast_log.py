@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client.connection import Client
+from stelae.cli.local_nodes import format_here
+from stelae.client.connection import Connection
 from stelae.host.replica import ReplicaState
 from stelae.local.cluster import ClusterOptions, LocalCluster
 from stelae.machine.files import RealFile, RealFiles
@@ -31,7 +32,7 @@ ROWS = 400
 async def insert_until_killed(cluster: LocalCluster, first: int) -> list[int]:
     """Insert rows, kill every node in the middle of it, and return the rows that were acknowledged."""
     acked: list[int] = []
-    async with await Client.connect(cluster.addresses, timeout_s=20) as client:
+    async with await Connection.connect(cluster.addresses, timeout_s=20) as client:
         tablet = await client.tablet(cluster.tablet_id)
 
         async def one(number: int) -> None:
@@ -51,7 +52,7 @@ async def insert_until_killed(cluster: LocalCluster, first: int) -> list[int]:
 
 
 async def rows_of(cluster: LocalCluster) -> dict[int, str]:
-    async with await Client.connect(cluster.addresses, timeout_s=20) as client:
+    async with await Connection.connect(cluster.addresses, timeout_s=20) as client:
         tablet = await client.tablet(cluster.tablet_id)
         return dict([row async for batch in tablet.scan() for row in batch.to_rows()])
 
@@ -60,7 +61,7 @@ def test_nodes_that_are_killed_and_change_the_setting_each_time_lose_no_acknowle
     """Three lives: fast, plain, fast; with both engines that have a fast kind. Each ends by SIGKILL."""
     ring_of_this_system(1).close()
     options = ClusterOptions(settings=SETTINGS, engines={"wal": "segmented,shared,segmented"})
-    cluster = LocalCluster.create(tmp_path / "cluster", SPEC, options)
+    cluster = LocalCluster.create(tmp_path / "cluster", SPEC, options, formatted=format_here)
     acked: list[int] = []
     try:
         for life, fast in enumerate([True, False, True]):

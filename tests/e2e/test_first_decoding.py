@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from stelae.host.consensus_meta import CONSENSUS, ConsensusRecord
-from stelae.host.metadata import encode
+from stelae.host.consensus_metadata import CONSENSUS, ConsensusRecord
+from stelae.host.metadata_files import encode
 from stelae.host.superblock import SUPERBLOCK, Superblock
-from stelae.protocol import tablet_messages
+from stelae.protocol.codec import encode as encode_message
+from stelae.protocol.tablet_messages import StatusReply
 from stelae.spi.consensus import Member, TabletConfig
 from stelae.spi.ids import NodeId, OpId, TabletId
 
@@ -20,8 +21,8 @@ PROGRAM = """
 import sys, threading
 from stelae.protocol.tablet_messages import StatusReply
 from stelae.protocol.codec import decode as decode_message
-from stelae.host.consensus_meta import CONSENSUS
-from stelae.host.metadata import decode
+from stelae.host.consensus_metadata import CONSENSUS
+from stelae.host.metadata_files import decode
 from stelae.host.superblock import SUPERBLOCK
 
 superblock, consensus, reply = (bytes.fromhex(text) for text in sys.argv[1:])
@@ -48,7 +49,7 @@ def test_threads_that_first_meet_a_type_together_do_not_end_the_process() -> Non
     config = TabletConfig(op_id=OpId(1, 1), members=(member,))
     record = ConsensusRecord(tablet_id=TABLET, term=1, voted_for=None, committed_config=config)
     files = encode(SUPERBLOCK, Superblock(tablet_id=TABLET)), encode(CONSENSUS, record)
-    bodies = [body.hex() for body in (*files, tablet_messages.encode(tablet_messages.StatusReply(())))]
+    bodies = [body.hex() for body in (*files, encode_message(StatusReply(())))]
     for _ in range(PROCESSES):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, *bodies], capture_output=True, text=True, timeout=TIMEOUT_S, check=False

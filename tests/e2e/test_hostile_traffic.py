@@ -12,8 +12,8 @@ import pytest
 
 from stelae.client.local_time import NoTime, QuietMetrics, WallClock
 from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal
-from stelae.host.peer_codec import Guard, PeerCodec
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
+from stelae.host.peer_codec import PeerCodec, PeerMessageHeader
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import (
     CHECKSUM,
@@ -33,16 +33,17 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.scan import Compare, Order, ScanSpec
-from stelae.spi.write import OpKind, WriteRequest, WriteRun, encode_request
+from stelae.spi.write import OpKind, SequenceRange, WriteRequest, encode_request
 from stelae.testing.wire_fuzz import load_corpus, meet, storm
 from stelae.wire.messenger import Identity, Lane, Messenger
 from stelae.wire.settings import WireSettings
+from tests.at_length import times
 from tests.e2e.nodes import CLUSTER, TABLET, Cluster, agree, connected, insert, read_ids, running, until
 
 CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
 REQUESTS = (WRITE, SCAN, DIFF, DESCRIBE, STATUS, CHECKSUM)
 MESSAGES = (CONSENSUS, BEAT, BEAT_ACK)
-ATTEMPTS = 400
+ATTEMPTS = times(400)
 
 
 def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
@@ -51,7 +52,7 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
     write = WriteRequest(TABLET, ClientId("attacker"), 1, 1, runs_of([(1, rows), (2, rows)]))
     spec = ScanSpec(predicates=(Compare(1, ">=", 0),), limit=5, order=Order.KEY)
     codec = PeerCodec(engine.message_types)
-    guard = Guard(TABLET, 1, OpId(1, 1), OpId(1, 1))
+    guard = PeerMessageHeader(TABLET, 1, OpId(1, 1), OpId(1, 1))
     entries = (Entry(OpId(1, 2), EntryKind.WRITE, 5, b"body"),)
     consensus = [
         [bytes(frame) for frame in codec.encode(guard, made, entries)]
@@ -60,8 +61,8 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
     ]
     mixed = [operation(OpKind.INSERT, [(n, "x")] * n) for n in range(3)]
     mixed += [operation(OpKind.INSERT, b"arrow"), operation(OpKind.UPDATE, [(1, "x")], (1, 2))]
-    torn = WriteRun(5, OpKind.INSERT, None, [op.rows for op in mixed])
-    wide = WriteRun(9, OpKind.INSERT, tuple(range(400)), [rows.rows] * 3)
+    torn = SequenceRange(5, OpKind.INSERT, None, [op.rows for op in mixed])
+    wide = SequenceRange(9, OpKind.INSERT, tuple(range(400)), [rows.rows] * 3)
     odd = WriteRequest(TABLET, ClientId("attacker"), 1, 1, [torn, wide, *runs_of(enumerate(mixed, start=1))])
     return {
         WRITE: [[encode_request(write)], [encode_request(odd)]],
@@ -130,6 +131,7 @@ def attacker(cluster: Cluster) -> Messenger:
     )
 
 
+@pytest.mark.fuzzer
 @pytest.mark.parametrize("kind", [*REQUESTS, *MESSAGES])
 def test_spoiled_bodies_of_every_kind_are_refused_and_the_tablet_serves_on(tmp_path: Path, kind: str) -> None:
     async def scenario() -> None:
@@ -170,6 +172,7 @@ def test_spoiled_bodies_of_every_kind_are_refused_and_the_tablet_serves_on(tmp_p
     asyncio.run(scenario())
 
 
+@pytest.mark.fuzzer
 def test_a_storm_against_every_service_of_a_node_leaves_its_rows_alone(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
@@ -181,7 +184,7 @@ def test_a_storm_against_every_service_of_a_node_leaves_its_rows_alone(tmp_path:
             who = await asyncio.to_thread(meet, address, rng, CLUSTER)
             cases = [c for c in load_corpus(CORPUS) if not c.name.startswith(("flood", "frame"))]
             await asyncio.to_thread(
-                lambda: storm(cases, address, rng=rng, node=who, kinds=(*REQUESTS, *MESSAGES), messages=1500)
+                lambda: storm(cases, address, rng=rng, node=who, kinds=(*REQUESTS, *MESSAGES), messages=times(1500))
             )
             figures = cluster.nodes[leader].metrics.snapshot()
             assert figures["wire_refused_total"] > 100

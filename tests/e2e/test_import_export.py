@@ -23,6 +23,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from stelae.cli.kit.errors import exit_code
+from stelae.cli.local_nodes import format_here
 from stelae.cli.main import build_app
 from stelae.client import connect
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
@@ -69,7 +70,7 @@ def where(cluster: LocalCluster) -> dict[str, str]:
 
 def started(folder: Path, columns: list[dict[str, Any]], key: list[str], nodes: int) -> LocalCluster:
     spec = TabletSpec(tablet_id=TabletId("readings"), columns=columns, key=key)
-    made = LocalCluster.create(folder, spec, ClusterOptions(node_count=nodes, settings=SETTINGS))
+    made = LocalCluster.create(folder, spec, ClusterOptions(node_count=nodes, settings=SETTINGS), formatted=format_here)
     made.start()
     return made
 

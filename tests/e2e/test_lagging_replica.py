@@ -14,9 +14,10 @@ import pytest
 
 from stelae.check.cluster_state import ask_nodes
 from stelae.check.health import NodeFacts, tablet_health
+from stelae.cli.local_nodes import format_here
 from stelae.client import Table, connect
-from stelae.client.connection import Client
-from stelae.host.layout import Layout
+from stelae.client.connection import Connection
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import SuperblockFile
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
@@ -59,7 +60,7 @@ class Servers:
         """What the servers that answer say, of this tablet among others."""
 
         async def ask() -> dict[NodeId, NodeFacts]:
-            async with await Client.connect(self.cluster.addresses, timeout_s=RUN_S) as connection:
+            async with await Connection.connect(self.cluster.addresses, timeout_s=RUN_S) as connection:
                 return await ask_nodes(connection, [(node.node_id, node.address) for node in self.cluster.servers])
 
         found = asyncio.run(ask())
@@ -72,7 +73,7 @@ class Servers:
 
     def flushed(self, node: NodeProcess) -> int:
         """The index up to which a server's superblock has the rows."""
-        layout = Layout(str((node.directory / "data").resolve()))
+        layout = DirectoryLayout(str((node.directory / "data").resolve()))
         return SuperblockFile(RealFiles(), layout, self.tablet_id).load().flushed.index
 
     def load(self, done: Callable[[], bool]) -> None:
@@ -116,7 +117,7 @@ def until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def serving(directory: Path, settings: dict[str, dict[str, Any]]) -> Iterator[Servers]:
     options = ClusterOptions(node_count=3, engines={"store": "columnar"}, settings={**SMALL, **settings})
-    cluster = ClusterWithMasters.create(directory, options, masters=1)
+    cluster = ClusterWithMasters.create(directory, options, masters=1, formatted=format_here)
     try:
         cluster.start()
         asyncio.run(until_served(cluster, RUN_S))

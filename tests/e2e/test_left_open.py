@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from stelae.cli.local_nodes import format_here
 from stelae.client import connect
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
@@ -40,7 +41,9 @@ UNWRITTEN = "UnwrittenRows: a session on table 'readings' was left open; rows th
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     spec = TabletSpec(tablet_id=TabletId("readings"), columns=COLUMNS, key=["id"])
-    made = LocalCluster.create(tmp_path_factory.mktemp("one") / "cluster", spec, ClusterOptions(node_count=1))
+    made = LocalCluster.create(
+        tmp_path_factory.mktemp("one") / "cluster", spec, ClusterOptions(node_count=1), formatted=format_here
+    )
     made.start()
     try:
         yield made

@@ -10,7 +10,7 @@ import pytest
 
 from stelae.client import RowsFailed
 from stelae.client.async_client import AsyncClient, connect_async
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.protocol.master_errors import BadChange
 from stelae.protocol.master_messages import AddColumn
 from stelae.protocol.tablet_messages import IN_VALUES_MAX
@@ -113,13 +113,13 @@ def test_a_table_as_wide_as_can_be_is_made_written_and_known_after_a_restart(tmp
 def test_a_server_refuses_what_a_client_that_does_not_look_would_send(tmp_path: Path) -> None:
     async def run() -> None:
         limits = "[limits]\ncolumns_max = 3"
-        async with nodes.running(tmp_path, limits) as cluster, await Client.connect(cluster.addresses) as client:
+        async with nodes.running(tmp_path, limits) as cluster, await Connection.connect(cluster.addresses) as client:
             tablet = await client.tablet(nodes.TABLET)
             wide = Schema(2, (*tablet.schema.columns, *(nullable(n) for n in range(7, 9))), tablet.schema.key)
             with pytest.raises(SchemaMismatch, match="4 columns; at most 3 are accepted"):
                 await client.change_schema(tablet, wide)
             bad = msgspec.structs.replace(nullable(7), nullable=False, default=1 << 62)
-            with pytest.raises(SchemaMismatch, match="is no timestamp, which goes from 0001"):
+            with pytest.raises(SchemaMismatch, match="is not a timestamp, which goes from 0001"):
                 await client.change_schema(tablet, Schema(2, (*tablet.schema.columns, bad), tablet.schema.key))
             many = ScanSpec(columns=(1,), predicates=(In(1, tuple(range(IN_VALUES_MAX + 1))),))
             with pytest.raises(CallerError, match="'in' has 10001 values; at most 10000"):

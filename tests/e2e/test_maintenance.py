@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client.connection import Client, Tablet
+from stelae.client.connection import ConnectedTablet, Connection
 from stelae.spi.errors import SchemaMismatch, TooOld
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind
@@ -89,7 +89,7 @@ def test_a_replica_that_was_down_while_the_others_restarted_and_flushed_catches_
     asyncio.run(run())
 
 
-async def load_and_flush(cluster: Cluster, tablet: Tablet, count: int) -> int:
+async def load_and_flush(cluster: Cluster, tablet: ConnectedTablet, count: int) -> int:
     """Insert rows until each running replica has flushed twice what it had; return how many rows there are."""
     wanted = max(max(flushed(cluster)) * 2, 200)
     async with asyncio.timeout(WAIT_S):
@@ -181,7 +181,7 @@ def test_a_schema_is_changed_while_rows_are_there_and_survives_flush_and_restart
     settings = COLUMNAR if store == "columnar" else ""
 
     async def run() -> None:
-        async with running(tmp_path, settings) as cluster, await Client.connect(cluster.addresses) as client:
+        async with running(tmp_path, settings) as cluster, await Connection.connect(cluster.addresses) as client:
             tablet = await client.tablet(TABLET)
             await insert(tablet, [1])
             wider = next_schema(tablet.schema, Column(id=3, name="size", type="int64", default=7))
@@ -226,7 +226,7 @@ def test_a_change_that_drops_a_column_and_adds_another_survives_flush_and_restar
             assert not replica.failure
 
     async def run() -> None:
-        async with running(tmp_path, settings) as cluster, await Client.connect(cluster.addresses) as client:
+        async with running(tmp_path, settings) as cluster, await Connection.connect(cluster.addresses) as client:
             tablet = await client.tablet(TABLET)
             await insert(tablet, [1])
             key, _ = tablet.schema.columns

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from stelae.check.cluster_check import check
-from stelae.cli.run_table import Cluster as Target
+from stelae.cli.run_table import TableTarget as Target
 from stelae.cli.run_table import run_drop
-from stelae.cli.run_table_alter import Wanted, run_alter, run_recall, run_rename
+from stelae.cli.run_table_alter import AlterRequestOptions, run_alter, run_recall, run_rename
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.client.table import AsyncTable
 from stelae.host.hybrid_clock import physical_us
 from stelae.protocol.actions import (
     ACTION,
-    Action,
     ChangeConfig,
     CreateReplica,
     DeleteReplica,
+    ServerAction,
     Terminal,
     TransferLeadership,
     encode_action,
@@ -34,15 +34,15 @@ from stelae.protocol.master_errors import BadChange, NoTable, TableExists, TooFe
 from stelae.protocol.master_messages import (
     READ,
     AddColumn,
+    CatalogReadRequest,
     DropColumn,
     ListTables,
-    ReadRequest,
     RenameColumn,
     RenameTable,
     TableList,
 )
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
-from stelae.server.master.core.events import Effect, Event, Send, Tick
+from stelae.server.master.core.events import Effect, Event, MasterTick, Send
 from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.driver import master
 from stelae.spi.errors import CallerError, NotLeader, PeerError, RetryableError, SchemaMismatch, Unavailable
@@ -189,11 +189,13 @@ def test_a_table_is_altered_renamed_dropped_and_recalled_by_commands_while_it_is
                 assert await asyncio.to_thread(work, masters, *words, as_json=False) == 0
 
             await command(
-                run_alter, "people", Wanted(add=["size:int64=7"], rename=["text:words"], add_range=["10..20"])
+                run_alter,
+                "people",
+                AlterRequestOptions(add=["size:int64=7"], rename=["text:words"], add_range=["10..20"]),
             )
             await people.upsert([{"id": 2, "text": "by the old name"}])
             await people.insert([{"id": 15, "words": "of the new range", "size": 8}])
-            await command(run_alter, "people", Wanted(default=["size=9"], drop_range=["..10"]))
+            await command(run_alter, "people", AlterRequestOptions(default=["size=9"], drop_range=["..10"]))
             await command(run_rename, "people", "folk")
             await people.upsert([{"id": 16, "words": "default"}])
             assert people.name == "folk"
@@ -400,7 +402,7 @@ async def read_index(cluster: Cluster, asker: NodeId, master: NodeId) -> int:
 
 async def tables_within(cluster: Cluster, master: NodeId, staleness_ms: int) -> list[str]:
     """What this very master answers, as soon as it is fresh enough."""
-    body = [encode(ReadRequest(question=ListTables(), staleness_ms=staleness_ms))]
+    body = [encode(CatalogReadRequest(question=ListTables(), staleness_ms=staleness_ms))]
     async with asyncio.timeout(WAIT_S):
         while True:
             try:
@@ -436,8 +438,8 @@ def test_a_change_of_members_is_planned_and_not_sent_to_servers_that_would_refus
 ) -> None:
     """240 lines of the log in minutes, and a counter of refusals that rose, after one server had died."""
     settings = "[master]\nserver_silent_ms = 1000\nserver_dead_ms = 1500\npolicy_interval_ms = 50\naction_retry_ms = 50"
-    planned: list[Action] = []
-    sent: list[Action] = []
+    planned: list[ServerAction] = []
+    sent: list[ServerAction] = []
     encode, take = master.encode_action, MasterCore.take_effects
 
     def taken(core: MasterCore) -> tuple[Effect, ...]:
@@ -462,12 +464,12 @@ def test_a_change_of_members_is_planned_and_not_sent_to_servers_that_would_refus
 def test_a_master_steps_on_events_and_deadlines_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It once stepped twenty times a second, whether anything happened or not."""
     step, steps = MasterCore.step, [0]
-    early: list[tuple[Tick, int | None]] = []
+    early: list[tuple[MasterTick, int | None]] = []
 
     def stepped(core: MasterCore, events: Sequence[Event]) -> None:
         steps[0] += 1
         deadline, (now, *others) = core.next_deadline(), events
-        assert isinstance(now, Tick)
+        assert isinstance(now, MasterTick)
         if not others and (deadline is None or now.now_us < deadline):
             early.append((now, deadline))
         step(core, events)

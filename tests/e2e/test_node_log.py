@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stelae.cli.local_nodes import format_here
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
 from stelae.telemetry.target import TARGET_FILE
@@ -21,7 +22,9 @@ SPEC = TabletSpec(tablet_id=TabletId("t"), columns=({"name": "id", "type": "int6
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a node that is formatted, and does not run."""
-    cluster = LocalCluster.create(tmp_path_factory.mktemp("log") / "cluster", SPEC, ClusterOptions(node_count=1))
+    cluster = LocalCluster.create(
+        tmp_path_factory.mktemp("log") / "cluster", SPEC, ClusterOptions(node_count=1), formatted=format_here
+    )
     return cluster.nodes[0].directory
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from stelae.check.cluster_state import ask_nodes
 from stelae.check.health import _replica
-from stelae.client.connection import Client
-from stelae.host.layout import Layout
-from stelae.host.metadata import MetadataMissing
+from stelae.cli.local_nodes import format_here
+from stelae.client.connection import Connection
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.metadata_files import MetadataMissing
 from stelae.host.superblock import SuperblockFile
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.node_process import NodeProcess
@@ -33,7 +34,9 @@ WAIT_S = 60
 @pytest.fixture(params=["segmented", "lmdb", "shared"])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalCluster]:
     engines = {"wal": request.param, "store": "columnar"}
-    made = LocalCluster.create(tmp_path / "cluster", SPEC, ClusterOptions(engines=engines, settings=SETTINGS))
+    made = LocalCluster.create(
+        tmp_path / "cluster", SPEC, ClusterOptions(engines=engines, settings=SETTINGS), formatted=format_here
+    )
     try:
         yield made
     finally:
@@ -49,7 +52,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def flushed_index(node: NodeProcess) -> int:
     try:
-        return SuperblockFile(RealFiles(), Layout(str(node.directory / "data")), TABLET).load().flushed.index
+        return SuperblockFile(RealFiles(), DirectoryLayout(str(node.directory / "data")), TABLET).load().flushed.index
     except MetadataMissing:
         return 0  # It has just been started for the first time.
 
@@ -65,7 +68,7 @@ def insert(cluster: LocalCluster, numbers: range) -> None:
     """Insert rows, which are acknowledged on return."""
 
     async def run() -> None:
-        async with await Client.connect(cluster.addresses, timeout_s=WAIT_S) as client:
+        async with await Connection.connect(cluster.addresses, timeout_s=WAIT_S) as client:
             tablet = await client.tablet(TABLET)
             result = await tablet.write(OpKind.INSERT, [(number,) for number in numbers])
             assert not result.errors and not result.refusal
@@ -75,7 +78,7 @@ def insert(cluster: LocalCluster, numbers: range) -> None:
 
 def rows(cluster: LocalCluster, timeout_s: float) -> list[int]:
     async def run() -> list[int]:
-        async with await Client.connect(cluster.addresses, timeout_s=timeout_s) as client:
+        async with await Connection.connect(cluster.addresses, timeout_s=timeout_s) as client:
             tablet = await client.tablet(TABLET)
             return sorted([row[0] async for batch in tablet.scan() for row in batch.to_rows()])
 
@@ -86,7 +89,7 @@ def failure(node: NodeProcess) -> str:
     """What ``check`` says of a node's replica."""
 
     async def run() -> str:
-        async with await Client.connect([node.address], timeout_s=WAIT_S) as client:
+        async with await Connection.connect([node.address], timeout_s=WAIT_S) as client:
             facts = (await ask_nodes(client, [(node.node_id, node.address)]))[node.node_id]
             return _replica(node.node_id, node.address, TABLET, facts).problem
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client.connection import Client
+from stelae.cli.local_nodes import format_here
+from stelae.client.connection import Connection
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
 from stelae.spi.write import OpKind
@@ -46,7 +47,7 @@ def refused(*arguments: str, process: bool) -> tuple[int, str]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster.create(tmp_path / "cluster", SPEC, FAST)
+    made = LocalCluster.create(tmp_path / "cluster", SPEC, FAST, formatted=format_here)
     try:
         yield made
     finally:
@@ -86,7 +87,7 @@ def wait_until_gone(folder: Path) -> None:
 def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(cluster: LocalCluster) -> None:
     async def load_until_killed() -> list[int]:
         acked: list[int] = []
-        async with await Client.connect(cluster.addresses, timeout_s=20) as client:
+        async with await Connection.connect(cluster.addresses, timeout_s=20) as client:
             tablet = await client.tablet(cluster.tablet_id)
 
             async def one(number: int) -> None:
@@ -105,7 +106,7 @@ def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(cluster:
         return acked
 
     async def read() -> dict[int, str]:
-        async with await Client.connect(cluster.addresses, timeout_s=20) as client:
+        async with await Connection.connect(cluster.addresses, timeout_s=20) as client:
             tablet = await client.tablet(cluster.tablet_id)
             return dict([row async for batch in tablet.scan() for row in batch.to_rows()])
 
@@ -250,7 +251,7 @@ def test_misconfiguration_gives_one_message_with_file_and_line_and_exit_code_2(
 ) -> None:
     """The first as a process, which has to end without a traceback; the others are the same command, called here."""
     options = ClusterOptions(engines={"wal": "segmented"}, settings=FAST.settings)
-    node = LocalCluster.create(tmp_path / "c", SPEC, options).nodes[0]
+    node = LocalCluster.create(tmp_path / "c", SPEC, options, formatted=format_here).nodes[0]
     text, changed = re.subn(*change, node.config_path.read_text(), count=1)
     assert changed
     node.config_path.write_text(text)

@@ -14,7 +14,7 @@ from stelae.client import AddColumn, AddRange, AsyncClient, AsyncTable, DropRang
 from stelae.client.locations import NoSuchTable
 from stelae.client.tokens import BadToken
 from stelae.partition.partitioning import NoPartition
-from stelae.protocol.actions import Action, DeleteReplica
+from stelae.protocol.actions import DeleteReplica, ServerAction
 from stelae.server.tserver.actions import ActionService, Done
 from tests.e2e.master_nodes import Cluster, running
 from tests.e2e.test_masters import COLUMNS, QUICK, column, connect, rows
@@ -156,7 +156,7 @@ def test_a_range_takes_no_more_writes_once_its_drop_has_returned(
     """A write to it was acknowledged, and gone with the replicas, which are deleted a while after the masters' word."""
     act = ActionService.act
 
-    def slowly(self: ActionService, action: Action, done: Done) -> None:
+    def slowly(self: ActionService, action: ServerAction, done: Done) -> None:
         delay_s = 0.5 if isinstance(action, DeleteReplica) else 0.0
         asyncio.get_running_loop().call_later(delay_s, act, self, action, done)
 

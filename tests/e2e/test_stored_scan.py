@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stelae.client import page_rows
-from stelae.client.connection import Tablet
+from stelae.client.connection import ConnectedTablet
 from stelae.server.tserver import scan_pages
 from stelae.spi.errors import Corrupt
 from stelae.spi.scan import Compare, ScanSpec
@@ -45,7 +45,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-async def loaded(cluster: Cluster, tablet: Tablet) -> None:
+async def loaded(cluster: Cluster, tablet: ConnectedTablet) -> None:
     """Rows in blocks on every replica."""
     for start in range(0, COUNT, 500):
         await insert(tablet, range(start, start + 500))
@@ -58,7 +58,7 @@ async def rows_of(batches: AsyncIterator[Any]) -> list[tuple[Any, ...]]:
     return [row async for batch in batches for row in batch.to_rows()]
 
 
-def on_nodes(path: Path, work: Callable[[Cluster, Tablet], Any]) -> None:
+def on_nodes(path: Path, work: Callable[[Cluster, ConnectedTablet], Any]) -> None:
     async def run() -> None:
         async with running(path, SETTINGS) as cluster, connected(cluster) as tablet:
             await loaded(cluster, tablet)
@@ -68,7 +68,7 @@ def on_nodes(path: Path, work: Callable[[Cluster, Tablet], Any]) -> None:
 
 
 def test_a_scan_decodes_blocks_itself_and_has_the_rows_of_one_that_does_not(tmp_path: Path, decoded: list[int]) -> None:
-    async def work(cluster: Cluster, tablet: Tablet) -> None:
+    async def work(cluster: Cluster, tablet: ConnectedTablet) -> None:
         everything = [(n, f"row {n}") for n in range(COUNT)]
         assert await rows_of(tablet.scan()) == everything
         assert sum(decoded) > COUNT // 2 and len(decoded) > 2
@@ -87,7 +87,7 @@ def test_a_scan_decodes_blocks_itself_and_has_the_rows_of_one_that_does_not(tmp_
 
 
 def test_a_scan_goes_on_when_the_node_that_handed_rows_on_is_gone(tmp_path: Path, decoded: list[int]) -> None:
-    async def work(cluster: Cluster, tablet: Tablet) -> None:
+    async def work(cluster: Cluster, tablet: ConnectedTablet) -> None:
         found: list[tuple[Any, ...]] = []
         batches = tablet.scan()
         while not decoded:
@@ -106,7 +106,7 @@ def test_a_scan_goes_on_when_the_node_that_handed_rows_on_is_gone(tmp_path: Path
 def test_bytes_that_were_damaged_on_the_way_are_an_error_of_the_client(
     tmp_path: Path, decoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(_: Cluster, tablet: Tablet) -> None:
+    async def work(_: Cluster, tablet: ConnectedTablet) -> None:
         page_of = scan_pages.PageReader._page_of
 
         def damaged(reader: Any, piece: Any) -> Any:

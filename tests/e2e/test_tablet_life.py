@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.host.node import Node
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import DataState, SuperblockFile
-from stelae.lifecycle.loading import TabletLoader
-from stelae.lifecycle.manager import TabletExists, TabletManager
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.lifecycle.tablet_manager import TabletExists, TabletManager
 from stelae.partition.schema import Partition
-from stelae.protocol.actions import ACTION, Action, CreateReplica, DeleteReplica, Evicted, Terminal, encode_action
+from stelae.protocol.actions import ACTION, CreateReplica, DeleteReplica, Evicted, ServerAction, Terminal, encode_action
 from stelae.protocol.catalog_names import TableId, TabletState
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.tserver.actions import FenceRefused
@@ -37,7 +37,7 @@ GONE = Terminal(state=TabletState.REMOVED)
 """The fence of a replica whose table was removed."""
 
 
-async def act(client: Client, action: Action) -> None:
+async def act(client: Connection, action: ServerAction) -> None:
     """Send an action as a master does."""
     await client.ask(action.node_id, ACTION, encode_action(action), deadline_ms=30_000)
 
@@ -57,13 +57,13 @@ def creation(cluster: Cluster, node: NodeId, tablet: TabletId = SECOND, schema: 
     )
 
 
-async def create(cluster: Cluster, client: Client) -> None:
+async def create(cluster: Cluster, client: Connection) -> None:
     for node in cluster.nodes:
         await act(client, creation(cluster, node))
     await until(lambda: leader(cluster) is not None)
 
 
-async def delete(client: Client, node: NodeId, fence: Terminal | Evicted, tablet: TabletId = SECOND) -> None:
+async def delete(client: Connection, node: NodeId, fence: Terminal | Evicted, tablet: TabletId = SECOND) -> None:
     await act(client, DeleteReplica(node_id=node, tablet_id=tablet, fence=fence))
 
 
@@ -88,7 +88,7 @@ def committed_config(cluster: Cluster, node: NodeId) -> OpId:
 
 def test_a_tablet_is_created_on_running_nodes_and_is_there_after_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
-        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
+        async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
             await create(cluster, client)
             await create(cluster, client)  # repeated
             tablet = await client.tablet(SECOND)
@@ -115,7 +115,7 @@ def test_a_tablet_is_created_on_running_nodes_and_is_there_after_a_restart(tmp_p
 
 def test_a_deleted_replica_leaves_a_tombstone_that_votes_also_after_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
-        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
+        async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
             await create(cluster, client)
             tablet = await client.tablet(SECOND)
             await insert(tablet, range(20))
@@ -153,7 +153,7 @@ def test_a_deleted_replica_leaves_a_tombstone_that_votes_also_after_a_restart(tm
 
 def test_the_table_that_is_gone_takes_its_replicas_with_it_and_no_other(tmp_path: Path) -> None:
     async def run() -> None:
-        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
+        async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
             await create(cluster, client)
             await insert(await client.tablet(SECOND), range(5))
             for node in cluster.ids:
@@ -173,7 +173,7 @@ def test_the_table_that_is_gone_takes_its_replicas_with_it_and_no_other(tmp_path
 
 def test_leadership_is_handed_over_by_name_and_before_a_node_stops_and_no_write_is_lost(tmp_path: Path) -> None:
     async def run() -> None:
-        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
+        async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
             tablet = await client.tablet(TABLET)
             leads = cluster.leader()
             assert leads is not None
@@ -198,7 +198,7 @@ def test_leadership_is_handed_over_by_name_and_before_a_node_stops_and_no_write_
 
 def test_a_replica_that_has_failed_is_deleted_like_any_other(tmp_path: Path) -> None:
     async def run() -> None:
-        async with running(tmp_path) as cluster, await Client.connect(cluster.addresses) as client:
+        async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
             await insert(await client.tablet(TABLET), range(10))
             leads = cluster.leader()
             assert leads is not None

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from stelae.client.async_client import connect_async
 from stelae.host.heartbeats import Beat, BeatAck
 from stelae.host.node import Node
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS
-from stelae.protocol.actions import ACTION, Action
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS
+from stelae.protocol.actions import ACTION, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapRequest
-from stelae.protocol.heartbeats import HEARTBEAT, Heartbeat
-from stelae.protocol.master_messages import CHANGE, READ, ChangeRequest, ReadRequest
+from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
+from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexRequest
 from stelae.protocol.tablet_messages import (
@@ -43,6 +44,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.write import OpKind, WriteRequest
 from stelae.wire.messenger import Lane, Messenger
 from stelae.wire.refusals import HandlerFailed
+from tests.at_length import times
 from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.test_hostile_traffic import attacker
 from tests.wild import Draw
@@ -56,11 +58,11 @@ TYPES: dict[str, Any] = {
     CHECKSUM: ChecksumRequest,
     ALTER: AlterRequest,
     TRANSFER_LEADERSHIP: TransferRequest,
-    ACTION: Action,
+    ACTION: ServerAction,
     QUARANTINE: QuarantineRequest,
     NODE: NodeRequest,
     CHANGE: ChangeRequest,
-    READ: ReadRequest,
+    READ: CatalogReadRequest,
     HEARTBEAT: Heartbeat,
     READ_INDEX: ReadIndexRequest,
     FOUNDING: BootstrapRequest,
@@ -69,7 +71,7 @@ ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck}
 ELSEWHERE = {CONSENSUS}
 """Kinds that other tests attack: consensus messages, per engine."""
 
-ATTEMPTS = 80
+ATTEMPTS = times(80)
 """Of each kind, to each node that serves it."""
 
 BULK = (SCAN, DIFF)
@@ -88,12 +90,12 @@ def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, nu
             return msgspec.structs.replace(body, client_id="wild", sequence=numbers[0], first_incomplete=1)
         case WriteRequest():
             numbers[0] += 100
-            runs = [
-                msgspec.structs.replace(run, first_sequence=numbers[0] + place * 10, ops=_rows(rng))
-                for place, run in enumerate(body.runs)
+            sequences = [
+                msgspec.structs.replace(sequence, first_sequence=numbers[0] + place * 10, ops=_rows(rng))
+                for place, sequence in enumerate(body.sequences)
             ]
             return msgspec.structs.replace(
-                body, tablet_id=tablet, client_id="wild", first_incomplete=1, schema_version=1, runs=runs
+                body, tablet_id=tablet, client_id="wild", first_incomplete=1, schema_version=1, sequences=sequences
             )
         case ScanRequest():
             return msgspec.structs.replace(
@@ -127,7 +129,7 @@ async def attack(
     ``draws[True]`` names nothing that the test needs later: it is for requests that may delete what they name."""
     seen: Counter[str] = Counter()
     numbers = [0]
-    kinds = set(node.messenger._services._services)
+    kinds = set(node.messenger._served_kinds._services)
     assert kinds - ELSEWHERE <= TYPES.keys() | ONE_WAY.keys(), "a new kind of request: say here what its body is"
     for kind in sorted(kinds - ELSEWHERE):
         lane = Lane.BULK if kind in BULK else Lane.CONTROL
@@ -152,6 +154,7 @@ async def attack(
     return seen
 
 
+@pytest.mark.fuzzer
 def test_wild_requests_to_every_service_are_answered_and_masters_and_servers_serve_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, 1, 1) as cluster:
@@ -185,6 +188,6 @@ async def _attack_all(cluster: Cluster, tablet: str, *, rng: random.Random) -> N
             spare = Draw(rng, texts=["spare", *texts], blobs=[schema])
             seen = await attack(messenger, node, {False: kept, True: spare}, rng, tablet)
             answered = {name.split()[0] for name in seen}
-            assert answered == set(node.messenger._services._services) - ELSEWHERE - ONE_WAY.keys()
+            assert answered == set(node.messenger._served_kinds._services) - ELSEWHERE - ONE_WAY.keys()
     finally:
         messenger.close()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stelae.spi.ids import NodeId
-from stelae.wire.calls import RetryPolicy
+from stelae.wire.call_retries import RetryPolicy
 from tests.unit.wire.worlds import messenger, run, until
 
 NODE = NodeId(f"{2:032x}")

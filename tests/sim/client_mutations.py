@@ -22,12 +22,12 @@ Original = Callable[..., Any]
 
 
 def first_incomplete_of_the_batch(original: Original, request: Any) -> bytes:
-    first = request.runs[0].first_sequence
+    first = request.sequences[0].first_sequence
     return bytes(original(msgspec.structs.replace(request, first_incomplete=first)))
 
 
 def first_incomplete_above_the_batch(original: Original, request: Any) -> bytes:
-    last = request.runs[-1]
+    last = request.sequences[-1]
     return bytes(
         original(msgspec.structs.replace(request, first_incomplete=last.first_sequence + max(1, len(last.ops) - 1)))
     )

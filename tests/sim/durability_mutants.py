@@ -9,7 +9,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: a read index is given before an entry of the leader's term is committed",
         rule="durability 10, behaviour C14, Raft thesis 6.4",
-        target="stelae_consensus_raft.leader:Leader.read",
+        target="stelae_consensus_raft.client_requests:ClientRequests.read",
         replacement=mutations.read_before_the_first_entry_commits,
         invariant="read_index",
         seeds_max=4,
@@ -17,7 +17,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: a read index is one entry behind what is committed",
         rule="behaviour C14",
-        target="stelae_consensus_raft.reads:ReadQueue.add",
+        target="stelae_consensus_raft.read_index:ReadQueue.add",
         replacement=mutations.answer_with_the_commit_of_before,
         invariant="read_index",
         seeds_max=4,
@@ -41,7 +41,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: a transfer of an older term is obeyed",
         rule="Raft thesis 3.10",
-        target="stelae_consensus_raft.transfer:Transfers.on_timeout_now",
+        target="stelae_consensus_raft.leadership_transfer:LeadershipTransfers.on_timeout_now",
         replacement=mutations.old_timeout_now_is_obeyed,
         invariant="stale_messages",
         seed=32,
@@ -58,7 +58,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="flush: a store flushes one entry past what the log holds durably",
         rule="durability 3",
-        target="stelae.host.flush:Flusher.flush",
+        target="stelae.host.flush_and_collect:Flusher.flush",
         replacement=mutations.flush_one_entry_too_far,
         invariant="flush_durability",
         seed=6,
@@ -85,7 +85,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="shared log engine: a failed sync is repeated once",
         rule="durability 7",
-        target="stelae_wal_shared.writer:Writer.write",
+        target="stelae_wal_shared.writer:SharedWriter.write",
         replacement=mutations.retry_in_place,
         invariant="failed_sync",
         seed=335,
@@ -94,21 +94,21 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: an election is won with one vote less than a majority",
         rule="Raft 5.2, durability 9",
-        target="stelae_consensus_raft.election:Elections._count",
+        target="stelae_consensus_raft.election:Elections._count_vote",
         replacement=mutations.win_with_one_vote_less,
         invariant="election_safety",
     ),
     Mutant(
         name="metadata: a replacement is not synced into its directory",
         rule="durability 9",
-        target="stelae.host.replacing:_publish",
+        target="stelae.host.atomic_replace:_publish",
         replacement=mutations.rename_without_its_directory,
         invariant="terms_and_votes",
     ),
     Mutant(
         name="metadata: a replacement is renamed before its contents are synced",
         rule="durability 9 and 24",
-        target="stelae.host.replacing:_write",
+        target="stelae.host.atomic_replace:_write",
         replacement=mutations.write_a_replacement_without_sync,
         invariant="healthy_replicas",
     ),

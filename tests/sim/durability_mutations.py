@@ -15,11 +15,11 @@ from tests.sim.mutations import Original
 
 
 def read_before_the_first_entry_commits(original: Original, self: Any, event: Any) -> None:
-    lead = self._replica.leadership
-    if lead is None or self._replica.serving:
+    lead = self._state.leadership
+    if lead is None or self._state.serving:
         original(self, event)
     else:
-        lead.reads.add(event.token, self._replica.commit)
+        lead.reads.add(event.token, self._state.commit)
 
 
 def answer_with_the_commit_of_before(original: Original, self: Any, token: int, commit: int) -> None:
@@ -27,31 +27,31 @@ def answer_with_the_commit_of_before(original: Original, self: Any, token: int, 
 
 
 def old_append_resets_the_timer(original: Original, self: Any, sender: Any, message: Any, entries: Any) -> None:
-    if message.term < self._replica.term and self._replica.role is not Role.LEADER:
-        self._replica.rest()
+    if message.term < self._state.term and self._state.role is not Role.LEADER:
+        self._state.reset_election_deadline()
     original(self, sender, message, entries)
 
 
 def old_vote_request_resets_the_timer(original: Original, self: Any, candidate: Any, request: Any) -> None:
-    if request.term < self._replica.term and self._replica.role is not Role.LEADER:
-        self._replica.rest()
+    if request.term < self._state.term and self._state.role is not Role.LEADER:
+        self._state.reset_election_deadline()
     original(self, candidate, request)
 
 
 def old_timeout_now_is_obeyed(original: Original, self: Any, sender: Any, message: Any) -> None:
-    if message.term < self._replica.term and self._replica.role is Role.FOLLOWER:
+    if message.term < self._state.term and self._state.role is Role.FOLLOWER:
         self._elections.take_over()
     original(self, sender, message)
 
 
 def old_heartbeat_resets_the_timer(original: Original, self: Any, event: Any) -> None:
-    if event.term < self._replica.term and self._replica.role is Role.FOLLOWER:
-        self._replica.rest()
+    if event.term < self._state.term and self._state.role is Role.FOLLOWER:
+        self._state.reset_election_deadline()
     original(self, event)
 
 
 def win_with_one_vote_less(original: Original, self: Any, voter: Any, *, granted: bool) -> None:
-    replica = self._replica
+    replica = self._state
     majority, replica.majority = replica.majority, max(1, replica.majority - 1)
     try:
         original(self, voter, granted=granted)

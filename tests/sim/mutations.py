@@ -125,8 +125,8 @@ def admit_runs_whole(original: Original, self: Any, payload: Any, timestamp: int
 
 def _operations(payload: Any) -> list[range]:
     """Numbers of the operations of each run of a payload."""
-    ends = [*itertools.accumulate(len(run.digests) for run in payload.runs)]
-    return [range(end - len(run.digests), end) for run, end in zip(payload.runs, ends, strict=True)]
+    ends = [*itertools.accumulate(len(run.digests) for run in payload.sequences)]
+    return [range(end - len(run.digests), end) for run, end in zip(payload.sequences, ends, strict=True)]
 
 
 def answer_the_next(original: Original, sequence: int, results: Any) -> Any:
@@ -198,10 +198,10 @@ def vote_unsaved(original: Original, self: Any, candidate: Any) -> None:
 
 
 def enter_term_unsaved(original: Original, self: Any, term: int, voted_for: Any) -> None:
-    saved = self.outbox.hard_state
+    saved = self.ready.hard_state
     original(self, term, voted_for)
     if voted_for is None:
-        self.outbox.hard_state = saved
+        self.ready.hard_state = saved
 
 
 def judge_without_the_log(original: Original, request: Any, candidate: Any, ballot: Any) -> Any:
@@ -210,35 +210,35 @@ def judge_without_the_log(original: Original, request: Any, candidate: Any, ball
 
 
 def count_late_votes(original: Original, self: Any, voter: Any, reply: Any) -> None:
-    tally = self._replica.campaign
+    tally = self._state.campaign
     if tally is not None and reply.refusal is None:
         reply = msgspec.structs.replace(
-            reply, term=self._replica.term, campaign_term=tally.term, attempt=tally.attempt, pre=tally.pre
+            reply, term=self._state.term, campaign_term=tally.term, attempt=tally.attempt, pre=tally.pre
         )
     original(self, voter, reply)
 
 
 def commit_older_terms(original: Original, self: Any, lead: Any) -> None:
-    replica = self._replica
-    index = self._majority_of(replica.durable.index, [peer.match for peer in lead.voting])
+    replica = self._state
+    index = self.majority_value(replica.durable.index, [peer.match for peer in lead.voting])
     if index > replica.commit:
         replica.commit_to(index)
 
 
 def commit_alone(original: Original, self: Any, lead: Any) -> None:
-    replica = self._replica
+    replica = self._state
     if replica.log.last_term == replica.term:
         replica.commit_to(replica.log.last_index)
 
 
 def agree_by_index(original: Original, self: Any, prev: Any) -> Any:
-    log = self._replica.log
+    log = self._state.log
     return None if log.term_at(prev.index) is not None else original(self, prev)
 
 
 def confirm_reads_alone(original: Original, self: Any, lead: Any) -> None:
     confirmed = lead.reads.confirmed(lead.reads.round)
-    self._replica.outbox.reads_ready.extend(confirmed)
+    self._state.ready.reads_ready.extend(confirmed)
 
 
 def config_only_at_commit(original: Original, self: Any, config: Any) -> bool:

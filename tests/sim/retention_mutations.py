@@ -15,7 +15,7 @@ def follow_and_hold_nothing(original: Original, self: Any, index: int) -> None:
 
 def count_only_peers_that_were_heard(original: Original, self: Any, lead: Any) -> None:
     heard = [peer.match for peer in lead.peers.values() if peer.match]
-    self._replica.replicated_on_all(min([self._replica.durable.index, *heard]))
+    self._state.advance_all_replicated(min([self._state.durable.index, *heard]))
 
 
 def start_without_holding(original: Original, self: Any, flushed: int, *state: Any) -> None:

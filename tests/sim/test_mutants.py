@@ -6,13 +6,14 @@ show is one that the simulator reaches by luck."""
 from __future__ import annotations
 
 import logging
-import os
 
 import pytest
 
 from stelae.sim.invariants import INVARIANTS
 from stelae.sim.run import run_seed
+from tests.at_length import AT_LENGTH
 from tests.sim.client_mutants import CLIENT_MUTANTS
+from tests.sim.first_seeds import first_seeds, seeds_of
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.planting import planted, resolve
 
@@ -26,11 +27,11 @@ def test_a_planted_bug_is_caught_by_its_invariant(
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     with planted(mutant) as record:
-        for seed in range(mutant.seed, mutant.seed + mutant.seeds_max):
+        for seed in seeds_of(mutant):
             violation = run_seed(seed).violation
             if violation is not None:
                 break
-        more = [run_seed(other).violation for other in MORE_SEEDS] if os.environ.get("STELAE_SOAK") else []
+        more = [run_seed(other).violation for other in MORE_SEEDS] if AT_LENGTH else []
     assert record.calls > 0, f"{mutant.target} is never called"
     assert violation is not None, f"{mutant.seeds_max} seeds from {mutant.seed} do not show it"
     with capsys.disabled():
@@ -42,7 +43,7 @@ def test_a_planted_bug_is_caught_by_its_invariant(
 
 def test_the_mutants_cover_executor_log_writer_stores_and_the_rules_whose_breach_loses_data() -> None:
     drivers = ("stelae.host.executor", "stelae.host.log_writer")
-    stores = ("stelae.host.flush", "stelae_store_columnar")
+    stores = ("stelae.host.flush_and_collect", "stelae_store_columnar")
     assert len(MUTANTS) >= 20
     assert sum(mutant.target.startswith(drivers) for mutant in MUTANTS) >= 4
     assert sum(mutant.target.startswith(stores) for mutant in MUTANTS) >= 8
@@ -59,3 +60,4 @@ def test_every_mutant_names_an_invariant_and_a_function_that_exist() -> None:
         assert mutant.invariant in known
         resolve(mutant.target)
     assert len({mutant.name for mutant in ALL}) == len(ALL)
+    assert set(first_seeds().mutants) <= {mutant.name for mutant in ALL}

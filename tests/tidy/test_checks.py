@@ -1,41 +1,78 @@
-"""One list of checks: the Makefile, the script that runs them and the page about them agree."""
+"""One list of checks: the Makefile, the script that runs them and the pages about them agree, to the numbers."""
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import sys
+from typing import Any
 
 import pytest
 
-from tests.sim.test_coverage import SEEDS as COVERED
+from tests.at_length import FACTOR, times
+from tests.sim.floors import SEEDS as COVERED
 from tests.tidy.tree import ROOT
 
 
-def groups_of_the_script() -> list[str]:
-    return list(runpy.run_path(str(ROOT / ".ci/check.py"), run_name="check")["GROUPS"])
+@pytest.fixture
+def script() -> dict[str, Any]:
+    """What ``.ci/check.py`` defines."""
+    return runpy.run_path(str(ROOT / ".ci/check.py"), run_name="check")
 
 
-def groups_of_the_makefile() -> list[str]:
+def names_of_the_makefile(variables: str) -> list[str]:
     text = (ROOT / "Makefile").read_text()
-    lists = re.findall(r"^GROUPS_\w+ := (.*)$", text, re.MULTILINE)
-    return [group for names in lists for group in names.split()]
+    lists = re.findall(rf"^{variables} := (.*)$", text, re.MULTILINE)
+    return [name for names in lists for name in names.split()]
 
 
-def test_make_check_runs_every_group_once_in_the_order_of_the_script() -> None:
-    assert groups_of_the_makefile() == groups_of_the_script()
+def text_of(name: str) -> str:
+    """The text of a page, without its line ends."""
+    return " ".join((ROOT / name).read_text().split())
 
 
-def test_contributing_explains_every_group() -> None:
+def count_of(seeds: str) -> int:
+    first, last = map(int, seeds.split(".."))
+    return last - first + 1
+
+
+def test_the_makefile_knows_every_group_once_in_the_order_of_the_script_and_every_part(script: dict[str, Any]) -> None:
+    assert names_of_the_makefile(r"GROUPS_\w+") == list(script["GROUPS"])
+    assert names_of_the_makefile("PARTS") == list(script["PARTS"])
+
+
+def test_contributing_explains_every_group_and_part(script: dict[str, Any]) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     table = "".join(line for line in text.splitlines() if line.startswith("| `"))
-    assert [group for group in groups_of_the_script() if f"`{group}`" not in table] == []
+    assert [name for name in (*script["GROUPS"], *script["PARTS"]) if f"`{name}`" not in table] == []
 
 
-def test_every_folder_of_tests_belongs_to_a_group() -> None:
-    commands = (ROOT / ".ci/check.py").read_text()
+def test_every_folder_of_tests_belongs_to_a_group(script: dict[str, Any]) -> None:
+    run = {word for groups in ("GROUPS", "SOAK") for command in script[groups].values() for word in command}
     folders = [p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and p.name[0] != "_"]
-    assert [name for name in folders if f'"tests/{name}"' not in commands] == []
+    assert [name for name in folders if f"tests/{name}" not in run] == []
+
+
+def test_the_parts_of_a_group_are_all_of_it(script: dict[str, Any]) -> None:
+    parts = {word for command in script["PARTS"].values() for word in command if word.startswith("tests/")}
+    assert parts == {word for word in script["GROUPS"]["modules"] if word.startswith("tests/")}
+
+
+def test_what_one_group_of_the_simulator_leaves_out_another_runs(script: dict[str, Any]) -> None:
+    for floors, mutants in (("floors", "mutants"), ("soak-floors", "soak-mutants")):
+        groups = script["GROUPS"] | script["SOAK"]
+        left_out = {word.removeprefix("--ignore=") for word in groups[mutants] if word.startswith("--ignore=")}
+        assert left_out == {word for word in groups[floors] if word.startswith("tests/")}
+        assert all((ROOT / path).exists() for path in left_out)
+
+
+def test_every_group_has_its_place_beside_others_or_on_both_cores(script: dict[str, Any]) -> None:
+    (waiting, single), afterwards = script["lanes_of"]([*script["GROUPS"]])
+    assert sorted([*waiting, *single, *afterwards]) == sorted(script["GROUPS"])
+    assert waiting == ["e2e"]
+    assert [group for group in single if "-n" in script["GROUPS"][group]] == [], "these need one process"
+    assert [group for group in afterwards if "-n" not in script["GROUPS"][group]] == [], "these use both cores"
 
 
 def test_continuous_integration_runs_the_command_that_contributing_names() -> None:
@@ -43,35 +80,72 @@ def test_continuous_integration_runs_the_command_that_contributing_names() -> No
     assert "make check" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
-def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand() -> None:
-    script = runpy.run_path(str(ROOT / ".ci/check.py"), run_name="check")
-    first, last = map(int, script["GROUPS"]["sim"][-1].split(".."))
-    assert last - first + 1 == script["SEEDS_COUNT"] == 40
-    assert first >= 1_000 > max(COVERED)
-    assert script["seeds_of_this_change"]() == script["GROUPS"]["sim"][-1]
-    first, last = map(int, script["SOAK"]["soak-sim"][-1].split(".."))
-    assert last - first + 1 >= 1_000
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_the_pages_say_the_numbers_of_the_script(script: dict[str, Any], page: str) -> None:
+    budget_s, soak = script["BUDGET_S"], count_of(script["SEEDS_SOAK"])
+    text = text_of(page)
+    assert re.findall(r"(\d+) minutes", text) == [f"{budget_s // 60}"]
+    assert f"{budget_s // 60} minutes on two quiet cores" in text
+    assert set(re.findall(r"(\d+) seeds", text)) == {f"{script['SEEDS_COUNT']}", f"{soak}"}
+    assert set(re.findall(r"of (\d+) budgeted", text)) <= {f"{budget_s}"}
 
 
-def test_contributing_says_what_is_left_to_soak() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    assert "make soak" in text
+def test_the_pages_name_the_seeds_of_the_floors_and_groups_that_there_are(script: dict[str, Any]) -> None:
+    assert f"the seeds {COVERED[0]} to {COVERED[-1]}" in text_of("CONTRIBUTING.md")
+    shown = re.findall(r"^(\w+) +[\d.]+ +[\d.]+  ok$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert shown and set(shown) <= set(script["GROUPS"])
+    assert f"{count_of(script['SEEDS_SOAK'])} seeds" in (ROOT / "Makefile").read_text()
+
+
+def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand(script: dict[str, Any]) -> None:
+    seeds = script["GROUPS"]["sim"][-1]
+    assert count_of(seeds) == script["SEEDS_COUNT"] == 40
+    assert int(seeds.split("..")[0]) >= 1_000 > max(COVERED)
+    assert script["seeds_of_this_change"]() == seeds
+    for group in ("soak-sim", "soak-masters"):
+        assert count_of(script["SOAK"][group][-1]) >= 1_000
+
+
+def test_soak_searches_further_where_a_check_searches(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for group in ("soak-floors", "soak-mutants", "soak-fuzz", "soak-hostile"):
+        assert script["SOAK"][group][:2] == ("env", "STELAE_SOAK=1")
+    monkeypatch.setattr("tests.at_length.AT_LENGTH", False)
+    assert times(3) == 3
+    monkeypatch.setattr("tests.at_length.AT_LENGTH", True)
+    assert times(3) == 3 * FACTOR
+
+
+def test_groups_keep_what_python_compiles(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert script["environment"]() == {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def test_every_group_runs_to_its_end_in_one_piece_whatever_becomes_of_the_others(
-    capfd: pytest.CaptureFixture[str],
+    script: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    script = runpy.run_path(str(ROOT / ".ci/check.py"), run_name="check")
     groups: dict[str, tuple[str, ...]] = script["GROUPS"]
     for group in groups:
-        lines = f"print('{group} 1'); print('{group} 2'); raise SystemExit({group in ('tidy', 'unit')})"
+        lines = f"print('{group} 1'); print('{group} 2'); raise SystemExit({group in ('tidy', 'modules')})"
         groups[group] = (sys.executable, "-c", lines)
-    assert script["main"](list(groups)) == 1
+    assert script["main"](["--check"]) == 1
     output = capfd.readouterr().out
     assert [group for group in groups if f"\n{group} 1\n{group} 2\n" not in output] == []
-    table = [line.split() for line in output.rpartition("seconds\n")[2].splitlines()]
-    assert table.pop()[:4] == ["left", "to", "make", "soak:"]
-    assert [row[0] for row in table[:-1]] == list(groups)
-    assert [row[0] for row in table if row[-1] == "FAILED"] == ["tidy", "unit"]
+    announced, *_ = output.partition("\n==")
+    assert set(groups) <= set(announced.split())
+    table, _, left = output.rpartition("cpu\n")[2].partition("left to make soak:\n")
+    rows = [line.split() for line in table.splitlines()]
+    assert [row[0] for row in rows] == [*groups, "total"]
+    assert [row[0] for row in rows if row[-1] == "FAILED"] == ["tidy", "modules"]
+    assert [line.split(":")[0].strip() for line in left.splitlines()] == list(script["SOAK"])
     groups.update(dict.fromkeys(groups, (sys.executable, "-c", "")))
     assert script["main"](list(groups)) == 0
+
+
+def test_a_group_that_runs_alone_takes_arguments_and_prints_as_it_goes(
+    script: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    script["PARTS"]["unit"] = (sys.executable, "-c", "import sys; print(sys.argv[1:]); sys.exit(3)")
+    assert script["main"](["unit", "--", "-k", "clock"]) == 1
+    assert "\n['-k', 'clock']\n" in capfd.readouterr().out
+    assert script["main"](["unit", "tidy", "--", "-k"]) == 2
+    assert script["main"](["unti"]) == 2

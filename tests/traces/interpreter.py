@@ -48,7 +48,7 @@ import msgspec
 from stelae.spi.consensus import Campaign, CopyFinished, MemberType, PeerProgress, PeerUnreachable, Ready, StepDown
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry
-from stelae.testing.conformance.consensus_cluster import Cluster, Node, Packet, node_name
+from stelae.testing.conformance.consensus_cluster import ClusterNode, ConsensusCluster, Packet, node_name
 from stelae_consensus_raft import RaftEngine
 
 SEPARATOR = "----"
@@ -89,7 +89,7 @@ class Trace:
     """One cluster under the commands of a trace."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(RaftEngine, RaftEngine.Config(), 1)
+        self.cluster = ConsensusCluster(RaftEngine, RaftEngine.Config(), 1)
         self._shown: dict[int, int] = {}
 
     def run(self, command: str) -> list[str]:
@@ -112,7 +112,7 @@ class Trace:
         options = {name: int(value) for name, value in (word.split("=") for word in words)}
         kinds = [MemberType.NON_VOTER] * options.get("learners", 0)
         config = RaftEngine.Config(append_entries_max=options.get("entries", 4096))
-        self.cluster = Cluster(RaftEngine, config, int(voters), member_types=kinds)
+        self.cluster = ConsensusCluster(RaftEngine, config, int(voters), member_types=kinds)
         self.cluster.fatal_expected = True
 
     def do_campaign(self, number: str) -> None:
@@ -211,7 +211,7 @@ def _filter(words: tuple[str, ...]) -> Callable[[Packet], bool]:
 # -- how things look -------------------------------------------------------------------------------
 
 
-def _status(node: Node) -> str:
+def _status(node: ClusterNode) -> str:
     if node.core is None:
         return f"{node.number} {'FATAL' if node.fatal else 'down'}"
     status = node.status

@@ -1,4 +1,4 @@
-"""Asks every master, every tablet server and every replica how it is, and says what is wrong (``findings``)."""
+"""Checks the health of a cluster: asks every master, tablet server and replica, and reports the problems."""
 
 from __future__ import annotations
 
@@ -6,102 +6,99 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from stelae.check.cluster_state import Survey, survey
+from stelae.check.cluster_state import ClusterState, collect_state
 from stelae.check.findings import findings, server_problem
 from stelae.check.health import TableHealth, TabletHealth, table_health, tablet_health
 from stelae.check.replica_checksums import Comparison, compare
 from stelae.check.setting_differences import Difference, Severity, differences, versions
-from stelae.client.catalog import Catalog
-from stelae.client.connection import Client
+from stelae.client.catalog import CatalogClient
+from stelae.client.connection import Connection
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.node_messages import QuarantineInfo
 from stelae.spi.ids import NodeId, TabletId
 
 
-class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """One node; ``problem`` is empty if it answers and, of a tablet server, if the masters hear of it.
-
-    ``version`` is empty if it does not say. ``silent_ms``: since the leader master heard of a tablet server."""
+class NodeCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The health of one node."""
 
     node_id: NodeId
     address: str
     role: str
-    version: str
+    version: str  #: Release of the node; empty if the node does not report it.
     location: str = ""
     mode: str = ""
-    silent_ms: int | None = None
-    clock_ahead_ms: int | None = None  #: Of the clock of whoever asked.
+    silent_ms: int | None = None  #: Time since the last heartbeat of a tablet server to the leader master.
+    clock_ahead_ms: int | None = None  #: How far its clock is ahead of the clock of this process.
     quarantine: QuarantineInfo | None = None
-    problem: str = ""
+    problem: str = ""  #: Why the node does not answer, or why the masters do not hear it; empty if it is well.
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was found. ``problems``: in words, one for each thing that is not as it should be; ``warnings``: what is
-    worth knowing and leaves the cluster healthy."""
+    """The result of a check."""
 
     masters: TabletHealth
-    nodes: tuple[NodeHealth, ...]  #: Masters, then tablet servers.
+    nodes: tuple[NodeCheck, ...]  #: Masters, then tablet servers.
     tables: tuple[TableHealth, ...]
-    versions: Mapping[str, tuple[str, ...]]  #: Addresses by release.
+    versions: Mapping[str, tuple[str, ...]]  #: Addresses of the nodes of each release.
     differences: tuple[Difference, ...]
-    checksums: Mapping[TabletId, str]  #: Of tablets whose replicas were all compared and agree; empty unless asked for.
-    differ: Mapping[TabletId, tuple[str, ...]] = {}  #: Checksums by replica, of tablets whose compared rows differ.
-    not_compared: Mapping[TabletId, tuple[str, ...]] = {}  #: Replicas that were not compared, and why, by tablet.
-    problems: tuple[str, ...]
-    warnings: tuple[str, ...]
+    checksums: Mapping[TabletId, str]  #: Checksum of each tablet whose replicas were all compared and are equal.
+    differ: Mapping[TabletId, tuple[str, ...]] = {}  #: For each tablet whose rows differ, the checksum of each replica.
+    not_compared: Mapping[TabletId, tuple[str, ...]] = {}  #: For each tablet, the replicas without a checksum, and why.
+    problems: tuple[str, ...]  #: One sentence for each problem. Any problem makes the cluster unhealthy.
+    warnings: tuple[str, ...]  #: One sentence for each warning. Warnings leave the cluster healthy.
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the check found no problem."""
         return not self.problems
 
 
 async def check(
-    connection: Client,
-    catalog: Catalog,
+    connection: Connection,
+    catalog: CatalogClient,
     *,
     tables: Collection[str] | None = None,
     checksums: bool = False,
     timeout_s: float = 10.0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> CheckReport:
-    """Ask everybody.
+    """Check a cluster.
 
     Args:
-        connection: of the client that found the masters.
-        catalog: the masters.
-        tables: names of the tables to look at; ``None``: all. Nodes are looked at in any case.
-        checksums: compare the rows of all replicas, too; reads every row of these tables.
-        timeout_s: how long the masters are asked for what there is.
-        progress: is told what is being done.
+        connection: the connection of the client that found the masters.
+        catalog: the masters' catalog.
+        tables: names of the tables to check; ``None``: all. All nodes are checked in any case.
+        checksums: also compare the rows of all replicas. This reads every row of these tables.
+        timeout_s: how long to ask the masters for the tables and servers.
+        progress: called with a description of each step.
 
     Raises:
-        Unavailable: no master answers at all. While none of them leads, that is a finding.
-        NoTable: one of ``tables`` is not there.
+        Unavailable: no master answers. If masters answer but none leads, the report says so instead.
+        NoTable: one of ``tables`` does not exist.
     """
-    found = await survey(connection, catalog, tables=tables, timeout_s=timeout_s, progress=progress)
-    return await judge(connection, found, checksums=checksums, progress=progress)
+    state = await collect_state(connection, catalog, tables=tables, timeout_s=timeout_s, progress=progress)
+    return await judge(connection, state, checksums=checksums, progress=progress)
 
 
 async def judge(
-    connection: Client, found: Survey, *, checksums: bool, progress: Callable[[str], None] = lambda text: None
+    connection: Connection, state: ClusterState, *, checksums: bool, progress: Callable[[str], None] = lambda text: None
 ) -> CheckReport:
-    """Judge what was said; asks no more than for checksums."""
-    own = tablet_health(SYSTEM_TABLET, found.masters, found.nodes)
-    tables = [table_health(table, found.nodes) for table in found.tables]
-    said = findings(found, own, tables)
-    problems = [finding.text for finding in said if finding.severity is Severity.ERROR]
+    """Make the report for a cluster state. Only checksums need further requests."""
+    masters = tablet_health(SYSTEM_TABLET, state.masters, state.nodes)
+    tables = [table_health(table, state.nodes) for table in state.tables]
+    found = findings(state, masters, tables)
+    problems = [finding.text for finding in found if finding.severity is Severity.ERROR]
     compared: dict[TabletId, Comparison] = {}
     if checksums:
         for table in tables:
             progress(f"comparing the replicas of {table.name}")
             for tablet in table.tablets:
-                found_here = compared[tablet.tablet_id] = await compare(connection, tablet)
-                problems += _problems(table, tablet, found_here)
-    infos = [facts.info for facts in found.nodes.values() if facts.info is not None]
+                comparison = compared[tablet.tablet_id] = await compare(connection, tablet)
+                problems += _problems(table, tablet, comparison)
+    infos = [facts.info for facts in state.nodes.values() if facts.info is not None]
     return CheckReport(
-        masters=own,
-        nodes=(*_masters(found), *_servers(found)),
+        masters=masters,
+        nodes=(*_masters(state), *_servers(state)),
         tables=tuple(tables),
         versions=versions(infos),
         differences=differences(infos),
@@ -109,37 +106,37 @@ async def judge(
         differ={name: one.differ for name, one in compared.items() if one.differ},
         not_compared={name: one.not_compared for name, one in compared.items() if one.not_compared},
         problems=tuple(problems),
-        warnings=tuple(finding.text for finding in said if finding.severity is Severity.WARNING),
+        warnings=tuple(finding.text for finding in found if finding.severity is Severity.WARNING),
     )
 
 
-def _problems(table: TableHealth, tablet: TabletHealth, found: Comparison) -> list[str]:
-    """What is wrong with the rows of a tablet, in words: replicas that differ, and ones that were not compared."""
+def _problems(table: TableHealth, tablet: TabletHealth, comparison: Comparison) -> list[str]:
+    """Return the problems with the rows of a tablet: replicas that differ, and replicas without a checksum."""
     name, problems = f"tablet {tablet.tablet_id} of {table.name}", []
-    if found.differ:
-        problems.append(f"{name}: rows differ: {'; '.join(found.differ)}")
-    if found.not_compared:
-        counts = f"{len(found.not_compared)} of {len(tablet.replicas)} replicas"
-        problems.append(f"{name}: rows of {counts} were not compared: {'; '.join(found.not_compared)}")
+    if comparison.differ:
+        problems.append(f"{name}: rows differ: {'; '.join(comparison.differ)}")
+    if comparison.not_compared:
+        counts = f"{len(comparison.not_compared)} of {len(tablet.replicas)} replicas"
+        problems.append(f"{name}: rows of {counts} were not compared: {'; '.join(comparison.not_compared)}")
     return problems
 
 
-def _masters(found: Survey) -> list[NodeHealth]:
-    return [_node(found, node_id, "master", found.nodes[node_id].problem) for node_id, _ in found.masters]
+def _masters(state: ClusterState) -> list[NodeCheck]:
+    return [_node(state, node_id, "master", state.nodes[node_id].problem) for node_id, _ in state.masters]
 
 
-def _servers(found: Survey) -> list[NodeHealth]:
+def _servers(state: ClusterState) -> list[NodeCheck]:
     healths = []
-    for line in found.servers:
-        health = _node(found, line.node_id, "tserver", server_problem(found, line.node_id))
+    for line in state.servers:
+        health = _node(state, line.node_id, "tserver", server_problem(state, line.node_id))
         more = {"location": line.location, "mode": line.mode.value, "silent_ms": line.silent_ms}
         healths.append(msgspec.structs.replace(health, **more))
     return healths
 
 
-def _node(found: Survey, node_id: NodeId, role: str, problem: str) -> NodeHealth:
-    facts = found.nodes[node_id]
-    return NodeHealth(
+def _node(state: ClusterState, node_id: NodeId, role: str, problem: str) -> NodeCheck:
+    facts = state.nodes[node_id]
+    return NodeCheck(
         node_id=node_id,
         address=facts.address,
         role=role,

@@ -1,4 +1,4 @@
-"""Asks the masters what there is, and every node how it is: what ``stelae check`` judges and other commands show."""
+"""Collects the state of a cluster: tables and servers from the masters, and the state of each node from the node."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from stelae.check.health import SILENT, Members, NodeFacts
-from stelae.client.catalog import Catalog
-from stelae.client.connection import Client
+from stelae.client.catalog import CatalogClient
+from stelae.client.connection import Connection
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_errors import NoTable
@@ -21,49 +21,49 @@ from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.ids import NodeId
 
 ASK_MS = 3_000
-"""How long a node may take to answer, in milliseconds; it counts as silent then."""
+"""How long a node may take to answer, in milliseconds. After that it counts as silent."""
 
 ASKED_MAX = 64
-"""Nodes, and tables, that are asked for at a time."""
+"""How many nodes, or tables, are asked about at the same time."""
 
 _Answer = TypeVar("_Answer", NodeInfo, QuarantineInfo)
 
 
-class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said. ``problem``: why the masters could not say which servers and tables there are."""
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers of all nodes."""
 
     masters: Members
     nodes: Mapping[NodeId, NodeFacts]
     servers: tuple[ServerLine, ...] = ()
-    summaries: tuple[TableSummary, ...] = ()  #: All tables, those that can be recalled among them.
-    tables: tuple[TableDescription, ...] = ()  #: Those that were asked for.
-    problem: str = ""
+    summaries: tuple[TableSummary, ...] = ()  #: All tables, including soft-deleted ones.
+    tables: tuple[TableDescription, ...] = ()  #: The requested tables.
+    problem: str = ""  #: Why the masters could not list servers and tables; empty if they could.
 
     def address_of(self, node_id: NodeId | None) -> str:
-        """Where a node is, or ``-``."""
+        """Return the address of a node, or ``-`` if it is not known."""
         return "-" if node_id is None or node_id not in self.nodes else self.nodes[node_id].address
 
 
-async def survey(
-    connection: Client,
-    catalog: Catalog,
+async def collect_state(
+    connection: Connection,
+    catalog: CatalogClient,
     *,
     tables: Collection[str] | None = None,
     timeout_s: float = 10.0,
     progress: Callable[[str], None] = lambda text: None,
-) -> Survey:
-    """Ask everybody, each node once.
+) -> ClusterState:
+    """Ask the masters, then every node once.
 
     Args:
-        connection: of the client that found the masters.
-        catalog: the masters.
+        connection: the connection of the client that found the masters.
+        catalog: the masters' catalog.
         tables: names of the tables to describe; ``None``: all.
-        timeout_s: how long the masters are asked for what there is.
-        progress: is told what is being done.
+        timeout_s: how long to ask the masters for the tables and servers.
+        progress: called with a description of each step.
 
     Raises:
-        Unavailable: no master could be asked at all.
-        NoTable: one of ``tables`` is not there.
+        Unavailable: no master answers.
+        NoTable: one of ``tables`` does not exist.
     """
     progress("asking the masters")
     masters = await connection.members(SYSTEM_TABLET, timeout_s=timeout_s)
@@ -75,14 +75,16 @@ async def survey(
         raise
     except StelaeError as error:
         nodes = await ask_nodes(connection, masters)
-        return Survey(masters=masters, nodes=nodes, problem=f"the masters cannot say what there is: {error}")
+        return ClusterState(
+            masters=masters, nodes=nodes, problem=f"the masters cannot list the tables and servers: {error}"
+        )
     progress(f"asking {len(masters)} masters and {len(servers)} tablet servers")
     nodes = await ask_nodes(connection, (*masters, *((line.node_id, line.address) for line in servers)))
-    return Survey(masters=masters, nodes=nodes, servers=servers, summaries=summaries, tables=described)
+    return ClusterState(masters=masters, nodes=nodes, servers=servers, summaries=summaries, tables=described)
 
 
-async def ask_nodes(connection: Client, members: Sequence[tuple[NodeId, str]]) -> dict[NodeId, NodeFacts]:
-    """Ask nodes for all that they say of themselves."""
+async def ask_nodes(connection: Connection, members: Sequence[tuple[NodeId, str]]) -> dict[NodeId, NodeFacts]:
+    """Ask nodes for their state."""
     turns = asyncio.Semaphore(ASKED_MAX)
 
     async def one(node_id: NodeId, address: str) -> NodeFacts:
@@ -93,7 +95,7 @@ async def ask_nodes(connection: Client, members: Sequence[tuple[NodeId, str]]) -
     return {facts.node_id: facts for facts in found}
 
 
-async def _ask_node(connection: Client, node_id: NodeId, address: str) -> NodeFacts:
+async def _ask_node(connection: Connection, node_id: NodeId, address: str) -> NodeFacts:
     try:
         if (found := await connection.reach(address, deadline_ms=ASK_MS)) != node_id:
             return NodeFacts(node_id=node_id, address=address, problem=f"node {found} has its address now")
@@ -116,9 +118,9 @@ async def _ask_node(connection: Client, node_id: NodeId, address: str) -> NodeFa
 
 
 async def _ask(
-    connection: Client, node_id: NodeId, kind: str, question: msgspec.Struct, answer: type[_Answer]
+    connection: Connection, node_id: NodeId, kind: str, question: msgspec.Struct, answer: type[_Answer]
 ) -> _Answer | None:
-    """What a node answers; ``None`` if it does not, as one of another release."""
+    """Return the answer of a node; ``None`` if it has none, as a node of another release."""
     try:
         response = await connection.ask(node_id, kind, encode(question), deadline_ms=ASK_MS)
         return decode(response.body[0], answer)
@@ -127,7 +129,7 @@ async def _ask(
 
 
 async def _describe(
-    catalog: Catalog, summaries: Sequence[TableSummary], names: Collection[str] | None, timeout_s: float
+    catalog: CatalogClient, summaries: Sequence[TableSummary], names: Collection[str] | None, timeout_s: float
 ) -> tuple[TableDescription, ...]:
     turns = asyncio.Semaphore(ASKED_MAX)
 

@@ -1,7 +1,7 @@
-"""What is wrong with a cluster, in words: a judgement of a survey, and nothing else.
+"""Finds the problems of a cluster in its collected state. Pure functions: nothing here asks a node.
 
-An *error* is a thing that is broken, or will be at the next failure; a *warning* one that whoever runs the cluster
-ought to know. Each names where it is, the fact, and what there is to do, where that is not plain."""
+An *error* is something that is broken, or that will break at the next failure. A *warning* is something that the
+operator should know. Each finding is a sentence with the place, the fact and, unless it is obvious, the next step."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from itertools import groupby
 
 import msgspec
 
-from stelae.check.cluster_state import Survey
-from stelae.check.health import NodeFacts, TableHealth, TabletHealth, Verdict
+from stelae.check.cluster_state import ClusterState
+from stelae.check.health import NodeFacts, TableHealth, TabletHealth, TabletVerdict
 from stelae.check.setting_differences import Severity, differences, versions
 from stelae.protocol.catalog_names import ServerMode, TableId, TableState
 from stelae.protocol.node_messages import NodeInfo, QuarantineInfo
 
 SILENT_MS = 5_000
-"""Masters that have not heard of a server for so long put nothing new on it."""
+"""After this time without a heartbeat, masters place no new replica on a server."""
 
 CLOCK_ERROR_MS = 500
-"""How far clocks may be apart where a node does not say what it accepts."""
+"""Allowed difference between clocks, for nodes that do not report their own limit."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing, in words."""
+    """One problem, or one warning."""
 
     severity: Severity
     text: str
 
 
-def findings(survey: Survey, masters: TabletHealth, tables: Sequence[TableHealth]) -> list[Finding]:
-    """All of them, errors first; causes before what follows from them: clocks, nodes, connections, then tables."""
-    infos = [facts.info for facts in survey.nodes.values() if facts.info is not None]
+def findings(state: ClusterState, masters: TabletHealth, tables: Sequence[TableHealth]) -> list[Finding]:
+    """Return all findings, errors first. Causes come before their effects: clocks, nodes, connections, then tables."""
+    infos = [facts.info for facts in state.nodes.values() if facts.info is not None]
     found = [
-        *([_error(survey.problem)] if survey.problem else []),
-        *_of_clocks(list(survey.nodes.values())),
+        *([_error(state.problem)] if state.problem else []),
+        *_of_clocks(list(state.nodes.values())),
         *_of_masters(masters),
-        *_of_servers(survey),
-        *_of_connections(survey),
+        *_of_servers(state),
+        *_of_connections(state),
         *(Finding(severity=one.severity, text=str(one)) for one in differences(infos)),
-        *_of_versions(survey, infos),
-        *(finding for facts in survey.nodes.values() for finding in _of_disk(facts)),
+        *_of_versions(state, infos),
+        *(finding for facts in state.nodes.values() for finding in _of_disk(facts)),
         *_of_tables(tables),
-        *_of_strays(survey),
+        *_of_strays(state),
     ]
     return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)
 
 
-def server_problem(survey: Survey, node_id: str) -> str:
-    """Why a tablet server is not well; empty if it is."""
-    line = next(line for line in survey.servers if line.node_id == node_id)
-    problem = survey.nodes[line.node_id].problem
+def server_problem(state: ClusterState, node_id: str) -> str:
+    """Return the problem of a tablet server; empty if it has none."""
+    line = next(line for line in state.servers if line.node_id == node_id)
+    problem = state.nodes[line.node_id].problem
     if not problem and (line.silent_ms is None or line.silent_ms > SILENT_MS):
         silent = "since this master leads" if line.silent_ms is None else f"for {line.silent_ms / 1000:.1f} s"
         problem = f"the masters have not heard of it {silent}"
@@ -67,23 +67,23 @@ def _warning(text: str) -> Finding:
 
 
 def _of_masters(masters: TabletHealth) -> Iterator[Finding]:
-    if masters.verdict is not Verdict.HEALTHY:
+    if masters.verdict is not TabletVerdict.HEALTHY:
         yield _error(f"masters: {masters.verdict}: {masters.why}")
 
 
-def _of_servers(survey: Survey) -> Iterator[Finding]:
-    for line in survey.servers:
-        if problem := server_problem(survey, line.node_id):
+def _of_servers(state: ClusterState) -> Iterator[Finding]:
+    for line in state.servers:
+        if problem := server_problem(state, line.node_id):
             yield _error(f"tablet server {line.address}: {problem}")
         if line.mode is not ServerMode.NORMAL:
             yield _warning(f"tablet server {line.address} is in mode {line.mode}: it is given no new replicas")
-    if not survey.servers and not survey.problem:
+    if not state.servers and not state.problem:
         yield _error("no tablet server has reported to the masters yet")
 
 
 def _of_tables(tables: Iterable[TableHealth]) -> Iterator[Finding]:
     for table in tables:
-        bad = [tablet for tablet in table.tablets if tablet.verdict is not Verdict.HEALTHY]
+        bad = [tablet for tablet in table.tablets if tablet.verdict is not TabletVerdict.HEALTHY]
         for what, tablets in groupby(sorted(bad, key=_what), _what):
             ids = [tablet.tablet_id for tablet in tablets]
             which = f"tablet {ids[0]}" if len(ids) == 1 else f"{len(ids)} tablets"
@@ -93,21 +93,21 @@ def _of_tables(tables: Iterable[TableHealth]) -> Iterator[Finding]:
 
 
 def _what(tablet: TabletHealth) -> str:
-    """What is wrong with a tablet: a dead server's tablets have it in common, and are told as one."""
+    """Return the problem of a tablet. The tablets of one dead server share it and are reported together."""
     return f"{tablet.verdict}: {tablet.why}"
 
 
-def _of_connections(survey: Survey) -> Iterator[Finding]:
-    """Nodes that answer us and have no way to each other. One that answers nobody has been told of already."""
-    answering = {node_id for node_id, facts in survey.nodes.items() if not facts.problem}
-    for facts in survey.nodes.values():
+def _of_connections(state: ClusterState) -> Iterator[Finding]:
+    """Report nodes that answer us but cannot reach each other. A node that does not answer is reported elsewhere."""
+    answering = {node_id for node_id, facts in state.nodes.items() if not facts.problem}
+    for facts in state.nodes.values():
         for peer in () if facts.info is None else facts.info.peers:
             if not peer.connected and peer.node_id in answering:
                 yield _error(f"{facts.address} has no connection to {peer.address}, though both answer")
 
 
 def _of_clocks(nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
-    """Clocks are compared with each other, by way of the asker's, whose own error drops out."""
+    """Compare the clocks with each other. Each was compared with the clock of this process, whose error cancels out."""
     told = [facts for facts in nodes if facts.info is not None]
     if len(told) < 2:
         return
@@ -126,12 +126,12 @@ def _clock_error_ms(info: NodeInfo | None) -> int:
     return found if isinstance(found, int) else CLOCK_ERROR_MS
 
 
-def _of_versions(survey: Survey, infos: Sequence[NodeInfo]) -> Iterator[Finding]:
+def _of_versions(state: ClusterState, infos: Sequence[NodeInfo]) -> Iterator[Finding]:
     found = versions(infos)
     if len(found) > 1:
         held = "; ".join(f"{release} on {', '.join(nodes)}" for release, nodes in found.items())
         yield _warning(f"nodes run {len(found)} releases: {held}")
-    for facts in survey.nodes.values():
+    for facts in state.nodes.values():
         if not facts.problem and facts.info is None:
             yield _warning(f"{facts.address} does not say what it runs: it is of an older release, or overloaded")
 
@@ -151,7 +151,7 @@ def _of_disk(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def too_much(kept: QuarantineInfo) -> str:
-    """What of a quarantine is above its limits, though a node purges it by itself; empty if nothing."""
+    """Return which limit of a quarantine is exceeded, although the node purges it by itself; empty if none."""
     if kept.size_bytes > kept.bytes_max:
         return f"{kept.size_bytes} bytes are set aside, above {kept.bytes_max}, and are not purged"
     if kept.oldest_s is not None and kept.oldest_s > kept.age_s_max + 600:
@@ -159,13 +159,13 @@ def too_much(kept: QuarantineInfo) -> str:
     return ""
 
 
-def _of_strays(survey: Survey) -> Iterator[Finding]:
-    """Replicas that no table has. Masters never touch what they have no record of, so somebody has to know of them."""
-    described = {table.table_id: {t.tablet_id: dict(t.members) for t in table.tablets} for table in survey.tables}
-    recallable = {one.table_id for one in survey.summaries if one.state is TableState.SOFT_DELETED}
-    known = {one.table_id for one in survey.summaries}
-    for line in survey.servers:
-        info = survey.nodes[line.node_id].info
+def _of_strays(state: ClusterState) -> Iterator[Finding]:
+    """Report replicas of no table. Masters never touch a tablet without a record, so the operator must know of it."""
+    described = {table.table_id: {t.tablet_id: dict(t.members) for t in table.tablets} for table in state.tables}
+    recallable = {one.table_id for one in state.summaries if one.state is TableState.SOFT_DELETED}
+    known = {one.table_id for one in state.summaries}
+    for line in state.servers:
+        info = state.nodes[line.node_id].info
         for facts in () if info is None else info.replicas:
             if facts.table_id in recallable or (facts.table_id in known and facts.table_id not in described):
                 continue

@@ -1,9 +1,13 @@
-"""Whether a cluster is healthy: a judgement of what its masters and servers said, and nothing else.
+"""Judges the health of tablets and tables from the answers of masters and servers. Pure functions.
 
-A tablet is HEALTHY if all of its members run and agree on one leader; UNDER_REPLICATED if a majority does, and some
-do not run, or need a copy because the log no longer has what they lack; CONSENSUS_MISMATCH if running replicas name
-different leaders, terms or members, or other members than the masters; UNAVAILABLE without a majority or without a
-leader; UNFINISHED while masters are still making, changing or replacing it."""
+A tablet is:
+
+- HEALTHY if all of its members run and agree on one leader;
+- UNDER_REPLICATED if a majority runs, and other members do not run, or need a copy because no log has the entries that
+  they lack;
+- CONSENSUS_MISMATCH if running replicas name different leaders, terms or members, or other members than the masters;
+- UNAVAILABLE without a majority or without a leader;
+- UNFINISHED while masters are still creating, changing or replacing it."""
 
 from __future__ import annotations
 
@@ -21,8 +25,8 @@ from stelae.spi.ids import NodeId, TabletId
 Members = tuple[tuple[NodeId, str], ...]
 
 
-class Verdict(StrEnum):
-    """How a tablet is, worst last."""
+class TabletVerdict(StrEnum):
+    """The health of a tablet. The worst value is the last one."""
 
     HEALTHY = "HEALTHY"
     UNFINISHED = "UNFINISHED"
@@ -32,31 +36,25 @@ class Verdict(StrEnum):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node said when it was asked; ``problem``: why it said nothing.
-
-    ``clock_ahead_ms``: of its clock, compared with that of whoever asked, as well as ``clock_error_ms`` allows to say.
-    ``info`` and ``quarantine`` are ``None`` of a node whose release does not know the question."""
+    """The answers of one node."""
 
     node_id: NodeId
     address: str
-    problem: str = ""
+    problem: str = ""  #: Why the node did not answer; empty if it did.
     reports: Mapping[TabletId, ReplicaReport] = {}
-    info: NodeInfo | None = None
-    quarantine: QuarantineInfo | None = None
-    clock_ahead_ms: int = 0
-    clock_error_ms: int = 0
+    info: NodeInfo | None = None  #: ``None``: the release of the node does not know the request.
+    quarantine: QuarantineInfo | None = None  #: ``None``: the release of the node does not know the request.
+    clock_ahead_ms: int = 0  #: How far its clock is ahead of the clock of this process.
+    clock_error_ms: int = 0  #: How far ``clock_ahead_ms`` may be off.
 
     @property
     def facts(self) -> dict[TabletId, ReplicaFacts]:
-        """What it says of its replicas besides the reports."""
+        """What the node reports of its replicas besides ``reports``."""
         return {} if self.info is None else {facts.tablet_id: facts for facts in self.info.replicas}
 
 
 class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """One member of a tablet, as one row of the consensus matrix. ``problem`` is empty if it runs.
-
-    ``members`` are those of its own newest config, of op id ``config``; ``change_pending``: it is not committed.
-    ``configuring``: it runs, and knows of no entry of its term that is committed, as while there is no leader."""
+    """One member of a tablet: one row of the consensus matrix."""
 
     node_id: NodeId
     address: str
@@ -66,40 +64,40 @@ class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     last: str = "-"
     commit: int = 0
     applied: int = 0
-    config: str = "-"
-    members: tuple[NodeId, ...] = ()
-    change_pending: bool = False
+    config: str = "-"  #: Op id of its newest config.
+    members: tuple[NodeId, ...] = ()  #: The members of this config.
+    change_pending: bool = False  #: Whether this config is not committed yet.
     size_bytes: int | None = None
-    unheard: tuple[NodeId, ...] = ()  #: Members that this one, the leader, has not heard for too long.
-    problem: str = ""
-    configuring: bool = False
-    log_begins: int | None = None  #: The first index that its log still has, or will have; ``None``: it does not say.
-    copies_needed: tuple[NodeId, ...] = ()  #: Members that this one, the leader, cannot catch up from its log.
-    needs_copy: str = ""  #: Why it needs a copy; empty if the leader does not say so.
+    unheard: tuple[NodeId, ...] = ()  #: On a leader: members that it has not heard from for too long.
+    problem: str = ""  #: Why it does not run; empty if it runs.
+    configuring: bool = False  #: It runs but knows no committed entry of its term, as while there is no leader.
+    log_begins: int | None = None  #: The first index that its log still has, or will have; ``None``: not known.
+    copies_needed: tuple[NodeId, ...] = ()  #: On a leader: members that its log cannot catch up.
+    needs_copy: str = ""  #: Why it needs a copy; empty if it does not.
 
     @property
     def state(self) -> str:
-        """In one word if it runs, else why it does not."""
+        """Return one word if it runs, otherwise the problem."""
         runs = "CONFIGURING" if self.configuring else "RUNNING"
         return self.problem or ("NEEDS_COPY" if self.needs_copy else runs)
 
     @property
     def in_short(self) -> str:
-        """The problem without its cause."""
+        """Return the problem without its cause."""
         return in_short(self.problem)
 
 
 class TabletHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """One tablet: the verdict, in words why, and its members."""
+    """The health of one tablet: the verdict, the reason, and its members."""
 
     tablet_id: TabletId
-    verdict: Verdict
+    verdict: TabletVerdict
     why: str
     replicas: tuple[ReplicaHealth, ...]
 
 
 class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """One table, and the tablets of it."""
+    """The health of one table and its tablets."""
 
     table_id: TableId
     name: str
@@ -108,8 +106,8 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def healthy(self) -> bool:
-        """Whether it is at rest, with all of its tablets healthy."""
-        return self.state is TableState.RUNNING and all(t.verdict is Verdict.HEALTHY for t in self.tablets)
+        """Whether no change of the table is under way and all of its tablets are healthy."""
+        return self.state is TableState.RUNNING and all(t.verdict is TabletVerdict.HEALTHY for t in self.tablets)
 
 
 _RUNS = ("RUNNING", "CONFIGURING")
@@ -118,25 +116,29 @@ REMEDY = (
     "a replica cannot be copied yet, and the others have all rows: to have as many replicas as before, write the table "
     "to a file (stelae export), create it anew (stelae table create), and load the file (stelae import)"
 )
-"""What can be done about a replica that needs a copy."""
+"""What an operator can do about a replica that needs a copy."""
 
 SILENT = "does not answer"
-"""How the problem of a node begins that could not be asked; the cause stands behind it."""
+"""The beginning of the problem of a node that did not answer; the cause follows."""
 
 
 def in_short(problem: str) -> str:
-    """A problem, without the cause of a node's silence: that is told once, where the nodes are."""
+    """Return a problem without the cause of a node's silence, which is reported once, with the nodes."""
     return SILENT if problem.startswith(SILENT) else problem
 
 
 def tablet_health(
     tablet_id: TabletId, members: Members, nodes: Mapping[NodeId, NodeFacts], *, unfinished: str = ""
 ) -> TabletHealth:
-    """Judge one tablet by what its members say. ``unfinished``: what masters are still doing with it."""
+    """Judge one tablet by the answers of its members.
+
+    Args:
+        unfinished: what the masters are still doing with the tablet; empty: nothing.
+    """
     replicas = _with_copies([_replica(node, address, tablet_id, nodes.get(node)) for node, address in members])
     verdict, why = _judge(replicas)
     if unfinished:
-        verdict, why = Verdict.UNFINISHED, unfinished
+        verdict, why = TabletVerdict.UNFINISHED, unfinished
     return TabletHealth(tablet_id=tablet_id, verdict=verdict, why=why, replicas=replicas)
 
 
@@ -179,7 +181,7 @@ def _replica(node_id: NodeId, address: str, tablet_id: TabletId, facts: NodeFact
 
 
 def _with_copies(replicas: Sequence[ReplicaHealth]) -> tuple[ReplicaHealth, ...]:
-    """Say of each replica that the newest leader cannot catch up why it needs a copy."""
+    """Add the reason to each replica that needs a copy because the newest leader cannot catch it up."""
     leading = [replica for replica in replicas if replica.role == "LEADER" and not replica.problem]
     lagging = max(leading, key=lambda replica: replica.term).copies_needed if leading else ()
     return tuple(
@@ -209,36 +211,36 @@ def _why_missing(tablet_id: TabletId, facts: NodeFacts) -> str:
     return "the server has no such replica"
 
 
-def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[Verdict, str]:
+def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[TabletVerdict, str]:
     running = [replica for replica in replicas if not replica.problem]
     majority = len(replicas) // 2 + 1
     if len(running) < majority:
-        return Verdict.UNAVAILABLE, f"{len(running)} of {len(replicas)} replicas run; {majority} are needed"
+        return TabletVerdict.UNAVAILABLE, f"{len(running)} of {len(replicas)} replicas run; {majority} are needed"
     present, running = running, [replica for replica in running if not replica.configuring]
     if len(running) < majority:
-        return Verdict.UNAVAILABLE, _no_leader(present, replicas)
+        return TabletVerdict.UNAVAILABLE, _no_leader(present, replicas)
     newest = max(replica.term for replica in running)
     leaders = [replica for replica in running if replica.role == "LEADER" and replica.term == newest]
     if len(leaders) != 1:
-        return Verdict.UNAVAILABLE, _no_leader(running, replicas)
+        return TabletVerdict.UNAVAILABLE, _no_leader(running, replicas)
     others = [r for r in running if (r.term, r.leader) != (newest, leaders[0].node_id)]
     if others:
         named = ", ".join(replica.address for replica in others)
-        return Verdict.CONSENSUS_MISMATCH, f"not in agreement with the leader of term {newest}: {named}"
+        return TabletVerdict.CONSENSUS_MISMATCH, f"not in agreement with the leader of term {newest}: {named}"
     known = {replica.node_id for replica in replicas}
     strange = [replica.address for replica in running if replica.members and set(replica.members) != known]
     if strange:
-        return Verdict.CONSENSUS_MISMATCH, f"other members than the masters have on record: {', '.join(strange)}"
+        return TabletVerdict.CONSENSUS_MISMATCH, f"other members than the masters have on record: {', '.join(strange)}"
     if len(running) < len(replicas) or any(replica.needs_copy for replica in replicas):
-        return Verdict.UNDER_REPLICATED, _missing(present, replicas)
+        return TabletVerdict.UNDER_REPLICATED, _missing(present, replicas)
     unheard = ", ".join(r.address for r in replicas if r.node_id in leaders[0].unheard)
     if unheard:
-        return Verdict.UNDER_REPLICATED, f"the leader has not heard for too long: {unheard}"
-    return Verdict.HEALTHY, ""
+        return TabletVerdict.UNDER_REPLICATED, f"the leader has not heard for too long: {unheard}"
+    return TabletVerdict.HEALTHY, ""
 
 
 def _no_leader(running: Sequence[ReplicaHealth], replicas: Sequence[ReplicaHealth]) -> str:
-    """Enough of them run, and that does not make a tablet that serves."""
+    """Return why a tablet does not serve although a majority of its replicas runs."""
     newest = max(replica.term for replica in running)
     leading = ", ".join(r.address for r in running if r.role == "LEADER" and r.term == newest)
     why = f"{leading} leads in term {newest}, of which nothing is committed yet" if leading else "none leads"

@@ -1,8 +1,8 @@
-"""Compares the rows of a tablet's replicas, all read at one time, also while the tablet is written to.
+"""Compares the rows of a tablet's replicas as of one time, also while clients write to the tablet.
 
-One replica says up to which time it has applied entries, with its checksum of then. The others are asked for theirs of
-the same time, once they have applied that much. A replica that gives no checksum of that time is *not compared*: its
-rows are unknown, so the report never says that they differ."""
+The first replica returns its checksum and the time up to which it has applied entries. The others are asked for their
+checksum as of the same time, as soon as they have applied that much. A replica without a checksum as of that time is
+*not compared*: its rows are not known, so the report never says that they differ."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ from collections.abc import Sequence
 import msgspec
 
 from stelae.check.health import ReplicaHealth, TabletHealth
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.protocol.tablet_messages import Checksum
 from stelae.spi.errors import RetryableError, StelaeError
 
 ROUNDS = 20
-"""How often a replica that has not applied enough is asked again,"""
+"""How often a replica is asked that has not applied enough yet."""
 
 PAUSE_S = 0.1
-"""and after which pause: followers lag by a heartbeat, not by more."""
+"""Seconds between two of these requests. A follower lags by one heartbeat at most."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What comparing the replicas of one tablet gave. Replicas are named by address, in the order of the tablet."""
+    """The result for one tablet. Replicas are named by address, in the order of the tablet's members."""
 
-    checksum: str = ""  #: On which all replicas agree; empty unless all were compared and are equal.
-    differ: tuple[str, ...] = ()  #: The checksum of each replica that was compared, if they are not equal.
-    not_compared: tuple[str, ...] = ()  #: Each replica that was not compared, and why.
+    checksum: str = ""  #: The checksum of all replicas; empty unless all were compared and are equal.
+    differ: tuple[str, ...] = ()  #: The checksum of each compared replica, if they are not equal.
+    not_compared: tuple[str, ...] = ()  #: Each replica that was not compared, with the reason.
 
 
-async def compare(connection: Client, tablet: TabletHealth) -> Comparison:
+async def compare(connection: Connection, tablet: TabletHealth) -> Comparison:
     """Compare all replicas of a tablet."""
     running = [replica for replica in tablet.replicas if replica.state == "RUNNING"]
     running.sort(key=lambda replica: replica.role != "LEADER")
-    said: dict[str, Checksum | str] = {r.address: f"it does not run: {r.state}" for r in tablet.replicas}
+    answers: dict[str, Checksum | str] = {r.address: f"it does not run: {r.state}" for r in tablet.replicas}
     if running:
-        said.update(await _all_at_one_time(connection, tablet, running))
-    sums = {address: one.checksum for address, one in said.items() if isinstance(one, Checksum)}
+        answers.update(await _all_at_one_time(connection, tablet, running))
+    sums = {address: answer.checksum for address, answer in answers.items() if isinstance(answer, Checksum)}
     equal = len(set(sums.values())) == 1
     return Comparison(
-        checksum=next(iter(sums.values())) if equal and len(sums) == len(said) else "",
+        checksum=next(iter(sums.values())) if equal and len(sums) == len(answers) else "",
         differ=() if equal else tuple(f"{address}: {checksum}" for address, checksum in sums.items()),
-        not_compared=tuple(f"{address}: {one}" for address, one in said.items() if isinstance(one, str)),
+        not_compared=tuple(f"{address}: {one}" for address, one in answers.items() if isinstance(one, str)),
     )
 
 
 async def _all_at_one_time(
-    connection: Client, tablet: TabletHealth, replicas: Sequence[ReplicaHealth]
+    connection: Connection, tablet: TabletHealth, replicas: Sequence[ReplicaHealth]
 ) -> dict[str, Checksum | str]:
-    """What replicas say of the time up to which the first of them that answers has applied entries."""
-    said: dict[str, Checksum | str] = {}
+    """Return the checksums as of the time up to which the first replica that answers has applied entries."""
+    answers: dict[str, Checksum | str] = {}
     for place, replica in enumerate(replicas):
-        first = said[replica.address] = await _ask(connection, tablet, replica, None)
+        first = answers[replica.address] = await _ask(connection, tablet, replica, None)
         if isinstance(first, Checksum):
             others = replicas[place + 1 :]
             found = await asyncio.gather(*(_ask(connection, tablet, other, first.at) for other in others))
-            return {**said, **{other.address: one for other, one in zip(others, found, strict=True)}}
-    return said
+            return {**answers, **{other.address: one for other, one in zip(others, found, strict=True)}}
+    return answers
 
 
-async def _ask(connection: Client, tablet: TabletHealth, replica: ReplicaHealth, at: int | None) -> Checksum | str:
-    """The checksum of a replica at a time; why it gives none, even after it was asked ``ROUNDS`` times."""
+async def _ask(connection: Connection, tablet: TabletHealth, replica: ReplicaHealth, at: int | None) -> Checksum | str:
+    """Return the checksum of a replica as of a time, or the reason why it returned none in ``ROUNDS`` requests."""
     problem: StelaeError | None = None
     for _ in range(ROUNDS):
         try:

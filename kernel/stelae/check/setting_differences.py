@@ -1,7 +1,8 @@
-"""Which settings of a cluster's nodes ought to be alike, and how bad it is where they are not.
+"""Compares the settings of a cluster's nodes: which must be equal on all nodes, and how severe a difference is.
 
-Masters are compared with masters and tablet servers with tablet servers: a tablet's replicas are all on nodes of one
-sort. What is not named here may differ: engines of the store and of the log, directories, threads, memory."""
+Masters are compared with masters and tablet servers with tablet servers, because all replicas of a tablet are on
+nodes of one role. Settings that no rule names may differ: engines of the store and of the log, directories, threads,
+memory."""
 
 from __future__ import annotations
 
@@ -16,27 +17,25 @@ from stelae.protocol.node_messages import NodeInfo
 
 
 class Severity(StrEnum):
-    """What a finding means for the verdict on a cluster."""
+    """Whether a finding makes a cluster unhealthy."""
 
-    WARNING = "WARNING"  #: Worth knowing; the cluster is healthy all the same.
-    ERROR = "ERROR"
+    WARNING = "WARNING"  #: The cluster is healthy.
+    ERROR = "ERROR"  #: The cluster is not healthy.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Settings that ought to be alike; ``name`` may have ``*``, ``role`` is empty for nodes of every sort."""
+    """Settings that must be equal on all nodes of a role."""
 
-    name: str
+    name: str  #: Name of the setting; ``*`` matches any text.
     severity: Severity
-    why: str
-    role: str = ""
+    why: str  #: The consequence of a difference.
+    role: str = ""  #: Empty: nodes of every role.
 
 
 RULES = (
     Rule(
-        name="masters",
-        severity=Severity.ERROR,
-        why="who does not know every master reports to nobody while another one leads",
+        name="masters", severity=Severity.ERROR, why="a node that does not know the leader master cannot report to it"
     ),
     Rule(
         name="engines.consensus",
@@ -45,32 +44,28 @@ RULES = (
     ),
     *(
         Rule(
-            name=f"wire.{limit}",
-            severity=Severity.ERROR,
-            why="what one node sends another one refuses, at every attempt",
+            name=f"wire.{limit}", severity=Severity.ERROR, why="a node refuses what another one sends, at every attempt"
         )
-        for limit in ("header_bytes_max", "frame_bytes_max", "frames_max", "parcels_max")
+        for limit in ("header_bytes_max", "frame_bytes_max", "frames_max", "packet_messages_max")
     ),
     Rule(
         name="consensus.*",
         severity=Severity.WARNING,
-        why="the most impatient node calls elections that the others need not have",
+        why="the node with the shortest timeout starts needless elections",
     ),
     Rule(
-        name="clock.clock_error_ms_max",
-        severity=Severity.WARNING,
-        why="a clock that one node still accepts another one refuses",
+        name="clock.clock_error_ms_max", severity=Severity.WARNING, why="some nodes accept a clock that others refuse"
     ),
     Rule(
         name="maintenance.history_retention_s",
         severity=Severity.WARNING,
-        why="a read of the past succeeds or not, by the replica that serves it",
+        why="whether a read of the past succeeds depends on the replica",
         role="tserver",
     ),
     Rule(
         name="tserver.follower_unhealthy_ms",
         severity=Severity.WARNING,
-        why="when a lost replica is replaced depends on who leads",
+        why="the time until a lost replica is replaced depends on the leader",
         role="tserver",
     ),
     Rule(
@@ -84,17 +79,17 @@ RULES = (
     ),
     Rule(name="policy.*", severity=Severity.WARNING, why="placement changes with the leader master", role="master"),
 )
-"""A setting is judged by the first rule that names it."""
+"""The first rule that matches a setting applies to it."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting that is not alike. ``values``: addresses of the nodes that have it so, by value, most nodes first."""
+    """One setting that differs."""
 
     setting: str
     role: str
     severity: Severity
     why: str
-    values: tuple[tuple[str, tuple[str, ...]], ...]
+    values: tuple[tuple[str, tuple[str, ...]], ...]  #: Each value with the addresses of its nodes, most nodes first.
 
     def __str__(self) -> str:
         what = "masters" if self.role == "master" else "tablet servers"
@@ -103,7 +98,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def differences(infos: Iterable[NodeInfo]) -> tuple[Difference, ...]:
-    """Compare nodes with their like; errors first, then by name."""
+    """Return the differences between nodes of the same role, errors first, then by name."""
     by_role: dict[str, list[NodeInfo]] = {}
     for info in infos:
         by_role.setdefault(info.role, []).append(info)
@@ -112,7 +107,7 @@ def differences(infos: Iterable[NodeInfo]) -> tuple[Difference, ...]:
 
 
 def versions(infos: Iterable[NodeInfo]) -> dict[str, tuple[str, ...]]:
-    """Addresses of the nodes that run each release, by release."""
+    """Return the addresses of the nodes of each release."""
     return dict(_grouped({info.address: info.version for info in infos}))
 
 
@@ -125,7 +120,7 @@ def _among(role: str, nodes: list[NodeInfo]) -> list[Difference]:
     for name, held in values.items():
         rule = next((r for r in RULES if fnmatchcase(name, r.name) and r.role in ("", role)), None)
         groups = _grouped(held)
-        # A setting that some do not have at all is one of an engine that they do not run, or of another release.
+        # A setting that is absent on some nodes belongs to an engine that they do not run, or to another release.
         if rule is not None and len(groups) > 1:
             found.append(Difference(setting=name, role=role, severity=rule.severity, why=rule.why, values=groups))
     return found

@@ -37,6 +37,6 @@ def check(
 
     Example: stelae check --connect 127.0.0.1:7051"""
     from stelae.cli.run_check import run_check
-    from stelae.cli.run_table import Cluster
+    from stelae.cli.run_table import TableTarget
 
-    raise typer.Exit(run_check(Cluster(directory, connect, timeout_s), table, checksums=checksums, as_json=as_json))
+    raise typer.Exit(run_check(TableTarget(directory, connect, timeout_s), table, checksums=checksums, as_json=as_json))

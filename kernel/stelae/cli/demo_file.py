@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stelae.client.column_types import stored_type
-from stelae.local.sources import Source
+from stelae.local.sources import DemoSource
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
@@ -22,7 +22,7 @@ class BadSource(CallerError, code="BAD_SOURCE"):
     """An input file that cannot be loaded."""
 
 
-def from_file(path: Path, key: Sequence[str]) -> Source:
+def from_file(path: Path, key: Sequence[str]) -> DemoSource:
     """Rows of a CSV (with a header line) or Parquet file, read whole.
 
     Args:
@@ -39,7 +39,7 @@ def from_file(path: Path, key: Sequence[str]) -> Source:
     if not table.num_rows:
         raise BadSource(f"{path} holds no rows; the demo needs some to load")
     rows = _rows(path, table, columns, key)
-    source = Source(name=path.name, table=_table_name(path), columns=columns, key=tuple(key), rows=rows)
+    source = DemoSource(name=path.name, table=_table_name(path), columns=columns, key=tuple(key), rows=rows)
     _check_key_values(path, source)
     if len(rows) < ROWS_MIN:
         fact = f"{path} holds {len(rows)} rows, too few for the kills to lie within the load"
@@ -103,7 +103,7 @@ def _check_key(path: Path, names: list[str], key: Sequence[str]) -> None:
         )
 
 
-def _check_key_values(path: Path, source: Source) -> None:
+def _check_key_values(path: Path, source: DemoSource) -> None:
     seen: dict[tuple[Any, ...], int] = {}
     for number, found in enumerate(source.keys(), start=1):
         if None in found:

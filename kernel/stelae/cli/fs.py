@@ -51,14 +51,14 @@ def format_node(
 
     A uuid that has served is never given to an empty directory: the node would vote, and know nothing of what it has
     acknowledged. A server that has lost its disk comes back under a new uuid."""
+    from stelae.host.directory_layout import DirectoryLayout
     from stelae.host.instance import format_directory
-    from stelae.host.layout import Layout
     from stelae.machine.files import RealFiles
 
     settings = _read_config(config) if config is not None else None
     root = _directory(directory, settings)
     instance = _new_instance(settings, uuid, cluster_id, wal_engine)
-    format_directory(RealFiles(), Layout(root), instance)
+    format_directory(RealFiles(), DirectoryLayout(root), instance)
     if as_json:
         print_json({"directory": root, "uuid": instance.node_id, "cluster_id": instance.cluster_id})
     else:
@@ -69,12 +69,12 @@ def format_node(
 @commands.command("uuid")
 def print_uuid(directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Print the uuid of the node in a directory; works while the node runs."""
+    from stelae.host.directory_layout import DirectoryLayout
     from stelae.host.instance import InstanceFile
-    from stelae.host.layout import Layout
     from stelae.machine.files import RealFiles
 
     root = _directory(directory, _read_config(config) if config is not None else None)
-    instance = InstanceFile(RealFiles(), Layout(root)).load()
+    instance = InstanceFile(RealFiles(), DirectoryLayout(root)).load()
     if as_json:
         print_json({"directory": root, "uuid": instance.node_id, "cluster_id": instance.cluster_id})
     else:

@@ -6,23 +6,23 @@ from typing import Any
 
 import msgspec
 
-from stelae.host.consensus_meta import CONSENSUS
+from stelae.host.consensus_metadata import CONSENSUS
+from stelae.host.directory_layout import DirectoryLayout, tablet_names
 from stelae.host.instance import CLOCK, INSTANCE, read_clock
-from stelae.host.layout import Layout, tablet_names
-from stelae.host.metadata import Kind, decode
+from stelae.host.metadata_files import FileKind, decode
 from stelae.host.superblock import SUPERBLOCK, Superblock
-from stelae.partition.bounds import Bounds
+from stelae.partition.tablet_partition import TabletPartition
 from stelae.rows.plain_schema import schema_to_plain
 from stelae.spi.errors import Foreign, StelaeError
 from stelae.spi.schema import Schema
 from stelae.spi.services import Files
 
-_KINDS: tuple[Kind[Any], ...] = (INSTANCE, CLOCK, SUPERBLOCK, CONSENSUS)
+_KINDS: tuple[FileKind[Any], ...] = (INSTANCE, CLOCK, SUPERBLOCK, CONSENSUS)
 
 
 def dump_files(files: Files, path: str, *, directory: bool) -> list[dict[str, Any]]:
     """Return ``{"path", "kind", "version", "record"}`` or ``{"path", "error"}`` per file."""
-    paths = _paths_below(files, Layout(path)) if directory else [path]
+    paths = _paths_below(files, DirectoryLayout(path)) if directory else [path]
     return [_dump(files, each) for each in paths]
 
 
@@ -37,7 +37,7 @@ def print_dump(found: list[dict[str, Any]]) -> None:
             print(f"  {name}: {value}")
 
 
-def _paths_below(files: Files, layout: Layout) -> list[str]:
+def _paths_below(files: Files, layout: DirectoryLayout) -> list[str]:
     paths = [path for path in (layout.instance, layout.clock) if files.exists(path)]
     if files.exists(layout.superblocks):
         paths += [layout.superblock_of(t) for t in tablet_names(files, layout.superblocks)]
@@ -68,7 +68,7 @@ def _plain(record: msgspec.Struct) -> Any:
         schemas = [Schema.from_bytes(body) for body in record.schemas]
         plain["schemas"] = [schema_to_plain(schema) for schema in schemas]
         if record.partition.scheme:
-            held = Bounds(schemas[-1], record.partition.scheme, record.partition.hash_buckets)
+            held = TabletPartition(schemas[-1], record.partition.scheme, record.partition.hash_buckets)
             plain["partition"]["rows"] = str(held)
     return plain
 

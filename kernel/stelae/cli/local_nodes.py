@@ -5,8 +5,8 @@ from __future__ import annotations
 import tomllib
 
 from stelae.config.sections import EngineNames
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, format_directory
-from stelae.host.layout import Layout
 from stelae.local.node_process import NodeProcess
 from stelae.machine.files import RealFiles
 from stelae.spi.ids import NodeId, cluster_id
@@ -21,4 +21,4 @@ def format_here(node: NodeProcess, uuid: NodeId) -> None:
     read = tomllib.loads(node.config_path.read_text())
     engine = read.get("engines", {}).get("wal") or EngineNames().wal
     instance = Instance(node_id=uuid, cluster_id=cluster_id(read["cluster"]["id"]), wal_engine=engine)
-    format_directory(RealFiles(), Layout(read["node"]["directory"]), instance)
+    format_directory(RealFiles(), DirectoryLayout(read["node"]["directory"]), instance)

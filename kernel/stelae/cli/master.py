@@ -58,9 +58,9 @@ def list_masters(
 
     Works without a leader, too, as long as one of them answers."""
     from stelae.cli.run_nodes import run_masters
-    from stelae.cli.run_table import Cluster
+    from stelae.cli.run_table import TableTarget
 
-    raise typer.Exit(run_masters(Cluster(directory, connect, timeout_s), as_json=as_json))
+    raise typer.Exit(run_masters(TableTarget(directory, connect, timeout_s), as_json=as_json))
 
 
 @commands.command("describe")
@@ -74,7 +74,7 @@ def describe(
 ) -> None:
     """Show one master: its role, its log, whom it reaches, its disk, clock and settings. Works without a leader."""
     from stelae.cli.run_nodes import run_master
-    from stelae.cli.run_table import Cluster
+    from stelae.cli.run_table import TableTarget
 
-    cluster = Cluster(directory, connect, timeout_s)
+    cluster = TableTarget(directory, connect, timeout_s)
     raise typer.Exit(run_master(cluster, name, settings=settings, as_json=as_json))

@@ -8,7 +8,7 @@ from stelae.config.node_toml import load_config
 from stelae.config.registry import Registry
 from stelae.host.settings import NodeConfig
 from stelae.lifecycle.quarantine import QuarantineSettings
-from stelae.local.chaos.disk_rules import ChaosSettings
+from stelae.local.chaos.settings import ChaosSettings
 from stelae.rows.limits import LimitSettings
 from stelae.server.limits import check_tablet
 from stelae.server.master.settings import MasterSettings

@@ -38,7 +38,7 @@ _ENDING = ".in"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class PluginNames:
     """What the parts of a new distribution are called; all of it follows from kind and name."""
 
     kind: str
@@ -49,7 +49,7 @@ class Names:
     config: str
 
     @classmethod
-    def of(cls, kind: str, name: str) -> Names:
+    def of(cls, kind: str, name: str) -> PluginNames:
         """Derive them; ``timeline`` of kind ``wal`` has the class ``TimelineWal``."""
         title = "".join(word.capitalize() for word in name.split("_"))
         return cls(
@@ -79,7 +79,7 @@ def new_plugin(
 
     Then, in the new folder: install it, let `stelae plugins check` load it, run `pytest`, and change the
     engine with the suite at your back."""
-    names = Names.of(kind, name)
+    names = PluginNames.of(kind, name)
     _check(names)
     target = directory / names.distribution
     files = [path.as_posix() for path in _write(names, target)]
@@ -99,7 +99,7 @@ def new_plugin(
     print("\nThe engine works as it is; its README.md says what to change first.")
 
 
-def _check(names: Names) -> None:
+def _check(names: PluginNames) -> None:
     """Refuse a kind or name that will not do.
 
     Raises:
@@ -129,7 +129,7 @@ def _kinds() -> list[str]:
     return sorted(folder.name for folder in (resources.files("stelae") / "scaffold").iterdir() if folder.is_dir())
 
 
-def _write(names: Names, target: Path) -> list[Path]:
+def _write(names: PluginNames, target: Path) -> list[Path]:
     """Make the folder and all its files, or nothing; return their paths within it.
 
     Raises:
@@ -156,7 +156,7 @@ def _write(names: Names, target: Path) -> list[Path]:
     return written
 
 
-def _rendered(names: Names) -> Iterator[tuple[Path, str]]:
+def _rendered(names: PluginNames) -> Iterator[tuple[Path, str]]:
     """Each file of the new distribution, by its path in it, in order."""
     from stelae import __version__
 

@@ -64,11 +64,12 @@ def explain(
     from stelae.cli.kit.naming import pick
     from stelae.cli.policy_explain import action_document, asked_snapshot, plan_for, read_snapshot, waiting
     from stelae.cli.policy_text import CARRIED_OUT, print_plan
-    from stelae.cli.run_table import Cluster
+    from stelae.cli.run_table import TableTarget
 
     if snapshot is not None and (directory is not None or connect or save is not None):
         raise CallerError("give a file with a snapshot, or say with --dir or --connect which cluster to ask; not both")
-    seen = asked_snapshot(Cluster(directory, connect, timeout_s), save) if snapshot is None else read_snapshot(snapshot)
+    target = TableTarget(directory, connect, timeout_s)
+    seen = asked_snapshot(target, save) if snapshot is None else read_snapshot(snapshot)
     actions = plan_for(_policy(policy), seen, seed)
     waits = waiting(seen, actions)
     if tablet is not None:
@@ -77,9 +78,8 @@ def explain(
         waits = {tablet_id: why for tablet_id, why in waits.items() if tablet_id == tablet}
     counts = Counter(action.kind.value for action in actions)
     if as_json:
-        documents = [action_document(action) for action in actions[:limit]]
-        told = {"policy": policy, "seed": seed, "counts": counts, "carried_out": CARRIED_OUT}
-        print_json({**told, "actions": documents, "waiting": waits})
+        plan = {"policy": policy, "seed": seed, "counts": counts, "carried_out": CARRIED_OUT}
+        print_json({**plan, "actions": [action_document(action) for action in actions[:limit]], "waiting": waits})
     else:
         print_plan(seen, actions, waits, limit)
 
@@ -99,9 +99,9 @@ def simulate(
     Servers are in three data centres with racks of twenty, every fourth with twice the disk. Tablets are created, grow
     to sizes of their own, a server dies, servers join, one retires. After each, the spread of replicas, leaders and
     bytes is shown beside each server's share of all disk space, which is the ideal."""
-    from stelae.cli.policy_simulate import Simulation, phase_lines
+    from stelae.cli.policy_simulate import PolicySimulation, phase_lines
 
-    simulation = Simulation(_policy(policy), servers=servers, tablets=tablets, replication=replication, seed=seed)
+    simulation = PolicySimulation(_policy(policy), servers=servers, tablets=tablets, replication=replication, seed=seed)
     phases = []
     for phase in simulation.run(plans):
         phases.append(phase)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from stelae.cli.policy_world import World
+from stelae.cli.policy_world import PolicyWorld
 from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId
 from stelae.spi.policy import MasterPolicy, NodeHealth
@@ -19,14 +19,14 @@ Phase = dict[str, Any]
 LEVELS = ("data centre", "rack", "host")
 
 
-class Simulation:
+class PolicySimulation:
     """One run. The same arguments give the same figures, but for times."""
 
     def __init__(self, policy: type[MasterPolicy], *, servers: int, tablets: int, replication: int, seed: int) -> None:
         self._policy = policy
         self._config = policy.Config()
         self._rng = random.Random(seed)
-        self._world = World(seed)
+        self._world = PolicyWorld(seed)
         self._world.join(servers)
         self._sizes = (servers, tablets, replication)
 
@@ -71,7 +71,7 @@ class Simulation:
         }
 
 
-def spread(world: World) -> Phase:
+def spread(world: PolicyWorld) -> Phase:
     """How far servers are from their ideal, in percent of it: the least, the most, and the standard deviation."""
     held, shares = _held(world), _shares(world)
     found = {}
@@ -91,7 +91,7 @@ def spread(world: World) -> Phase:
     return found
 
 
-def per_location(world: World) -> Phase:
+def per_location(world: PolicyWorld) -> Phase:
     """What each data centre has, in percent of its share of all disk space."""
     held, shares = _held(world), _shares(world)
     found: Phase = {}
@@ -107,7 +107,7 @@ def per_location(world: World) -> Phase:
     return found
 
 
-def shared(world: World) -> dict[str, int]:
+def shared(world: PolicyWorld) -> dict[str, int]:
     """How many tablets have two replicas in one place, at each level of locations; those with a member too many,
     which are on their way, are left out."""
     places = {node: [_part(world, node, level) for level in (1, 2, 3)] for node in world.nodes}
@@ -138,7 +138,7 @@ def phase_lines(phase: Phase) -> Iterator[str]:
     yield "tablets with two replicas in one " + ", ".join(f"{k}: {v}" for k, v in phase["shared"].items())
 
 
-def _held(world: World) -> dict[str, Counter[NodeId]]:
+def _held(world: PolicyWorld) -> dict[str, Counter[NodeId]]:
     replicas, leaders, sizes = Counter[NodeId](), Counter[NodeId](), Counter[NodeId]()
     for tablet in world.tablets.values():
         for replica in tablet.replicas:
@@ -151,7 +151,7 @@ def _held(world: World) -> dict[str, Counter[NodeId]]:
     return {what: Counter({node: amounts[node] for node in live}) for what, amounts in held.items()}
 
 
-def _shares(world: World) -> dict[NodeId, float]:
+def _shares(world: PolicyWorld) -> dict[NodeId, float]:
     """Each live server's share of all disk space, used or free."""
     used = Counter[NodeId]()
     for tablet in world.tablets.values():
@@ -163,7 +163,7 @@ def _shares(world: World) -> dict[NodeId, float]:
     return {node: amount / whole for node, amount in capacity.items()}
 
 
-def _part(world: World, node: NodeId, level: int) -> str:
+def _part(world: PolicyWorld, node: NodeId, level: int) -> str:
     return "/".join(world.nodes[node].location.split("/")[: level + 1])
 
 

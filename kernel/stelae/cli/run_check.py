@@ -7,24 +7,24 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from stelae.check.cluster_check import CheckReport, NodeHealth, check
-from stelae.check.health import TabletHealth, Verdict, in_short
+from stelae.check.cluster_check import CheckReport, NodeCheck, check
+from stelae.check.health import TabletHealth, TabletVerdict, in_short
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.fitting import age_text, bytes_text, counted, print_fitted, print_note
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.table_lookup import described
-from stelae.cli.run_table import Cluster
+from stelae.cli.run_table import TableTarget
 from stelae.spi.errors import RetryableError
 from stelae.spi.ids import NodeId
 
-DISPUTED = (Verdict.CONSENSUS_MISMATCH, Verdict.UNAVAILABLE, Verdict.UNFINISHED)
+DISPUTED = (TabletVerdict.CONSENSUS_MISMATCH, TabletVerdict.UNAVAILABLE, TabletVerdict.UNFINISHED)
 """Verdicts of tablets whose consensus matrix is shown."""
 
 MATRICES_MAX = 20
 """A cluster that has lost two servers has a thousand of them; nobody reads more."""
 
 
-def run_check(cluster: Cluster, tables: Sequence[str], *, checksums: bool, as_json: bool) -> int:
+def run_check(cluster: TableTarget, tables: Sequence[str], *, checksums: bool, as_json: bool) -> int:
     """Check a cluster and say what was found."""
 
     async def run() -> CheckReport:
@@ -59,7 +59,7 @@ def print_checkup(found: CheckReport) -> None:
     if found.tables:
         print()
         counts = [
-            (t.name, t.state, len(t.tablets), sum(tablet.verdict is not Verdict.HEALTHY for tablet in t.tablets))
+            (t.name, t.state, len(t.tablets), sum(tablet.verdict is not TabletVerdict.HEALTHY for tablet in t.tablets))
             for t in found.tables
         ]
         print_fitted(("TABLE", "STATE", "TABLETS", "NOT HEALTHY"), counts)
@@ -102,7 +102,7 @@ def _print_nodes(found: CheckReport) -> None:
     print_fitted(("NODE", "ADDRESS", "ROLE", "VERSION", "HEARD", "QUARANTINE", "HEALTH"), rows)
 
 
-def _quarantine(node: NodeHealth) -> str:
+def _quarantine(node: NodeCheck) -> str:
     kept = node.quarantine
     return "-" if kept is None or not kept.count else bytes_text(kept.size_bytes)
 

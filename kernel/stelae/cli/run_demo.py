@@ -19,7 +19,7 @@ from stelae.cli.run_cluster import run_down
 from stelae.local.cluster import ClusterOptions, check_engines
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.demo import Demo
-from stelae.local.sources import Source, characters
+from stelae.local.sources import DemoSource, characters
 from stelae.spi.errors import StelaeError
 
 MASTERS = 3
@@ -68,7 +68,7 @@ def take_down(directory: Path) -> int:
     return run_down(directory, STOP_TIMEOUT_S, as_json=False)
 
 
-def _source(options: DemoOptions) -> Source:
+def _source(options: DemoOptions) -> DemoSource:
     if options.input_file is not None:
         return from_file(options.input_file, options.key)
     if options.key:
@@ -81,7 +81,7 @@ def _cluster_options(options: DemoOptions) -> ClusterOptions:
     return ClusterOptions(node_count=SERVERS, engines=options.engines, settings=settings)
 
 
-def _run_in_passing(source: Source, options: DemoOptions) -> int:
+def _run_in_passing(source: DemoSource, options: DemoOptions) -> int:
     """Run it in a folder that is gone afterwards, unless something is wrong: then its nodes' logs tell why."""
     directory = Path(tempfile.mkdtemp(prefix="stelae-demo-"))
     wrong = False
@@ -99,7 +99,7 @@ def _run_in_passing(source: Source, options: DemoOptions) -> int:
     return code
 
 
-def _run_in(directory: Path, source: Source, options: DemoOptions) -> int:
+def _run_in(directory: Path, source: DemoSource, options: DemoOptions) -> int:
     began = time.monotonic()
     cluster = ClusterWithMasters.create(directory, _cluster_options(options), masters=MASTERS, formatted=format_here)
     kept = False

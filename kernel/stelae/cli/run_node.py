@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import signal
 import sys
 from dataclasses import replace
@@ -15,12 +16,14 @@ from stelae.cli.node_config import read_config
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
 from stelae.convert.conversion import building, settle
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile, lock_directory
-from stelae.host.layout import Layout
 from stelae.host.node import Node
 from stelae.host.settings import NodeConfig
-from stelae.lifecycle.loading import TabletLoader
-from stelae.local.chaos.disk_rules import ChaosSettings, DiskFaults
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.local.chaos.disk_rules import DiskFaults
+from stelae.local.chaos.network_rules import NetworkFaults
+from stelae.local.chaos.settings import ChaosSettings
 from stelae.machine.event_loop import new_event_loop
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.real import RealMachine
@@ -71,6 +74,8 @@ def run_node(
     form = _start_log(config, machine, verbose=verbose, log_format=log_format)
     if isinstance(machine.files, FaultyFiles):
         log.warning("[chaos] disk_rules is set: whoever can write that file can make this node's disk fail")
+    if machine.network_faults is not None:
+        log.warning("[chaos] network_rules is set: whoever can write that file can cut this node off")
     try:
         return _run(config, registry, machine, form, until_stdin_closes=until_stdin_closes, is_master=is_master)
     except StelaeError as error:
@@ -91,7 +96,7 @@ def _run(
     until_stdin_closes: bool,
     is_master: bool,
 ) -> int:
-    layout = Layout(config.node.directory)
+    layout = DirectoryLayout(config.node.directory)
     form.node_id = _name_of(machine, layout)
     metrics = NodeMetricsServer(config, machine, "master" if is_master else "tserver")
     try:
@@ -111,11 +116,12 @@ def _run(
 
 
 def _machine(config: NodeConfig) -> RealMachine:
-    """This machine; its disk can be told to fail if the file of a test says so."""
+    """This machine; its disk and its network can be told to fail if the file of a test says so."""
     chaos: ChaosSettings = config.extra["chaos"]
-    if not chaos.disk_rules:
-        return RealMachine()
-    return RealMachine(files=FaultyFiles(DiskFaults(chaos.disk_rules, config.node.directory)))
+    return RealMachine(
+        files=FaultyFiles(DiskFaults(chaos.disk_rules, config.node.directory)) if chaos.disk_rules else None,
+        network_faults=NetworkFaults(chaos.network_rules, random.Random()) if chaos.network_rules else None,
+    )
 
 
 def _start_log(
@@ -130,7 +136,7 @@ def _start_log(
     return start_log(settings, machine.metrics)
 
 
-def _name_of(machine: RealMachine, layout: Layout) -> str:
+def _name_of(machine: RealMachine, layout: DirectoryLayout) -> str:
     """The node's uuid, if its directory says it; if not, the node will say why."""
     try:
         return InstanceFile(machine.files, layout).load().node_id
@@ -138,7 +144,7 @@ def _name_of(machine: RealMachine, layout: Layout) -> str:
         return ""
 
 
-def _settle_log(machine: RealMachine, layout: Layout) -> None:
+def _settle_log(machine: RealMachine, layout: DirectoryLayout) -> None:
     """End what an interrupted `stelae wal convert` left, before anything opens the log."""
     files = machine.files
     if not files.exists(layout.instance):

@@ -8,21 +8,21 @@ from typing import Any
 
 import msgspec
 
-from stelae.check.cluster_state import Survey, survey
+from stelae.check.cluster_state import ClusterState, collect_state
 from stelae.check.findings import SILENT_MS, server_problem, too_much
 from stelae.check.health import NodeFacts, in_short
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.fitting import age_text, bytes_text, print_facts, print_fitted
 from stelae.cli.kit.naming import pick
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.run_table import Cluster
+from stelae.cli.run_table import TableTarget
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.spi.errors import Unavailable
 
 
-def run_servers(cluster: Cluster, *, as_json: bool) -> int:
+def run_servers(cluster: TableTarget, *, as_json: bool) -> int:
     """List the tablet servers."""
-    servers = _servers(asyncio.run(_survey(cluster, masters_alone=False)))
+    servers = _servers(asyncio.run(_collect(cluster, masters_alone=False)))
     if as_json:
         print_json({"servers": servers})
         return EXIT_OK
@@ -43,9 +43,9 @@ def run_servers(cluster: Cluster, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_server(cluster: Cluster, name: str, *, settings: bool, as_json: bool) -> int:
+def run_server(cluster: TableTarget, name: str, *, settings: bool, as_json: bool) -> int:
     """Describe a tablet server."""
-    found = asyncio.run(_survey(cluster, masters_alone=False))
+    found = asyncio.run(_collect(cluster, masters_alone=False))
     server = _named(cluster, "tablet server", name, _servers(found), "stelae tserver list")
     facts = found.nodes[server["node_id"]]
     more = _details(facts)
@@ -71,9 +71,9 @@ def run_server(cluster: Cluster, name: str, *, settings: bool, as_json: bool) ->
     return EXIT_OK
 
 
-def run_masters(cluster: Cluster, *, as_json: bool) -> int:
+def run_masters(cluster: TableTarget, *, as_json: bool) -> int:
     """List the masters."""
-    masters = _masters(asyncio.run(_survey(cluster, masters_alone=True)))
+    masters = _masters(asyncio.run(_collect(cluster, masters_alone=True)))
     if as_json:
         print_json({"masters": masters})
         return EXIT_OK
@@ -94,9 +94,9 @@ def run_masters(cluster: Cluster, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_master(cluster: Cluster, name: str, *, settings: bool, as_json: bool) -> int:
+def run_master(cluster: TableTarget, name: str, *, settings: bool, as_json: bool) -> int:
     """Describe a master."""
-    found = asyncio.run(_survey(cluster, masters_alone=True))
+    found = asyncio.run(_collect(cluster, masters_alone=True))
     master = _named(cluster, "master", name, _masters(found), "stelae master list")
     facts = found.nodes[master["node_id"]]
     if as_json:
@@ -121,18 +121,18 @@ def run_master(cluster: Cluster, name: str, *, settings: bool, as_json: bool) ->
 # -- plain values ----------------------------------------------------------------------------------
 
 
-async def _survey(cluster: Cluster, *, masters_alone: bool) -> Survey:
-    """Ask; without a leader, masters can be looked at all the same, and nothing else.
+async def _collect(cluster: TableTarget, *, masters_alone: bool) -> ClusterState:
+    """Collect the state of the cluster. Without a leader, only masters can be shown.
 
-    ``Unavailable``: the masters could not say what there is."""
+    ``Unavailable``: the masters could not list the tables and servers."""
     async with cluster.masters() as (client, catalog):
-        found = await survey(client.connection, catalog, tables=(), timeout_s=cluster.timeout_s)
+        found = await collect_state(client.connection, catalog, tables=(), timeout_s=cluster.timeout_s)
     if found.problem and not masters_alone:
         raise Unavailable(f"{found.problem}; see who runs with: stelae master list")
     return found
 
 
-def _servers(found: Survey) -> list[dict[str, Any]]:
+def _servers(found: ClusterState) -> list[dict[str, Any]]:
     plain = []
     for line in found.servers:
         facts = found.nodes[line.node_id]
@@ -155,7 +155,7 @@ def _servers(found: Survey) -> list[dict[str, Any]]:
     return plain
 
 
-def _masters(found: Survey) -> list[dict[str, Any]]:
+def _masters(found: ClusterState) -> list[dict[str, Any]]:
     plain = []
     for node_id, address in found.masters:
         facts = found.nodes[node_id]
@@ -230,7 +230,7 @@ def _common(facts: NodeFacts) -> dict[str, object]:
     return found
 
 
-def _named(cluster: Cluster, what: str, given: str, plain: Sequence[dict[str, Any]], see: str) -> dict[str, Any]:
+def _named(cluster: TableTarget, what: str, given: str, plain: Sequence[dict[str, Any]], see: str) -> dict[str, Any]:
     names = {name: one["node_id"] for one in plain for name in (one["address"], one["node_id"])}
     known = set(names.values())
     names |= {name: node_id for name, node_id in cluster.names().items() if node_id in known}
@@ -245,7 +245,7 @@ def _state(server: dict[str, Any]) -> str:
     return "SILENT" if silent else "LIVE" if server["mode"] == "NORMAL" else str(server["mode"])
 
 
-def _print_replicas(found: Survey, replicas: Sequence[dict[str, Any]]) -> None:
+def _print_replicas(found: ClusterState, replicas: Sequence[dict[str, Any]]) -> None:
     tables: dict[str, str] = {table.table_id: table.name for table in found.summaries}
     rows = [
         (one["tablet_id"], tables.get(one["table_id"], "-"), one["role"], one["state"], bytes_text(one["size_bytes"]))

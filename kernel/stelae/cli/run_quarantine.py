@@ -16,11 +16,11 @@ from stelae.cli.kit.output import note, print_json
 from stelae.cli.node_config import read_config
 from stelae.cli.wal_offline import OfflineNode
 from stelae.config.registry import Registry
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile
-from stelae.host.layout import Layout
 from stelae.lifecycle.quarantine import Quarantined, listed, place_named, purge, tablet_of
-from stelae.lifecycle.restoring import OpenAside, restore
-from stelae.lifecycle.startup import Action, look
+from stelae.lifecycle.restore_from_quarantine import OpenAside, restore
+from stelae.lifecycle.startup_decisions import StartupAction, look
 from stelae.machine.files import RealFiles
 from stelae.spi.errors import CallerError, PluginError
 from stelae.spi.ids import LogId
@@ -35,7 +35,7 @@ def run_list(directory: str | None, config: str | None, *, as_json: bool) -> int
     root = os.path.abspath(directory or "")
     if config is not None:
         root = read_config(config, Registry.installed()).node.directory
-    files, layout = RealFiles(), Layout(root)
+    files, layout = RealFiles(), DirectoryLayout(root)
     InstanceFile(files, layout).load()
     found = [_plain(one) for one in listed(files, layout)]
     if as_json:
@@ -123,7 +123,7 @@ def _check_finished(node: OfflineNode, chosen: Sequence[Quarantined]) -> None:
         tablets = [tablet_of(one.name) for one in chosen]
         found = [look(files, layout, wal.logs(), wal.op_id_at, tablet) for tablet in tablets]
     for one, tablet, now in zip(chosen, tablets, found, strict=True):
-        if one.of_deletion and now.decision.action is Action.ROLL_FORWARD:
+        if one.of_deletion and now.decision.action is StartupAction.ROLL_FORWARD:
             fact = (
                 f"the deletion of tablet {tablet} was cut short and still has to fill {place_named(layout, one.name)}"
             )

@@ -19,10 +19,10 @@ from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.table_lookup import described
 from stelae.cli.table_text import default_value, partition_text, scheme_text
 from stelae.client import AsyncClient
-from stelae.client.catalog import Catalog
+from stelae.client.catalog import CatalogClient
 from stelae.client.text_values import parse_text
 from stelae.local.cluster_with_masters import ClusterWithMasters
-from stelae.partition.plain import plain_value
+from stelae.partition.plain_partitioning import plain_value
 from stelae.protocol.master_messages import TableDescription
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
@@ -30,7 +30,7 @@ from stelae.spi.schema import Column, Schema
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class TableTarget:
     """What the command line said of where the masters are."""
 
     directory: Path | None
@@ -43,7 +43,7 @@ class Cluster:
         return {node.name: node.node_id for node in nodes}
 
     @asynccontextmanager
-    async def masters(self) -> AsyncIterator[tuple[AsyncClient, Catalog]]:
+    async def masters(self) -> AsyncIterator[tuple[AsyncClient, CatalogClient]]:
         """A client of the masters; ``BadTarget``: there are none where it was said."""
         if (self.directory is None) == (not self.connect):
             raise BadTarget("say where the masters are: --connect HOST:PORT, or --dir DIR of a local cluster; not both")
@@ -54,7 +54,7 @@ class Cluster:
             yield client, client.catalog
 
 
-def run_list(cluster: Cluster, *, as_json: bool) -> int:
+def run_list(cluster: TableTarget, *, as_json: bool) -> int:
     """List tables."""
 
     async def run() -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def run_list(cluster: Cluster, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_describe(cluster: Cluster, name: str, *, as_json: bool) -> int:
+def run_describe(cluster: TableTarget, name: str, *, as_json: bool) -> int:
     """Describe one table."""
 
     async def run() -> TableDescription:
@@ -110,7 +110,7 @@ def _column_row(column: Mapping[str, Any], key: Sequence[str]) -> tuple[str, ...
 
 
 def run_create(
-    cluster: Cluster,
+    cluster: TableTarget,
     name: str,
     columns: Sequence[str],
     key: Sequence[str],
@@ -177,7 +177,7 @@ def read_value(column: Column, text: str) -> Any:
     return str(value) if isinstance(value, Decimal) else plain_value(column, value)
 
 
-def run_drop(cluster: Cluster, name: str, keep_s: float, *, as_json: bool) -> int:
+def run_drop(cluster: TableTarget, name: str, keep_s: float, *, as_json: bool) -> int:
     """Drop a table."""
 
     async def run() -> None:

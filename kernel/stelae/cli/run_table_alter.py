@@ -10,7 +10,7 @@ from typing import Any
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.fitting import counted
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.run_table import Cluster, describe_plainly, read_column, read_value
+from stelae.cli.run_table import TableTarget, describe_plainly, read_column, read_value
 from stelae.client.definition import range_of
 from stelae.partition.schema import KeyRange, PartitionSchema
 from stelae.protocol.catalog_names import TableState
@@ -32,7 +32,7 @@ from stelae.spi.schema import Column, Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class AlterRequestOptions:
     """The options of ``stelae table alter`` as they were typed; steps are taken in the order of the fields."""
 
     add: Sequence[str] = ()
@@ -44,17 +44,17 @@ class Wanted:
     drop_range: Sequence[str] = ()
 
 
-def run_alter(cluster: Cluster, name: str, wanted: Wanted, *, as_json: bool) -> int:
+def run_alter(cluster: TableTarget, name: str, wanted: AlterRequestOptions, *, as_json: bool) -> int:
     """Change a table by steps, all of them or none, and wait until every tablet has come along."""
     return _alter(cluster, name, lambda found: steps_of(wanted, found), as_json=as_json)
 
 
-def run_rename(cluster: Cluster, name: str, to: str, *, as_json: bool) -> int:
+def run_rename(cluster: TableTarget, name: str, to: str, *, as_json: bool) -> int:
     """Call a table by another name."""
     return _alter(cluster, name, lambda found: [RenameTable(to=to)], as_json=as_json)
 
 
-def run_recall(cluster: Cluster, table: str, name: str | None, *, as_json: bool) -> int:
+def run_recall(cluster: TableTarget, table: str, name: str | None, *, as_json: bool) -> int:
     """Bring a dropped table back."""
 
     async def run() -> dict[str, Any]:
@@ -83,7 +83,7 @@ def dropped_table(listed: TableList, table: str) -> str:
     raise BadChange(f"{fact}; can be recalled: {known}"[:2000])
 
 
-def steps_of(wanted: Wanted, table: TableDescription) -> list[AlterStep]:
+def steps_of(wanted: AlterRequestOptions, table: TableDescription) -> list[AlterStep]:
     """Return the steps that the options ask for; ``CallerError``: one cannot be read."""
     schema, scheme = Schema.from_bytes(table.schema), PartitionSchema.from_bytes(table.partition_schema)
     steps: list[AlterStep] = [_add(text) for text in wanted.add]
@@ -138,7 +138,9 @@ def _pair(text: str, mark: str, form: str, *, both: bool = True) -> tuple[str, s
     return one, other
 
 
-def _alter(cluster: Cluster, name: str, steps: Callable[[TableDescription], list[AlterStep]], *, as_json: bool) -> int:
+def _alter(
+    cluster: TableTarget, name: str, steps: Callable[[TableDescription], list[AlterStep]], *, as_json: bool
+) -> int:
     async def run() -> dict[str, Any]:
         async with cluster.masters() as (client, catalog):
             before = await catalog.get_table(name, timeout_s=cluster.timeout_s)

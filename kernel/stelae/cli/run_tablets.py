@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from stelae.check.cluster_state import Survey, survey
+from stelae.check.cluster_state import ClusterState, collect_state
 from stelae.check.health import ReplicaHealth, TabletHealth, table_health
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.fitting import age_text, bytes_text, print_facts, print_fitted
 from stelae.cli.kit.naming import pick, shorten
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.table_lookup import described
-from stelae.cli.run_table import Cluster
+from stelae.cli.run_table import TableTarget
 from stelae.cli.table_text import partition_text
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.protocol.master_messages import ServerLine, TableDescription, TabletPlace
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
@@ -23,13 +23,13 @@ from stelae.spi.scan import ScanSpec
 LIST = "stelae tablet list"
 
 
-def run_list(cluster: Cluster, table: str, *, as_json: bool) -> int:
+def run_list(cluster: TableTarget, table: str, *, as_json: bool) -> int:
     """List the tablets of all tables, or of one."""
 
     async def run() -> list[dict[str, Any]]:
         async with cluster.masters() as (client, catalog):
             asked = [(await described(catalog, table, cluster.timeout_s)).table_id] if table else None
-            found = await survey(client.connection, catalog, tables=asked, timeout_s=cluster.timeout_s)
+            found = await collect_state(client.connection, catalog, tables=asked, timeout_s=cluster.timeout_s)
             return _plain_tablets(found)
 
     tablets = asyncio.run(run())
@@ -52,12 +52,12 @@ def run_list(cluster: Cluster, table: str, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_describe(cluster: Cluster, tablet: str, *, count_rows: bool, as_json: bool) -> int:
+def run_describe(cluster: TableTarget, tablet: str, *, count_rows: bool, as_json: bool) -> int:
     """Describe one tablet with all of its replicas."""
 
     async def run() -> dict[str, Any]:
         async with cluster.masters() as (client, catalog):
-            found = await survey(client.connection, catalog, timeout_s=cluster.timeout_s)
+            found = await collect_state(client.connection, catalog, timeout_s=cluster.timeout_s)
             tablets = {one["tablet_id"]: one for one in _plain_tablets(found)}
             plain = tablets[pick("tablet", tablet, {name: name for name in tablets}, LIST)]
             if count_rows:
@@ -105,8 +105,8 @@ def _print(found: dict[str, Any]) -> None:
 # -- plain values ----------------------------------------------------------------------------------
 
 
-def _plain_tablets(found: Survey) -> list[dict[str, Any]]:
-    """Every tablet of a survey; ``Unavailable``: the masters could not say which there are."""
+def _plain_tablets(found: ClusterState) -> list[dict[str, Any]]:
+    """Every tablet of a cluster state; ``Unavailable``: the masters could not list the tablets."""
     if found.problem:
         raise Unavailable(found.problem)
     lines = {line.node_id: line for line in found.servers}
@@ -119,7 +119,11 @@ def _plain_tablets(found: Survey) -> list[dict[str, Any]]:
 
 
 def _plain(
-    table: TableDescription, place: TabletPlace, health: TabletHealth, found: Survey, lines: dict[NodeId, ServerLine]
+    table: TableDescription,
+    place: TabletPlace,
+    health: TabletHealth,
+    found: ClusterState,
+    lines: dict[NodeId, ServerLine],
 ) -> dict[str, Any]:
     sizes = [replica.size_bytes for replica in health.replicas if replica.size_bytes is not None]
     return {
@@ -136,7 +140,7 @@ def _plain(
     }
 
 
-def _plain_replica(replica: ReplicaHealth, found: Survey, line: ServerLine | None) -> dict[str, Any]:
+def _plain_replica(replica: ReplicaHealth, found: ClusterState, line: ServerLine | None) -> dict[str, Any]:
     info = found.nodes[replica.node_id].info if replica.node_id in found.nodes else None
     return {
         "node_id": replica.node_id,
@@ -158,7 +162,7 @@ def _plain_replica(replica: ReplicaHealth, found: Survey, line: ServerLine | Non
     }
 
 
-async def _count(connection: Client, found: dict[str, Any], timeout_s: float) -> int:
+async def _count(connection: Connection, found: dict[str, Any], timeout_s: float) -> int:
     """Count the rows of a tablet, at one time; reads the first key column of every row."""
     members = [(replica["node_id"], replica["address"]) for replica in found["replicas"]]
     opened = await connection.tablet(found["tablet_id"], members=members, timeout_s=timeout_s)

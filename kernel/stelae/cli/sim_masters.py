@@ -13,7 +13,7 @@ from stelae.cli.kit.output import JsonOption, note, print_json, print_table
 from stelae.cli.seeds import chosen_seeds, kept_faults, over_processes
 
 if TYPE_CHECKING:
-    from stelae.sim.masters.run import RunResult
+    from stelae.sim.masters.run import MastersRunResult
 
 
 def run_masters(
@@ -55,7 +55,7 @@ def run_masters(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _run_one(seed: int, *, faults: frozenset[int] | None, changes_max: int | None) -> RunResult:
+def _run_one(seed: int, *, faults: frozenset[int] | None, changes_max: int | None) -> MastersRunResult:
     """Run a seed without its masters' log: thousands of planned failures are no news."""
     import logging
 
@@ -67,6 +67,6 @@ def _run_one(seed: int, *, faults: frozenset[int] | None, changes_max: int | Non
     return run_seed(seed, faults=faults, changes_max=changes_max)
 
 
-def _violation(result: RunResult) -> dict[str, object]:
+def _violation(result: MastersRunResult) -> dict[str, object]:
     assert result.violation is not None
     return {"invariant": result.violation.invariant, "detail": result.violation.detail, "at_us": result.violation.at_us}

@@ -11,12 +11,12 @@ from stelae.cli.kit.output import note
 from stelae.cli.node_config import read_config
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
-from stelae.config.source import Source, fill
-from stelae.convert.conversion import Place, Plan, convert, settle
+from stelae.config.source import ConfigSource, fill
+from stelae.convert.conversion import ConversionPaths, ConversionPlan, convert, settle
 from stelae.convert.offline import InlineWorkers, Meter
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile, lock_directory
-from stelae.host.layout import Layout
-from stelae.host.settings import Picked
+from stelae.host.settings import ChosenEngine
 from stelae.machine.files import RealFiles
 from stelae.machine.metrics import NodeMetrics
 from stelae.machine.system_clock import SystemClock
@@ -60,16 +60,16 @@ class OfflineNode:
         if (directory is None) == (config is None):
             raise CallerError("give either the directory of a node or --config with its node.toml")
         self._registry = Registry.installed()
-        self._source: Source | None = None
+        self._source: ConfigSource | None = None
         self.configured: str | None = None
         self.root = os.path.abspath(directory or "")
         if config is not None:
             settings = read_config(config, self._registry)
             self.root, self.configured = settings.node.directory, settings.wal.name
             with open(config, encoding="utf-8") as file:
-                self._source = Source.parse(file.read(), config)
+                self._source = ConfigSource.parse(file.read(), config)
         self.settled = ""
-        self._layout = Layout(self.root)
+        self._layout = DirectoryLayout(self.root)
         self._services = EngineServices(
             files=RealFiles(), clock=SystemClock(), metrics=NodeMetrics(), workers=InlineWorkers()
         )
@@ -99,7 +99,7 @@ class OfflineNode:
         return InstanceFile(self._services.files, self._layout).load().wal_engine
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> DirectoryLayout:
         """Where everything is."""
         return self._layout
 
@@ -118,11 +118,11 @@ class OfflineNode:
         finally:
             engine.close()
 
-    def convert(self, to: str, meter: Meter, *, dry_run: bool) -> Plan:
+    def convert(self, to: str, meter: Meter, *, dry_run: bool) -> ConversionPlan:
         """Give the log to the engine of that name; raises as ``stelae.convert.conversion.convert``."""
         source, target = self.picked(self.wal_engine), self.picked(to)
         self._check_one_disk()
-        return convert(Place(self._layout, self._services), source, target, meter, dry_run=dry_run)
+        return convert(ConversionPaths(self._layout, self._services), source, target, meter, dry_run=dry_run)
 
     def quarantined(self, engine: str) -> str:
         """Where the log of that engine is that a conversion has moved away last."""
@@ -130,13 +130,13 @@ class OfflineNode:
         numbers = [int(name.rpartition(".")[2]) for name in names if name.startswith(f"wals-{engine}.")]
         return f"{self._layout.quarantine}/wals-{engine}.{max(numbers)}"
 
-    def picked(self, name: str) -> Picked:
+    def picked(self, name: str) -> ChosenEngine:
         """The log engine of that name, configured as the node.toml says; ``PluginError``: nobody offers it."""
         engine = self._registry.engine(EngineKind.WAL, name)
         config = engine.Config()
         if self._source is not None:
             config = fill(self._source, (EngineKind.WAL.value, name), engine.Config)
-        return Picked(name=name, engine=engine, config=config)
+        return ChosenEngine(name=name, engine=engine, config=config)
 
     def _check_one_disk(self) -> None:
         """The log is exchanged by renaming, which works within one file system and keeps no mount or link."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from stelae.rows.building import describe_misfit, misfits
+from stelae.rows.batch_building import describe_misfit, misfits
 from stelae.rows.limits import out_of_range
 from stelae.rows.scalars import plain_scalar
 from stelae.spi.errors import SchemaMismatch

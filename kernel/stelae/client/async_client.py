@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from stelae.client.arguments import BadArgument, alter_step, seconds, text, whole
-from stelae.client.catalog import POLL_S, Catalog, CatalogLocations, find_catalog
-from stelae.client.connection import Client, Tablet
+from stelae.client.catalog import POLL_S, CatalogClient, CatalogLocations, find_catalog
+from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.definition import Columns, definition, plain_defaults
 from stelae.client.leader import LeaderTracker
 from stelae.client.locations import FileLocations, Locations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
@@ -82,7 +82,7 @@ async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_
     listed = [address.strip() for address in given if address.strip()]
     if not listed:
         raise CallerError("no address to connect to; write host:port, for example 127.0.0.1:7051")
-    client = AsyncClient(await Client.connect(listed, timeout_s=timeout_s), listed)
+    client = AsyncClient(await Connection.connect(listed, timeout_s=timeout_s), listed)
     try:
         if tables is not None:
             client.locations = FileLocations(tables, client.schema_of)
@@ -97,13 +97,13 @@ async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_
 class AsyncClient:
     """Tables of one cluster. Made by :func:`connect_async`; used on one event loop."""
 
-    def __init__(self, connection: Client, addresses: Sequence[str]) -> None:
+    def __init__(self, connection: Connection, addresses: Sequence[str]) -> None:
         self.connection = connection
         self.addresses = tuple(addresses)
         self.locations: Locations = NodeLocations(self._tablet_ids, self.schema_of)
         """Where tables are found."""
         self._sessions: WeakSet[AsyncSession] = WeakSet()
-        self.catalog: Catalog | None = None
+        self.catalog: CatalogClient | None = None
         """The masters, if the cluster has any and no locations file stands in for them."""
 
     async def tables(self) -> list[str]:
@@ -165,7 +165,7 @@ class AsyncClient:
     async def _dropped(self, before: TableLocation) -> NoSuchTable:
         return NoSuchTable(before.name, await self.tables(), f"table {before.name[:80]!r} was dropped")
 
-    async def _is_gone(self, catalog: Catalog, table_id: str, tablet_id: TabletId) -> bool:
+    async def _is_gone(self, catalog: CatalogClient, table_id: str, tablet_id: TabletId) -> bool:
         """Whether a tablet will never be again: its table, or its range, was dropped for good."""
         try:
             found = await catalog.get_table(table_id, timeout_s=TIMEOUT_S)
@@ -283,7 +283,7 @@ class AsyncClient:
         await self._settled(catalog, table_id, timeout_s)
         return await self.table(table_id, timeout_s=timeout_s)
 
-    async def _settled(self, catalog: Catalog, name: str, timeout_s: float) -> None:
+    async def _settled(self, catalog: CatalogClient, name: str, timeout_s: float) -> None:
         """Wait until every tablet has the newest schema."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -303,7 +303,7 @@ class AsyncClient:
         change = DeleteTable(table=name, keep_ms=int(seconds("keep_s", keep_s) * 1000))
         await self._masters().change(change, timeout_s=seconds("timeout_s", timeout_s))
 
-    def _masters(self) -> Catalog:
+    def _masters(self) -> CatalogClient:
         if self.catalog is None:
             where = ", ".join(self.addresses)
             raise CallerError(f"no masters at {where}: tables are made by masters, connect to one of them")
@@ -368,7 +368,7 @@ class AsyncClient:
             raise Unavailable(f"no node says which tablets it has: {problem}")
         return hosted
 
-    async def _open(self, location: TabletLocation, timeout_s: float) -> Tablet:
+    async def _open(self, location: TabletLocation, timeout_s: float) -> ConnectedTablet:
         members = location.members
         if not members:
             hosted = await self._hosts(location.tablet_id, timeout_s)
@@ -395,7 +395,7 @@ class AsyncClient:
 class SpreadTablet:
     """A tablet whose leader takes writes and linearizable reads, and any of whose replicas others."""
 
-    def __init__(self, tablet: Tablet, connection: Client) -> None:
+    def __init__(self, tablet: ConnectedTablet, connection: Connection) -> None:
         self._tablet = tablet
         self._rng = connection.rng
         self._any = self._drawn()
@@ -428,7 +428,7 @@ def wall_timestamp() -> int:
     return from_wall_us(time.time_ns() // 1000)
 
 
-def _check_schemas(location: TableLocation, tablets: Sequence[Tablet]) -> None:
+def _check_schemas(location: TableLocation, tablets: Sequence[ConnectedTablet]) -> None:
     for tablet in tablets:
         if tablet.schema != location.schema:
             has = f"tablet {tablet.tablet_id!r} has version {tablet.schema.version} of its schema"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
-from stelae.client.failures import UNKNOWN_OUTCOME, Tally, reason_of
+from stelae.client.failures import UNKNOWN_OUTCOME, FailureTally, reason_of
 from stelae.client.few_rows import FewRows
 from stelae.client.row_input import InputBatch
 from stelae.partition.partitioning import Partitioning
@@ -71,7 +71,7 @@ class BatchWrite:
         tablets: Sequence[WritableTablet],
         order: KeyOrder,
         rows: Sequence[RowBatch | FewRows],
-        tally: Tally,
+        tally: FailureTally,
         operations: Sequence[TabletOperation],
         refused: list[RefusedRows],
     ) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from stelae.client.connection import TIMEOUT_S, Client
+from stelae.client.connection import TIMEOUT_S, Connection
 from stelae.client.leader import LeaderTracker
 from stelae.client.locations import Locations, NoSuchTable, TableLocation, TabletLocation
 from stelae.partition.schema import PartitionSchema
@@ -22,8 +22,9 @@ from stelae.protocol.master_errors import NoTable
 from stelae.protocol.master_messages import (
     CHANGE,
     READ,
-    Answer,
     AreCurrent,
+    CatalogAnswer,
+    CatalogReadRequest,
     Change,
     ChangeReply,
     ChangeRequest,
@@ -34,7 +35,6 @@ from stelae.protocol.master_messages import (
     ListTables,
     PolicyPart,
     Question,
-    ReadRequest,
     ServerList,
     TableDescription,
     TableList,
@@ -55,10 +55,10 @@ POLL_TABLET_S = 0.000_2
 
 _Answer = TypeVar("_Answer", TableList, TableDescription, Currency, ServerList, PolicyPart)
 _REPLIES: msgspec.msgpack.Decoder[ChangeReply] = msgspec.msgpack.Decoder(ChangeReply)
-_ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_ANSWERS: msgspec.msgpack.Decoder[CatalogAnswer] = msgspec.msgpack.Decoder(CatalogAnswer)
 
 
-async def find_catalog(connection: Client, *, timeout_s: float = TIMEOUT_S) -> Catalog | None:
+async def find_catalog(connection: Connection, *, timeout_s: float = TIMEOUT_S) -> CatalogClient | None:
     """Find the masters behind what a client is connected to; ``None``: the nodes there are no masters.
 
     Raises:
@@ -68,16 +68,16 @@ async def find_catalog(connection: Client, *, timeout_s: float = TIMEOUT_S) -> C
         found = await connection.tablet(SYSTEM_TABLET, timeout_s=timeout_s)
     except NoSuchTablet:
         return None
-    return Catalog(connection, found.leader)
+    return CatalogClient(connection, found.leader)
 
 
-class Catalog:
+class CatalogClient:
     """Questions and changes. Made by :func:`find_catalog`; used on one event loop.
 
     Errors of the masters arrive as their classes (``stelae.protocol.master_errors``); those after which it is worth to
     ask again have been asked again until the timeout."""
 
-    def __init__(self, connection: Client, masters: LeaderTracker) -> None:
+    def __init__(self, connection: Connection, masters: LeaderTracker) -> None:
         self._connection = connection
         self._masters = masters
         self._client_id = ClientId(secrets.token_hex(8))
@@ -169,7 +169,7 @@ class Catalog:
             await asyncio.sleep(POLL_S + POLL_TABLET_S * len(found.tablets))
 
     async def _read(self, question: Question, kind: type[_Answer], timeout_s: float, staleness_ms: int = 0) -> _Answer:
-        request = encode(ReadRequest(question=question, staleness_ms=staleness_ms))
+        request = encode(CatalogReadRequest(question=question, staleness_ms=staleness_ms))
         if staleness_ms:
             body = await self._ask_anyone(request, timeout_s)
         else:
@@ -200,7 +200,7 @@ class Catalog:
 class CatalogLocations(Locations):
     """Tables as the masters know them."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: CatalogClient) -> None:
         self._catalog = catalog
 
     async def tables(self) -> Sequence[str]:

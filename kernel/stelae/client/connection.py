@@ -17,7 +17,7 @@ from stelae.client.leader import LeaderTracker
 from stelae.client.local_time import NoTime, QuietMetrics, WallClock
 from stelae.client.page_rows import PageRows
 from stelae.client.tablet_writer import TabletWriter
-from stelae.client.turns import Turns
+from stelae.client.turns import ClientTurns
 from stelae.client.writer_core import BACKOFF_S_MAX, BACKOFF_S_MIN
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import (
@@ -41,7 +41,7 @@ from stelae.protocol.tablet_messages import (
     StatusRequest,
     TransferRequest,
 )
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError, StorageError, Unavailable
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
@@ -66,26 +66,26 @@ TIMEOUT_S = 30.0
 """How long a call retries by default before it gives up, in seconds."""
 
 
-class Client:
+class Connection:
     """Connections to the nodes of a cluster. Make one with :meth:`connect`."""
 
-    def __init__(self, messenger: Messenger, turns: Turns, nodes: Sequence[NodeId]) -> None:
+    def __init__(self, messenger: Messenger, turns: ClientTurns, nodes: Sequence[NodeId]) -> None:
         self._messenger = messenger
         self._turns = turns
-        self._tablets: list[Tablet] = []
+        self._tablets: list[ConnectedTablet] = []
         self.nodes = list(nodes)
         """Nodes that answered at connect."""
         self.rng = random.Random(secrets.randbits(64))
 
     @classmethod
-    async def connect(cls, addresses: Sequence[str], *, timeout_s: float = 10.0) -> Client:
+    async def connect(cls, addresses: Sequence[str], *, timeout_s: float = 10.0) -> Connection:
         """Connect to whoever answers at ``host:port`` addresses, at least one of them.
 
         Raises:
             Unavailable: nobody answered in time.
             ConfigError: an address is not ``host:port``.
         """
-        clock, turns = WallClock(), Turns(asyncio.get_running_loop())
+        clock, turns = WallClock(), ClientTurns(asyncio.get_running_loop())
         identity = Identity(
             cluster_id=ClusterId(""),
             node_id=NodeId(secrets.token_hex(16)),
@@ -113,7 +113,7 @@ class Client:
         members: Sequence[tuple[NodeId, str]] = (),
         asked: Sequence[NodeId] = (),
         timeout_s: float = TIMEOUT_S,
-    ) -> Tablet:
+    ) -> ConnectedTablet:
         """Find a tablet: its schema, its members and its leader.
 
         Args:
@@ -137,7 +137,7 @@ class Client:
         leader = LeaderTracker([node_id for node_id, _ in described.members])
         if described.leader is not None:
             leader.refused_by(leader.current, described.leader)
-        found = Tablet(self, tablet_id, Schema.from_bytes(described.schema), leader)
+        found = ConnectedTablet(self, tablet_id, Schema.from_bytes(described.schema), leader)
         self._tablets.append(found)
         return found
 
@@ -186,7 +186,9 @@ class Client:
         answers = await asyncio.gather(*asked, return_exceptions=True)
         return sum(not isinstance(answer, NoSuchTablet) for answer in answers)
 
-    async def change_schema(self, tablet: Tablet, schema: Schema, *, timeout_s: float = TIMEOUT_S) -> Tablet:
+    async def change_schema(
+        self, tablet: ConnectedTablet, schema: Schema, *, timeout_s: float = TIMEOUT_S
+    ) -> ConnectedTablet:
         """Put the next schema of a tablet into force, and return the tablet as it is now.
 
         Columns may come, go, be renamed, get another default or become nullable; ``schema.version`` is one above the
@@ -200,7 +202,7 @@ class Client:
         deadline = asyncio.get_running_loop().time() + timeout_s
         request = encode(AlterRequest(tablet.tablet_id, schema.to_bytes()))
         await self.ask_any(tablet.leader, ALTER, request, deadline, Lane.CONTROL)
-        changed = Tablet(self, tablet.tablet_id, schema, tablet.leader)
+        changed = ConnectedTablet(self, tablet.tablet_id, schema, tablet.leader)
         self._tablets.append(changed)
         return changed
 
@@ -240,7 +242,7 @@ class Client:
             tablet.close()
         self._messenger.close()
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Connection:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -289,10 +291,10 @@ class Client:
         )
 
 
-class Tablet:
+class ConnectedTablet:
     """One tablet, as a client sees it."""
 
-    def __init__(self, client: Client, tablet_id: TabletId, schema: Schema, leader: LeaderTracker) -> None:
+    def __init__(self, client: Connection, tablet_id: TabletId, schema: Schema, leader: LeaderTracker) -> None:
         self._client = client
         self.tablet_id = tablet_id
         self.schema = schema

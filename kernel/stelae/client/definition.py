@@ -11,10 +11,10 @@ import msgspec
 from stelae.client.arguments import BadArgument, flag, text
 from stelae.client.column_types import columns_of
 from stelae.partition.partitioning import Partitioning
-from stelae.partition.plain import from_plain, plain_value
+from stelae.partition.plain_partitioning import partition_schema_from_plain, plain_value
 from stelae.partition.schema import BadPartitioning, KeyRange, PartitionSchema
 from stelae.protocol.master_messages import AddColumn, AlterStep, CreateTable, RenameColumn, SetDefault
-from stelae.rows.limits import MOST
+from stelae.rows.limits import HIGHEST
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Column, Schema
@@ -34,7 +34,8 @@ def definition(
         name: of the table.
         columns: see :data:`Columns`.
         key: name or names of the key columns, in key order.
-        partition: as in ``stelae.partition.plain``: ``{"hash": [{"columns": ["id"], "buckets": 4}]}``; else one tablet.
+        partition: as in ``stelae.partition.plain_partitioning``, for example
+            ``{"hash": [{"columns": ["id"], "buckets": 4}]}``; without it the table has one tablet.
         replicas: of each tablet; an odd number.
 
     Raises:
@@ -60,8 +61,8 @@ def definition(
         known = ", ".join(str(column.get("name")) for column in columns)
         raise SchemaMismatch(f"the key names {unknown[0]!r}, which is no column; there are: {known}")
     schema = schema_from_plain({"columns": list(columns), "key": names})
-    MOST.check_schema(schema)
-    scheme = from_plain(schema, partition or {})
+    HIGHEST.check_schema(schema)
+    scheme = partition_schema_from_plain(schema, partition or {})
     Partitioning(schema, scheme)
     return CreateTable(
         name=name, schema=schema.to_bytes(), partition_schema=scheme.to_bytes(), replication_factor=replicas
@@ -119,4 +120,4 @@ def range_of(schema: Schema, scheme: PartitionSchema, lower: Any = None, upper: 
     ends = {"from": lower, "until": upper}
     names = [schema.by_id[column_id].name for column_id in scheme.range_columns]
     said = {end: value for end, value in ends.items() if value is not None}
-    return from_plain(schema, {"range": {"columns": names, "ranges": [said]}}).ranges[0]
+    return partition_schema_from_plain(schema, {"range": {"columns": names, "ranges": [said]}}).ranges[0]

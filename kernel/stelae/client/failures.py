@@ -79,7 +79,7 @@ class RowsFailed(CallerError, code="ROWS_FAILED"):
         return self.result.failures
 
 
-class Tally:
+class FailureTally:
     """Counts rows and collects failures, as many as are kept."""
 
     def __init__(self, table: str, kind: OpKind) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from stelae.client.row_input import unknown_columns
 from stelae.protocol.tablet_messages import IN_VALUES_MAX
-from stelae.rows.building import describe_misfit, misfits
+from stelae.rows.batch_building import describe_misfit, misfits
 from stelae.rows.scalars import plain_scalar
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import RowBatch, to_array

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stelae.client.arguments import several
-from stelae.partition.columns import KeyColumns
+from stelae.partition.key_columns import KeyColumns
 from stelae.rows.scalars import plain_scalar
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Schema
@@ -49,7 +49,7 @@ def bound_of(schema: Schema, key: Any) -> bytes | None:
     if not 1 <= len(values) <= len(names):
         raise SchemaMismatch(f"a bound has values for the first of {', '.join(names)}; got {key!r:.120}")
     columns = KeyColumns(schema, schema.key)
-    return b"".join(columns.encode_one(place, value) for place, value in enumerate(_plain(schema, values)))
+    return b"".join(columns.encode_part(place, value) for place, value in enumerate(_plain(schema, values)))
 
 
 def is_series(value: Any) -> bool:

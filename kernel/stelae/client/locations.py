@@ -14,7 +14,7 @@ import msgspec
 
 from stelae.client.connection import TIMEOUT_S
 from stelae.partition.partitioning import Partitioning
-from stelae.partition.plain import from_plain
+from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.partition.schema import BadPartitioning, PartitionSchema
 from stelae.protocol.nearest_names import listed
 from stelae.spi.errors import BadIdentifier, CallerError, ConfigError, StelaeError
@@ -135,7 +135,7 @@ class FileLocations(Locations):
         tablets = self._tablets[name]
         schema = await self._schema_of(tablets[0])
         try:
-            scheme = from_plain(schema, self._tables[name].get("partition", {}))
+            scheme = partition_schema_from_plain(schema, self._tables[name].get("partition", {}))
             return TableLocation(name, schema, scheme, tablets)
         except BadPartitioning as error:
             raise self._wrong(f"table {name!r}: {error}") from error

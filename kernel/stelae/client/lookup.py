@@ -30,7 +30,7 @@ Read = Callable[[int, ScanSpec], AsyncScan]
 """Describes a scan of one tablet, by its partition."""
 
 
-class Lookup:
+class KeyLookup:
     """Finds the rows of keys.
 
     Args:

@@ -12,7 +12,7 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from stelae.client.arrow_fit import Cells, Fitted, fit_array, fit_values
-from stelae.client.failures import Tally
+from stelae.client.failures import FailureTally
 from stelae.client.key_values import is_series
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
@@ -47,7 +47,7 @@ class RowInput:
         tally: is told of rows that do not fit, and counts all.
     """
 
-    def __init__(self, schema: Schema, kind: OpKind, tally: Tally) -> None:
+    def __init__(self, schema: Schema, kind: OpKind, tally: FailureTally) -> None:
         self._schema = schema
         self._kind = kind
         self._tally = tally

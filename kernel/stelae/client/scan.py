@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.streams import Piece, ReadableTablet, Source, merged, side_by_side
+from stelae.client.streams import ReadableTablet, ScanSource, SourceRows, merged, side_by_side
 from stelae.client.tokens import ScanToken, TokenPart
 from stelae.protocol.tablet_messages import SCAN_PAGE_ROWS_MAX
 from stelae.rows.changes import FLAG_ID, changes_layout
@@ -123,7 +123,7 @@ class AsyncScan:
                 if piece.rows is not None:
                     yield piece.rows
 
-    def _note(self, piece: Piece) -> None:
+    def _note(self, piece: SourceRows) -> None:
         assert self._rest is not None
         if piece.rest is None:
             self._rest.pop(piece.number, None)
@@ -149,11 +149,11 @@ class AsyncScan:
                 yield rows.select(layout)
         self._rest = {}
 
-    def _sources(self, layout: Layout) -> list[Source]:
+    def _sources(self, layout: Layout) -> list[ScanSource]:
         token = self._begun
         spec = msgspec.structs.replace(token.spec, columns=tuple(i for i in layout.ids if i != FLAG_ID))
         return [
-            Source(number, self._tablet(part.tablet_id), spec, part, token.at_least, self._timeout_s, token.since)
+            ScanSource(number, self._tablet(part.tablet_id), spec, part, token.at_least, self._timeout_s, token.since)
             for number, part in enumerate(self._parts)
         ]
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from stelae.client.arguments import flag, kind_of_write, seconds, whole
 from stelae.client.batch_write import BatchWrite
-from stelae.client.failures import FAILURES_MAX, RowFailure, RowsFailed, Tally, WriteResult
+from stelae.client.failures import FAILURES_MAX, FailureTally, RowFailure, RowsFailed, WriteResult
 from stelae.client.key_values import is_series
 from stelae.client.row_input import FrameRow
-from stelae.client.session_warnings import Account, Place, caller
+from stelae.client.session_warnings import Account, OpeningLine, caller
 from stelae.client.table_writer import TableWriter
 from stelae.client.writer_core import REQUEST_BYTES_MAX, TIMEOUT_S_MAX
 from stelae.spi.errors import CallerError, SchemaMismatch
@@ -158,7 +158,7 @@ def _weigh(row: Any) -> int:
 class AsyncSession:
     """A session on one table. Made by ``AsyncTable.session``; used on one event loop."""
 
-    def __init__(self, writer: TableWriter, options: SessionOptions, opened: Place | None = None) -> None:
+    def __init__(self, writer: TableWriter, options: SessionOptions, opened: OpeningLine | None = None) -> None:
         self._writer = writer
         self._options = options
         self._buffer = Buffer(options)
@@ -349,7 +349,7 @@ class AsyncSession:
         writes: list[tuple[BatchWrite, OpKind]] = []
         for kind, mine in groupby(batch, key=lambda held: held.kind):
             rows = [*mine]
-            tally = Tally(writer.name, kind)
+            tally = FailureTally(writer.name, kind)
             tally.rows = rows[0].number
             tallies.append(tally)
             writes += [(planned, kind) for planned in writer.planned(kind, [held.row for held in rows], tally)]

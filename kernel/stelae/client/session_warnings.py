@@ -20,7 +20,7 @@ class UnwrittenRows(UserWarning):
     """Rows were handed to a session and are not written, or were refused, and the program did not ask."""
 
 
-class Place(NamedTuple):
+class OpeningLine(NamedTuple):
     """A line of somebody's program."""
 
     file: str
@@ -36,7 +36,7 @@ class Account:
         held: returns how many rows have been handed in and not been answered.
     """
 
-    def __init__(self, table: str, opened: Place, held: Callable[[], int]) -> None:
+    def __init__(self, table: str, opened: OpeningLine, held: Callable[[], int]) -> None:
         self._table = table
         self._held = held
         self._process = os.getpid()
@@ -78,9 +78,9 @@ def _tell_all() -> None:
         account.tell()
 
 
-def caller() -> Place:
+def caller() -> OpeningLine:
     """Return the line outside of the client that called into it."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_CLIENT):
         frame = frame.f_back
-    return Place(frame.f_code.co_filename, frame.f_lineno)
+    return OpeningLine(frame.f_code.co_filename, frame.f_lineno)

@@ -42,7 +42,7 @@ class ReadableTablet(Protocol):
         ...
 
 
-class Piece(NamedTuple):
+class SourceRows(NamedTuple):
     """Some rows, and what is left of their tablet behind them; ``None``: nothing."""
 
     number: int  #: Of the source.
@@ -50,7 +50,7 @@ class Piece(NamedTuple):
     rest: TokenPart | None
 
 
-class Source:
+class ScanSource:
     """One tablet of a scan, page by page, all of one snapshot."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Source:
         self._timeout_s = timeout_s
         self._reader = PageRows(spec, since)
 
-    async def pieces(self) -> AsyncGenerator[Piece, None]:
+    async def pieces(self) -> AsyncGenerator[SourceRows, None]:
         """Yield pages to the end. What cannot be served is retried on the tablet's other replicas.
 
         The next page is asked for before the rows of one are read from its bytes, and before somebody takes them: it
@@ -85,11 +85,11 @@ class Source:
             self.at = page.at
             part = TokenPart(part.tablet_id, page.at, page.after)
             if page.after is None or (limit is not None and limit <= 0):
-                yield Piece(self.number, await rows, None)
+                yield SourceRows(self.number, await rows, None)
                 return
             following = asyncio.create_task(self._page(part, limit))
             try:
-                yield Piece(self.number, await rows, part)
+                yield SourceRows(self.number, await rows, part)
                 page, rows = await following
             finally:
                 following.cancel()
@@ -103,9 +103,9 @@ class Source:
         )
 
 
-async def side_by_side(sources: Sequence[Source]) -> AsyncGenerator[Piece, None]:
+async def side_by_side(sources: Sequence[ScanSource]) -> AsyncGenerator[SourceRows, None]:
     """Yield the pieces of all sources as they come, a few tablets at a time."""
-    queue: asyncio.Queue[Piece | Exception | None] = asyncio.Queue(PAGES_AHEAD - 1)
+    queue: asyncio.Queue[SourceRows | Exception | None] = asyncio.Queue(PAGES_AHEAD - 1)
     waiting = iter(sources)
 
     async def work() -> None:
@@ -135,10 +135,10 @@ async def side_by_side(sources: Sequence[Source]) -> AsyncGenerator[Piece, None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Head:
+class _SourceHead:
     """The next rows of one source of a merge, with their keys."""
 
-    def __init__(self, source: Source, order: KeyOrder) -> None:
+    def __init__(self, source: ScanSource, order: KeyOrder) -> None:
         self._pieces = source.pieces()
         self._order = order
         self.rows: RowBatch | None = None
@@ -166,9 +166,9 @@ class _Head:
         await self._pieces.aclose()
 
 
-async def merged(sources: Sequence[Source], order: KeyOrder, *, descending: bool) -> AsyncGenerator[RowBatch, None]:
+async def merged(sources: Sequence[ScanSource], order: KeyOrder, *, descending: bool) -> AsyncGenerator[RowBatch, None]:
     """Yield the rows of all sources in key order; the rows have the key columns."""
-    heads = [_Head(source, order) for source in sources]
+    heads = [_SourceHead(source, order) for source in sources]
     try:
         open_heads = heads
         while open_heads:
@@ -184,7 +184,7 @@ async def merged(sources: Sequence[Source], order: KeyOrder, *, descending: bool
             await head.close()
 
 
-def _nearest(heads: Sequence[_Head], order: KeyOrder, *, descending: bool) -> RowBatch:
+def _nearest(heads: Sequence[_SourceHead], order: KeyOrder, *, descending: bool) -> RowBatch:
     """Of the pages at hand, everything up to the nearest of their last keys: nothing before that can still come."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -16,7 +16,7 @@ from stelae.client.failures import RowsFailed, WriteResult
 from stelae.client.filters import Filter, predicates
 from stelae.client.key_values import bound_of, key_of, keys_of
 from stelae.client.locations import TableLocation
-from stelae.client.lookup import Lookup
+from stelae.client.lookup import KeyLookup
 from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.row_input import unknown_columns
 from stelae.client.scan import AsyncScan, Record
@@ -26,11 +26,11 @@ from stelae.client.tablet_access import Newer, Reopen, TabletAccess
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
 from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
 from stelae.client.writer_core import TIMEOUT_S_MAX
-from stelae.partition.partitioning import NOWHERE, NoPartition
+from stelae.partition.partitioning import NO_PARTITION, NoPartition
 from stelae.partition.pruning import prune
 from stelae.partition.schema import KeyRange
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.rows.keys import encode_key, encode_keys
 from stelae.spi.errors import CallerError, SchemaMismatch
@@ -224,7 +224,7 @@ class AsyncTable:
         for attempt in count():
             partitioning = self.partitioning
             try:
-                place = partitioning.place_key(values)
+                place = partitioning.partition_of_key(values)
                 part = TokenPart(self._tablets[place].tablet_id, None if at is None else hybrid(at))
                 found = await self._open(self._token(spec, (part,)), timeout_s).to_pylist()
                 break
@@ -250,7 +250,7 @@ class AsyncTable:
         if not values:
             return []
         rows = build_batch(self.schema.key_layout, values)
-        if NOWHERE in self.partitioning.place(rows):
+        if NO_PARTITION in self.partitioning.partitions_of(rows):
             await self._look(timeout_s)
         for attempt in count():
             partitioning = self.partitioning
@@ -266,14 +266,14 @@ class AsyncTable:
         schema, tablets = self.schema, self._tablets
         encoded = encode_keys(schema, rows)
         wanted: dict[int, set[bytes]] = {}
-        for place, key in zip(self.partitioning.place(rows), encoded, strict=True):
-            if place != NOWHERE:
+        for place, key in zip(self.partitioning.partitions_of(rows), encoded, strict=True):
+            if place != NO_PARTITION:
                 wanted.setdefault(place, set()).add(key)
 
         def read(place: int, spec: ScanSpec) -> AsyncScan:
             return self._open(self._token(spec, (TokenPart(tablets[place].tablet_id, snapshot),)), timeout_s)
 
-        found = await Lookup(schema, read).find(wanted)
+        found = await KeyLookup(schema, read).find(wanted)
         return [found.get(key) for key in encoded]
 
     def scan(

@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from stelae.client.batch_write import BatchWrite, RefusedRows, TabletOperation, WritableTablet
-from stelae.client.failures import Tally
+from stelae.client.failures import FailureTally
 from stelae.client.few_rows import FewRows, RowPlan, RowPlans
 from stelae.client.row_input import BATCH_BYTES, BATCH_ROWS_MAX, KEY_ONLY, InputBatch, RowInput
-from stelae.partition.partitioning import NOWHERE, NoPartition, Partitioning
+from stelae.partition.partitioning import NO_PARTITION, NoPartition, Partitioning
 from stelae.rows.batcher import OP_BYTES_MAX
 from stelae.rows.key_order import key_order
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
@@ -101,13 +101,13 @@ class TableWriter:
                 return True
             return self.renew is not None and await self.renew(timeout_s)
 
-    async def write(self, kind: OpKind, data: Any, timeout_s: float) -> Tally:
+    async def write(self, kind: OpKind, data: Any, timeout_s: float) -> FailureTally:
         """Write everything that was handed in, and wait until it is durable.
 
         Raises:
             SchemaMismatch, CallerError: see ``RowInput.batches``; batches before the one at fault are written.
         """
-        tally = Tally(self.name, kind)
+        tally = FailureTally(self.name, kind)
         in_flight: deque[BatchWrite] = deque()
         try:
             for planned in self.planned(kind, data, tally):
@@ -120,7 +120,7 @@ class TableWriter:
                 await self.settle(in_flight.popleft(), kind, timeout_s)
         return tally
 
-    def planned(self, kind: OpKind, data: Any, tally: Tally) -> Iterator[BatchWrite]:
+    def planned(self, kind: OpKind, data: Any, tally: FailureTally) -> Iterator[BatchWrite]:
         """Yield what was handed in as batches that are ready to be sent; ``write`` says what is raised."""
         if (few := self._plan_few(kind, data, tally)) is not None:
             yield few
@@ -128,7 +128,7 @@ class TableWriter:
         for batches in coalesced(RowInput(self.schema, kind, tally).batches(data)):
             yield self.plan(kind, batches, tally)
 
-    def _plan_few(self, kind: OpKind, data: Any, tally: Tally) -> BatchWrite | None:
+    def _plan_few(self, kind: OpKind, data: Any, tally: FailureTally) -> BatchWrite | None:
         """Check, place and encode a few rows of plain values, without Arrow; ``None``: they need the Arrow path."""
         taken = self._plans.take(kind, data)
         if taken is None:
@@ -139,7 +139,7 @@ class TableWriter:
             whole = len(numbers) == len(rows)
             few = FewRows(plan.form.layout, rows if whole else [rows[number] for number in numbers])
             encoded = operation(kind, few.rows, self._columns_of(kind, few))
-            if partition == NOWHERE or len(encoded.rows) > OP_BYTES_MAX:
+            if partition == NO_PARTITION or len(encoded.rows) > OP_BYTES_MAX:
                 return None
             operations.append(TabletOperation(partition, few, [start + number for number in numbers], encoded))
         tally.rows += len(rows)
@@ -149,14 +149,14 @@ class TableWriter:
     def _partitions_of(self, plan: RowPlan, rows: Sequence[tuple[Any, ...]]) -> dict[int, Sequence[int]]:
         """The numbers of the rows of each partition, ascending, by partition."""
         partitioning = self.partitioning
-        if partitioning.whole:
+        if partitioning.is_unpartitioned:
             return {0: range(len(rows))}
         found: dict[int, list[int]] = {}
         for number, row in enumerate(rows):
-            found.setdefault(partitioning.place_plain(plan.key_of(row)), []).append(number)
+            found.setdefault(partitioning.partition_of_plain_key(plan.key_of(row)), []).append(number)
         return {partition: found[partition] for partition in sorted(found)}
 
-    def plan(self, kind: OpKind, batches: Sequence[InputBatch], tally: Tally) -> BatchWrite:
+    def plan(self, kind: OpKind, batches: Sequence[InputBatch], tally: FailureTally) -> BatchWrite:
         """Split batches by partition and encode them. Rows that no partition takes are ``refused``."""
         refused: list[RefusedRows] = []
         operations = [sent for batch in batches for sent in self._operations(kind, batch, tally, refused)]
@@ -164,13 +164,13 @@ class TableWriter:
         return BatchWrite(self.partitioning, self.tablets, self._order, rows, tally, operations, refused)
 
     def _operations(
-        self, kind: OpKind, batch: InputBatch, tally: Tally, refused: list[RefusedRows]
+        self, kind: OpKind, batch: InputBatch, tally: FailureTally, refused: list[RefusedRows]
     ) -> Iterator[TabletOperation]:
         columns = self._columns_of(kind, batch.rows)
         for share in self.partitioning.split(batch.rows):
             whole = len(share.rows) == len(batch.rows)
-            places = batch.places if whole else [batch.places[place] for place in share.places]
-            if share.partition == NOWHERE:
+            places = batch.places if whole else [batch.places[place] for place in share.positions]
+            if share.partition == NO_PARTITION:
                 reason = self._why_nowhere(share.rows)
                 refused.append(RefusedRows(InputBatch(share.rows, places), NoPartition.code, reason))
                 continue
@@ -192,7 +192,7 @@ class TableWriter:
 
         def reason(row: int) -> str:
             key = rows.slice(row, 1).select(partitioning.schema.key_layout).to_rows()[0]
-            return partitioning.explain_nowhere(key)
+            return partitioning.explain_no_partition(key)
 
         return reason
 

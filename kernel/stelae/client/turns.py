@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-class Turns:
+class ClientTurns:
     """The rounds of one loop, as the client's parts use them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
 from stelae.config.sections import EngineNames, read_masters, read_node, read_tablet
-from stelae.config.source import Source, fill
+from stelae.config.source import ConfigSource, fill
 from stelae.host.hybrid_clock import ClockSettings
-from stelae.host.settings import LogSettings, MaintenanceSettings, NodeConfig, Picked, WorkerSettings
+from stelae.host.settings import ChosenEngine, LogSettings, MaintenanceSettings, NodeConfig, WorkerSettings
 from stelae.spi.errors import BadIdentifier, ConfigError, PluginError
 from stelae.spi.ids import ClusterId, cluster_id
 from stelae.telemetry.settings import LoggingSettings, MetricsSettings, listen_address
@@ -60,7 +60,7 @@ def parse_config(text: str, path: str, registry: Registry, extra: Mapping[str, t
     Raises:
         ConfigError: something in it cannot be used.
     """
-    source = Source.parse(text, path)
+    source = ConfigSource.parse(text, path)
     extra = {**_TELLING, **(extra or {})}
     source.check_keys((), (*_SECTIONS, *EngineKind, *extra))
     _check_registry(source, registry)
@@ -87,7 +87,7 @@ def parse_config(text: str, path: str, registry: Registry, extra: Mapping[str, t
     )
 
 
-def _maintenance(source: Source) -> MaintenanceSettings:
+def _maintenance(source: ConfigSource) -> MaintenanceSettings:
     found = fill(source, ("maintenance",), MaintenanceSettings)
     if found.replica_memory_bytes_max < found.flush_bytes:
         held, flush = found.replica_memory_bytes_max, found.flush_bytes
@@ -97,7 +97,7 @@ def _maintenance(source: Source) -> MaintenanceSettings:
     return found
 
 
-def _check_metrics(source: Source) -> None:
+def _check_metrics(source: ConfigSource) -> None:
     """Refuse an address for metrics that cannot be, or that anyone could reach."""
     try:
         listen_address(fill(source, ("metrics",), MetricsSettings))
@@ -112,7 +112,7 @@ def _absolute(path: str, directory: str) -> str:
     return os.path.normpath(os.path.join(beside, os.path.expanduser(directory)))
 
 
-def _cluster(source: Source) -> ClusterId:
+def _cluster(source: ConfigSource) -> ClusterId:
     source.table(("cluster",), required=True)
     try:
         return cluster_id(fill(source, ("cluster",), _ClusterSection).id)
@@ -120,7 +120,7 @@ def _cluster(source: Source) -> ClusterId:
         raise source.error(("cluster", "id"), str(error), "Choose another id.") from error
 
 
-def _check_registry(source: Source, registry: Registry) -> None:
+def _check_registry(source: ConfigSource, registry: Registry) -> None:
     """Refuse ambiguous installations, and sections of engines that nobody offers."""
     try:
         registry.check_names()
@@ -130,11 +130,11 @@ def _check_registry(source: Source, registry: Registry) -> None:
         source.check_keys((kind.value,), registry.names(kind))
 
 
-def _pick(source: Source, registry: Registry, kind: EngineKind) -> Picked:
+def _pick(source: ConfigSource, registry: Registry, kind: EngineKind) -> ChosenEngine:
     name = getattr(fill(source, ("engines",), EngineNames), kind.value)
     try:
         engine = registry.engine(kind, name)
     except PluginError as error:
         raise source.error(("engines", kind.value), str(error), _LIST) from error
     config = fill(source, (kind.value, name), engine.Config)
-    return Picked(name=name, engine=engine, config=config)
+    return ChosenEngine(name=name, engine=engine, config=config)

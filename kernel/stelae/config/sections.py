@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stelae.config.source import Source, fill, typed
+from stelae.config.source import ConfigSource, fill, typed
 from stelae.config.toml_locator import Path
 from stelae.host.settings import NodeSettings, TabletSettings
 from stelae.spi.consensus import Member
@@ -52,7 +52,7 @@ class _MemberSpec:
     address: str
 
 
-def read_node(source: Source) -> NodeSettings:
+def read_node(source: ConfigSource) -> NodeSettings:
     """Read ``[node]``; refuses an address that cannot be, or that anyone could reach."""
     path: Path = ("node",)
     source.table(path, required=True)
@@ -67,7 +67,7 @@ def read_node(source: Source) -> NodeSettings:
     return section
 
 
-def read_tablet(source: Source) -> TabletSettings | None:
+def read_tablet(source: ConfigSource) -> TabletSettings | None:
     """Read ``[tablet]`` if it is there. Column ids count from 1, in the order of the file."""
     path: Path = ("tablet",)
     if "tablet" not in source.tables:
@@ -81,7 +81,7 @@ def read_tablet(source: Source) -> TabletSettings | None:
     return TabletSettings(id=tablet, schema=_schema(source, path, spec), members=members)
 
 
-def read_masters(source: Source) -> tuple[Member, ...]:
+def read_masters(source: ConfigSource) -> tuple[Member, ...]:
     """Read ``[masters]`` if it is there: the same in the file of every master and every tablet server."""
     path: Path = ("masters",)
     if "masters" not in source.tables:
@@ -89,7 +89,7 @@ def read_masters(source: Source) -> tuple[Member, ...]:
     return _members(source, (*path, "members"), fill(source, path, _MastersSpec))
 
 
-def _schema(source: Source, path: Path, tablet: _TabletSpec) -> Schema:
+def _schema(source: ConfigSource, path: Path, tablet: _TabletSpec) -> Schema:
     columns: dict[str, Column] = {}
     for item in _items(source, (*path, "columns"), tablet.columns, dict):
         spec = fill(source, item, _ColumnSpec)
@@ -113,7 +113,7 @@ def _schema(source: Source, path: Path, tablet: _TabletSpec) -> Schema:
         raise source.error((*path, "key"), str(error), hint) from error
 
 
-def _members(source: Source, path: Path, tablet: _TabletSpec | _MastersSpec) -> tuple[Member, ...]:
+def _members(source: ConfigSource, path: Path, tablet: _TabletSpec | _MastersSpec) -> tuple[Member, ...]:
     found = []
     for item in _items(source, path, tablet.members, dict):
         spec = fill(source, item, _MemberSpec)
@@ -140,7 +140,7 @@ def _members(source: Source, path: Path, tablet: _TabletSpec | _MastersSpec) -> 
     return tuple(found)
 
 
-def _items(source: Source, path: Path, values: list[Any], wanted: type) -> list[Path]:
+def _items(source: ConfigSource, path: Path, values: list[Any], wanted: type) -> list[Path]:
     """Return the paths of the elements of a non-empty array whose elements are all ``wanted``."""
     if not values:
         raise source.error(path, f"{path[-1]} is empty", "At least one is needed.")
@@ -150,7 +150,7 @@ def _items(source: Source, path: Path, values: list[Any], wanted: type) -> list[
     return items
 
 
-def _refuse_repeats(source: Source, path: Path, names: list[Any], what: str) -> None:
+def _refuse_repeats(source: ConfigSource, path: Path, names: list[Any], what: str) -> None:
     for position, name in enumerate(names):
         if name in names[:position]:
             hint = "Each has to be there once."

@@ -22,7 +22,7 @@ _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigSource:
     """One file: ``name`` is its path as the user gave it, ``lines`` the line of each key."""
 
     name: str
@@ -30,7 +30,7 @@ class Source:
     lines: Mapping[Path, int]
 
     @classmethod
-    def parse(cls, text: str, name: str) -> Source:
+    def parse(cls, text: str, name: str) -> ConfigSource:
         """Read a document.
 
         Raises:
@@ -88,7 +88,7 @@ def dotted(path: Path) -> str:
     return "[" + ".".join(str(part) for part in path) + "]"
 
 
-def fill(source: Source, path: Path, cls: type[Section], *, leave_out: frozenset[str] = frozenset()) -> Section:
+def fill(source: ConfigSource, path: Path, cls: type[Section], *, leave_out: frozenset[str] = frozenset()) -> Section:
     """Make a settings dataclass from the section at ``path``; absent keys take their defaults.
 
     Args:
@@ -110,7 +110,7 @@ def fill(source: Source, path: Path, cls: type[Section], *, leave_out: frozenset
     return cls(**values)
 
 
-def typed(source: Source, path: Path, value: object, wanted: Any) -> Any:
+def typed(source: ConfigSource, path: Path, value: object, wanted: Any) -> Any:
     """Return ``value`` if it is of the wanted type (``bool``, ``int``, ``float``, ``str``, list).
 
     Raises:
@@ -126,7 +126,7 @@ def typed(source: Source, path: Path, value: object, wanted: Any) -> Any:
     return value
 
 
-def _value(source: Source, path: Path, value: object, hint: Any, field: dataclasses.Field[Any]) -> Any:
+def _value(source: ConfigSource, path: Path, value: object, hint: Any, field: dataclasses.Field[Any]) -> Any:
     if get_origin(hint) in (typing.Union, types.UnionType):
         hint = next(part for part in get_args(hint) if part is not type(None))
     if get_origin(hint) is Literal:

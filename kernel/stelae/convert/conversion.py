@@ -28,10 +28,10 @@ import msgspec
 from stelae.convert.copying import compare_logs, copy_logs
 from stelae.convert.offline import SILENT, Meter
 from stelae.convert.reading import LogReport, check_logs, said_of
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import INSTANCE, Instance, InstanceFile
-from stelae.host.layout import Layout
-from stelae.host.metadata import NO_CRASH, CrashPoints, save
-from stelae.host.settings import Picked
+from stelae.host.metadata_files import NO_CRASH, CrashPoints, save
+from stelae.host.settings import ChosenEngine
 from stelae.spi.errors import CallerError, Corrupt, Full, StelaeError, StorageError
 from stelae.spi.log import ENTRY_OVERHEAD_BYTES
 from stelae.spi.services import EngineServices, Files
@@ -45,16 +45,16 @@ SPACE_FIXED_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConversionPaths:
     """A node's directory, whose lock the caller holds, and what engines are given there."""
 
-    layout: Layout
+    layout: DirectoryLayout
     services: EngineServices
     crash: CrashPoints = NO_CRASH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ConversionPlan:
     """What a conversion copies, and the bytes that it wants of the disk beside those in use."""
 
     logs: int
@@ -64,12 +64,14 @@ class Plan:
     space_left_bytes: int
 
 
-def building(layout: Layout) -> str:
+def building(layout: DirectoryLayout) -> str:
     """Where the new log is made. The name has a dot: it is no tablet's and no engine's."""
     return f"{layout.wals}.converting"
 
 
-def convert(place: Place, source: Picked, target: Picked, meter: Meter = SILENT, *, dry_run: bool = False) -> Plan:
+def convert(
+    place: ConversionPaths, source: ChosenEngine, target: ChosenEngine, meter: Meter = SILENT, *, dry_run: bool = False
+) -> ConversionPlan:
     """Give every log to ``target``, after settling what was left unfinished. With ``dry_run`` only step 1 is done.
 
     The old log stays in quarantine. Any error leaves the old log in its place and in charge, but for one that comes
@@ -105,7 +107,7 @@ def convert(place: Place, source: Picked, target: Picked, meter: Meter = SILENT,
     return plan
 
 
-def settle(files: Files, layout: Layout, crash: CrashPoints = NO_CRASH) -> str:
+def settle(files: Files, layout: DirectoryLayout, crash: CrashPoints = NO_CRASH) -> str:
     """End a conversion that was interrupted, forward or back; return what was done, or ``""``.
 
     Repeating it is harmless. To be called under the lock, before anything opens ``wals/``.
@@ -139,7 +141,9 @@ def check_source(reports: list[LogReport]) -> None:
         raise StorageError(f"{said_of(reports)}; see to the disk and try again\n" + "\n".join(bad))
 
 
-def _build(place: Place, source: Picked, target: Picked, meter: Meter, dry_run: bool) -> Plan:
+def _build(
+    place: ConversionPaths, source: ChosenEngine, target: ChosenEngine, meter: Meter, dry_run: bool
+) -> ConversionPlan:
     """Steps 1 to 3."""
     files, layout = place.services.files, place.layout
     with ExitStack() as stack:
@@ -167,11 +171,11 @@ def _build(place: Place, source: Picked, target: Picked, meter: Meter, dry_run: 
     return plan
 
 
-def _plan(reports: list[LogReport], space_left_bytes: int) -> Plan:
+def _plan(reports: list[LogReport], space_left_bytes: int) -> ConversionPlan:
     entries = sum(report.entries for report in reports)
     body_bytes = sum(report.body_bytes for report in reports)
     charged = SPACE_FACTOR * (body_bytes + entries * ENTRY_OVERHEAD_BYTES)
-    return Plan(
+    return ConversionPlan(
         logs=len(reports),
         entries=entries,
         body_bytes=body_bytes,
@@ -180,13 +184,13 @@ def _plan(reports: list[LogReport], space_left_bytes: int) -> Plan:
     )
 
 
-def _discard(files: Files, layout: Layout) -> None:
+def _discard(files: Files, layout: DirectoryLayout) -> None:
     """Take away what was built. Durably: a later copy must not find old names come back."""
     files.remove_tree(building(layout))
     files.sync_directory(layout.root)
 
 
-def _roll_forward(files: Files, layout: Layout, instance: Instance, crash: CrashPoints) -> None:
+def _roll_forward(files: Files, layout: DirectoryLayout, instance: Instance, crash: CrashPoints) -> None:
     """Steps 5 to 7, from wherever they were left."""
     if files.exists(building(layout)):
         if files.exists(layout.wals):
@@ -204,7 +208,7 @@ def _roll_forward(files: Files, layout: Layout, instance: Instance, crash: Crash
     save(files, INSTANCE, layout.instance, msgspec.structs.replace(instance, converted_from=None), crash)
 
 
-def _quarantine_name(files: Files, layout: Layout, instance: Instance) -> str:
+def _quarantine_name(files: Files, layout: DirectoryLayout, instance: Instance) -> str:
     taken = set(files.listdir(layout.quarantine))
     names = (f"wals-{instance.converted_from}.{number}" for number in range(1, len(taken) + 2))
     return f"{layout.quarantine}/{next(name for name in names if name not in taken)}"

@@ -53,7 +53,7 @@ def _write(entry: Entry) -> str:
     for group in payload.groups:
         rows[group.kind.name] += group.row_count
     kinds = ", ".join(f"{count} {name}" for name, count in rows.items()) or "no rows"
-    asked = f"{sum(len(run.digests) for run in payload.runs)} operations of {len(payload.clients)} clients"
+    asked = f"{sum(len(run.digests) for run in payload.sequences)} operations of {len(payload.clients)} clients"
     return f"{kinds}; {asked}; schema {payload.schema_version}"
 
 

@@ -1,7 +1,7 @@
-"""Committed entries on their way into the store, in log order, each exactly once.
+"""Applies committed entries to the store, in log order, each exactly once.
 
-The exactly-once results are updated here and nowhere else (``durability.md`` rule 16): a request that an earlier entry
-has carried is skipped and gets the first answer, on every replica alike."""
+Only this module updates the exactly-once results (``durability.md`` rule 16). An operation that an earlier entry
+already contained is skipped and gets the first answer. Every replica decides that in the same way."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from stelae.host.entry_cache import EntryCache
+from stelae.host.exactly_once_results import Admission, ResultsTable
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool, LogReader
-from stelae.host.results import Admission, ResultsTable
 from stelae.spi.errors import Full, SchemaMismatch, StelaeError, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
@@ -22,23 +22,27 @@ from stelae.spi.services import Metrics
 from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
 from stelae.spi.write import Answer, OpResult, refused
 
-GROUP_BYTES_MAX = 4 << 20  #: Bytes of entries that are applied in one call, at least one entry.
+GROUP_BYTES_MAX = 4 << 20  #: The most bytes of entries that are applied in one call, unless it is a single entry.
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """One applied ``WRITE`` entry, and the answers of each run of its payload, in order; or a ``SCHEMA`` entry."""
+class EntryAnswers:
+    """The answers of one applied ``WRITE`` or ``SCHEMA`` entry."""
 
     op_id: OpId
+    #: For each sequence range of the payload, in order, its answers. A ``SCHEMA`` entry has one answer.
     answers: Sequence[Sequence[Answer]]
 
 
 class ApplyGroup:
-    """Some entries, decoded and admitted for the store. ``Corrupt``: an entry's body is not what its kind says.
+    """Entries that are applied together: decoded, and checked against the exactly-once results.
 
-    A schema holds if it follows the one in force; one that was proposed twice, or beside another, changes nothing.
-    Rows that were made for another version than the one in force at their entry are refused, on every replica alike: so
-    a leader that has applied a schema change knows that rows of an older version take no effect any more."""
+    The constructor raises ``Corrupt`` if the body of an entry does not have its kind.
+
+    A schema takes effect if its version follows the version in force. A schema that was proposed twice, or after
+    another one with the same version, changes nothing. Rows that were made for another version than the one in force at
+    their entry are refused, by every replica. So a leader that has applied a schema change knows that no rows of an
+    older version can take effect any more."""
 
     def __init__(self, entries: Sequence[Entry], results: ResultsTable, schema: Schema) -> None:
         self.entries = entries
@@ -46,7 +50,7 @@ class ApplyGroup:
         self.timestamp = max(entry.timestamp for entry in entries)
         self._results = results
         self._admissions: list[Admission] = []
-        self._changes: list[Answered] = []
+        self._changes: list[EntryAnswers] = []
         self.schemas: list[Schema] = []
         self.to_apply: list[ApplyEntry] = []
         for entry in entries:
@@ -64,51 +68,53 @@ class ApplyGroup:
                     self.to_apply.append(ApplyEntry(entry.op_id, entry.timestamp, new))
                 elif new != schema:
                     result = refused(SchemaMismatch(f"version {new.version} does not follow {schema.version}"))
-                self._changes.append(Answered(entry.op_id, [[Answer(0, 1, result)]]))
+                self._changes.append(EntryAnswers(entry.op_id, [[Answer(0, 1, result)]]))
 
-    def record(self, applied: Sequence[ApplyResult]) -> list[Answered]:
-        """Keep the results of what the store applied; return the answers of every write and schema change."""
+    def record(self, applied: Sequence[ApplyResult]) -> list[EntryAnswers]:
+        """Store the results of applying this group. Return the answers of every write and every schema change."""
         writes = [
             result
             for entry, result in zip(self.to_apply, applied, strict=True)
             if isinstance(entry.change, WritePayload)
         ]
         pairs = zip(self._admissions, writes, strict=True)
-        return [Answered(w.op_id, self._results.record(a, w.faults)) for a, w in pairs] + self._changes
+        return [EntryAnswers(w.op_id, self._results.record(a, w.faults)) for a, w in pairs] + self._changes
 
 
 def other_version(version: int, schema: Schema) -> OpResult | None:
-    """Return the refusal of rows that were made for another schema version than the one in force; else ``None``."""
+    """Return the refusal of rows of schema ``version`` if another version is in force, else ``None``."""
     if version == schema.version:
         return None
-    fact = f"rows were made for schema version {version}; the tablet has version {schema.version}"
-    return refused(SchemaMismatch(f"{fact}: read its schema again"))
+    fact = f"the rows were made for schema version {version}, but the tablet has version {schema.version}"
+    return refused(SchemaMismatch(f"{fact}; read its schema again"))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Applier:
-    """Applies what is committed, on the event loop."""
+    """Applies the committed entries of one replica, on the event loop."""
 
     log: LogId
-    store: TabletStore  #: Stands at ``applied``, as ``results`` do.
-    results: ResultsTable
-    applied: OpId
-    schemas: tuple[bytes, ...]  #: All that were in force up to ``applied``.
-    timestamp: int  #: The hybrid one at which a scan sees exactly what is applied.
+    store: TabletStore  #: Has applied the entries up to ``applied``.
+    results: ResultsTable  #: The exactly-once results as of ``applied``.
+    applied: OpId  #: The op id of the last applied entry.
+    schemas: tuple[bytes, ...]  #: All schema versions that were in force up to ``applied``.
+    timestamp: int  #: The hybrid timestamp at which a scan sees exactly the applied rows.
     cache: EntryCache
     reader: LogReader
     writer: LogWriter
-    pool: BlockingPool  #: Runs stores that do not apply inline.
+    pool: BlockingPool  #: Runs ``apply`` for stores that do not apply inline.
     metrics: Metrics
-    on_answered: Callable[[Answered], None]  #: Gets the answers of each applied write or schema change,
-    on_schema: Callable[[Schema], None]  #: the schema that holds from here on,
-    on_applied: Callable[[OpId], None]  #: each advance,
-    on_failed: Callable[[str], None]  #: why an entry cannot be applied,
-    later: Callable[[Callable[[], None]], None]  #: and what to try again in a while.
+    on_answered: Callable[[EntryAnswers], None]  #: Gets the answers of each applied write or schema change.
+    on_schema: Callable[[Schema], None]  #: Gets each schema that takes effect.
+    on_applied: Callable[[OpId], None]  #: Gets the op id of the last applied entry after each group.
+    on_failed: Callable[[str], None]  #: Gets the reason if an entry cannot be applied.
+    retry_later: Callable[[Callable[[], None]], None]  #: Calls its argument after a pause.
 
     def __post_init__(self) -> None:
-        self.on_group: Callable[[Sequence[Entry]], None] | None = None  #: Gets all that is applied, if anybody cares.
-        self.has_room: Callable[[], bool] = lambda: True  #: Asked before each group; makes room if there is none.
+        #: If set, gets the entries of each applied group.
+        self.on_group: Callable[[Sequence[Entry]], None] | None = None
+        #: Asked before each group whether there is memory for it. It may start a flush if there is not.
+        self.has_room: Callable[[], bool] = lambda: True
         self._commit = self.applied.index
         self._busy = False
         self._failed = False
@@ -116,16 +122,22 @@ class Applier:
 
     @property
     def idle(self) -> bool:
-        """True if nothing is being applied, flushed or read at the moment."""
+        """Whether nothing is being applied, flushed or read."""
         return not self._busy and not self._between
 
     def commit_to(self, index: int) -> None:
-        """Entries up to ``index`` are committed; apply them as far as they are here."""
+        """Note that entries up to ``index`` are committed, and apply those that this replica has."""
         self._commit = max(self._commit, index)
         self.advance()
 
     def advance(self) -> None:
-        """Apply what is committed and here. Harmless to call at any time."""
+        """Apply the committed entries that this replica has. Harmless to call at any time.
+
+        In each round:
+
+        1. Work that waits for a pause between two groups (a flush, a compaction) goes first.
+        2. If there is no memory for more rows, nothing is applied.
+        3. The next entries come from the cache, or are read from the log. Then they are applied."""
         while not self._busy and not self._failed:
             if self._between:
                 self._off_loop(*self._between.popleft())
@@ -145,16 +157,16 @@ class Applier:
             self._apply(entries)
 
     def stop(self, done: Callable[[None], None]) -> None:
-        """As ``halt``; ``done`` once what is in hand has ended: the store may be closed then, and not before."""
+        """Start no new work, and call ``done`` when the current work has ended. Only then may the store be closed."""
         self.halt()
         self.pool.run(f"apply/{self.log.tablet_id}", lambda: None, done)
 
     def halt(self) -> None:
-        """Begin nothing more."""
+        """Start no new work."""
         self._failed = True
 
     def between_groups(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Run ``work`` off the loop while what is applied stands still, then ``done(result or exception)`` on it."""
+        """Run ``work`` off the loop while nothing is applied, then ``done(result or exception)`` on the loop."""
         self._between.append((work, done))
         self.advance()
 
@@ -176,8 +188,9 @@ class Applier:
             self._apply(result)
             self.advance()
         elif isinstance(result, Full) or type(result) is StorageError:
-            # No handles, no memory, or a read that failed: the entries are there. Whoever notes reads ends a long row.
-            self.later(self.advance)
+            # No handles, no memory, or a failed read: the entries may still be there. ``read_faults`` fails the replica
+            # after too many failed reads in a row.
+            self.retry_later(self.advance)
         else:
             self._fail(f"committed entries cannot be read: {result}")
 

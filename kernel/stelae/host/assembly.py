@@ -1,7 +1,7 @@
-"""From a recovered tablet to a running replica. ``stelae.lifecycle`` recovers it.
+"""Builds a replica from a recovered tablet. ``stelae.lifecycle`` recovers tablets.
 
-The core is restored with the term, the vote, the committed config, the shape of the log, and every config entry that
-may be newer than that config; :func:`assemble` connects the parts on the loop."""
+The core is restored from the term, the vote, the committed config, the log's base, end and terms, and every config
+entry that may be newer than the committed config. :func:`assemble` connects the core with the parts that drive it."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -10,20 +10,20 @@ from itertools import count
 from typing import Any, Protocol, TypeAlias
 
 from stelae.host.apply import Applier
-from stelae.host.consensus_meta import ConsensusRecord
+from stelae.host.consensus_metadata import ConsensusRecord
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.entry_cache import EntryCache
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.executor import ReadyExecutor
-from stelae.host.flush import Flusher
-from stelae.host.layout import Layout
+from stelae.host.flush_and_collect import Flusher
+from stelae.host.leadership_transfers import LeadershipTransfers
+from stelae.host.log_retention import LogRetention
 from stelae.host.log_sizes import LogSizes
 from stelae.host.read_faults import NotedReader
-from stelae.host.reads import ReadIndexes
+from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.replica import Replica, ReplicaPorts
-from stelae.host.results import ResultsTable
-from stelae.host.retention import Retention
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.host.transfers import Transfers
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import ConsensusCore, ConsensusEngine, LogView
 from stelae.spi.ids import NodeId, OpId, TabletId
@@ -34,7 +34,7 @@ from stelae.spi.wal import WalEngine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
-    """The engines of a node, with their configurations."""
+    """The engines of a node and their configurations."""
 
     wal: WalEngine
     consensus: type[ConsensusEngine]
@@ -45,8 +45,8 @@ class Engines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
-    """A tablet as its files describe it, with the store brought up to the commit index."""
+class RecoveredTablet:
+    """A tablet that was recovered from its files. Its store has applied all entries up to the known commit index."""
 
     superblock: Superblock
     consensus: ConsensusRecord
@@ -56,33 +56,36 @@ class Recovered:
     applied: OpId
     schemas: tuple[bytes, ...]
     timestamp: int
-    log_sizes: LogSizes  #: Of the entries that recovery has read.
+    log_sizes: LogSizes  #: The sizes of the entries that recovery has read.
 
 
 class TabletSource(Protocol):
-    """Where a node's tablets come from when it starts (``stelae.lifecycle``). Calls may block, but for ``fail``."""
+    """Creates and recovers the tablets of a node when it starts (``stelae.lifecycle``).
+
+    All methods except ``fail`` may block."""
 
     @property
     def failed(self) -> Mapping[TabletId, str]:
-        """Tablets that stay offline, and why; the node serves the others."""
+        """The tablets that stay offline, and why. The node serves the others."""
 
     def create(self, tablet: TabletSettings) -> bool:
-        """Create the configured tablet unless it exists or has failed; True if it was created."""
+        """Create the configured tablet unless it exists or has failed. Return whether it was created."""
 
-    def recover_all(self) -> Sequence[Recovered]:
-        """End what a crash cut short, and recover every READY tablet; what cannot be recovered is in ``failed``.
+    def recover_all(self) -> Sequence[RecoveredTablet]:
+        """Finish deletions that a crash interrupted, and recover every READY tablet.
 
-        ``ConfigError``: the configured tablet contradicts the stored one; the node does not start."""
+        A tablet that cannot be recovered is in ``failed``. Raises ``ConfigError`` if the configured tablet contradicts
+        the stored one; the node then does not start."""
 
     def superblock_file(self, tablet_id: TabletId) -> SuperblockFile:
-        """The superblock of a tablet, for its one writer."""
+        """Return the superblock file of a tablet, for the only writer of it."""
 
     def fail(self, tablet_id: TabletId, reason: str) -> None:
         """Keep a tablet offline."""
 
 
-TabletSourceFactory: TypeAlias = Callable[[Files, Layout, Engines, tuple[str, str]], TabletSource]
-"""Makes one from a node's disk and engines; the names are of its consensus and store engines."""
+TabletSourceFactory: TypeAlias = Callable[[Files, DirectoryLayout, Engines, tuple[str, str]], TabletSource]
+"""Makes a ``TabletSource`` from a node's disk, its engines, and the names of its consensus and store engines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,7 @@ class ReplicaLimits:
 
 
 def assemble(
-    recovered: Recovered,
+    recovered: RecoveredTablet,
     engines: Engines,
     ports: ReplicaPorts,
     *,
@@ -106,7 +109,7 @@ def assemble(
     limits: ReplicaLimits,
     rng: random.Random,
 ) -> Replica:
-    """Make the replica of a recovered tablet and connect its parts; it does not run yet."""
+    """Build the replica of a recovered tablet and connect its parts. The caller starts it."""
     log = recovered.superblock.log_id
     ports.writer.open_log(log, recovered.log.last)
     core = _core(recovered, engines, node_id, rng, ports.turns.now_us())
@@ -127,13 +130,16 @@ def assemble(
         range_bytes_max=limits.range_bytes_max,
     )
     flusher = _flusher(recovered, ports, applier, replica, superblock_file, limits)
-    reads = ReadIndexes(tokens, lambda: applier.timestamp)
-    replica.wire(executor, applier, writes, reads, Transfers(tokens), flusher)
+    reads = ReadIndexWaits(tokens, lambda: applier.timestamp)
+    replica.connect(executor, applier, writes, reads, LeadershipTransfers(tokens), flusher)
     return replica
 
 
-def _core(recovered: Recovered, engines: Engines, node_id: NodeId, rng: random.Random, now_us: int) -> ConsensusCore:
-    # Recovery has refused a log that ends below what the store flushed, and applied only entries of the log.
+def _core(
+    recovered: RecoveredTablet, engines: Engines, node_id: NodeId, rng: random.Random, now_us: int
+) -> ConsensusCore:
+    # Recovery refuses a log that ends below what the store flushed, and applies only entries of the log. So the applied
+    # index is the highest index that is known to be committed.
     known = recovered.applied.index
     return engines.consensus.restore(
         node_id=node_id,
@@ -149,7 +155,7 @@ def _core(recovered: Recovered, engines: Engines, node_id: NodeId, rng: random.R
 
 
 def _applier(
-    recovered: Recovered, ports: ReplicaPorts, cache: EntryCache, replica: Replica, writes: WritePath
+    recovered: RecoveredTablet, ports: ReplicaPorts, cache: EntryCache, replica: Replica, writes: WritePath
 ) -> Applier:
     return Applier(
         log=replica.log,
@@ -167,12 +173,12 @@ def _applier(
         on_schema=writes.schema_changed,
         on_applied=replica.entries_applied,
         on_failed=replica.fail,
-        later=replica.later,
+        retry_later=replica.retry_later,
     )
 
 
 def _flusher(
-    recovered: Recovered,
+    recovered: RecoveredTablet,
     ports: ReplicaPorts,
     applier: Applier,
     replica: Replica,
@@ -193,11 +199,11 @@ def _flusher(
     )
 
 
-def _retention(recovered: Recovered, lagging_peer_bytes_max: int) -> Retention:
-    """What holds the log of a replica that has just been recovered."""
+def _retention(recovered: RecoveredTablet, lagging_peer_bytes_max: int) -> LogRetention:
+    """Return the reasons to keep the log of a replica that was just recovered."""
     committed = recovered.consensus.committed_config.op_id.index
     flushed, base = recovered.superblock.flushed.index, recovered.log.base.index
-    retention = Retention(flushed, committed, base, lagging_peer_bytes_max, recovered.log_sizes)
+    retention = LogRetention(flushed, committed, base, lagging_peer_bytes_max, recovered.log_sizes)
     for config in recovered.log.configs:
         retention.config_appended(config.op_id.index)
     return retention

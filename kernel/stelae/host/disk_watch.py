@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 
-from stelae.host.layout import Layout
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.ports import BlockingPool
 from stelae.host.replica import Replica, ReplicaObserver
 from stelae.spi.consensus import Status
@@ -43,7 +43,7 @@ class DiskWatch:
         end: ends the node with an error."""
 
     def __init__(
-        self, observer: ReplicaObserver, files: Files, layout: Layout, end: Callable[[StorageError], None]
+        self, observer: ReplicaObserver, files: Files, layout: DirectoryLayout, end: Callable[[StorageError], None]
     ) -> None:
         self._observer = observer
         self._files = files
@@ -92,7 +92,7 @@ class DiskWatch:
         self._end(StorageError(fact))
 
 
-def probe(files: Files, layout: Layout) -> None:
+def probe(files: Files, layout: DirectoryLayout) -> None:
     """Write, sync and read back a file in each directory of a node; raises what fails. Blocks."""
     for directory in (layout.root, layout.consensus, layout.superblocks, layout.wals, layout.data):
         path = f"{directory}/{PROBE_NAME}"

@@ -1,19 +1,20 @@
-"""The one executor of ``Ready``: carries out a core's effects in the order that keeps data safe.
+"""The executor of ``Ready``: carries out the effects of a consensus core in the order that keeps data safe.
 
-Everything durable of one tablet goes through one ordered pipeline (``durability.md`` rule 1).
-Each Ready is a stage of it and goes through these steps:
+Everything that one tablet makes durable goes through one ordered pipeline of Readies (``durability.md`` rule 1). Each
+Ready goes through these steps:
 
-1. *hard state*: term and vote go to the metadata writer once everything before is durable, and
-   everything behind waits for them.
-2. *append*: entries are stamped, pinned in the cache, and handed to the log writer. Later Readies
-   may append meanwhile (the log writer keeps the order); that is the pipelining.
-3. *durable*: when the append and everything before it are durable, the core is told, and the
-   replies that depended on it are sent, unless they speak for a term that has passed.
+1. *Hard state.* Term and vote are saved when every earlier Ready is durable. All later Readies wait for this save.
+   Reason: no message that depends on a term or a vote may be sent before a crash can no longer undo it.
+2. *Append.* The entries get their timestamps, are pinned in the cache, and go to the log writer. Later Readies may
+   append at the same time, because the log writer keeps the order.
+3. *Durable.* When the append and every earlier Ready are durable, the messages of ``after_persist`` are sent, and the
+   core gets ``Persisted``. A message of a term that has passed is dropped.
 
-What depends on nothing durable of its own Ready (``at_once``, ``ranges``) leaves at step 2 (with a
-hard state: ``at_once`` at step 1), so it never overtakes the hard state of an earlier Ready.
+The messages of ``at_once`` and ``ranges`` do not depend on what their own Ready makes durable. They are sent at step 2,
+and those of ``at_once`` at step 1 if the Ready has a hard state. So they never overtake the hard state of an earlier
+Ready.
 
-A pure core: no clock, no thread, no socket. Its ports are Protocols (``ports``)."""
+This module is pure: it uses no clock, thread or socket. What it needs from outside is in ``ports``."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -40,7 +41,9 @@ from stelae.spi.log import Entry
 from stelae.spi.wal import Failed, Outcome
 
 
-class _Step(IntEnum):
+class _ReadyStep(IntEnum):
+    """How far a Ready has been carried out. A Ready goes through these steps in order."""
+
     WAITING = 0
     SAVING = 1
     SAVED = 2
@@ -49,21 +52,22 @@ class _Step(IntEnum):
 
 
 @dataclass(slots=True, eq=False)
-class _Stage:
-    """One Ready under way. A void one sends nothing and appends nothing, but keeps its vote.
-
-    ``commit`` is the commit index as of this Ready: a later one may speak of entries with which
-    this Ready's own have yet to be replaced, so it is no hint for this append."""
+class _PendingReady:
+    """One Ready that is being carried out."""
 
     ready: Ready
+    #: The commit index as of this Ready: the commit hint of its append. A later commit index must not be the hint,
+    #: because it may be of entries that replace those of this Ready.
     commit: int
-    step: _Step = _Step.WAITING
+    step: _ReadyStep = _ReadyStep.WAITING
+    #: Set when an append of this or of an earlier Ready failed. A void Ready sends and appends nothing. Its hard state
+    #: is still saved.
     void: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorPorts:
-    """What every executor of a node works with; see ``ports``."""
+    """The ports that all executors of a node share."""
 
     writer: LogWriter
     reader: LogReader
@@ -75,8 +79,14 @@ class ExecutorPorts:
 class ReadyExecutor:
     """Carries out the Readies of one replica, on the event loop.
 
-    ``log`` is open in the writer; ``cache`` is kept in step with it; ``hard_state`` and ``committed_config`` are as
-    restored; a message carries ``range_bytes_max`` bytes of entries, or one larger entry."""
+    Args:
+        log: the replica's log, which is open in the log writer.
+        ports: the ports of the node.
+        sink: takes the effects that are neither disk nor network.
+        cache: the recent entries of the log. The executor updates it with every append.
+        hard_state: the hard state with which the core was restored.
+        committed_config: the committed config with which the core was restored.
+        range_bytes_max: the most bytes of entries in one message, unless it is a single larger entry."""
 
     def __init__(
         self,
@@ -97,20 +107,23 @@ class ReadyExecutor:
         self._submitted_hard_state = hard_state
         self._config = committed_config
         self._range_bytes_max = range_bytes_max
-        self._pipeline: deque[_Stage] = deque()
+        self._pipeline: deque[_PendingReady] = deque()
         self._commit = 0
-        self._kept_through = 0
+        #: After a failed replacement the log on disk may still have the old suffix, up to this index; 0: it has not.
+        self._old_suffix_through = 0
+        #: From this index on, the log on disk may have entries that the core no longer knows; ``None``: it has not.
         self._cut_from: int | None = None
+        #: A committed config whose own entry is not durable yet.
         self._config_due: TabletConfig | None = None
-        self.stalled = False  #: True while the log writer pushes back: the replica takes no new input.
+        self.stalled = False  #: True while the log writer's queue is full. The replica then accepts no input.
 
     @property
     def idle(self) -> bool:
-        """True when every Ready so far is durable."""
+        """Whether every Ready so far is durable."""
         return not self._pipeline
 
     def execute(self, ready: Ready) -> None:
-        """Begin to carry out a Ready; ids ascend."""
+        """Start to carry out a Ready. Readies must be given in the order of their ids."""
         sink = self._sink
         if ready.fatal is not None:
             sink.fatal(ready.fatal)
@@ -121,10 +134,10 @@ class ReadyExecutor:
             self._commit = ready.commit
         for accepted in ready.accepted:
             sink.accepted(accepted.token, accepted.op_id)
-        self._pipeline.append(_Stage(ready, self._commit))
+        self._pipeline.append(_PendingReady(ready, self._commit))
         if ready.append is not None and ready.append.replace_from is not None:
             self._note_replacements()
-        self._pump()
+        self._advance()
         for rejection in ready.rejections:
             sink.rejected(rejection)
         if ready.beats is not None:
@@ -141,51 +154,51 @@ class ReadyExecutor:
 
     # -- the pipeline ----------------------------------------------------------------------------
 
-    def _pump(self) -> None:
-        """Move every stage as far as it may go, then retire the durable prefix."""
+    def _advance(self) -> None:
+        """Move every pending Ready as far as possible, and retire the durable ones at the head of the pipeline."""
         position = 0
         while position < len(self._pipeline):
-            stage = self._pipeline[position]
-            if stage.step is _Step.WAITING:
-                self._begin(stage, at_head=position == 0)
-            if stage.step is _Step.SAVED:
-                self._append(stage)
-            if stage.step < _Step.APPENDING:
+            pending = self._pipeline[position]
+            if pending.step is _ReadyStep.WAITING:
+                self._begin(pending, at_head=position == 0)
+            if pending.step is _ReadyStep.SAVED:
+                self._append(pending)
+            if pending.step < _ReadyStep.APPENDING:
                 return
-            if stage.step is _Step.DURABLE and position == 0:
+            if pending.step is _ReadyStep.DURABLE and position == 0:
                 self._pipeline.popleft()
-                self._retire(stage)
+                self._retire(pending)
                 if not self._pipeline:
                     self._sink.drained()
             else:
                 position += 1
 
-    def _begin(self, stage: _Stage, *, at_head: bool) -> None:
-        if stage.ready.hard_state is None:
-            self._send_all(stage, stage.ready.at_once)
-            stage.step = _Step.SAVED
+    def _begin(self, pending: _PendingReady, *, at_head: bool) -> None:
+        if pending.ready.hard_state is None:
+            self._send_all(pending, pending.ready.at_once)
+            pending.step = _ReadyStep.SAVED
         elif at_head:
-            stage.step = _Step.SAVING
-            self._send_all(stage, stage.ready.at_once)
-            self._save_hard_state(stage, stage.ready.hard_state)
+            pending.step = _ReadyStep.SAVING
+            self._send_all(pending, pending.ready.at_once)
+            self._save_hard_state(pending, pending.ready.hard_state)
 
-    def _save_hard_state(self, stage: _Stage, hard_state: HardState) -> None:
+    def _save_hard_state(self, pending: _PendingReady, hard_state: HardState) -> None:
         self._submitted_hard_state = hard_state
 
         def saved(error: StelaeError | None) -> None:
             if error is not None:
-                self._sink.metadata_failed(error, lambda: self._save_hard_state(stage, hard_state))
+                self._sink.metadata_failed(error, lambda: self._save_hard_state(pending, hard_state))
                 return
-            stage.step = _Step.SAVED
-            self._pump()
+            pending.step = _ReadyStep.SAVED
+            self._advance()
 
         self._ports.hard_states.save(self._log.tablet_id, hard_state, self._config, saved)
 
-    def _append(self, stage: _Stage) -> None:
-        """Hand the entries to the log writer; stays at its step while the writer pushes back."""
-        change = stage.ready.append
-        if change is None or stage.void:
-            stage.step = _Step.DURABLE
+    def _append(self, pending: _PendingReady) -> None:
+        """Pass the entries to the log writer. If its queue is full, the Ready stays at its step and is tried again."""
+        change = pending.ready.append
+        if change is None or pending.void:
+            pending.step = _ReadyStep.DURABLE
         else:
             size = sum(entry.size_bytes for entry in change.entries)
             try:
@@ -196,105 +209,113 @@ class ReadyExecutor:
                 self._ports.writer.when_room(self._resume)
                 return
             except StelaeError as error:
-                self._refused(stage, error)
+                self._append_refused(pending, error)
                 return
-            stage.step = _Step.APPENDING
+            pending.step = _ReadyStep.APPENDING
             self._cache.append(entries, change.replace_from)
             self._sink.entries_changed(entries, change.replace_from)
             self._ports.writer.append_async(
                 slot,
                 entries,
                 replace_from=self._replace_from(change),
-                commit_hint=stage.commit,
-                done=lambda outcome: self._appended(stage, outcome),
+                commit_hint=pending.commit,
+                done=lambda outcome: self._append_ended(pending, outcome),
             )
-        self._announce_commit(stage)
-        if not stage.void:
-            for wanted in stage.ready.ranges:
-                self._send_range(wanted)
+        self._announce_commit(pending)
+        if not pending.void:
+            for asked in pending.ready.ranges:
+                self._send_range(asked)
 
-    def _refused(self, stage: _Stage, error: StelaeError) -> None:
-        """Fail a stage whose entries could not be handed over, once it is the first of the pipeline.
+    def _append_refused(self, pending: _PendingReady, error: StelaeError) -> None:
+        """Fail a Ready whose entries the log writer refused, once it is the first one in the pipeline.
 
-        Only then is the durable end of the log final. While an earlier append is in flight, the writer names an end
-        below what that append makes durable: the core would give up entries that this replica acknowledges. The stage
-        stays at its step until then; ``_pump`` tries it again whenever an earlier append has ended."""
-        if self._pipeline[0] is not stage:
+        Only then is the durable end of the log final. While an earlier append is in flight, the durable end is below
+        what that append will make durable, and the core would give up entries that this replica then acknowledges.
+        Until then the Ready stays at its step. ``_advance`` tries it again whenever an earlier append has ended."""
+        if self._pipeline[0] is not pending:
             return
         if isinstance(error, ClockError):
-            error = Full(str(error), path=error.path)  # As with a full disk: nothing is lost, and it may pass.
-        self._fail(stage, Failed(error, self._ports.writer.durable(self._log)))
-        self._announce_commit(stage)
+            error = Full(str(error), path=error.path)  # As with a full disk: nothing is lost, and it may succeed later.
+        self._fail(pending, Failed(error, self._ports.writer.durable(self._log)))
+        self._announce_commit(pending)
 
-    def _announce_commit(self, stage: _Stage) -> None:
-        """Let entries be applied, now that the cache follows the log up to this Ready. Earlier it might still hold
-        entries that this Ready replaces with the committed ones."""
-        if stage.ready.commit is not None:
-            self._sink.committed(stage.ready.commit)
+    def _announce_commit(self, pending: _PendingReady) -> None:
+        """Pass on the commit index of a Ready, after the Ready's entries are in the cache.
+
+        Before that, the cache might still have entries that this Ready replaces with the committed ones."""
+        if pending.ready.commit is not None:
+            self._sink.committed(pending.ready.commit)
 
     def _replace_from(self, change: LogAppend) -> int | None:
-        """After a failed replacement the old suffix may still stand on disk: replace it now."""
+        """Return from which index on this append must replace the log.
+
+        After a failed replacement the old suffix may still be on disk. The next append then must replace it."""
         if change.replace_from is None and change.entries:
             first = change.entries[0].op_id.index
-            if first <= self._kept_through:
-                self._kept_through = 0
+            if first <= self._old_suffix_through:
+                self._old_suffix_through = 0
                 return first
         return change.replace_from
 
     def _stamped(self, entry: Entry) -> Entry:
-        """Entries of our own leadership get their timestamp here, in log order."""
+        """Give an entry of this replica's own leadership its timestamp, in log order."""
         if entry.timestamp:
             return entry
         return Entry(entry.op_id, entry.kind, self._ports.time.now(), entry.body)
 
     def _resume(self, _room: None) -> None:
         self.stalled = False
-        self._pump()
+        self._advance()
 
-    def _appended(self, stage: _Stage, outcome: Outcome) -> None:
-        if stage.void:
+    def _append_ended(self, pending: _PendingReady, outcome: Outcome) -> None:
+        if pending.void:
             return
         if isinstance(outcome, Failed):
-            self._fail(stage, outcome)
+            self._fail(pending, outcome)
         else:
-            stage.step = _Step.DURABLE
-        self._pump()
+            pending.step = _ReadyStep.DURABLE
+        self._advance()
 
-    def _retire(self, stage: _Stage) -> None:
-        """A stage at the head is durable: tell the core, send what waited for it."""
-        ready = stage.ready
+    def _retire(self, pending: _PendingReady) -> None:
+        """Finish the first Ready of the pipeline, which is durable: send its ``after_persist``, inform the core."""
+        ready = pending.ready
         if self._cache.replacing_from is not None:
-            if ready.append is not None and not stage.void:
+            if ready.append is not None and not pending.void:
                 self._cut_from = None
             self._note_replacements()
         self._save_due_config()
-        if stage.void:
+        if pending.void:
             return
-        self._send_all(stage, ready.after_persist)
+        self._send_all(pending, ready.after_persist)
         if ready.hard_state is not None or ready.append is not None:
             self._sink.deliver(Persisted(ready.id))
 
-    def _send_all(self, stage: _Stage, outbounds: tuple[Outbound, ...]) -> None:
-        """Send what the stage owes; a reply tied to a term that has passed is dropped."""
-        if stage.void:
+    def _send_all(self, pending: _PendingReady, outbounds: tuple[Outbound, ...]) -> None:
+        """Send messages of a Ready, except those of a term that has passed."""
+        if pending.void:
             return
         for outbound in outbounds:
             if outbound.term == self._term:
                 self._ports.network.send(self._log.tablet_id, outbound, ())
 
-    def _fail(self, origin: _Stage, failed: Failed) -> None:
-        """An append failed: no reply that depends on it or on anything later is ever sent. Hard states in the pipeline
-        still go to disk: the core has moved to those terms, and a later message of them must find them durable."""
+    def _fail(self, origin: _PendingReady, failed: Failed) -> None:
+        """Handle a failed append.
+
+        1. The Ready and all later ones become void: no message that depends on them is ever sent. Their hard states are
+           still saved, because the core has moved to those terms and will send messages in them.
+        2. The cache and the core's view of the log are cut to the durable end: at most what the log writer reported,
+           and below every replacement that became void.
+        3. The core gets ``PersistFailed``, then the replica ``log_failed``."""
         durable_index = failed.durable.index
-        for stage in self._pipeline:
-            if stage.ready.id < origin.ready.id:
+        for pending in self._pipeline:
+            if pending.ready.id < origin.ready.id:
                 continue
-            stage.void = True
-            if stage.step >= _Step.SAVED:
-                stage.step = _Step.DURABLE
-            if stage.ready.append is not None and stage.ready.append.replace_from is not None:
-                durable_index = min(durable_index, stage.ready.append.replace_from - 1)
-        self._kept_through = failed.durable.index
+            pending.void = True
+            if pending.step >= _ReadyStep.SAVED:
+                pending.step = _ReadyStep.DURABLE
+            if pending.ready.append is not None and pending.ready.append.replace_from is not None:
+                durable_index = min(durable_index, pending.ready.append.replace_from - 1)
+        self._old_suffix_through = failed.durable.index
         self._cache.cut(durable_index + 1)
         self._sink.entries_cut(durable_index + 1)
         if durable_index < failed.durable.index:
@@ -304,18 +325,22 @@ class ReadyExecutor:
         self._sink.log_failed(failed)
 
     def _note_replacements(self) -> None:
-        """Tell the cache from where on the log on disk is not the one that the core knows: the suffixes that Readies
-        under way replace, and what a failed replacement left behind until the next append has replaced it."""
+        """Compute from which index on the log on disk may differ from the log that the core knows.
+
+        It differs in the suffixes that pending Readies replace, and, until the next append replaces it, in the suffix
+        that a failed replacement left on disk."""
         found = [] if self._cut_from is None else [self._cut_from]
-        for stage in self._pipeline:
-            change = stage.ready.append
-            if change is not None and change.replace_from is not None and not stage.void:
+        for pending in self._pipeline:
+            change = pending.ready.append
+            if change is not None and change.replace_from is not None and not pending.void:
                 found.append(change.replace_from)
         self._cache.replacing_from = min(found, default=None)
 
     def _save_due_config(self) -> None:
-        """Save a committed config once its own entry is durable here. Sooner, a crash would leave metadata that
-        remembers a config beside a log that does not, which start-up cannot tell from a log that was lost."""
+        """Save a committed config once its own entry is durable in the log.
+
+        If it were saved earlier, a crash could leave metadata with a config that the log does not have. At the next
+        start that looks like a log that lost entries."""
         due = self._config_due
         if due is None:
             return
@@ -324,9 +349,9 @@ class ReadyExecutor:
             self._save_config(due)
 
     def _save_config(self, config: TabletConfig) -> None:
-        """A committed config becomes durable in metadata; nothing but collection waits for it."""
+        """Make a committed config durable in metadata. Only the collection of the log waits for it."""
         if config.op_id < self._config.op_id:
-            return  # a retry that a later config has overtaken
+            return  # This is a retry, and a later config has been saved meanwhile.
         self._config = config
 
         def saved(error: StelaeError | None) -> None:
@@ -339,45 +364,47 @@ class ReadyExecutor:
 
     # -- ranges ----------------------------------------------------------------------------------
 
-    def _send_range(self, wanted: Range) -> None:
-        first, end = wanted.prev.index + 1, wanted.last.index + 1
-        if not self._stands(wanted):
-            self._sink.deliver(RangeSent(wanted.to, wanted.last, None))
+    def _send_range(self, asked: Range) -> None:
+        first, end = asked.prev.index + 1, asked.last.index + 1
+        if not self._matches_log(asked):
+            self._sink.deliver(RangeSent(asked.to, asked.last, None))
         elif first == end:
-            self._ship(wanted, [])
+            self._send_entries(asked, [])
         else:
             entries = self._cache.get(first, end, self._range_bytes_max)
             if entries is not None:
-                self._ship(wanted, entries)
+                self._send_entries(asked, entries)
             else:
-                self._read_then_ship(wanted, first, min(end, self._cache.first_index))
+                self._read_then_send(asked, first, min(end, self._cache.first_index))
 
-    def _stands(self, wanted: Range) -> bool:
-        """Rule 2: both ends are still what the core meant. While the term has not passed its leader's log only grows,
-        so what the cache no longer holds (durable and old) cannot have changed either."""
-        if wanted.term != self._term or wanted.last.index >= self._cache.end_index:
+    def _matches_log(self, asked: Range) -> bool:
+        """Return whether both ends of a range are still in the log, with the same terms (``durability.md`` rule 2).
+
+        Within one term the leader's log only grows. So old, durable entries that the cache no longer has cannot have
+        changed either."""
+        if asked.term != self._term or asked.last.index >= self._cache.end_index:
             return False
-        for op_id in (wanted.prev, wanted.last):
+        for op_id in (asked.prev, asked.last):
             cached = self._cache.op_id_at(op_id.index)
             if cached is not None and cached != op_id:
                 return False
         return True
 
-    def _read_then_ship(self, wanted: Range, first: int, end: int) -> None:
+    def _read_then_send(self, asked: Range, first: int, end: int) -> None:
         def arrived(result: list[Entry] | StelaeError) -> None:
-            if isinstance(result, list) and self._stands(wanted):
-                self._ship(wanted, result)
+            if isinstance(result, list) and self._matches_log(asked):
+                self._send_entries(asked, result)
                 return
             if isinstance(result, Compacted):
-                self._sink.deliver(RangeCompacted(wanted.to, wanted.last, OpId(*result.base)))
+                self._sink.deliver(RangeCompacted(asked.to, asked.last, OpId(*result.base)))
             else:
-                self._sink.deliver(RangeSent(wanted.to, wanted.last, None))
+                self._sink.deliver(RangeSent(asked.to, asked.last, None))
 
         self._ports.reader.read(self._log, first, end, self._range_bytes_max, arrived)
 
-    def _ship(self, wanted: Range, entries: list[Entry]) -> None:
-        outbound = Outbound(wanted.to, wanted.message, wanted.term)
+    def _send_entries(self, asked: Range, entries: list[Entry]) -> None:
+        outbound = Outbound(asked.to, asked.message, asked.term)
         self._ports.network.send(self._log.tablet_id, outbound, entries)
-        through = entries[-1].op_id if entries else wanted.prev
-        if through != wanted.last:
-            self._sink.deliver(RangeSent(wanted.to, wanted.last, through))
+        through = entries[-1].op_id if entries else asked.prev
+        if through != asked.last:
+            self._sink.deliver(RangeSent(asked.to, asked.last, through))

@@ -15,8 +15,18 @@ import contextlib
 
 import msgspec
 
-from stelae.host.layout import Layout
-from stelae.host.metadata import HEADER_BYTES, NO_CRASH, CrashPoints, Kind, MetadataMissing, decode, encode, load, save
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.metadata_files import (
+    HEADER_BYTES,
+    NO_CRASH,
+    CrashPoints,
+    FileKind,
+    MetadataMissing,
+    decode,
+    encode,
+    load,
+    save,
+)
 from stelae.spi.errors import Corrupt, Foreign, Locked, StorageError
 from stelae.spi.ids import ClusterId, NodeId, cluster_id, node_id
 from stelae.spi.services import FileLock, Files
@@ -43,8 +53,8 @@ class ClockCeiling(msgspec.Struct, frozen=True):
     ceiling: int
 
 
-INSTANCE = Kind("instance", b"STin", 1, msgspec.msgpack.Decoder(Instance))
-CLOCK = Kind("clock", b"STck", 1, msgspec.msgpack.Decoder(ClockCeiling))
+INSTANCE = FileKind("instance", b"STin", 1, msgspec.msgpack.Decoder(Instance))
+CLOCK = FileKind("clock", b"STck", 1, msgspec.msgpack.Decoder(ClockCeiling))
 
 _SLOT_BYTES = 4096  #: Pages and physical sectors are written whole: a slot shares neither with the other one.
 _SLOTS = (0, _SLOT_BYTES)
@@ -65,7 +75,7 @@ class WrongDirectory(StorageError, code="WRONG_DIRECTORY"):
     """The directory belongs to another cluster, or to another log engine."""
 
 
-def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:
+def lock_directory(files: Files, layout: DirectoryLayout, pid: int) -> FileLock:
     """Keep every other process out of the directory until the lock is released. ``NotFormatted``: there is no such
     directory. ``Locked``: another process holds it; named, if its id can be read."""
     if not files.exists(layout.root):
@@ -84,7 +94,7 @@ def lock_directory(files: Files, layout: Layout, pid: int) -> FileLock:
     return lock
 
 
-def format_directory(files: Files, layout: Layout, instance: Instance, crash: CrashPoints = NO_CRASH) -> None:
+def format_directory(files: Files, layout: DirectoryLayout, instance: Instance, crash: CrashPoints = NO_CRASH) -> None:
     """Make an empty directory the home of a new node; durable on return.
 
     Raises:
@@ -114,7 +124,7 @@ def format_directory(files: Files, layout: Layout, instance: Instance, crash: Cr
 class InstanceFile:
     """The instance file of a running node. Held under the directory's lock; calls may block."""
 
-    def __init__(self, files: Files, layout: Layout, crash: CrashPoints = NO_CRASH) -> None:
+    def __init__(self, files: Files, layout: DirectoryLayout, crash: CrashPoints = NO_CRASH) -> None:
         self._files = files
         self._layout = layout
         self._crash = crash
@@ -158,7 +168,7 @@ def read_clock(data: bytes, path: str) -> ClockCeiling:
     return ClockCeiling(max(_read_slots(data, path))[0])
 
 
-def load_ceiling(files: Files, layout: Layout) -> int:
+def load_ceiling(files: Files, layout: DirectoryLayout) -> int:
     """Return the durable ceiling of the hybrid clock; raises as ``metadata.load``: without it a
     node cannot start, since it does not know which timestamps it gave out."""
     try:
@@ -168,7 +178,7 @@ def load_ceiling(files: Files, layout: Layout) -> int:
     return read_clock(data, layout.clock).ceiling
 
 
-def save_ceiling(files: Files, layout: Layout, ceiling: int, crash: CrashPoints = NO_CRASH) -> None:
+def save_ceiling(files: Files, layout: DirectoryLayout, ceiling: int, crash: CrashPoints = NO_CRASH) -> None:
     """Make a ceiling durable. It must not be below the present one, and needs no free space.
 
     Raises:

@@ -1,6 +1,6 @@
 """The log writer: order by reservation, group commit over all logs of a node, error fan-out.
 
-The source's Reserve and AsyncAppend (seed "consensus", *Group commit implementation details*) with
+The source's Reserve and AsyncAppend (seed "consensus", *CommitGroup commit implementation details*) with
 its open ends closed: the queue is bounded in bytes, one drained group is one vectored write. A pure
 core: ``machine.log_driver`` or the simulator drives ``take_work``, ``perform`` and ``post``.
 
@@ -34,7 +34,7 @@ class Slot:
     """A reserved place in a log; ``void`` is set when the log failed before it was filled."""
 
     log: LogId
-    state: "_Log"
+    state: "_LogQueue"
     size_bytes: int
     entries: tuple[Entry, ...] | None = None
     replace_from: int | None = None
@@ -44,7 +44,7 @@ class Slot:
 
 
 @dataclass(slots=True)
-class Group:
+class CommitGroup:
     """One drained group: what ``commit`` is called with, and the slots that wait for it."""
 
     appends: dict[LogId, Append]
@@ -57,11 +57,11 @@ class _Job:
     done: Callable[[object], None]
 
 
-Work: TypeAlias = Group | _Job
+Work: TypeAlias = CommitGroup | _Job
 
 
 @dataclass(slots=True)
-class _Log:
+class _LogQueue:
     durable: OpId
     queue: deque[Slot] = field(default_factory=deque)
     failed: Failed | None = None
@@ -70,7 +70,7 @@ class _Log:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LogWriter:
-    """Group commit for every log of a node."""
+    """CommitGroup commit for every log of a node."""
 
     lock: AbstractContextManager[object]  #: Guards the queues.
     wake: Callable[[], None]  #: Tells the driver that ``take_work`` may find something.
@@ -80,9 +80,9 @@ class LogWriter:
     queued_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self._logs: dict[LogId, _Log] = {}
+        self._logs: dict[LogId, _LogQueue] = {}
         self._jobs: deque[_Job] = deque()
-        self._ready: dict[LogId, _Log] = {}
+        self._ready: dict[LogId, _LogQueue] = {}
         self._on_room: list[Callable[[None], None]] = []
         self._closing = self._awake = False  # awake: the driver asks ``take_work`` until it says None
 
@@ -90,7 +90,7 @@ class LogWriter:
 
     def open_log(self, log: LogId, durable: OpId) -> None:
         """Accept appends to a log whose last durable op id is ``durable``."""
-        self._logs[log] = _Log(durable)
+        self._logs[log] = _LogQueue(durable)
 
     def close_log(self, log: LogId) -> None:
         """Forget a log; what waits for it still goes to the engine, which says what became of it."""
@@ -198,7 +198,7 @@ class LogWriter:
             return [(work.done, result)]
         return self.complete(work, engine.commit(work.appends, sync=True))
 
-    def complete(self, group: Group, outcomes: dict[LogId, Outcome]) -> list[Completion]:
+    def complete(self, group: CommitGroup, outcomes: dict[LogId, Outcome]) -> list[Completion]:
         """Record the outcome of a group; return the callbacks that it owes, in slot order."""
         completions: list[Completion] = []
         with self.lock:
@@ -215,8 +215,8 @@ class LogWriter:
 
     # -- under the lock --------------------------------------------------------------------------
 
-    def _take_group(self) -> Group:
-        group = Group({}, {})
+    def _take_group(self) -> CommitGroup:
+        group = CommitGroup({}, {})
         budget = self.group_bytes_max
         for log, state in list(self._ready.items()):
             if budget <= 0 and group.slots:
@@ -228,7 +228,7 @@ class LogWriter:
             group.appends[log] = _merge(slots)
         return group
 
-    def _settle(self, state: _Log, slots: list[Slot], outcome: Outcome, completions: list[Completion]) -> None:
+    def _settle(self, state: _LogQueue, slots: list[Slot], outcome: Outcome, completions: list[Completion]) -> None:
         if isinstance(outcome, Durable):
             state.durable = outcome.last
         else:

@@ -11,6 +11,7 @@ from stelae.host.ports import BlockingPool, LogReader, Turns
 from stelae.host.settings import LogSettings
 from stelae.spi.services import Clock, Files, Metrics, Workers
 from stelae.spi.wal import WalEngine
+from stelae.wire.faults import FaultSeam as FaultSeam
 
 
 class NodeTurns(Turns, Protocol):
@@ -53,6 +54,7 @@ class Machine(Protocol):
     clock: Clock
     metrics: Metrics  #: The node's own.
     pid: int  #: Names the process to whoever finds the directory locked.
+    network_faults: FaultSeam | None  #: Stands where messages enter and leave; outside of tests there is none.
     rng: random.Random  #: Nobody can foresee it: what it draws names this run of the node.
 
     def start(self, on_defect: Callable[[BaseException], None]) -> NodeTurns:

@@ -9,15 +9,15 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from stelae.host.assembly import Engines, Recovered, ReplicaLimits, TabletSourceFactory, assemble
-from stelae.host.consensus_meta import HardStateWriter
+from stelae.host.assembly import Engines, RecoveredTablet, ReplicaLimits, TabletSourceFactory, assemble
+from stelae.host.consensus_metadata import HardStateWriter
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.disk_watch import DiskWatch
 from stelae.host.hybrid_clock import LOGICAL_BITS, HybridClock, first_ceiling, physical_us, timestamp
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
-from stelae.host.layout import Layout
 from stelae.host.machine import Machine
 from stelae.host.peer_codec import PeerCodec
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.host.ports import BatcherFactory, Timer
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
@@ -63,7 +63,7 @@ class Node:
         self._tablet_source = tablets
         self._machine = machine
         self.files, self._clock = machine.files, machine.clock
-        self.layout = Layout(config.node.directory)
+        self.layout = DirectoryLayout(config.node.directory)
         self._watch = DiskWatch(observer, self.files, self.layout, self._crash)
         self._instance = InstanceFile(self.files, self.layout)
         self._undo = contextlib.ExitStack()
@@ -182,7 +182,7 @@ class Node:
             services=services,
         )
 
-    def _recover(self) -> tuple[Sequence[Recovered], bool]:
+    def _recover(self) -> tuple[Sequence[RecoveredTablet], bool]:
         names = (self.config.consensus.name, self.config.store.name)
         self.tablets = self._tablet_source(self.files, self.layout, self.engines, names)
         created = self.config.tablet is not None and self.tablets.create(self.config.tablet)
@@ -198,6 +198,7 @@ class Node:
             defer=self.turns.defer_last,
             settings=config.wire,
             metrics=self.metrics,
+            faults=self._machine.network_faults,
             rng=random.Random(self._machine.rng.getrandbits(64)),
         )
         self._undo.callback(self.messenger.close)
@@ -219,7 +220,7 @@ class Node:
             self._services.append(service)
         self.address = messenger.bind(config.node.listen)
 
-    def _start_replicas(self, recovered: Iterable[Recovered], created: bool) -> None:
+    def _start_replicas(self, recovered: Iterable[RecoveredTablet], created: bool) -> None:
         config = self.config
         wal = self._log_path.drive(self.engines.wal, self._apply)
         self._undo.callback(wal.stop)
@@ -245,7 +246,7 @@ class Node:
         for one in recovered:
             self.host(one, campaign=hinted and tablet is not None and one.superblock.tablet_id == tablet.id)
 
-    def host(self, recovered: Recovered, *, campaign: bool = False) -> None:
+    def host(self, recovered: RecoveredTablet, *, campaign: bool = False) -> None:
         """Start the replica of a recovered tablet; what its files contradict fails it alone. ``campaign``: it is the
         hinted leader of a tablet that never had one."""
         tablet_id, limits = recovered.superblock.tablet_id, self.config.maintenance
@@ -276,7 +277,7 @@ class Node:
         if campaign:
             replica.deliver(Campaign(hinted=True))
 
-    def _log_is_of_this_time(self, recovered: Recovered) -> bool:
+    def _log_is_of_this_time(self, recovered: RecoveredTablet) -> bool:
         """A log from the future is refused loudly: no later write could be above it (D6)."""
         if recovered.timestamp <= self.time.ceiling:
             self.time.observe(recovered.timestamp)

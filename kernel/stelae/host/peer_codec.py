@@ -21,7 +21,7 @@ NUMBER_MAX = (1 << 63) - 1
 """Largest term, index or timestamp of an entry: what logs and metadata can hold."""
 
 
-class Guard(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PeerMessageHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The kernel's prefix of every consensus message."""
 
     tablet_id: TabletId
@@ -30,8 +30,8 @@ class Guard(msgspec.Struct, frozen=True, array_like=True, gc=False):
     config: OpId
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
-    guard: Guard
+class _EncodedPeerMessage(msgspec.Struct, frozen=True, array_like=True):
+    guard: PeerMessageHeader
     kind: str
     message: msgspec.Raw
     entries: tuple[tuple[int, int, int, int, int], ...]
@@ -41,7 +41,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
 class PeerMessage(msgspec.Struct, frozen=True):
     """A decoded consensus message."""
 
-    guard: Guard
+    guard: PeerMessageHeader
     kind: str
     message: msgspec.Struct
     entries: tuple[Entry, ...]
@@ -54,11 +54,11 @@ class PeerCodec:
         self._kinds = {message_type: kind for kind, message_type in message_types.items()}
         self._decoders = {kind: msgspec.msgpack.Decoder(message_type) for kind, message_type in message_types.items()}
         self._encoder = msgspec.msgpack.Encoder()
-        self._head_decoder = msgspec.msgpack.Decoder(_Head)
+        self._head_decoder = msgspec.msgpack.Decoder(_EncodedPeerMessage)
 
-    def encode(self, guard: Guard, message: msgspec.Struct, entries: Sequence[Entry]) -> list[Buffer]:
+    def encode(self, guard: PeerMessageHeader, message: msgspec.Struct, entries: Sequence[Entry]) -> list[Buffer]:
         """Return the frames: the head, then the bodies."""
-        head = _Head(
+        head = _EncodedPeerMessage(
             guard,
             self._kinds[type(message)],
             msgspec.Raw(self._encoder.encode(message)),
@@ -94,7 +94,7 @@ def _body_frames(entries: Sequence[Entry]) -> Iterator[Buffer]:
         yield small[0] if len(small) == 1 else b"".join(small)
 
 
-def _entries(head: _Head, frames: Sequence[Buffer]) -> tuple[Entry, ...]:
+def _entries(head: _EncodedPeerMessage, frames: Sequence[Buffer]) -> tuple[Entry, ...]:
     entries: list[Entry] = []
     pieces = iter(frames)
     frame = memoryview(b"")

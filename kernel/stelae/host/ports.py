@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from stelae.host.superblock import Partition
+from stelae.host.superblock import PartitionBounds
 from stelae.spi.consensus import (
     Beats,
     CopyRequest,
@@ -20,7 +20,7 @@ from stelae.spi.ids import ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry
 from stelae.spi.schema import Schema
 from stelae.spi.wal import Failed
-from stelae.spi.write import WriteRun
+from stelae.spi.write import SequenceRange
 
 
 class Timer(Protocol):
@@ -109,7 +109,7 @@ class WriteBatcher(Protocol):
         """Runs taken since the last ``build``."""
 
     def add(
-        self, client_id: ClientId, first_incomplete: int, run: WriteRun, digests: tuple[int, ...], token: Any
+        self, client_id: ClientId, first_incomplete: int, run: SequenceRange, digests: tuple[int, ...], token: Any
     ) -> None:
         """Take a run of operations; ``CallerError``, and nothing is taken: unfit as a whole, or one of them is. Rows at
         fault become row errors of their operation. ``token`` is the caller's."""
@@ -118,7 +118,7 @@ class WriteBatcher(Protocol):
         """Return encoded payloads for everything taken since the last call, each with the tokens of its runs."""
 
 
-BatcherFactory: TypeAlias = Callable[[Schema, int | None, Partition], WriteBatcher]
+BatcherFactory: TypeAlias = Callable[[Schema, int | None, PartitionBounds], WriteBatcher]
 """Makes the batcher of a tablet from its schema, the store's ``key_bytes_max`` and which keys the tablet holds."""
 
 

@@ -1,7 +1,8 @@
-"""What a failed read says of a replica: damage fails it at once, a disk that keeps failing fails it after some tries.
+"""Decides when failed reads fail a replica: damage at once, read errors of the disk after several in a row.
 
-A read that failed once says nothing about the bytes (ADR 38): it is repeated, here or at another replica. Bytes that
-were read back and are wrong are damage: this replica would serve errors for ever, while others have the rows."""
+One failed read says nothing about the bytes on disk (ADR 38): the read is repeated, here or at another replica. Bytes
+that were read and are wrong are damage. A replica with damage would return errors for ever, while other replicas have
+the rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,35 +13,36 @@ from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
 
 READ_ERRORS_MAX = 8
-"""So many reads of one replica that fail in a row, of its log or its store, are a disk that is to be replaced."""
+"""After this many failed reads in a row, of its log or its store, a replica fails: its disk must be replaced."""
 
 _PASSING = (Corrupt, Full, Compacted, ClockError)
-"""Storage errors that are no failure of the disk: bytes of no file, no handles or memory, a collected entry, and the
-clock."""
+"""Storage errors that do not mean that the disk fails: corrupt bytes that are not from a file, missing handles or
+memory, a collected entry, and the clock."""
 
 
 @dataclass(eq=False, slots=True)
 class ReadFaults:
-    """Judges the reads of one replica, on the event loop. ``condemn`` gets the reason for which it has failed."""
+    """Counts the failed reads of one replica, on the event loop."""
 
-    condemn: Callable[[str], None]
+    #: Called with the reason if the replica must fail.
+    fail: Callable[[str], None]
     _in_a_row: int = 0
 
     def note(self, result: object) -> None:
-        """Take the result of a read: an error, or anything else for success."""
+        """Note the result of a read: an error, or anything else for success."""
         if isinstance(result, Corrupt) and result.path:
-            self.condemn(f"damage found: {result}; replace this replica")
+            self.fail(f"damage found: {result}; replace this replica")
         elif isinstance(result, StorageError) and not isinstance(result, _PASSING):
             self._in_a_row += 1
             if self._in_a_row >= READ_ERRORS_MAX:
-                self.condemn(f"the disk failed {self._in_a_row} reads in a row, the last one: {result}")
+                self.fail(f"the disk failed {self._in_a_row} reads in a row, the last one: {result}")
         elif not isinstance(result, StelaeError):
             self._in_a_row = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NotedReader:
-    """A ``LogReader`` whose results are noted before they are handed on."""
+    """A ``LogReader`` that notes every result in ``faults`` before it passes it on."""
 
     reader: LogReader
     faults: ReadFaults

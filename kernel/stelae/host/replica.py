@@ -1,13 +1,12 @@
-"""One replica of a tablet: its core, and everything that turns the core's effects into facts.
+"""One replica of a tablet: it drives a consensus core and the parts that carry out the core's effects.
 
-The replica collects events during a turn of the loop, steps its core once with all of them, and
-gives each Ready to the executor. It holds no rule of consensus and no rule of durability: those
-are the core's and the executor's. Its own are the replica's state and what it refuses in it.
+The replica collects events during a turn of the event loop, steps its core once with all of them, and passes each Ready
+to the executor. The rules of consensus are in the core, and the rules of durability in the executor. This module has
+the replica's state, and decides which input is refused in which state.
 
-States: ``CONFIGURING`` until an entry of the current term is known to be committed, then
-``RUNNING`` (``durability.md`` rule 10); ``FAILED`` when its log or metadata can no longer be
-trusted (rule 7), or an invariant broke. A full disk only *suspends* it: input is refused until the
-log has been repaired in fresh space (W8)."""
+States: ``CONFIGURING`` until an entry of the current term is known to be committed, then ``RUNNING`` (``durability.md``
+rule 10). ``FAILED`` when its log or metadata can no longer be trusted (rule 7), or an invariant is broken. A full disk
+only *suspends* the replica: input is refused until the log has been repaired in fresh space (W8)."""
 
 import logging
 from collections.abc import Callable
@@ -17,14 +16,14 @@ from typing import Protocol
 
 from stelae.host.apply import Applier
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
-from stelae.host.flush import Flusher
+from stelae.host.flush_and_collect import Flusher
 from stelae.host.heartbeats import HeartbeatService
+from stelae.host.leadership_transfers import LeadershipTransfers, TransferDone
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import BatcherFactory, BlockingPool, Timer, Turns
 from stelae.host.read_faults import ReadFaults
-from stelae.host.reads import ReadIndexes
-from stelae.host.rejections import rejection_error
-from stelae.host.transfers import TransferDone, Transfers
+from stelae.host.read_index_waits import ReadIndexWaits
+from stelae.host.rejection_errors import rejection_error
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import (
     Applied,
@@ -52,13 +51,12 @@ from stelae.spi.write import WriteReply, WriteRequest
 
 log = logging.getLogger(__name__)
 
-REPAIR_INTERVAL_US = 500_000  #: How often a replica whose disk was full tries again.
+REPAIR_INTERVAL_US = 500_000  #: The pause between two attempts of a replica whose disk is full.
 
 
 class ReplicaState(StrEnum):
-    """What a replica is doing (seed "consensus", *Peers in the config*)."""
+    """The run state of a replica (seed "consensus", *Peers in the config*)."""
 
-    BOOTSTRAPPING = "BOOTSTRAPPING"
     CONFIGURING = "CONFIGURING"
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
@@ -66,18 +64,18 @@ class ReplicaState(StrEnum):
 
 
 class ReplicaObserver(Protocol):
-    """Told of transitions; must not raise and must not block."""
+    """Gets the transitions of replicas. Its methods must not raise and must not block."""
 
     def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
-        """Role, term, leader or readiness changed."""
+        """Called when role, term, leader or ``serving`` has changed."""
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
-        """The replica is FAILED and serves nobody."""
+        """Called when a replica is FAILED. It serves no requests from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPorts(ExecutorPorts):
-    """What every replica of a node works with; see ``ports``."""
+    """The ports that all replicas of a node share."""
 
     turns: Turns
     batcher: BatcherFactory
@@ -89,9 +87,9 @@ class ReplicaPorts(ExecutorPorts):
 
 
 class Replica:
-    """Drives one core, on the event loop; built by ``assembly.assemble``.
+    """Drives one core, on the event loop. ``assembly.assemble`` builds it.
 
-    Before a message of ``vote_kinds`` is delivered, the heartbeats heard since must be."""
+    ``vote_kinds`` are the message kinds before which the heartbeats received so far must be delivered to the core."""
 
     def __init__(self, *, log: LogId, core: ConsensusCore, vote_kinds: frozenset[str], ports: ReplicaPorts) -> None:
         self.log = log
@@ -101,29 +99,30 @@ class Replica:
         self.on_status: Callable[[], None] | None = None  #: Called when role, term, leader or readiness changed.
         self._vote_kinds = vote_kinds
         self._ports = ports
-        self._heard: list[Event] = []
+        # The events of the next turn, in this order: delayed ones, heartbeats, the tick, the others.
+        self._delayed: list[Event] = []
+        self._heartbeats: list[Event] = []
         self._events: list[Event] = []
-        self._held: list[Event] = []
         self._turn_due = False
-        self._to_apply = 0
+        self._to_apply = 0  #: The commit index up to which a follower applies when its executor is idle.
         self._stopping = False
-        self._condemned = ""
-        self.read_faults = ReadFaults(self.condemn)  #: Is told how reads of its log and store ended.
-        self.suspended = False  #: While the disk is full; input is refused.
+        self._failing = ""  #: Why the replica will fail once it has handed over its leadership.
+        self.read_faults = ReadFaults(self.fail_after_handover)  #: Gets the results of reads of its log and store.
+        self.suspended = False  #: True while the disk is full: input is refused.
         self._timer: Timer | None = None
         self._timer_us = 0
         self._core_us = 0  #: The time of the core's last ``Tick``.
 
-    def wire(
+    def connect(
         self,
         executor: ReadyExecutor,
         applier: Applier,
         writes: WritePath,
-        reads: ReadIndexes,
-        transfers: Transfers,
+        reads: ReadIndexWaits,
+        transfers: LeadershipTransfers,
         flusher: Flusher,
     ) -> None:
-        """Connect the parts that call back into the replica; once, before ``start``."""
+        """Set the parts that call back into the replica. Called once, before ``start``."""
         self.executor = executor
         self.applier = applier
         self.writes = writes
@@ -133,12 +132,12 @@ class Replica:
         self._retention = flusher.retention
 
     def start(self) -> None:
-        """Begin to take part."""
+        """Start to take part in the tablet's consensus group."""
         log.info("replica starts tablet=%s term=%d last=%s", self.tablet_id, self.status.term, self.status.last)
         self._schedule_turn()
 
     def stop(self) -> None:
-        """Stop taking part: pending callers get an error, timers end. Log and store stay open."""
+        """Stop. Waiting callers get an error, and timers are cancelled. Log and store stay open."""
         if self._stopping:
             return
         if not self.failure:
@@ -148,13 +147,13 @@ class Replica:
 
     @property
     def tablet_id(self) -> TabletId:
-        """The tablet."""
+        """The id of the tablet."""
         return self.log.tablet_id
 
     @property
     def state(self) -> ReplicaState:
-        """What the replica is doing."""
-        if self.failure or self._condemned:
+        """The run state of the replica."""
+        if self.failure or self._failing:
             return ReplicaState.FAILED
         if self._stopping:
             return ReplicaState.STOPPING
@@ -163,21 +162,21 @@ class Replica:
     # -- input -----------------------------------------------------------------------------------
 
     def receive(self, sender: NodeId, received: PeerMessage) -> None:
-        """Take a consensus message. Entries are refused while they could not be kept."""
+        """Handle a consensus message. A message with entries is dropped while the replica does not accept input."""
         if self._closed:
             return
-        if received.entries and not self._takes_input:
+        if received.entries and not self._accepts_input:
             self._ports.metrics.count("consensus_messages_refused")
             return
         if received.kind in self._vote_kinds:
-            self._hear_leader()
+            self._collect_leader_heartbeat()
         self.deliver(Received(sender, received.message, received.entries))
 
     def write(self, request: WriteRequest, done: Callable[[WriteReply | StelaeError], None]) -> None:
-        """Replicate the operations of a request; ``done`` once, with a reply or an error.
+        """Replicate the operations of a request. ``done`` is called once, with a reply or an error.
 
-        A reply means that every operation in it is decided: committed by a majority and applied,
-        or refused for good. An error means that the caller should retry under the same identity."""
+        A reply means that every operation in it is decided: committed by a majority and applied, or refused for good.
+        An error means that the caller should retry with the same client id and sequence numbers."""
         if (refusal := self._refusal()) is not None:
             done(refusal)
             return
@@ -185,8 +184,10 @@ class Replica:
         self._schedule_turn()
 
     def change_schema(self, schema: Schema, done: Callable[[WriteReply | StelaeError], None]) -> None:
-        """Replicate the next schema of the tablet; ``done`` as for ``write``, with one answer. Its version is the
-        fence: it must follow the one in force when it is applied. Repeating it is harmless."""
+        """Replicate the next schema of the tablet. ``done`` is called as by ``write``, with one answer.
+
+        The version is the fence: it must follow the version that is in force when the schema is applied. Repeating the
+        call is harmless."""
         if (refusal := self._refusal()) is not None:
             done(refusal)
             return
@@ -194,27 +195,33 @@ class Replica:
         self._schedule_turn()
 
     def read_index(self, done: Callable[[int | StelaeError], None]) -> None:
-        """Confirm leadership and wait until everything committed before the call is applied. ``done`` gets the hybrid
-        timestamp of the last applied entry, at which a scan is linearizable (C14), or an error."""
+        """Confirm leadership with a majority, and wait until everything committed before the call is applied.
+
+        ``done`` gets the hybrid timestamp of the last applied entry, or an error. A scan at this timestamp is
+        linearizable (C14). ``read_index_waits`` has the waiting reads."""
         if (refusal := self._refusal(needs_room=False)) is not None:
             done(refusal)
             return
         self.deliver(self.reads.request(done))
 
     def transfer(self, to: NodeId | None, done: TransferDone) -> None:
-        """Hand leadership over to a voter, or (``None``) to the best one; ``done`` with an error if it could not be.
-        Writes get ``Unavailable`` meanwhile, for an election timeout at most (C8)."""
+        """Hand over leadership to a voter, or with ``None`` to the most up-to-date one.
+
+        ``done`` is called once, with an error if the transfer failed. Meanwhile, for at most an election timeout,
+        writes fail with ``Unavailable`` (C8)."""
         if (refusal := self._refusal(needs_room=False)) is not None:
             done(refusal)
             return
         self.deliver(self.transfers.request(to, done))
 
     def deliver(self, event: Event) -> None:
-        """Queue an event for the core's next step; alone it brings no turn if nobody waits for it, as half of them."""
+        """Queue an event for the core's next step.
+
+        An event that can wait starts no turn: it rides on the next one. About half of all events can wait."""
         if self._closed:
             return
-        if not self._turn_due and not self._held and self.core.can_wait(event):
-            self._held.append(event)
+        if not self._turn_due and not self._delayed and self.core.can_wait(event):
+            self._delayed.append(event)
             return
         self._events.append(event)
         self._schedule_turn()
@@ -232,15 +239,16 @@ class Replica:
             return
         now_us = self._ports.turns.now_us()
         if self._timer is None or now_us >= self._timer_us:
-            self._hear()  # What was heard counts before the clock does: else a busy node would campaign.
+            # Heartbeats before the tick: otherwise a busy node would campaign although its leader is alive.
+            self._collect_heartbeats()
         self._core_us = self._time_for_core(now_us)
-        events: list[Event] = [*self._held, *self._heard, Tick(self._core_us), *self._events]
-        self._held, self._heard, self._events = [], [], []
+        events: list[Event] = [*self._delayed, *self._heartbeats, Tick(self._core_us), *self._events]
+        self._delayed, self._heartbeats, self._events = [], [], []
         try:
             if not self._step(events):
                 return
         except Exception as error:
-            # A step that ended half way leaves a core that nothing may be concluded from.
+            # After an interrupted step the core's state is not reliable.
             log.exception("a turn of a replica raised tablet=%s", self.tablet_id)
             self.fail(f"invariant broken: a turn raised {type(error).__name__}: {error}; restart the node")
             return
@@ -248,7 +256,7 @@ class Replica:
         self._arm_timer()
 
     def _step(self, events: list[Event]) -> bool:
-        """Step the core and carry out what follows from it; false if that closed the replica."""
+        """Step the core and carry out its Readies. Return False if that closed the replica."""
         proposals = self.writes.take_proposals()
         self.core.step(events if proposals is None else [*events, proposals])
         while (ready := self.core.take_ready()) is not None:
@@ -258,9 +266,11 @@ class Replica:
         return True
 
     def _time_for_core(self, now_us: int) -> int:
-        """Return the time of the next ``Tick``. A suspended replica must not campaign, since it could append nothing as
-        leader: its core's time stops before the deadline. The deadline may be older than the last ``Tick`` (a leader's
-        is, when a silent peer was to be asked again long ago); time never goes back for a core."""
+        """Return the time of the next ``Tick``.
+
+        A suspended replica must not campaign, because it could append nothing as leader. So the time of its core stops
+        just before the deadline. The deadline may be before the last ``Tick``: a leader's is, if a silent peer should
+        have been asked again long ago. But a core's time must never go back."""
         deadline = self.core.next_deadline() if self.suspended else None
         return now_us if deadline is None else max(self._core_us, min(now_us, deadline - 1))
 
@@ -269,17 +279,17 @@ class Replica:
         self.status = after
         if after.all_replicated_index != before.all_replicated_index:
             self._retention.all_replicated(after.all_replicated_index)
-        was, now = _headline(before), _headline(after)
-        if was == now:
+        old, new = _visible_state(before), _visible_state(after)
+        if old == new:
             return
-        pairs = [value for pair in zip(was, now, strict=True) for value in pair]
+        pairs = [value for pair in zip(old, new, strict=True) for value in pair]
         log.info("replica tablet=%s role=%s->%s term=%s->%s leader=%s->%s serving=%s->%s", self.tablet_id, *pairs)
         self._ports.observer.status_changed(self.tablet_id, before, after)
         if self.on_status is not None:
             self.on_status()
 
     def _arm_timer(self) -> None:
-        """Sleep until the core's deadline; a timer that is early enough already is kept."""
+        """Set the timer to the core's deadline. A timer that fires earlier is kept."""
         deadline = None if self.suspended else self.core.next_deadline()
         if deadline is None or (self._timer is not None and self._timer_us <= deadline):
             return
@@ -292,17 +302,17 @@ class Replica:
         self._timer = None
         self._schedule_turn()
 
-    def _hear(self) -> None:
+    def _collect_heartbeats(self) -> None:
         if self.status.role is Role.LEADER:
-            self._heard.extend(self._ports.heartbeats.peers_alive(self.tablet_id, self.status.term))
+            self._heartbeats.extend(self._ports.heartbeats.peers_alive(self.tablet_id, self.status.term))
         else:
-            self._hear_leader()
+            self._collect_leader_heartbeat()
 
-    def _hear_leader(self) -> None:
+    def _collect_leader_heartbeat(self) -> None:
         members = () if self.status.leader is not None else [m.node_id for m in self.status.config.members]
         heard = self._ports.heartbeats.leader_alive(self.tablet_id, self.status.leader, members)
         if heard is not None:
-            self._heard.append(heard)
+            self._heartbeats.append(heard)
 
     # -- refusals --------------------------------------------------------------------------------
 
@@ -311,12 +321,12 @@ class Replica:
         return self._stopping or bool(self.failure)
 
     @property
-    def _takes_input(self) -> bool:
+    def _accepts_input(self) -> bool:
         room = self._ports.writer.has_room() and not self.flusher.full
         return room and not self.suspended and not self.executor.stalled
 
     def _refusal(self, *, needs_room: bool = True) -> StelaeError | None:
-        if reason := self.failure or self._condemned:
+        if reason := self.failure or self._failing:
             return Unavailable(f"the replica has failed: {reason}")
         if self._stopping:
             return Unavailable("the replica is stopping")
@@ -325,7 +335,7 @@ class Replica:
             return NotLeader(status.leader)
         if not status.serving:
             return Unavailable("the tablet is CONFIGURING: no entry of this term is committed yet")
-        if needs_room and not self._takes_input:
+        if needs_room and not self._accepts_input:
             if self.suspended:
                 return Overloaded("the disk is full; writes resume when there is space")
             if self.flusher.full:
@@ -333,7 +343,7 @@ class Replica:
             return Overloaded("the log queue is full")
         return None
 
-    # -- ReadySink: what each call means stands in `ports` ---------------------------------------
+    # -- ReadySink: for the meaning of each call see `ports` -------------------------------------
 
     def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
         if replace_from is not None:
@@ -350,16 +360,17 @@ class Replica:
         self._retention.cut(from_index)
 
     def committed(self, index: int) -> None:
-        # A leader's callers wait for it; a follower applies behind its acknowledgement of what came along.
-        late, self._to_apply = self._to_apply, index
-        self.applier.commit_to(index if self.status.role is Role.LEADER else late)
+        # A leader applies at once, because its callers wait. A follower first acknowledges the entries that arrived
+        # with this commit index. It applies up to the previous commit index now, and the rest in ``_apply_rest``.
+        previous, self._to_apply = self._to_apply, index
+        self.applier.commit_to(index if self.status.role is Role.LEADER else previous)
 
     def drained(self) -> None:
         if self.flusher.full and not self._closed:
             self.flusher.consider()
-        self._ports.turns.defer_last(self._catch_up)
+        self._ports.turns.defer_last(self._apply_rest)
 
-    def _catch_up(self) -> None:
+    def _apply_rest(self) -> None:
         if not self._closed:
             self.applier.commit_to(self._to_apply)
 
@@ -382,7 +393,7 @@ class Replica:
         self.transfers.ended(token)
 
     def beats_changed(self, beats: Beats) -> None:
-        # One that failed while this Ready was carried out must not be kept alive by its node.
+        # A replica that failed while this Ready was carried out must not send heartbeats any more.
         if self._closed:
             return
         self._ports.heartbeats.set_beats(self.tablet_id, beats)
@@ -398,7 +409,7 @@ class Replica:
 
     def entries_applied(self, applied: OpId) -> None:
         self.reads.applied(applied.index)
-        # Nothing waits for the core to know: it is told with its next events.
+        # Nothing waits for this event, so it starts no turn.
         self._events.append(Applied(applied.index))
         self.flusher.consider()
 
@@ -409,11 +420,11 @@ class Replica:
         elif not self.suspended:
             self.suspended = True
             log.warning("disk full tablet=%s durable=%s", self.tablet_id, failed.durable)
-            self.later(self._repair)
+            self.retry_later(self._repair)
 
     def metadata_failed(self, error: StelaeError, retry: Callable[[], None]) -> None:
         if isinstance(error, Full):
-            self.later(retry)
+            self.retry_later(retry)
         else:
             self.fail(f"consensus metadata cannot be saved: {error}")
 
@@ -425,12 +436,14 @@ class Replica:
 
     # -- failure and repair ----------------------------------------------------------------------
 
-    def condemn(self, reason: str) -> None:
-        """Fail for what was found outside the log's own path, such as damage in the store. Clients are refused from now
-        on. A leader's log is sound, so it hands over first, which takes an election timeout at most."""
-        if self._closed or self._condemned:
+    def fail_after_handover(self, reason: str) -> None:
+        """Fail for a reason that does not concern the log, such as damage in the store. Clients are refused at once.
+
+        The log of a leader is sound in this case. So a leader first hands over its leadership, which takes an election
+        timeout at most, and then fails."""
+        if self._closed or self._failing:
             return
-        self._condemned = reason
+        self._failing = reason
         if self.status.role is not Role.LEADER:
             self.fail(reason)
             return
@@ -439,10 +452,10 @@ class Replica:
         self.deliver(self.transfers.request(None, lambda _error: defer(lambda: self.fail(reason))))
 
     def fail(self, reason: str) -> None:
-        """Stop this replica for good; the node and its other tablets go on."""
+        """Stop this replica for good. The node and its other tablets continue."""
         if self.failure:
             return
-        before = self.state.value if not self._condemned else ReplicaState.RUNNING.value
+        before = self.state.value if not self._failing else ReplicaState.RUNNING.value
         self.failure = reason
         log.error("replica failed tablet=%s reason=%s", self.tablet_id, reason)
         self._close_down(Unavailable(f"the replica has failed: {reason}"))
@@ -458,8 +471,8 @@ class Replica:
         self.reads.fail_all(error)
         self.transfers.fail_all(error)
 
-    def later(self, call: Callable[[], None]) -> None:
-        """Call it after ``REPAIR_INTERVAL_US``, unless the replica has closed."""
+    def retry_later(self, call: Callable[[], None]) -> None:
+        """Call ``call`` after ``REPAIR_INTERVAL_US``, unless the replica is closed by then."""
 
         def run() -> None:
             if not self._closed:
@@ -474,12 +487,12 @@ class Replica:
                 log.info("disk has space again tablet=%s durable=%s", self.tablet_id, result)
                 self._schedule_turn()
             elif isinstance(result, Full):
-                self.later(self._repair)
+                self.retry_later(self._repair)
             else:
                 self.fail(f"the log cannot be repaired: {result}")
 
         self._ports.writer.repair(self.log, repaired)
 
 
-def _headline(status: Status) -> tuple[Role, int, NodeId | None, bool]:
+def _visible_state(status: Status) -> tuple[Role, int, NodeId | None, bool]:
     return (status.role, status.term, status.leader, status.serving)

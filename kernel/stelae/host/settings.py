@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae.host.hybrid_clock import ClockSettings
-from stelae.host.superblock import Partition
+from stelae.host.superblock import PartitionBounds
 from stelae.spi.consensus import Member, TabletConfig
 from stelae.spi.ids import ZERO, ClusterId, NodeId, TabletId
 from stelae.spi.schema import Schema
@@ -90,7 +90,7 @@ class TabletSettings:
     schema: Schema
     members: tuple[Member, ...]
     table_name: str = ""
-    partition: Partition = field(default_factory=Partition)
+    partition: PartitionBounds = field(default_factory=PartitionBounds)
 
     @property
     def hinted_leader(self) -> NodeId:
@@ -104,7 +104,7 @@ class TabletSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picked:
+class ChosenEngine:
     """An engine that was picked: its name, its class, and its filled ``Config``."""
 
     name: str
@@ -119,14 +119,14 @@ class NodeConfig:
     node: NodeSettings
     cluster_id: ClusterId
     tablet: TabletSettings | None
-    wal: Picked
-    consensus: Picked
-    store: Picked
+    wal: ChosenEngine
+    consensus: ChosenEngine
+    store: ChosenEngine
     wire: WireSettings = field(default_factory=WireSettings)
     log: LogSettings = field(default_factory=LogSettings)
     clock: ClockSettings = field(default_factory=ClockSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
     maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     masters: tuple[Member, ...] = ()
-    policy: Picked | None = None  #: Of masters.
+    policy: ChosenEngine | None = None  #: Of masters.
     extra: Mapping[str, Any] = field(default_factory=dict)  #: Sections of services, by name.

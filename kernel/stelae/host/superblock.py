@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from stelae.host.layout import Layout
-from stelae.host.metadata import NO_CRASH, CrashPoints, Kind, TabletFile
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.metadata_files import NO_CRASH, CrashPoints, FileKind, TabletFile
 from stelae.spi.errors import StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.services import Files
@@ -28,7 +28,7 @@ class DataState(StrEnum):
     READY = "READY"
 
 
-class Partition(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionBounds(msgspec.Struct, frozen=True, kw_only=True):
     """Which encoded keys the tablet holds: one bucket per hash level, ``key_high`` exclusive."""
 
     hash_buckets: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
     consensus_engine: str = "raft"
     store_engine: str = "memory"
     schemas: tuple[bytes, ...] = ()
-    partition: Partition = Partition()
+    partition: PartitionBounds = PartitionBounds()
     manifest: bytes = b""
     flushed: OpId = ZERO
     timestamp: int = 0
@@ -74,13 +74,13 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
         return LogId(self.tablet_id, self.generation)
 
 
-SUPERBLOCK = Kind("superblock", b"STsb", 1, msgspec.msgpack.Decoder(Superblock))
+SUPERBLOCK = FileKind("superblock", b"STsb", 1, msgspec.msgpack.Decoder(Superblock))
 
 
 class SuperblockFile(TabletFile[Superblock]):
     """A tablet's superblock on disk."""
 
-    def __init__(self, files: Files, layout: Layout, tablet: TabletId, crash: CrashPoints = NO_CRASH) -> None:
+    def __init__(self, files: Files, layout: DirectoryLayout, tablet: TabletId, crash: CrashPoints = NO_CRASH) -> None:
         super().__init__(files, SUPERBLOCK, layout.superblock_of(tablet), tablet, crash)
 
     def save(self, block: Superblock) -> None:

@@ -1,28 +1,28 @@
-"""Client writes of one replica, from request to answer.
+"""The client writes of one replica, from the request to the answer.
 
-What one turn brought in becomes one log entry (``batcher``). An entry that has been applied answers
-its callers; one that was replaced, or whose fate this replica cannot learn, tells them to retry
-under the same identity, which has one effect wherever it is retried."""
+The operations of one turn become one log entry (``WriteBatcher``). When the entry has been applied, its callers get
+their answers. If the entry was replaced, or this replica cannot learn what became of it, its callers get an error. They
+retry with the same client id and sequence numbers, so that the write has one effect wherever it is retried."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from stelae.host.apply import Answered, other_version
+from stelae.host.apply import EntryAnswers, other_version
+from stelae.host.exactly_once_results import CLIENTS_MAX, ResultsTable
 from stelae.host.ports import WriteBatcher
-from stelae.host.results import CLIENTS_MAX, ResultsTable
 from stelae.spi.consensus import Proposal, Propose
 from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
 from stelae.spi.schema import Schema
-from stelae.spi.write import Answer, OpResult, WriteReply, WriteRequest, WriteRun, digests_of, refused
+from stelae.spi.write import Answer, OpResult, SequenceRange, WriteReply, WriteRequest, digests_of, refused
 
 WriteDone: TypeAlias = Callable[[WriteReply | StelaeError], None]
 _REPLACED = NotLeader(None, "the entry was replaced")
 
 
-class _Request:
-    """One request on its way; answered once, whole."""
+class _PendingRequest:
+    """One request that waits for its answer. It gets one reply, when all of its operations are decided, or an error."""
 
     __slots__ = ("answers", "done", "open", "undecided")
 
@@ -47,7 +47,7 @@ class _Request:
 
 
 class WritePath:
-    """Pending writes of one replica, on the event loop. ``now`` gives hybrid timestamps."""
+    """The writes of one replica that have no answer yet, on the event loop. ``now`` returns hybrid timestamps."""
 
     def __init__(
         self, batcher: WriteBatcher, tokens: Iterator[int], results: ResultsTable, now: Callable[[], int]
@@ -56,43 +56,46 @@ class WritePath:
         self._batcher = batcher
         self._tokens = tokens
         self._results = results
-        self._proposed: dict[int, Sequence[_Request]] = {}
-        self._waiting: dict[int, tuple[OpId, Sequence[_Request]]] = {}
+        self._proposed: dict[int, Sequence[_PendingRequest]] = {}
+        self._waiting: dict[int, tuple[OpId, Sequence[_PendingRequest]]] = {}
         self._changes: list[Proposal] = []
 
     @property
     def pending(self) -> int:
-        """Entries proposed or in the log whose callers have no answer yet."""
+        """The number of entries that are proposed or in the log and whose callers have no answer yet."""
         return len(self._proposed) + len(self._waiting)
 
     def add(self, request: WriteRequest, done: WriteDone) -> None:
-        """Take the operations of a request for this turn's entry.
+        """Add the operations of a request to the entry of this turn.
 
-        One that was applied before gets its first answer at once, also when the schema has changed
-        since. One that cannot be taken as a whole is refused in the reply; the others stand.
+        An operation that was applied before gets its first answer at once, even if the schema has changed since. An
+        operation that cannot be accepted is refused in the reply; this does not affect the other operations.
 
-        A refusal is final: rows of an older schema version than the one applied here have no effect later either
-        (``ApplyGroup``). Rows of a newer version may be in the log already, behind a change that is not applied here
-        yet, so they get ``Unavailable``."""
-        if not request.runs:
-            done(CallerError("a write request without operations"))
+        A refusal is final: rows for an older schema version than the one applied here can have no effect later
+        (``ApplyGroup``). Rows for a newer version may already be in the log, after a schema change that is not applied
+        here yet. So they get ``Unavailable``."""
+        if not request.sequences:
+            done(CallerError("the write request has no operations"))
             return
         if request.schema_version > self._batcher.schema.version:
             done(self._behind(request.schema_version))
             return
         try:
             if not self._results.has_room_for(request.client_id, self._now):
-                raise Overloaded(f"{CLIENTS_MAX} clients wrote here in ten minutes; let one write more, or wait")
+                fact = f"{CLIENTS_MAX} clients have written to this tablet in ten minutes"
+                raise Overloaded(f"{fact}; wait, or write with fewer clients")
         except (ClockError, Overloaded) as error:
             done(error if isinstance(error, Overloaded) else Unavailable(str(error)))
             return
-        pending = _Request(done, sum(len(run.ops) for run in request.runs))
-        for run in request.runs:
-            self._take(request, run, digests_of(run), pending)
+        pending = _PendingRequest(done, sum(len(sequences.ops) for sequences in request.sequences))
+        for sequences in request.sequences:
+            self._take(request, sequences, digests_of(sequences), pending)
 
-    def _take(self, request: WriteRequest, run: WriteRun, digests: tuple[int, ...], pending: _Request) -> None:
-        """Take a run whole; or, if some of it is known or unfit, operation by operation."""
-        client_id, first, count = request.client_id, run.first_sequence, len(digests)
+    def _take(
+        self, request: WriteRequest, sequences: SequenceRange, digests: tuple[int, ...], pending: _PendingRequest
+    ) -> None:
+        """Add a sequence range as a whole. If some of its operations are known or do not fit, add them one by one."""
+        client_id, first, count = request.client_id, sequences.first_sequence, len(digests)
         alone = count == 1
         answer = self._results.answer(client_id, first, digests[0]) if alone else None
         if answer is None and (alone or not self._results.knows(client_id, range(first, first + count))):
@@ -100,7 +103,7 @@ class WritePath:
                 pending.decide([Answer(first, count, refusal)])
                 return
             try:
-                self._batcher.add(client_id, request.first_incomplete, run, digests, pending)
+                self._batcher.add(client_id, request.first_incomplete, sequences, digests, pending)
                 return
             except SchemaMismatch as error:  # of what its operations share
                 pending.decide([Answer(first, count, refused(error))])
@@ -110,21 +113,24 @@ class WritePath:
         if alone and answer is not None:
             pending.decide([Answer(first, 1, answer)])
             return
-        for place, op in enumerate(run.ops):
-            one = WriteRun(first + place, run.kind, run.columns, [op])
+        for place, op in enumerate(sequences.ops):
+            one = SequenceRange(first + place, sequences.kind, sequences.columns, [op])
             self._take(request, one, digests[place : place + 1], pending)
 
     def _behind(self, version: int) -> Unavailable:
         known = self._batcher.schema.version
-        return Unavailable(f"schema version {version} is asked for; this leader has applied version {known} so far")
+        fact = f"the request is for schema version {version}"
+        return Unavailable(f"{fact}; this leader has applied version {known} so far")
 
     def change_schema(self, schema: Schema, done: WriteDone) -> None:
-        """Propose the next schema; ``done`` as for writes. One that is in force already is answered at once; one that
-        follows a version which is not applied here yet gets ``Unavailable``."""
+        """Propose the next schema. ``done`` is called as for writes.
+
+        A schema that is already in force is answered at once. A schema that follows a version which is not applied here
+        yet gets ``Unavailable``."""
         if schema.version > self._batcher.schema.version + 1:
             done(self._behind(schema.version - 1))
             return
-        pending = _Request(done, 1)
+        pending = _PendingRequest(done, 1)
         try:
             if schema != self._batcher.schema:
                 self._batcher.check_change(schema)
@@ -138,11 +144,11 @@ class WritePath:
             pending.fail(Unavailable(str(error)))
 
     def schema_changed(self, schema: Schema) -> None:
-        """Rows are checked against ``schema`` from now on: it was applied."""
+        """Check rows against ``schema`` from now on, because it was applied."""
         self._batcher.change_schema(schema)
 
     def take_proposals(self) -> Propose | None:
-        """Return what this turn brought in as proposals, or ``None`` if there is nothing."""
+        """Return the proposals of this turn, or ``None`` if there are none."""
         if not len(self._batcher) and not self._changes:
             return None
         proposals, self._changes = self._changes, []
@@ -153,25 +159,27 @@ class WritePath:
         return Propose(tuple(proposals))
 
     def accepted(self, token: int, op_id: OpId) -> None:
-        """A proposal is in the log at ``op_id``."""
+        """Note that a proposal is in the log at ``op_id``."""
         owners = self._proposed.pop(token, None)
         if owners is not None:
             self.replaced(op_id.index, _REPLACED)
             self._waiting[op_id.index] = (op_id, owners)
 
     def rejected(self, token: int, error: StelaeError) -> None:
-        """A proposal was not taken."""
+        """Fail the requests of a rejected proposal."""
         for owner in self._proposed.pop(token, ()):
             owner.fail(error)
 
     def replaced(self, from_index: int, error: StelaeError) -> None:
-        """Entries at or above an index are not in this log any more; others may still hold them."""
+        """Fail the requests of the entries at or above an index, which are no longer in this replica's log.
+
+        Other replicas may still have these entries."""
         for index in [index for index in self._waiting if index >= from_index]:
             for owner in self._waiting.pop(index)[1]:
                 owner.fail(error)
 
-    def answered(self, applied: Answered) -> None:
-        """An entry has been applied: its callers get their answers."""
+    def answered(self, applied: EntryAnswers) -> None:
+        """Answer the requests of an entry that has been applied."""
         op_id, owners = self._waiting.pop(applied.op_id.index, (None, ()))
         if op_id != applied.op_id:
             for owner in owners:
@@ -181,7 +189,7 @@ class WritePath:
             owner.decide(answers)
 
     def fail_all(self, error: StelaeError) -> None:
-        """Tell every caller to retry elsewhere."""
+        """Fail all requests."""
         for owners in list(self._proposed.values()):
             for owner in owners:
                 owner.fail(error)

@@ -20,10 +20,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from stelae.host.layout import Layout
-from stelae.host.metadata import NO_CRASH, CrashPoints
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.lifecycle.quarantine import About, make_place, save_about
+from stelae.lifecycle.quarantine import DeletionRecord, make_place, save_about
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import Files
 
@@ -31,8 +31,13 @@ LastOpId: TypeAlias = OpId | Literal["UNKNOWN"]
 SetAside: TypeAlias = Callable[[LogId, str], None]
 
 
-def bury(
-    files: Files, layout: Layout, block: Superblock, last: LastOpId, about: About, crash: CrashPoints = NO_CRASH
+def write_tombstone(
+    files: Files,
+    layout: DirectoryLayout,
+    block: Superblock,
+    last: LastOpId,
+    about: DeletionRecord,
+    crash: CrashPoints = NO_CRASH,
 ) -> Superblock:
     """Steps 2 to 4: return the tombstone, which is durable. The replica is shut down.
 
@@ -49,7 +54,7 @@ def bury(
     return tombstone
 
 
-def set_data_aside(files: Files, layout: Layout, tombstone: Superblock, crash: CrashPoints = NO_CRASH) -> None:
+def set_data_aside(files: Files, layout: DirectoryLayout, tombstone: Superblock, crash: CrashPoints = NO_CRASH) -> None:
     """Step 5, and of step 6 the data. May be repeated."""
     place = place_of(layout, tombstone)
     tablet = tombstone.tablet_id
@@ -64,14 +69,16 @@ def set_data_aside(files: Files, layout: Layout, tombstone: Superblock, crash: C
     crash.hit("delete.after_data_durable")
 
 
-def set_log_aside(layout: Layout, tombstone: Superblock, set_aside: SetAside, crash: CrashPoints = NO_CRASH) -> None:
+def set_log_aside(
+    layout: DirectoryLayout, tombstone: Superblock, set_aside: SetAside, crash: CrashPoints = NO_CRASH
+) -> None:
     """Of step 6 the log: with it the deletion is finished. May be repeated. ``set_aside`` is the log engine's."""
     set_aside(tombstone.log_id, f"{place_of(layout, tombstone)}/wals")
     crash.hit("delete.after_log")
 
 
 def roll_forward(
-    files: Files, layout: Layout, tombstone: Superblock, set_aside: SetAside, crash: CrashPoints = NO_CRASH
+    files: Files, layout: DirectoryLayout, tombstone: Superblock, set_aside: SetAside, crash: CrashPoints = NO_CRASH
 ) -> None:
     """Steps 5 and 6, for a deletion that a crash has cut short."""
     set_data_aside(files, layout, tombstone, crash)
@@ -79,7 +86,11 @@ def roll_forward(
 
 
 def abandon_copy(
-    files: Files, layout: Layout, block: Superblock, drop_log: Callable[[LogId], None], crash: CrashPoints = NO_CRASH
+    files: Files,
+    layout: DirectoryLayout,
+    block: Superblock,
+    drop_log: Callable[[LogId], None],
+    crash: CrashPoints = NO_CRASH,
 ) -> Superblock:
     """Take a COPYING replica back to its tombstone, without a look into its log (rule 19).
 
@@ -110,10 +121,10 @@ def tombstone_of(block: Superblock, last: LastOpId, place: str | None) -> Superb
     )
 
 
-def place_of(layout: Layout, tombstone: Superblock) -> str:
+def place_of(layout: DirectoryLayout, tombstone: Superblock) -> str:
     """The quarantine directory of a tombstone."""
     return f"{layout.root}/{tombstone.quarantine}"
 
 
-def _stage(layout: Layout, block: Superblock) -> str:
+def _stage(layout: DirectoryLayout, block: Superblock) -> str:
     return f"{layout.copying}/{block.tablet_id}"

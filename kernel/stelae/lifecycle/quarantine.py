@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from stelae.host.layout import Layout
-from stelae.host.metadata import Kind, MetadataMissing, load, save
-from stelae.lifecycle.sizes import bytes_below
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.metadata_files import FileKind, MetadataMissing, load, save
+from stelae.lifecycle.directory_size import bytes_below
 from stelae.spi.errors import BadIdentifier, StorageError
 from stelae.spi.ids import TabletId, tablet_id
 from stelae.spi.services import Files
@@ -49,7 +49,7 @@ class QuarantineSettings:
     )
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class DeletionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Why a directory is there. ``deleted_us``: wall-clock microseconds, for people and for the limit on age.
 
     ``wal_engine`` set the log aside, and can read it; empty: not said, by an older release."""
@@ -61,19 +61,19 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     wal_engine: str = ""
 
 
-ABOUT = Kind("quarantine", b"STqu", 1, msgspec.msgpack.Decoder(About))
+ABOUT = FileKind("quarantine", b"STqu", 1, msgspec.msgpack.Decoder(DeletionRecord))
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     """One directory of the quarantine."""
 
     name: str  #: ``<tablet-id>.<n>``.
-    about: About | None  #: ``None``: it cannot be read, or is of no deletion.
+    about: DeletionRecord | None  #: ``None``: it cannot be read, or is of no deletion.
     size_bytes: int  #: Of all its files.
     of_deletion: bool = True  #: Else a conversion of the log has set it aside.
 
 
-def make_place(files: Files, layout: Layout, tablet: TabletId) -> str:
+def make_place(files: Files, layout: DirectoryLayout, tablet: TabletId) -> str:
     """Make the next directory of a tablet, durably; return its path relative to the node's directory."""
     numbers = [0, *(number for found, number in _names(files, layout) if found == tablet)]
     place = f"{layout.quarantine}/{tablet}.{max(numbers) + 1}"
@@ -82,12 +82,12 @@ def make_place(files: Files, layout: Layout, tablet: TabletId) -> str:
     return place.removeprefix(f"{layout.root}/")
 
 
-def save_about(files: Files, place: str, about: About) -> None:
+def save_about(files: Files, place: str, about: DeletionRecord) -> None:
     """Say why a directory is there; durable on return."""
     save(files, ABOUT, f"{place}/about", about)
 
 
-def listed(files: Files, layout: Layout) -> list[Quarantined]:
+def listed(files: Files, layout: DirectoryLayout) -> list[Quarantined]:
     """Everything that is set aside, oldest deletion first; what cannot be read stands in front."""
     found = []
     for tablet, number in _names(files, layout):
@@ -102,7 +102,7 @@ def listed(files: Files, layout: Layout) -> list[Quarantined]:
     return sorted(found, key=lambda one: (one.about.deleted_us if one.about else 0, one.name))
 
 
-def purge(files: Files, layout: Layout, names: list[str]) -> None:
+def purge(files: Files, layout: DirectoryLayout, names: list[str]) -> None:
     """Remove directories for good. A tombstone that names one keeps its last op id and can vote on."""
     for name in names:
         files.remove_tree(place_named(layout, name))
@@ -110,7 +110,7 @@ def purge(files: Files, layout: Layout, names: list[str]) -> None:
         files.sync_directory(layout.quarantine)
 
 
-def place_named(layout: Layout, name: str) -> str:
+def place_named(layout: DirectoryLayout, name: str) -> str:
     """Path of one directory of the quarantine."""
     return f"{layout.quarantine}/{name}"
 
@@ -141,7 +141,7 @@ def too_much(found: Sequence[Quarantined], *, bytes_max: int, deleted_before_us:
     return names
 
 
-def remove_unfinished(files: Files, layout: Layout, named: set[str | None]) -> None:
+def remove_unfinished(files: Files, layout: DirectoryLayout, named: set[str | None]) -> None:
     """Remove what deletions began before they had a tombstone; ``named`` are the places in superblocks."""
     orphans = []
     for tablet, number in _names(files, layout):
@@ -161,7 +161,7 @@ def _of_deletion(files: Files, place: str) -> bool:
     return {name.removeprefix(".").removesuffix(".tmp") for name in names} <= PARTS
 
 
-def _names(files: Files, layout: Layout) -> Iterator[tuple[TabletId, int]]:
+def _names(files: Files, layout: DirectoryLayout) -> Iterator[tuple[TabletId, int]]:
     for name in files.listdir(layout.quarantine):
         tablet, _, number = name.rpartition(".")
         try:

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stelae.host.consensus_meta import ConsensusMetadata, ConsensusRecord
-from stelae.host.metadata import MetadataMissing
+from stelae.host.consensus_metadata import ConsensusMetadata, ConsensusRecord
+from stelae.host.metadata_files import MetadataMissing
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.host.voter import Voter
+from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import TabletId
 
@@ -73,7 +73,7 @@ class Tombstones:
         for then in waiting:
             then()
 
-    def _voter(self, block: Superblock, record: ConsensusRecord) -> Voter:
+    def _voter(self, block: Superblock, record: ConsensusRecord) -> TombstoneVoter:
         node = self._node
         core = node.engines.consensus.restore_voter(
             node_id=node.node_id,
@@ -82,7 +82,7 @@ class Tombstones:
             config=node.engines.consensus_config,
             now_us=node.turns.now_us(),
         )
-        return Voter(
+        return TombstoneVoter(
             block.tablet_id,
             core,
             record.committed_config,
@@ -91,7 +91,7 @@ class Tombstones:
             network=node.peers,
         )
 
-    def _keep(self, voter: Voter) -> None:
+    def _keep(self, voter: TombstoneVoter) -> None:
         voters = self._node.peers.voters
         voters[voter.tablet_id] = voter
         for tablet_id in list(voters)[: max(0, len(voters) - AWAKE_MAX)]:

@@ -10,7 +10,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,8 +91,21 @@ class LocalCluster:
         self.nodes = nodes
 
     @classmethod
-    def create(cls, directory: Path, tablet: TabletSpec, options: ClusterOptions) -> LocalCluster:
+    def create(
+        cls,
+        directory: Path,
+        tablet: TabletSpec,
+        options: ClusterOptions,
+        *,
+        formatted: Callable[[NodeProcess, NodeId], None] | None = None,
+    ) -> LocalCluster:
         """Format the nodes of a new cluster; nothing is started.
+
+        Args:
+            directory: new, or empty.
+            tablet: the one of the cluster.
+            options: how many nodes, and what they are made of.
+            formatted: formats the directory of one node, under a uuid; ``None``: a process for each.
 
         Raises:
             PluginError, ConfigError: an engine is not installed, or broken; or more are named than there are nodes.
@@ -115,7 +128,10 @@ class LocalCluster:
         for node in nodes:
             node.directory.mkdir()
             node.config_path.write_text(_node_toml(node, nodes, cluster_id, tablet, options))
-            format_node(node)
+            if formatted is None:
+                format_node(node)
+            else:
+                formatted(node, node.node_id)
         cluster = cls(directory, tablet.tablet_id, nodes)
         cluster._write_file(cluster_id)
         return cluster

@@ -13,13 +13,13 @@ import time
 from functools import partial
 
 from stelae.client import AsyncClient, connect_async
-from stelae.client.catalog import Catalog
+from stelae.client.catalog import CatalogClient
 from stelae.local.cluster_with_masters import ClusterWithMasters
-from stelae.local.faults import Faults
+from stelae.local.faults import DemoFaults
 from stelae.local.loading import Load
 from stelae.local.node_health import until_served
 from stelae.local.report import DemoReport
-from stelae.local.sources import Source
+from stelae.local.sources import DemoSource
 from stelae.local.verify import read_back, replicas_of, wait_for_agreement, wait_for_health
 from stelae.local.watcher import Watcher
 from stelae.spi.errors import StelaeError
@@ -41,7 +41,13 @@ class Demo:
     """
 
     def __init__(
-        self, cluster: ClusterWithMasters, source: Source, *, election_timeout_ms: int, watcher: Watcher, outlive: bool
+        self,
+        cluster: ClusterWithMasters,
+        source: DemoSource,
+        *,
+        election_timeout_ms: int,
+        watcher: Watcher,
+        outlive: bool,
     ) -> None:
         self._cluster = cluster
         self._source = source
@@ -81,7 +87,7 @@ class Demo:
         tablets = [await client.connection.tablet(place.tablet_id, members=place.members) for place in places]
         progress = partial(self._watcher.phase, "loading")
         load = Load(tablets, table.partitioning, source, lambda: progress(load.acked_count, len(source.rows)))
-        faults = Faults(
+        faults = DemoFaults(
             self._cluster, client, [tablet.tablet_id for tablet in tablets], load, self._watcher, outlive=self._outlive
         )
         progress(0, len(source.rows))
@@ -118,6 +124,6 @@ class Demo:
         report.judge(disagreement=agreement.detail, unhealthy=unhealthy, examples=[*load.problems, *verdict.examples])
 
 
-def _catalog(client: AsyncClient) -> Catalog:
+def _catalog(client: AsyncClient) -> CatalogClient:
     assert client.catalog is not None, "the cluster has masters"
     return client.catalog

@@ -32,7 +32,7 @@ TRIAL_TABLE = "made-without-its-leader"
 CREATE_TIMEOUT_S = 20.0
 
 
-class Faults:
+class DemoFaults:
     """The kills of one load.
 
     Args:

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from stelae.client.connection import Tablet
+from stelae.client.connection import ConnectedTablet
 from stelae.local.acks import AckTimes
-from stelae.local.sources import Source
+from stelae.local.sources import DemoSource
 from stelae.partition.partitioning import Partitioning
 from stelae.spi.rows import RowBatch
 from stelae.spi.write import OpKind, OpResult
@@ -36,10 +36,10 @@ WRITE_TIMEOUT_S = 20.0
 PROBLEMS_MAX = 5
 
 
-class Lane:
+class LoadLane:
     """The rows of one tablet: their numbers in the source, and how far they have come."""
 
-    def __init__(self, tablet: Tablet, numbers: Sequence[int], now: Callable[[], float]) -> None:
+    def __init__(self, tablet: ConnectedTablet, numbers: Sequence[int], now: Callable[[], float]) -> None:
         self.tablet = tablet
         self.numbers = numbers
         self.sent = 0
@@ -86,7 +86,11 @@ class Load:
     """
 
     def __init__(
-        self, tablets: Sequence[Tablet], partitioning: Partitioning, source: Source, on_acked: Callable[[], None]
+        self,
+        tablets: Sequence[ConnectedTablet],
+        partitioning: Partitioning,
+        source: DemoSource,
+        on_acked: Callable[[], None],
     ) -> None:
         self._rows = source.rows
         self._on_acked = on_acked
@@ -94,7 +98,7 @@ class Load:
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._waiting: list[tuple[float, asyncio.Future[None]]] = []
         placed = numbers_by_partition(partitioning, source)
-        self.lanes = [Lane(*one, self._loop.time) for one in zip(tablets, placed, strict=True)]
+        self.lanes = [LoadLane(*one, self._loop.time) for one in zip(tablets, placed, strict=True)]
         self.acked = bytearray(len(source.rows))
         self.acked_count = 0
         self.problems: list[str] = []
@@ -147,7 +151,7 @@ class Load:
 
     # -- sending ---------------------------------------------------------------------------------
 
-    def _fill(self, lane: Lane) -> None:
+    def _fill(self, lane: LoadLane) -> None:
         while self.running and lane.may_send:
             if lane.held:
                 if lane.timer is None:
@@ -155,13 +159,13 @@ class Load:
                 return
             self._send(lane)
 
-    def _drip(self, lane: Lane) -> None:
+    def _drip(self, lane: LoadLane) -> None:
         lane.timer = None
         if self.running and lane.may_send and lane.held:
             self._send(lane)
         self._fill(lane)
 
-    def _send(self, lane: Lane) -> None:
+    def _send(self, lane: LoadLane) -> None:
         numbers = lane.take()
         rows = [self._rows[number] for number in numbers]
         call = lane.tablet.write(OpKind.INSERT, rows, timeout_s=WRITE_TIMEOUT_S)
@@ -169,7 +173,7 @@ class Load:
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def _answered(self, lane: Lane, numbers: Sequence[int], call: asyncio.Future[OpResult]) -> None:
+    def _answered(self, lane: LoadLane, numbers: Sequence[int], call: asyncio.Future[OpResult]) -> None:
         if call.cancelled():
             return
         error = call.exception()
@@ -210,10 +214,10 @@ class Load:
         self._waiting = still
 
 
-def numbers_by_partition(partitioning: Partitioning, source: Source) -> list[list[int]]:
+def numbers_by_partition(partitioning: Partitioning, source: DemoSource) -> list[list[int]]:
     """Numbers of the rows of each partition, in the order of the source."""
     found: list[list[int]] = [[] for _ in partitioning.partitions]
     keys = RowBatch.from_equal_rows(partitioning.schema.key_layout, source.keys())
-    for number, place in enumerate(partitioning.place(keys)):
+    for number, place in enumerate(partitioning.partitions_of(keys)):
         found[place].append(number)
     return found

@@ -8,12 +8,12 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from stelae.check.cluster_state import Survey, ask_nodes
+from stelae.check.cluster_state import ClusterState, ask_nodes
 from stelae.check.findings import server_problem
 from stelae.check.health import NodeFacts, tablet_health
 from stelae.client import AsyncClient, connect_async
 from stelae.client.catalog import find_catalog
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_process import NodeProcess
 from stelae.protocol.catalog_names import SYSTEM_TABLET
@@ -31,16 +31,16 @@ async def troubles(cluster: ClusterWithMasters) -> dict[str, str]:
     A master is well with its system tablet up. A tablet server is if the masters hear it, at its own address; where no
     master says whom it hears, an answer is enough."""
     try:
-        connection = await Client.connect([node.address for node in cluster.nodes], timeout_s=ASK_S)
+        connection = await Connection.connect([node.address for node in cluster.nodes], timeout_s=ASK_S)
     except StelaeError as error:
         return {node.name: str(error) for node in cluster.nodes}
     async with connection:
         nodes = await ask_nodes(connection, [(node.node_id, node.address) for node in cluster.nodes])
         lines = await _lines(connection)
     found = {node.name: _master_trouble(node, nodes) for node in cluster.masters}
-    survey = Survey(masters=(), nodes=nodes, servers=lines or ())
+    state = ClusterState(masters=(), nodes=nodes, servers=lines or ())
     for node in cluster.servers:
-        found[node.name] = nodes[node.node_id].problem or ("" if lines is None else _server_trouble(node, survey))
+        found[node.name] = nodes[node.node_id].problem or ("" if lines is None else _server_trouble(node, state))
     return {name: why for name, why in found.items() if why}
 
 
@@ -80,7 +80,7 @@ async def _heard(client: AsyncClient, since: float) -> set[str]:
     return {server.node_id for server in servers if server.silent_ms is not None and server.silent_ms < elapsed_ms}
 
 
-async def _lines(connection: Client) -> tuple[ServerLine, ...] | None:
+async def _lines(connection: Connection) -> tuple[ServerLine, ...] | None:
     """Whom the leading master has heard of; ``None``: nobody says."""
     try:
         catalog = await find_catalog(connection, timeout_s=ASK_S)
@@ -97,10 +97,10 @@ def _master_trouble(node: NodeProcess, nodes: Mapping[NodeId, NodeFacts]) -> str
     return replica.problem
 
 
-def _server_trouble(node: NodeProcess, survey: Survey) -> str:
-    line = next((line for line in survey.servers if line.node_id == node.node_id), None)
+def _server_trouble(node: NodeProcess, state: ClusterState) -> str:
+    line = next((line for line in state.servers if line.node_id == node.node_id), None)
     if line is None:
         return "the masters have not heard of it"
     if line.address != node.address:
         return f"the masters hear it at {line.address}: another process runs under its uuid; stop that one"
-    return server_problem(survey, node.node_id)
+    return server_problem(state, node.node_id)

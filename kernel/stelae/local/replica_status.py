@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping
 
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.local.node_process import NodeProcess
 from stelae.protocol.tablet_messages import ReplicaReport
 from stelae.spi.errors import RetryableError, Unavailable
@@ -19,7 +19,7 @@ ANSWER_TIMEOUT_S = 60.0
 POLL_S = 0.1
 
 
-async def leaders(client: Client, nodes: Iterable[NodeProcess]) -> dict[TabletId, ReplicaReport]:
+async def leaders(client: Connection, nodes: Iterable[NodeProcess]) -> dict[TabletId, ReplicaReport]:
     """The running leader of the newest term of each tablet; nodes that do not answer in time say nothing."""
     found: dict[TabletId, ReplicaReport] = {}
     asked = (client.status(node.node_id, deadline_ms=ASK_MS) for node in nodes)
@@ -48,7 +48,7 @@ def most_led(found: Mapping[TabletId, ReplicaReport], tablets: Collection[Tablet
 
 
 async def wait_for_successors(
-    client: Client, others: Collection[NodeProcess], tablets: Collection[TabletId], killed: NodeProcess
+    client: Connection, others: Collection[NodeProcess], tablets: Collection[TabletId], killed: NodeProcess
 ) -> None:
     """Wait until others lead what a killed node led: started sooner, it might win the election."""
     deadline = time.monotonic() + HEAL_TIMEOUT_S
@@ -61,7 +61,7 @@ async def wait_for_successors(
 
 
 async def wait_until_caught_up(
-    client: Client, nodes: Collection[NodeProcess], tablets: Collection[TabletId], restarted: NodeProcess
+    client: Connection, nodes: Collection[NodeProcess], tablets: Collection[TabletId], restarted: NodeProcess
 ) -> None:
     """Wait until each tablet's leader, whichever of the nodes it is, has seen that one of them holds what it missed.
 
@@ -89,7 +89,7 @@ async def wait_until_caught_up(
     raise _late(restarted, f"did not catch up within {HEAL_TIMEOUT_S:.0f} s of its first answer ({seen})")
 
 
-async def _until_it_answers(client: Client, restarted: NodeProcess) -> None:
+async def _until_it_answers(client: Connection, restarted: NodeProcess) -> None:
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
     while time.monotonic() < deadline:
         restarted.check()

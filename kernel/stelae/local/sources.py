@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class DemoSource:
     """Rows to load, in the order of their columns.
 
     Attributes:
@@ -47,7 +47,7 @@ CHARACTER_COLUMNS: tuple[Mapping[str, Any], ...] = (
 )
 
 
-def characters() -> Source:
+def characters() -> DemoSource:
     """Every named character that this interpreter knows: about 140 000 rows."""
     rows = []
     for code_point in range(sys.maxunicode + 1):
@@ -65,7 +65,7 @@ def characters() -> Source:
                     unicodedata.decomposition(character),
                 )
             )
-    return Source(
+    return DemoSource(
         name=f"named characters of Unicode {unicodedata.unidata_version}",
         table="characters",
         columns=CHARACTER_COLUMNS,

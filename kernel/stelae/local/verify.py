@@ -10,9 +10,9 @@ from typing import Any
 
 from stelae.check.cluster_check import check
 from stelae.client import AsyncTable
-from stelae.client.catalog import Catalog
-from stelae.client.connection import Client
-from stelae.local.sources import Source
+from stelae.client.catalog import CatalogClient
+from stelae.client.connection import Connection
+from stelae.local.sources import DemoSource
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.spi.errors import RetryableError, StelaeError
 from stelae.spi.ids import NodeId, TabletId
@@ -33,7 +33,7 @@ class Agreement:
 
 
 @dataclass(slots=True)
-class Verdict:
+class LoadVerdict:
     """What a scan gave: rows read, acknowledged rows that are missing, rows that differ."""
 
     read: int = 0
@@ -42,7 +42,7 @@ class Verdict:
     examples: list[str] = field(default_factory=list)
 
 
-async def replicas_of(connection: Client, catalog: Catalog, table: str) -> dict[TabletId, list[NodeId]]:
+async def replicas_of(connection: Connection, catalog: CatalogClient, table: str) -> dict[TabletId, list[NodeId]]:
     """Members of every tablet of a table, and of the system tablet, in which the masters keep what they know."""
     found = {tablet.tablet_id: tablet.members for tablet in (await catalog.get_table(table)).tablets}
     found[SYSTEM_TABLET] = await connection.members(SYSTEM_TABLET)
@@ -50,7 +50,7 @@ async def replicas_of(connection: Client, catalog: Catalog, table: str) -> dict[
 
 
 async def wait_for_agreement(
-    client: Client, replicas: Mapping[TabletId, Sequence[NodeId]], check_nodes: Callable[[], None]
+    client: Connection, replicas: Mapping[TabletId, Sequence[NodeId]], check_nodes: Callable[[], None]
 ) -> Agreement:
     """Wait until all replicas of each tablet have applied the same entries to the same effect.
 
@@ -71,7 +71,7 @@ async def wait_for_agreement(
         await asyncio.sleep(POLL_S)
 
 
-async def _difference(client: Client, tablet_id: TabletId, nodes: Sequence[NodeId]) -> str:
+async def _difference(client: Connection, tablet_id: TabletId, nodes: Sequence[NodeId]) -> str:
     """In which the replicas of a tablet differ now; empty if in nothing."""
     try:
         found = await asyncio.gather(*(client.checksum(node, tablet_id) for node in nodes))
@@ -83,7 +83,9 @@ async def _difference(client: Client, tablet_id: TabletId, nodes: Sequence[NodeI
     return ", ".join(f"{node[:8]} at {one.applied} has {one.checksum[:12]}" for node, one in said)
 
 
-async def wait_for_health(connection: Client, catalog: Catalog, check_nodes: Callable[[], None]) -> Sequence[str]:
+async def wait_for_health(
+    connection: Connection, catalog: CatalogClient, check_nodes: Callable[[], None]
+) -> Sequence[str]:
     """Wait until ``stelae check`` would find nothing to say; return what it says at last."""
     deadline = time.monotonic() + HEALTH_TIMEOUT_S
     while True:
@@ -97,9 +99,11 @@ async def wait_for_health(connection: Client, catalog: Catalog, check_nodes: Cal
         await asyncio.sleep(POLL_S)
 
 
-async def read_back(table: AsyncTable, source: Source, acked: bytearray, progress: Callable[[int], None]) -> Verdict:
+async def read_back(
+    table: AsyncTable, source: DemoSource, acked: bytearray, progress: Callable[[int], None]
+) -> LoadVerdict:
     """Scan everything and compare it with the source, row by row; ``progress`` is told how many were read."""
-    verdict = Verdict()
+    verdict = LoadVerdict()
     expected = {key: number for number, key in enumerate(source.keys())}
     places = [[column["name"] for column in source.columns].index(name) for name in source.key]
     seen = bytearray(len(source.rows))

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
-from stelae.host.replacing import replace_file
+from stelae.host.atomic_replace import replace_file
 from stelae.machine.os_calls import OsCalls
 from stelae.spi.errors import BadIdentifier, Full, Locked, StorageError, SyncFailed
 from stelae.spi.services import Buffer

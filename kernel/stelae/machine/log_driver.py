@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from stelae.host.log_writer import Completion, Group, LogWriter, Work
+from stelae.host.log_writer import CommitGroup, Completion, LogWriter, Work
 from stelae.host.ports import BlockingPool
 from stelae.machine.loop import LoopTurns
 from stelae.spi.errors import StelaeError
@@ -101,7 +101,7 @@ class EngineDriver:
 
     def _note(self, work: Work, took_us: int) -> None:
         """Count a group when its callers have been told and the next one has begun: nobody waits for a figure."""
-        if isinstance(work, Group):
+        if isinstance(work, CommitGroup):
             self._committed_us(took_us)
             self._committed_entries(sum([len(append.entries) for append in work.appends.values()]))
             self._committed_bytes(sum([slot.size_bytes for slots in work.slots.values() for slot in slots]))

@@ -8,7 +8,7 @@ BITS = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class HistogramReading:
     """What a histogram held at one moment.
 
     Attributes:
@@ -39,9 +39,9 @@ class Histogram:
         except IndexError:
             self._counts[BITS] += 1
 
-    def read(self) -> Reading:
+    def read(self) -> HistogramReading:
         """What was added so far. A value that is being added at this moment may be in one of the two, not in both."""
-        return Reading(tuple(self._counts), self._total)
+        return HistogramReading(tuple(self._counts), self._total)
 
 
 class NodeMetrics:
@@ -82,6 +82,6 @@ class NodeMetrics:
         """Every gauge, by name."""
         return self._gauges.copy()
 
-    def histograms(self) -> Mapping[str, Reading]:
+    def histograms(self) -> Mapping[str, HistogramReading]:
         """Every histogram, by name."""
         return {name: histogram.read() for name, histogram in self._histograms.copy().items()}

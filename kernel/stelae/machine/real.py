@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from stelae.host.machine import LogPath, NodeTurns
+from stelae.host.machine import FaultSeam, LogPath, NodeTurns
 from stelae.host.settings import LogSettings
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.files import RealFiles
@@ -33,13 +33,16 @@ class RealMachine:
     """This process, its event loop and its threads, for one node.
 
     ``start`` sets the interpreter's switch interval and collector for a server's work. ``files`` and ``clock`` are
-    the machine's unless others are given."""
+    the machine's unless others are given; ``network_faults``, if any, are between its messages and the network."""
 
-    def __init__(self, *, files: Files | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, *, files: Files | None = None, clock: Clock | None = None, network_faults: FaultSeam | None = None
+    ) -> None:
         self.files: Files = RealFiles() if files is None else files
         self.clock: Clock = SystemClock() if clock is None else clock
         self.figures = NodeMetrics()
         self.metrics: Metrics = self.figures
+        self.network_faults = network_faults
         self.pid = os.getpid()
         self.rng: random.Random = secrets.SystemRandom()
         self._pools: list[WorkerPool] = []
@@ -73,9 +76,9 @@ class RealMachine:
         self.metrics.gauge("log_fast", 0)
         if not settings.fast:
             return plain
-        from stelae.machine.fast_log.path import FastLog
+        from stelae.machine.fast_log.path import FastLogPath
 
-        return FastLog(plain, self.files.seam if isinstance(self.files, FaultyFiles) else None)
+        return FastLogPath(plain, self.files.seam if isinstance(self.files, FaultyFiles) else None)
 
     def off_loop(self, work: Callable[[], Result]) -> Awaitable[Result]:
         """Run ``work`` on a thread of the loop's own executor."""

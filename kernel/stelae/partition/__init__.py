@@ -1,1 +1,1 @@
-"""How the rows of a table are spread over its tablets: by hash, by range, or by both."""
+"""Partitioning: how the rows of a table are distributed over its tablets, by hash, by range, or by both."""

@@ -1,7 +1,7 @@
-"""To which partition rows belong: a partition schema bound to the schema of its table.
+"""The partition of each row: a partition schema together with the schema of its table.
 
-Whole batches are placed at once: Arrow encodes the columns, and what is left for each row are calls of C from C. A
-level costs 0.1 to 0.2 us for each row. Few rows are placed one by one, which Arrow takes longer to begin with."""
+Batches are handled as a whole: Arrow encodes the key columns, and the loops over the rows run in C. A level costs 0.1
+to 0.2 us for each row. A batch of few rows is handled row by row, because starting Arrow costs more."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from typing import Any, NamedTuple
 
 import mmh3
 
-from stelae.partition.columns import FEW_ROWS, KeyColumns
+from stelae.partition.key_columns import FEW_ROWS, KeyColumns
 from stelae.partition.schema import UNBOUNDED, KeyRange, Partition, PartitionSchema
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 
-NOWHERE = -1
-"""The place of a row that lies in none of the table's ranges."""
+NO_PARTITION = -1
+"""The index for a row that is in none of the table's ranges."""
 
 
 class NoPartition(CallerError, code="NO_PARTITION"):
-    """A row that lies in none of the table's ranges."""
+    """A row is in none of the table's ranges."""
 
 
-class Share(NamedTuple):
+class PartitionRows(NamedTuple):
     """The rows of a batch that belong to one partition."""
 
-    partition: int  #: Index into ``Partitioning.partitions``, or ``NOWHERE``.
+    partition: int  #: Index into ``Partitioning.partitions``, or ``NO_PARTITION``.
     rows: RowBatch
-    places: Sequence[int]  #: Where the rows stood in the batch, ascending.
+    positions: Sequence[int]  #: The positions of the rows in the batch, ascending.
 
 
 class Partitioning:
@@ -42,7 +42,7 @@ class Partitioning:
 
     Args:
         schema: of the table.
-        partition_schema: ``BadPartitioning`` when it names columns that are not in the key.
+        partition_schema: of the table. ``BadPartitioning``: it names columns that are not in the key.
     """
 
     def __init__(self, schema: Schema, partition_schema: PartitionSchema) -> None:
@@ -60,136 +60,150 @@ class Partitioning:
         return tuple(Partition(chosen, one) for one in ranges for chosen in product(*buckets))
 
     @property
-    def whole(self) -> bool:
-        """Whether the table is one partition that holds every row."""
+    def is_unpartitioned(self) -> bool:
+        """True if the table has only one partition, which holds every row."""
         return not self.levels and self.partition_schema.ranges == (UNBOUNDED,)
 
-    def place_of(self, buckets: Sequence[int], place: int = 0) -> int:
-        """Return the partition of one bucket for each level, in the range at a place."""
+    def partition_of_buckets(self, buckets: Sequence[int], range_index: int = 0) -> int:
+        """Return the index of the partition with one bucket for each level, in the range at ``range_index``."""
+        index = range_index
         for bucket, (_, count) in zip(buckets, self.levels, strict=True):
-            place = place * count + bucket
-        return place
+            index = index * count + bucket
+        return index
 
-    def place_key(self, key: Sequence[Any]) -> int:
-        """Return the partition of one key of plain values; ``SchemaMismatch``: they do not fit the key columns.
+    def partition_of_key(self, key: Sequence[Any]) -> int:
+        """Return the index of the partition of one key of plain values.
 
-        ``NoPartition``: it lies in none of the ranges."""
-        (place,) = self.place(build_batch(self.schema.key_layout, [key]))
-        if place == NOWHERE:
-            raise NoPartition(self.explain_nowhere(key))
-        return place
+        Raises:
+            SchemaMismatch: a value does not fit its key column.
+            NoPartition: the key is in none of the ranges.
+        """
+        (index,) = self.partitions_of(build_batch(self.schema.key_layout, [key]))
+        if index == NO_PARTITION:
+            raise NoPartition(self.explain_no_partition(key))
+        return index
 
-    def place_plain(self, key: Sequence[Any]) -> int:
-        """Return the partition of one key of plain values that fit its columns, or ``NOWHERE``. Needs no Arrow."""
-        place = 0
+    def partition_of_plain_key(self, key: Sequence[Any]) -> int:
+        """Return the index for one key of plain values that fit its columns, or ``NO_PARTITION``. Needs no Arrow."""
+        index = 0
         if self.range_columns is not None and self.partition_schema.ranges != (UNBOUNDED,):
-            edges, found = self._edges
+            edges, range_of_edge = self._edges
             columns = self.range_columns
-            place = found[bisect_right(edges, columns.order.bound(columns.encode_plain(key)))]
-            if place == NOWHERE:
-                return NOWHERE
+            index = range_of_edge[bisect_right(edges, columns.order.bound(columns.encode_from_key(key)))]
+            if index == NO_PARTITION:
+                return NO_PARTITION
         for level, (columns, buckets) in enumerate(self.levels):
-            place = place * buckets + mmh3.mmh3_32_uintdigest(columns.encode_plain(key), level) % buckets
-        return place
+            index = index * buckets + mmh3.mmh3_32_uintdigest(columns.encode_from_key(key), level) % buckets
+        return index
 
-    def place(self, rows: RowBatch) -> list[int]:
-        """Return the partition of each row, or ``NOWHERE``; the batch has the key columns, anywhere, without nulls."""
-        return self._few(rows) if len(rows) <= FEW_ROWS else list(self._places(rows).to_pylist())
+    def partitions_of(self, rows: RowBatch) -> list[int]:
+        """Return the partition index of each row, or ``NO_PARTITION``.
 
-    def elsewhere(self, rows: RowBatch, partition: int) -> list[int]:
-        """Return the places of those rows of a batch that do not belong to a partition, ascending."""
+        The batch has the key columns, at any position, without nulls."""
+        return self._few_indexes(rows) if len(rows) <= FEW_ROWS else list(self._partition_indexes(rows).to_pylist())
+
+    def rows_outside(self, rows: RowBatch, partition: int) -> list[int]:
+        """Return the positions of the rows of a batch that do not belong to a partition, ascending."""
         if len(rows) <= FEW_ROWS:
-            found = self._few(rows)
-            return (
-                [] if found.count(partition) == len(found) else [n for n, one in enumerate(found) if one != partition]
-            )
+            indexes = self._few_indexes(rows)
+            if indexes.count(partition) == len(indexes):
+                return []
+            return [position for position, index in enumerate(indexes) if index != partition]
         import pyarrow.compute as pc
 
-        others = pc.not_equal(self._places(rows), partition)
+        others = pc.not_equal(self._partition_indexes(rows), partition)
         return list(pc.indices_nonzero(others).to_pylist()) if pc.any(others).as_py() else []
 
-    def split(self, rows: RowBatch) -> list[Share]:
-        """Return the rows of each partition that has any, by partition; within one they keep their order."""
-        if self.whole or not len(rows):
-            return [Share(0, rows, range(len(rows)))] if len(rows) else []
+    def split(self, rows: RowBatch) -> list[PartitionRows]:
+        """Split a batch by partition. Partitions without rows are left out; the rows of one keep their order."""
+        if self.is_unpartitioned or not len(rows):
+            return [PartitionRows(0, rows, range(len(rows)))] if len(rows) else []
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        places = pa.array(self._few(rows), pa.int64()) if len(rows) <= FEW_ROWS else self._places(rows)
-        indices = pc.sort_indices(places)
-        sorted_places = places.take(indices)
+        indexes = (
+            pa.array(self._few_indexes(rows), pa.int64()) if len(rows) <= FEW_ROWS else self._partition_indexes(rows)
+        )
+        indices = pc.sort_indices(indexes)
+        sorted_places = indexes.take(indices)
         runs = pc.run_end_encode(sorted_places)
-        shares, start = [], 0
+        split, start = [], 0
         for end, partition in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
-            mine = indices.slice(start, end - start)  # Ascending: Arrow's sort is stable.
-            taken = RowBatch(rows.layout, rows.arrow.take(mine))
-            shares.append(Share(partition, taken, mine.to_pylist()))
+            positions = indices.slice(start, end - start)  # Ascending: Arrow's sort is stable.
+            own_rows = RowBatch(rows.layout, rows.arrow.take(positions))
+            split.append(PartitionRows(partition, own_rows, positions.to_pylist()))
             start = end
-        return shares
+        return split
 
-    def explain_nowhere(self, key: Sequence[Any]) -> str:
-        """Say why a key has no partition."""
+    def explain_no_partition(self, key: Sequence[Any]) -> str:
+        """Return the reason, for people, why a key has no partition."""
         assert self.range_columns is not None
         values = dict(zip((c.id for c in self.schema.key_layout.columns), key, strict=True))
         text = ", ".join(f"{c.name} = {values[c.id]!r:.40}" for c in self.range_columns.columns)
-        return f"{text} lies in none of the table's {len(self.partition_schema.ranges)} ranges"
+        return f"{text} is in none of the table's {len(self.partition_schema.ranges)} ranges"
 
-    def _places(self, rows: RowBatch) -> Any:
+    def _partition_indexes(self, rows: RowBatch) -> Any:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        total = self._range_places(rows)
+        total = self._range_indexes(rows)
         for level, (columns, buckets) in enumerate(self.levels):
-            # By way of an array of the same words: Arrow takes three times as long to look at each number.
-            words = array("I", [*map(mmh3.mmh3_32_uintdigest, columns.encode_all(rows), repeat(level))])
+            # The numbers go through an array of 32-bit words: Arrow would need three times as long for a list.
+            words = array("I", [*map(mmh3.mmh3_32_uintdigest, columns.encode_rows(rows), repeat(level))])
             hashed = pa.Array.from_buffers(pa.uint32(), len(rows), [None, pa.py_buffer(words)]).cast(pa.int64())
             bucket = pc.subtract(hashed, pc.multiply(pc.divide(hashed, buckets), buckets))
             placed = pc.add(pc.multiply(total, buckets), bucket)
             total = pc.if_else(pc.less(total, 0), total, placed) if self._has_gaps else placed
         return total
 
-    def _few(self, rows: RowBatch) -> list[int]:
-        places: list[int] = []
+    def _few_indexes(self, rows: RowBatch) -> list[int]:
+        indexes: list[int] = []
         if self.range_columns is not None and self.partition_schema.ranges != (UNBOUNDED,):
-            edges, found = self._edges
-            places = [found[bisect_right(edges, key)] for key in self.range_columns.order.array(rows).to_pylist()]
+            edges, range_of_edge = self._edges
+            indexes = [
+                range_of_edge[bisect_right(edges, key)] for key in self.range_columns.order.array(rows).to_pylist()
+            ]
         for level, (columns, buckets) in enumerate(self.levels):
-            hashed = map(mmh3.mmh3_32_uintdigest, columns.encode_all(rows), repeat(level))
-            if places:
-                placed = zip(places, hashed, strict=True)
-                places = [NOWHERE if place < 0 else place * buckets + number % buckets for place, number in placed]
+            hashed = map(mmh3.mmh3_32_uintdigest, columns.encode_rows(rows), repeat(level))
+            if indexes:
+                placed = zip(indexes, hashed, strict=True)
+                indexes = [
+                    NO_PARTITION if index < 0 else index * buckets + number % buckets for index, number in placed
+                ]
             else:
-                places = [number % buckets for number in hashed]
-        return places or [0] * len(rows)
+                indexes = [number % buckets for number in hashed]
+        return indexes or [0] * len(rows)
 
-    def _range_places(self, rows: RowBatch) -> Any:
+    def _range_indexes(self, rows: RowBatch) -> Any:
         import pyarrow as pa
 
         if self.range_columns is None or self.partition_schema.ranges == (UNBOUNDED,):
             return pa.repeat(pa.scalar(0, pa.int64()), len(rows))
-        edges, places = self._edges
+        edges, indexes = self._edges
         keys = self.range_columns.order.array(rows).to_pylist()
-        return pa.array(map(places.__getitem__, map(partial(bisect_right, edges), keys)), pa.int64())
+        return pa.array(map(indexes.__getitem__, map(partial(bisect_right, edges), keys)), pa.int64())
 
     @cached_property
     def _edges(self) -> tuple[list[Any], list[int]]:
-        """Bounds in ascending order, and the range (or ``NOWHERE``) below the first, behind the first, and so on."""
+        """Return the bounds of all ranges, ascending, and the range (or ``NO_PARTITION``) before and after each bound.
+
+        The second list has one element more than the first."""
         assert self.range_columns is not None
         bound = self.range_columns.order.bound
         edges: list[Any] = []
-        places = [NOWHERE]
+        indexes = [NO_PARTITION]
         for number, one in enumerate(self.partition_schema.ranges):
             if one.lower == b"" or (edges and edges[-1] == bound(one.lower)):
-                places[-1] = number
+                indexes[-1] = number
             else:
                 edges.append(bound(one.lower))
-                places.append(number)
+                indexes.append(number)
             if one.upper is not None:
                 edges.append(bound(one.upper))
-                places.append(NOWHERE)
-        return edges, places
+                indexes.append(NO_PARTITION)
+        return edges, indexes
 
     @cached_property
     def _has_gaps(self) -> bool:
         ranges: Sequence[KeyRange] = self.partition_schema.ranges
-        return ranges != (UNBOUNDED,) and NOWHERE in self._edges[1]
+        return ranges != (UNBOUNDED,) and NO_PARTITION in self._edges[1]

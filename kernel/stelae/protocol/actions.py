@@ -29,7 +29,9 @@ class CreateReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     schema: bytes
     partition: Partition
     consensus: str
-    scheme: bytes = b""  #: What the tablet needs of the table's partition schema (``stelae.partition.bounds``).
+    scheme: bytes = (
+        b""  #: What the tablet needs of the table's partition schema (``stelae.partition.tablet_partition``).
+    )
 
 
 class Terminal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -96,19 +98,19 @@ class TransferLeadership(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cas: OpId
 
 
-Action: TypeAlias = CreateReplica | DeleteReplica | AlterSchema | ChangeConfig | TransferLeadership
+ServerAction: TypeAlias = CreateReplica | DeleteReplica | AlterSchema | ChangeConfig | TransferLeadership
 
 ACTION = "tserver.act"
 
-_DECODER: msgspec.msgpack.Decoder[Action] = msgspec.msgpack.Decoder(Action)
+_DECODER: msgspec.msgpack.Decoder[ServerAction] = msgspec.msgpack.Decoder(ServerAction)
 
 
-def encode_action(action: Action) -> bytes:
+def encode_action(action: ServerAction) -> bytes:
     """Return the body of a request."""
     return msgspec.msgpack.encode(action)
 
 
-def decode_action(data: Buffer) -> Action:
+def decode_action(data: Buffer) -> ServerAction:
     """Read what :func:`encode_action` wrote; ``CallerError``: it is no action."""
     try:
         return _DECODER.decode(data)

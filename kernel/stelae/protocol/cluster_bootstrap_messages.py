@@ -11,7 +11,7 @@ from stelae.spi.ids import NodeId
 FOUNDING = "master.founding"
 
 
-class Stage(StrEnum):
+class BootstrapStage(StrEnum):
     """How far a master is with its system tablet."""
 
     NEW = "NEW"  #: It has none.
@@ -29,4 +29,4 @@ class BootstrapAnswer(msgspec.Struct, frozen=True, kw_only=True, array_like=True
 
     masters: tuple[tuple[NodeId, str], ...]
     members: tuple[NodeId, ...]
-    stage: Stage
+    stage: BootstrapStage

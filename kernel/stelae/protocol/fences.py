@@ -11,20 +11,20 @@ from typing import NamedTuple, assert_never
 import msgspec
 
 from stelae.protocol.actions import (
-    Action,
     AlterSchema,
     ChangeConfig,
     CreateReplica,
     DeleteReplica,
     Evicted,
+    ServerAction,
     TransferLeadership,
 )
 from stelae.protocol.catalog_names import TabletState
-from stelae.protocol.heartbeats import DataState
+from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.spi.ids import OpId
 
 
-class Verdict(StrEnum):
+class FenceVerdict(StrEnum):
     """What becomes of an action."""
 
     ACT = "ACT"
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 class Judgement(NamedTuple):
     """A verdict, and for people why."""
 
-    verdict: Verdict
+    verdict: FenceVerdict
     reason: str
 
 
@@ -46,7 +46,7 @@ TERMINAL = frozenset({TabletState.REPLACED, TabletState.REMOVED})
 class LocalReplica(msgspec.Struct, frozen=True, kw_only=True):
     """A replica as the fences see it."""
 
-    data_state: DataState
+    data_state: ReportedDataState
     committed_config: OpId
     newest_config: OpId  #: Of the newest config in its log, committed or not; never below the committed one.
     schema_version: int
@@ -54,7 +54,7 @@ class LocalReplica(msgspec.Struct, frozen=True, kw_only=True):
     change_pending: bool
 
 
-def judge(action: Action, local: LocalReplica | None) -> Judgement:
+def judge(action: ServerAction, local: LocalReplica | None) -> Judgement:
     """Return what to do; ``local`` is ``None`` where the tablet has never been."""
     match action:
         case CreateReplica():
@@ -71,36 +71,36 @@ def judge(action: Action, local: LocalReplica | None) -> Judgement:
 
 def _create(local: LocalReplica | None) -> Judgement:
     if local is None:
-        return Judgement(Verdict.ACT, "the tablet has never been here")
-    if local.data_state is DataState.READY:
-        return Judgement(Verdict.DONE, "the replica is here")
+        return Judgement(FenceVerdict.ACT, "the tablet has never been here")
+    if local.data_state is ReportedDataState.READY:
+        return Judgement(FenceVerdict.DONE, "the replica is here")
     return _refused(f"the replica is {local.data_state}; what has been here comes back by a copy only")
 
 
 def _delete(action: DeleteReplica, local: LocalReplica | None) -> Judgement:
-    if local is None or local.data_state is DataState.DELETED:
-        return Judgement(Verdict.DONE, "there is no data here")
+    if local is None or local.data_state is ReportedDataState.DELETED:
+        return Judgement(FenceVerdict.DONE, "there is no data here")
     if not isinstance(action.fence, Evicted):
         if action.fence.state not in TERMINAL:
             return _refused(f"tablet state {action.fence.state} is not terminal; only a removed tablet is deleted")
-        return Judgement(Verdict.ACT, f"the catalog says {action.fence.state}, for ever")
-    if local.data_state is DataState.COPYING:
+        return Judgement(FenceVerdict.ACT, f"the catalog says {action.fence.state}, for ever")
+    if local.data_state is ReportedDataState.COPYING:
         return _refused("the replica is being copied: a leader wants it")
     if local.committed_config != action.fence.seen:
         return _refused(f"its committed config is {local.committed_config}, and {action.fence.seen} was seen")
     if local.newest_config >= action.fence.config_op_id:
         return _refused(f"it knows config {local.newest_config}, and was evicted by {action.fence.config_op_id}")
-    return Judgement(Verdict.ACT, f"config {action.fence.config_op_id} does not have it")
+    return Judgement(FenceVerdict.ACT, f"config {action.fence.config_op_id} does not have it")
 
 
 def _alter(action: AlterSchema, local: LocalReplica | None) -> Judgement:
     if local is None or not local.leads:
         return _refused("the replica does not lead")
     if local.schema_version >= action.version:
-        return Judgement(Verdict.DONE, f"the schema is of version {local.schema_version}")
+        return Judgement(FenceVerdict.DONE, f"the schema is of version {local.schema_version}")
     if local.schema_version + 1 < action.version:
         return _refused(f"version {action.version} does not follow {local.schema_version}, the one applied here")
-    return Judgement(Verdict.ACT, f"version {action.version} follows {local.schema_version}")
+    return Judgement(FenceVerdict.ACT, f"version {action.version} follows {local.schema_version}")
 
 
 def _change(cas: OpId, local: LocalReplica | None) -> Judgement:
@@ -110,8 +110,8 @@ def _change(cas: OpId, local: LocalReplica | None) -> Judgement:
         return _refused(f"the committed config is {local.committed_config}, not {cas}")
     if local.change_pending:
         return _refused(f"another change is pending after config {local.committed_config}")
-    return Judgement(Verdict.ACT, f"the committed config is {cas}")
+    return Judgement(FenceVerdict.ACT, f"the committed config is {cas}")
 
 
 def _refused(reason: str) -> Judgement:
-    return Judgement(Verdict.REFUSED, reason)
+    return Judgement(FenceVerdict.REFUSED, reason)

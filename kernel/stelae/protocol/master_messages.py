@@ -139,19 +139,19 @@ class ChangeRefused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     detail: str
 
 
-Verdict: TypeAlias = ChangeReply | ChangeRefused
+ChangeOutcome: TypeAlias = ChangeReply | ChangeRefused
 """What a change comes to, for good."""
 
-_VERDICT: msgspec.msgpack.Decoder[Verdict] = msgspec.msgpack.Decoder(Verdict)
+_VERDICT: msgspec.msgpack.Decoder[ChangeOutcome] = msgspec.msgpack.Decoder(ChangeOutcome)
 
 
-def encode_verdict(verdict: Verdict) -> bytes:
+def encode_outcome(verdict: ChangeOutcome) -> bytes:
     """Return the form in which the catalog keeps it."""
     return msgspec.msgpack.encode(verdict)
 
 
-def decode_verdict(data: bytes) -> Verdict:
-    """Read what :func:`encode_verdict` wrote."""
+def decode_outcome(data: bytes) -> ChangeOutcome:
+    """Read what :func:`encode_outcome` wrote."""
     return _VERDICT.decode(data)
 
 
@@ -193,7 +193,7 @@ class GetPolicyPart(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 Question: TypeAlias = ListTables | GetTable | AreCurrent | ListServers | GetPolicyPart
 
 
-class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
+class CatalogReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A question. ``staleness_ms``: how old the answer may be; 0 asks the leader, and is linearizable."""
 
     question: Question
@@ -209,7 +209,7 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableList(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer to ``ListTables``, in order of names."""
+    """CatalogAnswer to ``ListTables``, in order of names."""
 
     tables: tuple[TableSummary, ...]
 
@@ -226,7 +226,7 @@ class TabletPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableDescription(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer to ``GetTable``. ``tablets`` are in the order of the partitions, one for each."""
+    """CatalogAnswer to ``GetTable``. ``tablets`` are in the order of the partitions, one for each."""
 
     table_id: TableId
     name: str
@@ -238,7 +238,7 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Currency(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer to ``AreCurrent``."""
+    """CatalogAnswer to ``AreCurrent``."""
 
     current: bool
 
@@ -254,19 +254,19 @@ class ServerLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerList(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer to ``ListServers``, in order of node ids."""
+    """CatalogAnswer to ``ListServers``, in order of node ids."""
 
     servers: tuple[ServerLine, ...]
 
 
 class PolicyPart(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer to ``GetPolicyPart``, in order of tablet ids. ``more``: others come behind its last one."""
+    """CatalogAnswer to ``GetPolicyPart``, in order of tablet ids. ``more``: others come behind its last one."""
 
     snapshot: PolicySnapshot
     more: bool
 
 
-Answer: TypeAlias = TableList | TableDescription | Currency | ServerList | PolicyPart
+CatalogAnswer: TypeAlias = TableList | TableDescription | Currency | ServerList | PolicyPart
 
 
 def tablets_digest(tablets: Iterable[TabletId]) -> int:

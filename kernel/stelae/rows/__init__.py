@@ -1,1 +1,1 @@
-"""What is known of rows: keys, predicates, checksum, batches of plain values, entries of many writes."""
+"""Rows: key encoding and key order, predicates, checksums, checks of values, operations and their batches."""

@@ -12,20 +12,20 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from stelae.rows.building import describe_misfit, misfits
-from stelae.rows.declared import check_declared
+from stelae.rows.batch_building import describe_misfit, misfits
+from stelae.rows.declared_size import check_declared_size
 from stelae.rows.keys import encode_keys
 from stelae.rows.limits import DEFAULTS, RANGES, LimitSettings, out_of_range
 from stelae.rows.operations import decode_rows
 from stelae.rows.schema_change import check_change
-from stelae.rows.typed import TypedRows
+from stelae.rows.typed_rows import TypedRows
 from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
 from stelae.spi.log import ENTRY_BYTES_MAX
-from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload, encode_payload
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadSequenceRange, WritePayload, encode_payload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout, Schema
-from stelae.spi.write import OpKind, RowCode, RowError, WriteRun
+from stelae.spi.write import OpKind, RowCode, RowError, SequenceRange
 
 # Sizes are estimated in Arrow. A payload that is all but full and one more operation fit an entry.
 OP_BYTES_MAX = ENTRY_BYTES_MAX // 2  #: Largest single operation.
@@ -71,7 +71,7 @@ class _Draft:
     def __init__(self) -> None:
         self.clients: dict[ClientId, list[int]] = {}
         """Number within the payload and highest ``first_incomplete`` of each client."""
-        self.asked: list[PayloadRun] = []
+        self.asked: list[PayloadSequenceRange] = []
         self.tokens: list[Any] = []
         self.parts: list[_Part] = []
         self.size_bytes = 0
@@ -80,7 +80,7 @@ class _Draft:
     def ask(self, client_id: ClientId, first_incomplete: int, *fields: Any) -> None:
         client = self.clients.setdefault(client_id, [len(self.clients), first_incomplete])
         client[1] = max(client[1], first_incomplete)
-        self.asked.append(PayloadRun(client[0], *fields))
+        self.asked.append(PayloadSequenceRange(client[0], *fields))
 
     def add_rows(
         self, kind: OpKind, columns: tuple[int, ...] | None, layout: Layout, rows: list[Any], typed: TypedRows | None
@@ -135,7 +135,7 @@ class Batcher:
         self._outside = self._bounds(schema) if self._bounds else None
 
     def add(
-        self, client_id: ClientId, first_incomplete: int, run: WriteRun, digests: tuple[int, ...], token: Any
+        self, client_id: ClientId, first_incomplete: int, run: SequenceRange, digests: tuple[int, ...], token: Any
     ) -> None:
         """Take a run of operations; ``token`` comes back with the payload that holds it.
 
@@ -256,7 +256,7 @@ class Batcher:
 
 def _read_arrow(layout: Layout, data: bytes) -> RowBatch:
     try:
-        check_declared(data, "a record batch", OP_BYTES_MAX)
+        check_declared_size(data, "a record batch", OP_BYTES_MAX)
         return RowBatch.from_ipc(layout, data, allow_nulls=True)
     except Corrupt as error:
         raise SchemaMismatch(f"rows in Arrow form do not fit their columns: {error}") from error

@@ -1,8 +1,7 @@
-"""The logical checksum of a tablet's rows, equal for every engine that holds the same rows.
+"""The logical checksum of a tablet's rows. It is equal for all engines that hold the same rows.
 
-Each row is hashed to 128 bits over the msgpack form of its plain values in column order, and the
-hashes are added modulo 2**128: the order in which an engine visits rows does not matter, and
-adding a row twice shows."""
+Each row is hashed to 128 bits: the msgpack form of its plain values in column order. The hashes are added modulo
+2**128. So the order in which an engine reads its rows does not matter, and a row that is read twice changes the sum."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +11,7 @@ import msgspec
 
 
 class LogicalChecksum:
-    """Sum over rows. Feed every visible row once, with all columns of the schema, in its order."""
+    """The sum over the rows. Add every visible row once, with all columns of the schema, in their order."""
 
     __slots__ = ("_sum", "rows")
 
@@ -29,7 +28,7 @@ class LogicalChecksum:
             self.rows += 1
 
     def hex(self) -> str:
-        """Return 32 hexadecimal digits and the number of rows: ``<sum>-<rows>``."""
+        """Return the checksum as ``<sum>-<rows>``: 32 hexadecimal digits and the number of rows."""
         return f"{self._sum % (1 << 128):032x}-{self.rows}"
 
 

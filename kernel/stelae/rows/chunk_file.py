@@ -1,4 +1,4 @@
-"""A file of which only whole column chunks are read, as Parquet readers do that know the footer already."""
+"""A file object of which pyarrow reads only complete column chunks, because it knows the Parquet footer already."""
 
 from __future__ import annotations
 
@@ -6,39 +6,41 @@ from abc import ABC, abstractmethod
 
 
 class ChunkFile(ABC):
-    """What pyarrow asks of a file, but for the bytes.
+    """The file interface that pyarrow needs. A subclass supplies the bytes.
 
     Args:
-        size_bytes: of the whole file: where its end is.
+        size_bytes: of the file.
     """
 
     closed = False
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
-        self._at = 0
+        self._position = 0
 
     @abstractmethod
     def read(self, size: int = -1) -> bytes | memoryview:
-        """Return bytes of the chunk that begins here, and go behind them; pyarrow asks for whole ones."""
+        """Return ``size`` bytes of the chunk at the current position, and move behind them.
+
+        pyarrow asks for complete chunks."""
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a place from the start (0), from here (1) or from the end (2)."""
-        self._at = offset + (0, self._at, self._size_bytes)[whence]
-        return self._at
+        """Move to an offset from the start (0), the current position (1) or the end (2). Returns the new position."""
+        self._position = offset + (0, self._position, self._size_bytes)[whence]
+        return self._position
 
     def tell(self) -> int:
-        """Where the next read begins."""
-        return self._at
+        """Return the current position."""
+        return self._position
 
     def readable(self) -> bool:
-        """It is."""
+        """Return true."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return true."""
         return True
 
     def close(self) -> None:
-        """Begin anew: what is read belongs to somebody else."""
-        self._at = 0
+        """Move back to the start. The file itself belongs to the caller and stays open."""
+        self._position = 0

@@ -1,11 +1,11 @@
-"""Defaults: which value a row has in a column that it was written without.
+"""Column defaults: the value of a row in a column that it was written without.
 
-Two rules, the same for every store, so that all replicas hold equal rows whenever they flush, merge or are copied:
+Two rules hold in every store, so that all replicas hold equal rows, however they flush, merge or are copied:
 
-1. A row that is older than a column has the default with which the column was *added*, for good. A later default
-   changes no row that exists.
-2. A new row that leaves a column out gets the default of the schema version *for which the row was made*. The leader
-   checked the row against that version; the entry may be applied after another schema change."""
+1. A row that is older than a column has the default with which the column was *added*. This never changes. A later
+   default changes no existing row.
+2. A new row that leaves a column out gets the default of the schema version *for which it was written*. The leader
+   checked the row against that version. The entry may be applied after another schema change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stelae.spi.schema import Column, Layout, Schema
 
 
 class Defaults:
-    """The defaults of a tablet's columns. One thread adds schemas; any thread may read beside it."""
+    """The defaults of a tablet's columns. One thread adds schemas; any thread may read at the same time."""
 
     def __init__(self, schemas: Mapping[int, Schema]) -> None:
         self._added: dict[int, Column] = {}
@@ -25,16 +25,16 @@ class Defaults:
             self.add(schemas[version])
 
     def add(self, schema: Schema) -> None:
-        """Take note of a schema version. A version that is known already changes nothing."""
+        """Add a schema version. A version that is known already changes nothing."""
         for column in schema.columns:
             self._added.setdefault(column.id, column)
 
     def when_added(self, column_id: int) -> Column:
-        """Return a column as the first schema version with it has it: rule 1."""
+        """Return a column as it is in the first schema version that has it (rule 1)."""
         return self._added[column_id]
 
     def layout(self, current: Schema, written: Schema) -> Layout:
-        """Return the columns of ``current`` with the defaults for new rows that were made for ``written``: rule 2.
+        """Return the columns of ``current`` with the defaults for new rows that were written for ``written`` (rule 2).
 
         Columns that are newer than ``written`` have the default with which they were added."""
         if written is current or written.version == current.version:

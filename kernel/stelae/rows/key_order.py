@@ -1,9 +1,9 @@
-"""Keys of whole batches, as Arrow arrays that sort and compare like encoded keys.
+"""The keys of whole batches as Arrow arrays, in a form that sorts and compares like encoded keys.
 
-A key that is one fixed-width number becomes an ``int64`` whose order is the order of the encoding; every other key
-becomes its encoding (``stelae.rows.keys``) as ``binary``. Either way the work is done by Arrow, column by column, and
-the *comparable* of one key is a plain ``int`` or ``bytes``. Comparables never leave an engine: what crosses between
-engines and nodes is the encoding, which :meth:`KeyOrder.encode` and :meth:`KeyOrder.bound` translate."""
+The form of one key is its *comparable*. A key of one fixed-width number becomes an ``int64`` with the order of the
+encoding. Every other key becomes its encoding (``stelae.rows.keys``) as ``binary``. In both cases Arrow does the work,
+column by column. Comparables never leave an engine. Between engines and nodes, keys travel in their encoding;
+:meth:`KeyOrder.encode` and :meth:`KeyOrder.bound` translate."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -14,27 +14,27 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, DataType, Schema
 
 Comparable: TypeAlias = Any
-"""``int`` or ``bytes``: all of one key order are of one of the two."""
+"""``int`` or ``bytes``. All comparables of one key order have the same type."""
 
 _BITS = {"bool": 8, "date": 32, "timestamp": 64, "float": 32, "double": 64}
 _WORDS = {8: "b", 16: "h", 32: "i", 64: "q"}
 
 
 class KeyOrder(ABC):
-    """How the keys of one schema compare; the same for all its versions, since the key never changes."""
+    """The order of a schema's keys. It is the same for all versions of the schema, because the key never changes."""
 
-    name: str  #: Of the Arrow type of :meth:`array`.
+    name: str  #: The name of the Arrow type that :meth:`array` returns.
 
     @property
     def arrow(self) -> Any:
-        """The ``pyarrow.DataType`` of comparables."""
+        """The Arrow type of comparables, a ``pyarrow.DataType``."""
         import pyarrow as pa
 
         return pa.type_for_alias(self.name)
 
     @abstractmethod
     def array(self, rows: RowBatch) -> Any:
-        """Return the comparables of a batch that has the key columns, anywhere; none of them is null."""
+        """Return the comparables of a batch. It has the key columns, at any position, without nulls."""
 
     @abstractmethod
     def encodings(self, rows: RowBatch) -> Any:
@@ -46,17 +46,17 @@ class KeyOrder(ABC):
 
     @abstractmethod
     def bound(self, encoded: bytes) -> Comparable:
-        """Return the least comparable at or above some bytes, which need not be a whole key."""
+        """Return the smallest comparable at or above some bytes, which need not be a complete encoded key."""
 
     @abstractmethod
     def after(self, key: Comparable) -> Comparable:
-        """Return the least comparable above a key."""
+        """Return the smallest comparable above a key."""
 
     @abstractmethod
     def before(self, key: Comparable, floor: Comparable | None) -> bytes | None:
-        """Return bytes below ``key``, as close to it as can be said, at or above ``floor`` if that is below it.
+        """Return bytes below ``key`` and as close to it as possible; at or above ``floor`` if that is below ``key``.
 
-        Whoever goes on behind them meets ``key``. ``None``: nothing is below it."""
+        A scan that continues after these bytes reads ``key`` first. ``None``: no key is below ``key``."""
 
 
 def key_order(schema: Schema) -> KeyOrder:
@@ -69,7 +69,7 @@ def key_order(schema: Schema) -> KeyOrder:
 
 
 class _IntOrder(KeyOrder):
-    """One column of up to 64 bits."""
+    """The order of a key of one column of up to 64 bits."""
 
     name = "int64"
 
@@ -90,7 +90,7 @@ class _IntOrder(KeyOrder):
 
     def bound(self, encoded: bytes) -> Comparable:
         number = int.from_bytes(encoded[: self._width].ljust(self._width, b"\0"), "big") - self._offset
-        # A whole key stands before every longer text that begins with it.
+        # A complete key is before all longer bytes that begin with it.
         return number + (len(encoded) > self._width)
 
     def after(self, key: Comparable) -> Comparable:
@@ -101,7 +101,7 @@ class _IntOrder(KeyOrder):
 
 
 class _BytesOrder(KeyOrder):
-    """Text, bytes, decimals, and keys of several columns."""
+    """The order of every other key: text, bytes, decimals, and keys of several columns."""
 
     name = "binary"
 
@@ -146,7 +146,7 @@ def _bits(kind: DataType) -> int:
 
 
 def _ordered_ints(kind: DataType, values: Any) -> Any:
-    """Signed 64-bit integers in the order of the values."""
+    """Return signed 64-bit integers in the order of the values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -163,7 +163,9 @@ def _ordered_ints(kind: DataType, values: Any) -> Any:
 
 
 def _ordered_floats(values: Any, bits: int) -> Any:
-    """IEEE bits as signed integers: below zero all but the sign are flipped. Adding zero turns minus zero into it."""
+    """Return the IEEE bits as signed integers. Below zero, all bits but the sign are flipped.
+
+    Adding zero turns minus zero into zero."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -176,7 +178,7 @@ def _ordered_floats(values: Any, bits: int) -> Any:
 
 
 def _encoded(kind: DataType, values: Any, last: bool) -> Any:
-    """One key column in its encoding, as ``binary``."""
+    """Return the encoding of one key column, as ``binary``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -194,7 +196,7 @@ def _encoded(kind: DataType, values: Any, last: bool) -> Any:
 
 
 def _big_endian(numbers: Any, bits: int, flip: int) -> Any:
-    """The lowest ``bits`` of each integer, big-endian, with the bits of ``flip`` turned over."""
+    """Return the lowest ``bits`` of each integer, big-endian, with the bits of ``flip`` inverted."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -207,7 +209,9 @@ def _big_endian(numbers: Any, bits: int, flip: int) -> Any:
 
 
 def _big_endian_decimals(values: Any) -> Any:
-    """Unscaled values as 16 bytes, big-endian, sign bit flipped. Arrow has them as two words, the lower one first."""
+    """Return the unscaled values as 16 bytes each, big-endian, with the sign bit flipped.
+
+    Arrow stores each as two words, the lower one first."""
     import pyarrow as pa
 
     words = words_of("Q", bytes(_values(values, 16)))
@@ -221,7 +225,7 @@ def _big_endian_decimals(values: Any) -> Any:
 
 
 def _values(values: Any, width: int) -> memoryview:
-    """The bytes of a fixed-width array's own values."""
+    """Return the bytes of the values of a fixed-width array, without those outside of its slice."""
     if not len(values):
         return memoryview(b"")
     start = values.offset * width

@@ -1,9 +1,8 @@
 """Order-preserving encoding of primary keys (version 1), shared by all stores.
 
-Comparing two encoded keys as bytes gives the order of the rows: by the first key column, then by
-the second, and so on. Encoded keys are what key ranges and resume tokens are made of, so they cross
-between engines and nodes, and the version never changes silently: vectors are published in
-``tests/unit/rows/test_keys.py``.
+Two encoded keys compare, as bytes, like their rows: by the first key column, then by the second, and
+so on. Key ranges and resume tokens consist of encoded keys, so these travel between engines and nodes.
+The version never changes silently. Test vectors are in ``tests/unit/rows/test_keys.py``.
 
 ========================  ==========================================================================
 ``bool``                  one byte, 0 or 1
@@ -13,7 +12,7 @@ between engines and nodes, and the version never changes silently: vectors are p
                           is encoded as zero, every NaN as the same one, above infinity
 ``decimal``               unscaled value as a 16-byte integer, big-endian, sign bit flipped
 ``string``, ``binary``    the (UTF-8) bytes; in all but the last column 00 becomes 00 FF and the end
-                          is 00 00, so that a prefix stands before its longer relatives
+                          is 00 00, so that a value is before all longer values that begin with it
 ========================  ==========================================================================
 """
 
@@ -22,7 +21,7 @@ from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, DataType, Schema
@@ -35,7 +34,7 @@ _EXACT = Context(prec=76)
 
 
 def encode_keys(schema: Schema, rows: RowBatch) -> list[bytes]:
-    """Return the encoded key of each row; the batch has the schema's key columns, anywhere."""
+    """Return the encoded key of each row. The batch has the schema's key columns, at any position."""
     last = len(schema.key) - 1
     parts = [
         _encode(column.data_type, rows.values(rows.layout.ids.index(column.id)), place == last)
@@ -45,14 +44,16 @@ def encode_keys(schema: Schema, rows: RowBatch) -> list[bytes]:
 
 
 def encode_key(schema: Schema, key: Sequence[Any]) -> bytes:
-    """Return the encoding of one key of plain values; ``CallerError`` if they do not fit."""
+    """Return the encoding of one key of plain values. ``CallerError``: they do not fit the key columns."""
     if len(key) != len(schema.key):
-        raise CallerError(f"a key of {len(key)} values; the key has {len(schema.key)} columns")
+        raise CallerError(f"got a key of {len(key)} values; the key has {len(schema.key)} columns")
     return encode_keys(schema, build_batch(schema.key_layout, [key]))[0]
 
 
 def value_encoder(column: Column, last: bool) -> Callable[[Any], bytes]:
-    """Return the function that encodes one plain value of a key column, which fits it; ``last``: it ends the key."""
+    """Return the function that encodes one plain value of a key column. The value must fit the column.
+
+    ``last`` is true for the last column of the key."""
     kind = column.data_type
 
     def encode(value: Any) -> bytes:
@@ -62,14 +63,16 @@ def value_encoder(column: Column, last: bool) -> Callable[[Any], bytes]:
 
 
 def encode_ends(schema: Schema, values: Sequence[Any]) -> tuple[bytes, bytes]:
-    """Return the least and the greatest of the encodings of some values of a key of one column; ``CallerError``: one
-    does not fit. All are encoded at once, at a microsecond each: a list in a predicate may be long."""
+    """Return the smallest and the largest encoding of some values, for a key of one column.
+
+    ``CallerError``: a value does not fit the column. All values are encoded in one call, at a microsecond each, because
+    a list in a predicate may be long."""
     keys = encode_keys(schema, build_batch(schema.key_layout, [(value,) for value in values]))
     return min(keys), max(keys)
 
 
 def decode_key(schema: Schema, key: bytes) -> tuple[Any, ...]:
-    """Return the plain values of an encoded key; ``CallerError``: it is none of this schema."""
+    """Return the plain values of an encoded key. ``CallerError``: the bytes are not a key of this schema."""
     values, at = [], 0
     columns = schema.key_layout.columns
     try:
@@ -142,7 +145,7 @@ def _decode(column: Column, key: bytes, at: int, last: bool) -> tuple[Any, int]:
 
 def _exactly(key: bytes, at: int, end: int) -> bytes:
     if end > len(key):
-        raise ValueError("cut short")
+        raise ValueError("the key is cut off")
     return key[at:end]
 
 

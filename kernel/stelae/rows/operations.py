@@ -1,7 +1,7 @@
 """Operations as clients make them and as batchers and stores read them.
 
 A client encodes the rows of an operation once, with its kind and columns beside them; what follows each other in
-sequence and is of one kind travels as one ``WriteRun``."""
+sequence and is of one kind travels as one ``SequenceRange``."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
@@ -11,7 +11,7 @@ import msgspec
 
 from stelae.spi.errors import CallerError
 from stelae.spi.payload import WritePayload
-from stelae.spi.write import OpKind, WriteRun
+from stelae.spi.write import OpKind, SequenceRange
 
 ROW_FORM_ROWS_MAX = 64  #: Operations of fewer rows travel in row form, others as Arrow.
 ROW_FORM_ROWS_LIMIT = 4096  #: Most rows that a server accepts in row form in one operation.
@@ -39,21 +39,21 @@ def operation(
     return Operation(kind, msgspec.Raw(_ENCODER.encode(rows)), isinstance(rows, bytes), columns)
 
 
-def runs_of(numbered: Iterable[tuple[int, Operation]]) -> list[WriteRun]:
+def runs_of(numbered: Iterable[tuple[int, Operation]]) -> list[SequenceRange]:
     """Group numbered operations, in their order, into as few runs as possible."""
-    runs: list[WriteRun] = []
+    runs: list[SequenceRange] = []
     kind, columns, due = None, None, 0
     ops: list[msgspec.Raw] = []
     for sequence, op in numbered:
         if sequence != due or op.alone or op.kind is not kind or op.columns != columns:
             kind, columns, ops = op.kind, op.columns, []
-            runs.append(WriteRun(sequence, op.kind, columns, ops))
+            runs.append(SequenceRange(sequence, op.kind, columns, ops))
         ops.append(op.rows)
         due = 0 if op.alone else sequence + 1
     return runs
 
 
-def decode_rows(run: WriteRun) -> list[Rows] | bytes:
+def decode_rows(run: SequenceRange) -> list[Rows] | bytes:
     """Read the rows of each operation of a run, or the Arrow message of the only one.
 
     ``CallerError``: malformed, too many rows for the row form, or an Arrow message among others."""
@@ -82,7 +82,7 @@ def rows_of(payload: WritePayload, operations: Collection[int]) -> set[int]:
     """Return the rows that some operations own, which are numbered through all runs of a payload in order."""
     rows: set[int] = set()
     start = 0
-    counts = chain.from_iterable(run.row_counts for run in payload.runs) if operations else ()
+    counts = chain.from_iterable(run.row_counts for run in payload.sequences) if operations else ()
     for number, count in enumerate(counts):
         if number in operations:
             rows.update(range(start, start + count))

@@ -1,8 +1,8 @@
-"""Rows as they lie in a Parquet file: whoever reads them is handed the file's own bytes.
+"""Rows as they are stored in a Parquet file, handed to a reader as the bytes of the file.
 
-A store whose files are Parquet need not decode what a scan takes whole, only for its reader to decode another encoding.
-It hands on column chunks of row groups, each with the CRC32C under which it was written; the reader has the file's
-footer, or gets it once, and decodes. Nothing is decoded that fails its checksum."""
+A store with Parquet files need not decode rows that a scan returns unchanged. It hands out the column chunks of row
+groups, each with the CRC32C that was stored when it was written. The reader has the footer of the file, or fetches it
+once, and decodes the chunks. A chunk is decoded only if its checksum is right."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stelae.spi.services import Buffer
 
 
 class StoredChunk(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One column of one row group: where it lies in its file, in bytes, and the CRC32C of them."""
+    """One column of one row group in its file: offset and size in bytes, and the CRC32C of these bytes."""
 
     offset: int
     size_bytes: int
@@ -29,60 +29,59 @@ class StoredChunk(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StoredRows(msgspec.Struct, frozen=True, array_like=True):
-    """Which row groups of which file; the bytes of their chunks, one behind the other, travel beside it."""
+    """The row groups of a file that a reader gets. The bytes of their chunks travel beside it, one after the other."""
 
     file: bytes  #: ``footer_id`` of the file.
     groups: tuple[int, ...]
-    places: tuple[
-        int | None, ...
-    ]  #: Where the file has each column that is read; ``None``: nowhere, its rows are null.
+    places: tuple[int | None, ...]
+    """The position in the file of each column that is read. ``None``: the file lacks it, and all values are null."""
     chunks: tuple[StoredChunk, ...]
 
 
-class StoredPiece(NamedTuple):
-    """Some rows in key order, handed on as they are stored."""
+class StoredPage(NamedTuple):
+    """Some rows in key order, in their stored form."""
 
     row_count: int
     stored: StoredRows
-    data: Sequence[bytes]  #: The chunks.
-    footer: Callable[[], bytes]  #: Reads the end of the file, from its metadata on.
+    data: Sequence[bytes]  #: The bytes of each chunk.
+    footer: Callable[[], bytes]  #: Reads the footer: the end of the file, from its metadata on.
 
 
 @runtime_checkable
 class StoredRowsCursor(Protocol):
-    """What a ``Cursor`` may be able to do beside ``next_batch``, in turn with it."""
+    """A ``Cursor`` that can also return stored rows. ``next_stored`` and ``next_batch`` may be called in any order."""
 
-    def next_stored(self, rows_max: int, bytes_max: int) -> StoredPiece | None:
-        """Return the rows that come next as they are stored, and go on behind them.
+    def next_stored(self, rows_max: int, bytes_max: int) -> StoredPage | None:
+        """Return the next rows in their stored form, and move behind them.
 
-        They are exactly the rows, with the values, that ``next_batch`` would give. No more than ``rows_max``, and about
-        ``bytes_max`` once decoded, unless they are one row group. ``None``: what comes next has to be read by
-        ``next_batch``, or is the end. ``Corrupt``: the file is damaged."""
+        They are exactly the rows and values that ``next_batch`` would return: at most ``rows_max`` rows, and about
+        ``bytes_max`` once decoded, except that one row group is always allowed. ``None``: the next rows must be read
+        with ``next_batch``, or there are none. ``Corrupt``: the file is damaged."""
         ...
 
 
 def footer_id(footer: Buffer) -> bytes:
-    """Return what tells a file from all others: a digest of its footer, 16 bytes."""
+    """Return the identity of a file: a digest of its footer, 16 bytes."""
     return blake2b(footer, digest_size=16).digest()
 
 
 class Footer:
-    """The footer of a Parquet file, parsed when the first rows are read. For any thread.
+    """The footer of a Parquet file. It is parsed when the first rows are read. Any thread may use it.
 
     Raises:
-        Corrupt: it is not the one of the file that is meant.
+        Corrupt: the footer belongs to another file.
     """
 
     def __init__(self, file: bytes, data: Buffer) -> None:
         if footer_id(data) != file:
-            raise Corrupt("the footer of a Parquet file is not the one that was announced")
+            raise Corrupt("the footer belongs to another Parquet file than the rows")
         self.file = file
         self._data = data
         self._metadata: Any = None
 
     @property
     def metadata(self) -> Any:
-        """The ``pyarrow.parquet.FileMetaData``; ``Corrupt``: it is none."""
+        """The metadata, a ``pyarrow.parquet.FileMetaData``. ``Corrupt``: the footer cannot be read."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -90,18 +89,18 @@ class Footer:
             try:
                 self._metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + bytes(self._data)))
             except (pa.ArrowException, *MALFORMED) as error:
-                raise Corrupt(f"not the footer of a Parquet file: {str(error)[:200]}") from error
+                raise Corrupt(f"the footer of a Parquet file cannot be read: {str(error)[:200]}") from error
         return self._metadata
 
 
 def read_stored(layout: Layout, stored: StoredRows, data: Buffer, footer: Footer) -> RowBatch:
-    """Decode rows of a layout, one of the ``places`` for each of its columns.
+    """Decode stored rows. ``stored`` has one of its ``places`` for each column of the layout.
 
-    ``Corrupt``: a chunk fails its checksum, or the bytes are not such rows."""
+    ``Corrupt``: a checksum is wrong, or the bytes are not the rows of this layout."""
     import pyarrow as pa
 
     if len(stored.places) != len(layout.columns) or stored.file != footer.file:
-        raise Corrupt("stored rows of another file, or with other columns than were asked for")
+        raise Corrupt("the stored rows belong to another file, or have other columns than the request")
     try:
         batch = _decoded(layout, stored, _checked(stored.chunks, memoryview(data)), footer)
         batch.validate()
@@ -109,7 +108,7 @@ def read_stored(layout: Layout, stored: StoredRows, data: Buffer, footer: Footer
         raise Corrupt(f"stored rows cannot be read: {str(error)[:200]}") from error
     for column, array in zip(layout.columns, batch.columns, strict=True):
         if not column.nullable and array.null_count:
-            raise Corrupt(f"column {column.name!r} of stored rows holds nulls")
+            raise Corrupt(f"column {column.name!r} of stored rows has nulls, but is not nullable")
     return RowBatch(layout, batch)
 
 
@@ -117,14 +116,14 @@ def _decoded(layout: Layout, stored: StoredRows, chunks: Mapping[int, memoryview
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = pa.PythonFile(_Chunks(chunks), mode="r")
+    file = pa.PythonFile(_ReceivedChunks(chunks), mode="r")
     parquet = pq.ParquetFile(file, metadata=footer.metadata, pre_buffer=False)
     places = sorted({place for place in stored.places if place is not None})
-    # By place, for names may be of a kind that Arrow takes for paths. One thread: pages are decoded side by side.
+    # By position, because Arrow reads some names as paths. With one thread, because pages are decoded concurrently.
     table = parquet.reader.read_row_groups([*stored.groups], column_indices=places, use_threads=False)
-    found = dict(zip(places, table.columns, strict=True))
+    columns = dict(zip(places, table.columns, strict=True))
     arrays = [
-        pa.nulls(len(table), column.data_type.arrow()) if place is None else found[place]
+        pa.nulls(len(table), column.data_type.arrow()) if place is None else columns[place]
         for place, column in zip(stored.places, layout.columns, strict=True)
     ]
     (batch,) = pa.Table.from_arrays(arrays, schema=layout.arrow).combine_chunks().to_batches()
@@ -132,30 +131,30 @@ def _decoded(layout: Layout, stored: StoredRows, chunks: Mapping[int, memoryview
 
 
 def _checked(chunks: Sequence[StoredChunk], data: memoryview) -> dict[int, memoryview]:
-    """Chunks by where they lie in their file."""
-    found, start = {}, 0
+    """Check the chunks, and return their bytes by offset in the file."""
+    by_offset, start = {}, 0
     for chunk in chunks:
         end = start + chunk.size_bytes
-        piece = data[start:end]
-        if chunk.size_bytes < 0 or len(piece) != chunk.size_bytes or crc32c(piece) != chunk.crc:
-            raise Corrupt("a column chunk of stored rows fails its checksum", offset=chunk.offset)
-        found[chunk.offset] = piece
+        content = data[start:end]
+        if chunk.size_bytes < 0 or len(content) != chunk.size_bytes or crc32c(content) != chunk.crc:
+            raise Corrupt("the checksum of a column chunk of stored rows is wrong", offset=chunk.offset)
+        by_offset[chunk.offset] = content
         start = end
     if start != len(data):
         raise Corrupt(f"{len(data) - start} bytes follow the last column chunk of stored rows")
-    return found
+    return by_offset
 
 
-class _Chunks(ChunkFile):
-    """A file of which only some chunks are here."""
+class _ReceivedChunks(ChunkFile):
+    """A file of which only some chunks were received."""
 
     def __init__(self, chunks: Mapping[int, memoryview]) -> None:
         super().__init__(max((offset + len(chunk) for offset, chunk in chunks.items()), default=0))
         self._chunks = chunks
 
     def read(self, size: int = -1) -> memoryview:
-        chunk = self._chunks.get(self._at)
+        chunk = self._chunks.get(self._position)
         if chunk is None or not 0 <= size <= len(chunk):
-            raise OSError(f"{size} bytes at {self._at} are none of the column chunks that came")
-        self._at += size
+            raise OSError(f"no received column chunk has {size} bytes at {self._position}")
+        self._position += size
         return chunk[:size]

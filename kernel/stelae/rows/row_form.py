@@ -1,12 +1,12 @@
-"""Checks rows of Python values and puts them into row form: tuples of plain values, ready for msgpack.
+"""The row form: rows of Python values as tuples of plain values, ready for msgpack.
 
-A call that writes few rows must not pay for Arrow: one row of eight columns costs 400 us as a batch, and 3 us here. The
-Arrow path (``to_array`` and ``RowBatch.to_rows``) defines the result. A :class:`RowForm` takes only values whose type
-and range leave no doubt, and gives exactly what that path gives for them. For any other value it says so, and the
-caller takes the Arrow path, which converts the value or explains what is wrong with it.
+A call that writes few rows must not use Arrow: one row of eight columns costs 400 us as a batch, and 3 us here. The
+Arrow path (``to_array`` and ``RowBatch.to_rows``) defines the result. A :class:`RowForm` accepts only values whose type
+and range are certain, and returns for them exactly what the Arrow path returns. For any other value it raises
+``NotPlain``. Then the caller uses the Arrow path, which converts the value or explains why it is wrong.
 
-Plain values are what msgpack carries: a date is its number of days since 1970, a timestamp its number of microseconds,
-a decimal a ``Decimal`` of the column's scale."""
+Plain values are the values that msgpack carries: a date is the number of days since 1970, a timestamp the number of
+microseconds, a decimal a ``Decimal`` with the column's scale."""
 
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
@@ -18,7 +18,7 @@ from stelae.rows.limits import RANGES
 from stelae.spi.schema import Column, Layout
 
 Check: TypeAlias = Callable[[Any], Any]
-"""Returns the plain value of one value; raises :class:`NotPlain` for a value that it leaves to the Arrow path."""
+"""Returns the plain value of a value. Raises :class:`NotPlain` for a value that needs the Arrow path."""
 
 _DAY_0 = date(1970, 1, 1).toordinal()
 _TIME_0 = datetime(1970, 1, 1)
@@ -28,11 +28,11 @@ _SINGLE = Struct("<f")
 
 
 class NotPlain(Exception):
-    """A value, or a number of values, that the Arrow path has to look at."""
+    """A row needs the Arrow path: because of a value, or because of its number of values."""
 
 
 class RowForm:
-    """Puts rows of one layout into row form."""
+    """Converts rows of one layout to row form."""
 
     __slots__ = ("_checks", "layout")
 
@@ -41,9 +41,9 @@ class RowForm:
         self._checks = tuple([_check_of(column) for column in layout.columns])
 
     def take(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the plain values of one row, which has one value for each column, in the order of the layout.
+        """Return the plain values of one row. ``values`` has one value for each column, in the order of the layout.
 
-        ``NotPlain``: another number of values, or a value that needs a conversion or an explanation."""
+        ``NotPlain``: the number of values is wrong, or a value needs the Arrow path."""
         checks = self._checks
         if len(values) != len(checks):
             raise NotPlain
@@ -94,7 +94,7 @@ def _text(value: Any) -> Any:
     if not value.isascii():
         try:
             value.encode()
-        except UnicodeEncodeError:  # Half of a surrogate pair is no character.
+        except UnicodeEncodeError:  # Half of a surrogate pair is not a character.
             raise NotPlain from None
     return value
 
@@ -147,9 +147,9 @@ def _decimals(precision: int, scale: int) -> Check:
         if type(value) is not Decimal or not value.is_finite():
             raise NotPlain
         try:
-            taken = value.quantize(unit, context=exact)
+            plain = value.quantize(unit, context=exact)
         except (Inexact, InvalidOperation):
             raise NotPlain from None
-        return taken if taken else taken.copy_abs()  # Arrow has no minus zero.
+        return plain if plain else plain.copy_abs()  # Arrow has no minus zero.
 
     return check

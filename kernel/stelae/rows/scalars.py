@@ -1,9 +1,9 @@
-"""Single values of the libraries that people compute with (numpy, pandas, pyarrow), as plain Python values.
+"""Single values of numpy, pandas and pyarrow as plain Python values.
 
-What ``frame.iloc[0]`` holds is no ``int`` and no ``datetime``. A single value is taken where a frame's column of it
-would be, and by the same rule: it may change its type, never what it says. What would lose something is left as it
-came, and whoever looks at types next refuses it. None of the libraries is imported here: a value brings along what it
-needs."""
+The values of ``frame.iloc[0]`` are not of the types ``int`` and ``datetime``. A single value is accepted if its column
+would accept it in a frame. Its type may change, its meaning may not: a value that would lose something is returned
+unchanged, and the check of types refuses it later. This module imports none of the libraries; it uses the methods of
+the value."""
 
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -12,20 +12,19 @@ from typing import Any
 from stelae.spi.schema import Column
 
 _PLAIN = frozenset({type(None), bool, int, str, bytes})
-"""Types that no column would have otherwise."""
+"""Types that every column uses as they are."""
 
 _OWN = frozenset({float, Decimal, date, datetime})
-"""Types of Python that some columns have otherwise."""
+"""Types of Python that some columns convert."""
 
 _NUMPY_KINDS = "biufSU"
-"""Kinds of numpy's types whose ``item()`` is a plain value of the same meaning; a span of time is none."""
-
+"""Kinds of numpy types whose ``item()`` is a plain value with the same meaning. Time spans are not among them."""
 
 _FINER = ("[ns]", "[ps]", "[fs]", "[as]")
 
 
 def plain_scalar(column: Column, value: Any) -> Any:
-    """Return a value as its column takes it, or as it came if that would lose something; missing ones are ``None``."""
+    """Return a value as its column takes it, or unchanged if that would lose something. A missing value is ``None``."""
     if type(value) in _PLAIN:
         return value
     plain, kind = value if type(value) in _OWN else _unwrapped(value), column.data_type
@@ -35,21 +34,21 @@ def plain_scalar(column: Column, value: Any) -> Any:
         naive = plain if plain.tzinfo is None else _in_utc(plain)
         return naive.date() if naive is not None and naive.time() == time() else value
     if kind.name == "date" and type(plain) is int:
-        return value  # A number out of a time that Python has no ``datetime`` for: microseconds, not days.
+        return value  # A time that Python has no ``datetime`` for: these are microseconds, not days.
     if kind.name == "timestamp" and type(plain) is date:
         return datetime.combine(plain, time())
     return plain
 
 
 def whole_microseconds(value: Any) -> Any:
-    """Return a time that has nanoseconds without them, and anything else as it is."""
+    """Return a time without its nanoseconds, and any other value unchanged."""
     if not has_nanoseconds(value):
         return value
     return value.floor("us") if hasattr(value, "floor") else value.astype("datetime64[us]")
 
 
 def has_nanoseconds(value: Any) -> bool:
-    """Whether a value is a time of pandas or numpy that is no whole number of microseconds."""
+    """Return true if a value is a time of pandas or numpy with a fraction of a microsecond."""
     family = _family(value)
     if family == "pandas":
         return hasattr(value, "to_pydatetime") and getattr(value, "nanosecond", 0) > 0
@@ -59,7 +58,7 @@ def has_nanoseconds(value: Any) -> bool:
 
 
 def _unwrapped(value: Any) -> Any:
-    """The plain value in a scalar of a library; anything else as it is."""
+    """Return the plain value of a library's scalar, and any other value unchanged."""
     family = _family(value)
     if family == "pyarrow" and hasattr(value, "as_py"):
         try:
@@ -93,12 +92,12 @@ def _of_pandas(value: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """The kind of a numpy scalar's type; empty: it is an array, or something else."""
+    """Return the kind of a numpy scalar's type; an empty text for an array or any other value."""
     return getattr(value.dtype, "kind", "") if getattr(value, "shape", None) == () else ""
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether a ``datetime64`` is a whole number of microseconds that 64 bits hold."""
+    """Return true if a ``datetime64`` is a whole number of microseconds in the range of 64 bits."""
     return bool(value.astype("datetime64[us]").astype(value.dtype) == value)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stelae.host.superblock import Partition as KeptPartition
-from stelae.partition.bounds import Bounds
+from stelae.host.superblock import PartitionBounds as KeptPartition
 from stelae.partition.schema import Partition
+from stelae.partition.tablet_partition import TabletPartition
 from stelae.rows.batcher import Batcher, Outside
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.spi.schema import Schema
@@ -15,7 +15,7 @@ from stelae.spi.schema import Schema
 def kept(schema: Schema, partition: Partition, scheme: bytes) -> KeptPartition:
     """Return what the superblock keeps; ``BadPartitioning``, ``Corrupt``: no tablet of this schema can have it."""
     if scheme:
-        Bounds(schema, scheme, partition.buckets)
+        TabletPartition(schema, scheme, partition.buckets)
     return KeptPartition(
         hash_buckets=partition.buckets, key_low=partition.range.lower, key_high=partition.range.upper, scheme=scheme
     )
@@ -25,7 +25,7 @@ def bounds_of(partition: KeptPartition) -> Callable[[Schema], Outside] | None:
     """Return what says under a schema which rows are not the replica's; ``None``: nobody has told it, it takes all."""
     if not partition.scheme:
         return None
-    return lambda schema: Bounds(schema, partition.scheme, partition.hash_buckets).outside
+    return lambda schema: TabletPartition(schema, partition.scheme, partition.hash_buckets).outside
 
 
 def batcher_of(

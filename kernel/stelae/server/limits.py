@@ -36,4 +36,4 @@ def check_tablet(config: NodeConfig, where: str) -> None:
         limits_of(config).check_schema(config.tablet.schema)
     except SchemaMismatch as error:
         hint = "Describe fewer columns, or raise columns_max on every node."
-        raise ConfigError(f"[tablet] has {error}", where=where, hint=hint) from error
+        raise ConfigError(f"[tablet]: {error}", where=where, hint=hint) from error

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from stelae.rows.checksum import LogicalChecksum
-from stelae.sim.history import SCHEMA, Action, Operation, RowErrors
+from stelae.sim.history import SCHEMA, ClientAction, ClientOperation, RowErrors
 from stelae.sim.table import VALUE, Cell, Cells, brought, read_as
 from stelae.spi.ids import OpId
 from stelae.spi.schema import Schema
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """Where a write took effect: index of its log entry, then its order within it."""
 
     entry: int
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 class Effect(NamedTuple):
     """What one operation left of one key, by column id; ``None``: no row."""
 
-    place: Place
+    place: LogPosition
     cells: Mapping[int, Cell] | None
 
     @property
@@ -36,7 +36,7 @@ class Effect(NamedTuple):
         return None if self.cells is None else str(self.cells[VALUE])
 
 
-class Request(Protocol):
+class AgreedRequest(Protocol):
     """One request of an entry as a replica applied it (``invariants.AppliedRequest``)."""
 
     @property
@@ -55,8 +55,8 @@ class Agreed:
     """The rows of the tablet through its whole history, as replicas apply it one after the other."""
 
     def __init__(self) -> None:
-        self._writes: dict[tuple[str, int], Operation] = {}
-        self._places: dict[tuple[str, int], Place] = {}
+        self._writes: dict[tuple[str, int], ClientOperation] = {}
+        self._places: dict[tuple[str, int], LogPosition] = {}
         self._effects: dict[int, list[Effect]] = {}
         self._indexes: list[int] = []
         self._stamps: list[int] = []
@@ -65,12 +65,12 @@ class Agreed:
 
     # -- what happens ----------------------------------------------------------------------------
 
-    def invoked(self, operation: Operation) -> None:
+    def invoked(self, operation: ClientOperation) -> None:
         """A client has begun an operation."""
         if operation.is_write:
             self._writes[operation.client, operation.sequence] = operation
 
-    def applied(self, op_id: OpId, timestamp: int, requests: Sequence[Request]) -> None:
+    def applied(self, op_id: OpId, timestamp: int, requests: Sequence[AgreedRequest]) -> None:
         """Take over the effects of an entry; what was applied before elsewhere adds nothing."""
         if not self._indexes or op_id.index > self._indexes[-1]:
             self._indexes.append(op_id.index)
@@ -80,11 +80,11 @@ class Agreed:
             operation = self._writes.get(identity)
             if request.skipped or identity in self._places or operation is None:
                 continue
-            place = self._places[identity] = Place(op_id.index, request.order)
+            place = self._places[identity] = LogPosition(op_id.index, request.order)
             untaken = {number for number, _ in request.errors}
             for number, row in enumerate(operation.rows):
                 if number not in untaken:
-                    deleted = operation.action is Action.DELETE
+                    deleted = operation.action is ClientAction.DELETE
                     self._change(row.key, place, None if deleted else brought(operation, row))
 
     def schema_applied(self, op_id: OpId, schema: Schema) -> None:
@@ -92,7 +92,7 @@ class Agreed:
         if op_id.index > max(self.schemas):
             self.schemas[op_id.index] = schema
 
-    def _change(self, key: int, place: Place, brought: Mapping[int, Cell] | None) -> None:
+    def _change(self, key: int, place: LogPosition, brought: Mapping[int, Cell] | None) -> None:
         """Cells that a row does not bring stay. Of several rows of one key in an operation the last can be read."""
         effects = self._effects.setdefault(key, [])
         before = effects[-1].cells if effects else None
@@ -103,7 +103,7 @@ class Agreed:
 
     # -- what follows ----------------------------------------------------------------------------
 
-    def place_of(self, client: str, sequence: int) -> Place | None:
+    def place_of(self, client: str, sequence: int) -> LogPosition | None:
         """Where a write took effect, if it did."""
         return self._places.get((client, sequence))
 

@@ -23,7 +23,7 @@ from stelae.sim.fact_feed import Facts
 from stelae.sim.history import SCHEMA
 from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
-from stelae.sim.scheduler import Scheduler, Timer
+from stelae.sim.scheduler import ScheduledEvent, Scheduler
 from stelae.sim.table import KEY, VALUE
 from stelae.spi.errors import NotLeader, SchemaMismatch, StelaeError
 from stelae.spi.ids import NodeId
@@ -106,7 +106,7 @@ class Alterer:
         self._coverage = coverage
         self._target = below(rng, NODES)
         self._open: list[Schema] = []
-        self._timers: dict[bytes, Timer] = {}
+        self._timers: dict[bytes, ScheduledEvent] = {}
         self.stopping = False
 
     @property

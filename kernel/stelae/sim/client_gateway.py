@@ -19,7 +19,7 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import Facts
 from stelae.sim.invariants import Scanned
 from stelae.sim.network import Network
-from stelae.sim.node import Node
+from stelae.sim.node import SimNode
 from stelae.sim.plan import NODES
 from stelae.spi.errors import SchemaMismatch, StelaeError, TooOld, Unavailable
 from stelae.spi.ids import NodeId
@@ -42,7 +42,7 @@ class _Config:
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
+class _GatewayNode:
     """What a read uses of its node (``snapshots.ReadNode``)."""
 
     time: HybridClock
@@ -52,7 +52,7 @@ class _Home:
 class Gateway:
     """The replicas of a run, as requests see them."""
 
-    def __init__(self, nodes: Sequence[Node], node_ids: Sequence[NodeId], network: Network, watch: Facts) -> None:
+    def __init__(self, nodes: Sequence[SimNode], node_ids: Sequence[NodeId], network: Network, watch: Facts) -> None:
         self._nodes = nodes
         self._network = network
         self._watch = watch
@@ -101,7 +101,7 @@ class Gateway:
 
             running = self._nodes[node].running
             if running is not None:
-                choose_time(_Home(running.clock, _Config(ClockSettings())), replica, scan, chosen)
+                choose_time(_GatewayNode(running.clock, _Config(ClockSettings())), replica, scan, chosen)
 
         self._ask(client, node, "scan", serve, refused)
 

@@ -11,12 +11,12 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
 from stelae.sim.fact_feed import Facts
-from stelae.sim.history import SCHEMA, Answer, AnswerKind, Operation
+from stelae.sim.history import SCHEMA, AnswerKind, ClientAnswer, ClientOperation
 from stelae.sim.invariants.convergence import Holdings
 from stelae.sim.network import Network
-from stelae.sim.node import Node
-from stelae.sim.node_start import TABLET, Surroundings
-from stelae.sim.peers import Parcel
+from stelae.sim.node import SimNode
+from stelae.sim.node_start import TABLET, NodeContext
+from stelae.sim.peers import FramesInFlight
 from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
 from stelae.sim.runs import count_answered, count_sent
@@ -39,7 +39,7 @@ REFUSALS = {
 }
 
 
-class Cluster:
+class SimCluster:
     """All nodes of a run. Implements ``workload.Tablet``."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Cluster:
         self._ahead: set[int] = set()
         self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
         self._node_ids = _draw_node_ids(seed)
-        around = Surroundings(
+        around = NodeContext(
             seed=seed,
             profile=profile,
             engines=engines,
@@ -62,7 +62,7 @@ class Cluster:
             arrive=self._arrive,
         )
         self.nodes = [
-            Node(around, scheduler, view, profile.clock_error_us[view.position]) for view in watch.world.nodes
+            SimNode(around, scheduler, view, profile.clock_error_us[view.position]) for view in watch.world.nodes
         ]
         self.front = Gateway(self.nodes, self._node_ids, self.network, watch)
 
@@ -152,9 +152,9 @@ class Cluster:
         self,
         client: int,
         node: int,
-        operations: Sequence[Operation],
+        operations: Sequence[ClientOperation],
         first_incomplete: int,
-        answer: Callable[[Operation, Answer], None],
+        answer: Callable[[ClientOperation, ClientAnswer], None],
     ) -> None:
         """Send writes of one client: in one request, if all were made for one version of the schema."""
         for version in sorted({operation.schema.version for operation in operations}):
@@ -165,19 +165,19 @@ class Cluster:
         self,
         client: int,
         node: int,
-        operations: Sequence[Operation],
+        operations: Sequence[ClientOperation],
         first_incomplete: int,
-        answer: Callable[[Operation, Answer], None],
+        answer: Callable[[ClientOperation, ClientAnswer], None],
     ) -> None:
         request = _request(operations, first_incomplete)
-        count_sent(self._coverage, operations, request.runs)
+        count_sent(self._coverage, operations, request.sequences)
         data = encode_request(request)
 
         def answered(result: WriteReply | StelaeError) -> None:
             if isinstance(result, Overloaded) and "memory" in str(result):
                 self._coverage.hit("store.pushed_back")
             answers = self._answers(node, operations, result)
-            count_answered(self._coverage, request.runs, {asked.sequence: told.kind for asked, told in answers})
+            count_answered(self._coverage, request.sequences, {asked.sequence: told.kind for asked, told in answers})
             self._reply(node, client, lambda: _answer_all(answer, answers))
 
         def serve() -> None:
@@ -187,7 +187,7 @@ class Cluster:
 
         self.network.send((NODES + client, node), "write", lambda: self.nodes[node].run(serve))
 
-    def read(self, client: int, node: int, operation: Operation, answer: Callable[[Answer], None]) -> None:
+    def read(self, client: int, node: int, operation: ClientOperation, answer: Callable[[ClientAnswer], None]) -> None:
         """Send one read."""
 
         def serve() -> None:
@@ -201,7 +201,7 @@ class Cluster:
                     found = self._retry(node, result)
                 else:
                     value = _value(store, operation.rows[0].key, result)
-                    found = Answer(kind=AnswerKind.DONE, node=node, value=value)
+                    found = ClientAnswer(kind=AnswerKind.DONE, node=node, value=value)
                 self._reply(node, client, lambda: answer(found))
 
             replica.read_index(confirmed)
@@ -210,7 +210,7 @@ class Cluster:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _arrive(self, target: int, parcel: Parcel) -> None:
+    def _arrive(self, target: int, parcel: FramesInFlight) -> None:
         node = self.nodes[target]
         running = node.running
         if running is not None:
@@ -220,8 +220,8 @@ class Cluster:
         self.network.send((node, NODES + client), "reply", deliver)
 
     def _answers(
-        self, node: int, operations: Sequence[Operation], result: WriteReply | StelaeError
-    ) -> list[tuple[Operation, Answer]]:
+        self, node: int, operations: Sequence[ClientOperation], result: WriteReply | StelaeError
+    ) -> list[tuple[ClientOperation, ClientAnswer]]:
         if isinstance(result, StelaeError):
             return [(operation, self._retry(node, result)) for operation in operations]
         by_sequence = {a.first_sequence + n: a.result for a in result.answers for n in range(a.count)}
@@ -231,18 +231,18 @@ class Cluster:
             if operation.sequence in by_sequence
         ]
 
-    def _answer(self, node: int, result: OpResult) -> Answer:
+    def _answer(self, node: int, result: OpResult) -> ClientAnswer:
         if result.refusal:
             kind = REFUSALS.get(result.refusal, AnswerKind.RETRY)
-            return Answer(kind=kind, node=node)
+            return ClientAnswer(kind=kind, node=node)
         errors = tuple((error.row, error.code.name) for error in result.errors)
-        return Answer(kind=AnswerKind.DONE, node=node, errors=errors, timestamp=result.timestamp)
+        return ClientAnswer(kind=AnswerKind.DONE, node=node, errors=errors, timestamp=result.timestamp)
 
-    def _retry(self, node: int, error: StelaeError) -> Answer:
+    def _retry(self, node: int, error: StelaeError) -> ClientAnswer:
         leader = None
         if isinstance(error, NotLeader) and error.leader is not None:
             leader = self._node_ids.index(NodeId(error.leader))
-        return Answer(kind=AnswerKind.RETRY, node=node, leader=leader)
+        return ClientAnswer(kind=AnswerKind.RETRY, node=node, leader=leader)
 
 
 def _draw_node_ids(seed: int) -> list[NodeId]:
@@ -250,7 +250,7 @@ def _draw_node_ids(seed: int) -> list[NodeId]:
     return sorted(NodeId(f"{rng.getrandbits(128):032x}") for _ in range(NODES))
 
 
-def _request(operations: Sequence[Operation], first_incomplete: int) -> WriteRequest:
+def _request(operations: Sequence[ClientOperation], first_incomplete: int) -> WriteRequest:
     numbered = [(asked.sequence, encoded(asked)) for asked in operations]
     client, version = ClientId(operations[0].client), operations[0].schema.version
     return WriteRequest(TABLET, client, first_incomplete, version, runs_of(numbered))
@@ -269,7 +269,9 @@ def _rows(store: TabletStore) -> dict[int, Cells]:
         return {row[0]: row[1:] for batch in cursor for row in batch.to_rows()}
 
 
-def _answer_all(answer: Callable[[Operation, Answer], None], answers: list[tuple[Operation, Answer]]) -> None:
+def _answer_all(
+    answer: Callable[[ClientOperation, ClientAnswer], None], answers: list[tuple[ClientOperation, ClientAnswer]]
+) -> None:
     for asked, found in answers:
         answer(asked, found)
 

@@ -1,7 +1,7 @@
 """A file system in memory that forgets like a real one: the virtual disk.
 
 ``VirtualDisk`` implements ``stelae.spi.services.Files``. What was not synced may be lost, torn or
-reordered by ``crash``; what was synced never is. Faults are switched on ``disk.faults``: a limit of
+reordered by ``crash``; what was synced never is. VirtualDiskFaults are switched on ``disk.faults``: a limit of
 space, failing syncs and reads, power lost after a given operation or byte. Nothing depends on time,
 identity or hash order, so a run is a function of the random generator that is handed in.
 
@@ -17,11 +17,11 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 
-from stelae.host.replacing import replace_file
-from stelae.sim.disk_contents import SECTOR_BYTES, Contents, Survival
-from stelae.sim.disk_faults import Faults, PowerLost
+from stelae.host.atomic_replace import replace_file
+from stelae.sim.disk_contents import SECTOR_BYTES, FileContents, Survival
+from stelae.sim.disk_faults import PowerLost, VirtualDiskFaults
 from stelae.sim.disk_file import VirtualFile
-from stelae.sim.disk_names import Directory, Edit, Names, Node
+from stelae.sim.disk_names import Directory, Edit, Node, VirtualNames
 from stelae.spi.errors import BadIdentifier, Full, Locked, SyncFailed
 from stelae.spi.services import Buffer
 
@@ -57,8 +57,8 @@ class VirtualDisk:
     """
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
-        self.faults = Faults(capacity_bytes)
-        self._names = Names()
+        self.faults = VirtualDiskFaults(capacity_bytes)
+        self._names = VirtualNames()
         self._numbers = 0
         self._used_bytes = 0
         self._locked: set[int] = set()
@@ -102,7 +102,7 @@ class VirtualDisk:
             if node.durable[name] is not node.entries.get(name):
                 return False
             node = node.durable[name]
-        return isinstance(node, Contents) and not node.changes
+        return isinstance(node, FileContents) and not node.changes
 
     def tree(self) -> dict[str, bytes]:
         """Every file by its path, in order, with its visible contents."""
@@ -134,7 +134,7 @@ class VirtualDisk:
         self.faults.before("create", path)
         if name in directory.entries:
             raise FileExistsError(path)
-        contents = Contents(self._number())
+        contents = FileContents(self._number())
         self._names.change((directory, name, contents))
         return VirtualFile(self, contents, path, writable=True)
 
@@ -248,7 +248,7 @@ class VirtualDisk:
         self._numbers += 1
         return self._numbers
 
-    def _unlink(self, contents: Contents) -> None:
+    def _unlink(self, contents: FileContents) -> None:
         contents.linked = False
         self._used_bytes -= len(contents.data)
 
@@ -268,7 +268,7 @@ class VirtualDisk:
             raise NotADirectoryError(path)
         return node
 
-    def _file(self, path: str) -> Contents:
+    def _file(self, path: str) -> FileContents:
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(path)

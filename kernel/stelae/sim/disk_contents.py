@@ -49,7 +49,7 @@ class Change:
     doomed: bool = False
 
 
-class Contents:
+class FileContents:
     """The inode of a virtual file.
 
     Attributes:
@@ -60,7 +60,7 @@ class Contents:
 
     __slots__ = ("changes", "data", "failed", "linked", "number")
 
-    def __init__(self, number: int, data: bytes = b"") -> None:
+    def __init__(self, number: int, data: bytes | bytearray = b"") -> None:
         self.number = number
         self.data = bytearray(data)
         self.changes: list[Change] = []
@@ -120,10 +120,11 @@ class Contents:
         _redo_survivors(data, self.changes, rng, survival)
         return bytes(data)
 
-    def copy(self) -> Contents:
+    def copy(self) -> FileContents:
         """An independent copy, un-synced changes included."""
-        twin = Contents(self.number, bytes(self.data))
-        twin.changes = [replace(change) for change in self.changes]
+        twin = FileContents(self.number, self.data)
+        if self.changes:
+            twin.changes = [replace(change) for change in self.changes]
         twin.linked = self.linked
         return twin
 
@@ -179,4 +180,4 @@ def _redo_scattered(data: bytearray, change: Change, rng: random.Random) -> None
         start = stop
 
 
-__all__ = ["SECTOR_BYTES", "Change", "Contents", "Survival"]
+__all__ = ["SECTOR_BYTES", "Change", "FileContents", "Survival"]

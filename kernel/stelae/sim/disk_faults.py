@@ -16,7 +16,7 @@ Hook: TypeAlias = Callable[[str, str], None]
 """Called before every operation that changes the disk, with its name and path; may raise."""
 
 
-class Faults:
+class VirtualDiskFaults:
     """Switches of one virtual disk. Everything is off at first.
 
     Attributes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from stelae.sim.disk_contents import Contents
-from stelae.sim.disk_faults import Faults, PowerLost
+from stelae.sim.disk_contents import FileContents
+from stelae.sim.disk_faults import PowerLost, VirtualDiskFaults
 from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.services import Buffer
 
@@ -14,7 +14,7 @@ from stelae.spi.services import Buffer
 class Space(Protocol):
     """Where a file gets its bytes from."""
 
-    faults: Faults
+    faults: VirtualDiskFaults
 
     def take(self, size_bytes: int, path: str) -> None:
         """Use up space (negative: give it back). Raises ``Full`` and takes nothing."""
@@ -30,7 +30,7 @@ class VirtualFile:
 
     __slots__ = ("_contents", "_open", "_space", "_writable", "path")
 
-    def __init__(self, space: Space, contents: Contents, path: str, writable: bool) -> None:
+    def __init__(self, space: Space, contents: FileContents, path: str, writable: bool) -> None:
         self._space = space
         self._contents = contents
         self._writable = writable

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from stelae.sim.disk_contents import Contents, Survival
+from stelae.sim.disk_contents import FileContents, Survival
 from stelae.sim.draw import below, chance
 
 
@@ -25,7 +25,7 @@ class Directory:
         self.durable: dict[str, Node] = {}
 
 
-Node: TypeAlias = Contents | Directory
+Node: TypeAlias = FileContents | Directory
 Edit: TypeAlias = tuple[Directory, str, Node | None]
 """In this directory, this name becomes this inode, or goes."""
 
@@ -46,7 +46,7 @@ class NameChange:
         )
 
 
-class Names:
+class VirtualNames:
     """The tree of names below the root, and the operations on it that are not yet durable."""
 
     def __init__(self) -> None:
@@ -77,17 +77,17 @@ class Names:
                 _make_durable(change)
         self.pending = [change for change in self.pending if id(change) not in durable]
 
-    def after_crash(self, rng: random.Random, survival: Survival) -> Names:
+    def after_crash(self, rng: random.Random, survival: Survival) -> VirtualNames:
         """Return the names and files that are on disk after power was lost now."""
         for change in self._survivors(rng, survival):
             _make_durable(change)
-        after = Names()
+        after = VirtualNames()
         _rebuild(self.root, after.root, rng, survival)
         return after
 
-    def copy(self) -> Names:
+    def copy(self) -> VirtualNames:
         """An independent copy, un-synced operations included."""
-        twin = Names()
+        twin = VirtualNames()
         nodes: dict[int, Node] = {}
         twin.root = _copied_directory(self.root, nodes)
         twin.pending = [
@@ -140,18 +140,18 @@ def _rebuild(old: Directory, new: Directory, rng: random.Random, survival: Survi
             twin = Directory(node.number)
             _rebuild(node, twin, rng, survival)
         else:
-            twin = Contents(node.number, node.after_crash(rng, survival))
+            twin = FileContents(node.number, node.after_crash(rng, survival))
         new.entries[name] = new.durable[name] = twin
 
 
 def _copied(node: Node, done: dict[int, Node]) -> Node:
-    return _copied_directory(node, done) if isinstance(node, Directory) else _copied_file(node, done)
-
-
-def _copied_file(node: Contents, done: dict[int, Node]) -> Node:
-    if node.number not in done:
-        done[node.number] = node.copy()
-    return done[node.number]
+    known = done.get(node.number)
+    if known is not None:
+        return known
+    if isinstance(node, Directory):
+        return _copied_directory(node, done)
+    twin = done[node.number] = node.copy()
+    return twin
 
 
 def _copied_directory(node: Directory, done: dict[int, Node]) -> Directory:

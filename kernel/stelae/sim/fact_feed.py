@@ -9,13 +9,13 @@ from typing import Any
 
 from stelae.host.superblock import Superblock
 from stelae.sim.coverage import Coverage
-from stelae.sim.history import SCHEMA, Answer, Operation
+from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation
 from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, Scanned, Violation
 from stelae.sim.log_model import LogModel
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.stale import Told
 from stelae.sim.table import Cells
-from stelae.sim.world import Needs, NodeView, World
+from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status, TabletConfig, decode_config
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
@@ -74,7 +74,7 @@ class Facts:
             self.violation = Violation(invariant=invariant, detail=detail, at_us=at_us)
 
     def restarted(
-        self, node: NodeView, hard_state: HardState, log: LogView, commit: int, committed_config: TabletConfig
+        self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int, committed_config: TabletConfig
     ) -> None:
         """A core was made from what the disk gave back."""
         for hook in self._on_restart:
@@ -82,7 +82,7 @@ class Facts:
         node.restore(hard_state, log, committed_config)
         node.commit = commit
 
-    def ready(self, node: NodeView, ready: Ready) -> None:
+    def ready(self, node: ObservedNode, ready: Ready) -> None:
         """A core gave out effects."""
         self._count(ready)
         for hook in self._on_ready:
@@ -91,7 +91,7 @@ class Facts:
         if ready.commit is not None:
             self._committed(node, ready)
 
-    def status(self, node: NodeView, status: Status) -> None:
+    def status(self, node: ObservedNode, status: Status) -> None:
         """A core's snapshot, taken after its effects."""
         before, node.status = node.status, status
         if before is None or before.role is not status.role or before.term != status.term:
@@ -107,41 +107,41 @@ class Facts:
             if not served:
                 self.leader_serves(node.position)
 
-    def sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
+    def sent(self, node: ObservedNode, outbound: Outbound, needs: Needs) -> None:
         """A message goes on the wire."""
         for hook in self._on_sent:
             hook(node, outbound, needs)
         node.expose(needs.hard_state)
 
-    def read(self, node: NodeView, token: int) -> None:
+    def read(self, node: ObservedNode, token: int) -> None:
         """A core was asked for a read index."""
         for hook in self._on_read:
             hook(node, token)
 
-    def stale(self, node: NodeView, told: Told) -> None:
+    def stale(self, node: ObservedNode, told: Told) -> None:
         """A copy of a core was told something of an older term."""
         self.coverage.hit(f"stale.{told.what}")
         for hook in self._on_stale:
             hook(node, told)
 
-    def trusted_again(self, node: NodeView, operation: str, path: str) -> None:
+    def trusted_again(self, node: ObservedNode, operation: str, path: str) -> None:
         """A file was used whose sync had failed."""
         for hook in self._on_trusted_again:
             hook(node, operation, path)
 
-    def recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
+    def recovered(self, node: ObservedNode, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
         """A log engine has opened a log."""
         for hook in self._on_recovered:
             hook(node, log, state, found, model)
 
-    def wal(self, node: NodeView, append: Append, outcome: Outcome) -> None:
+    def wal(self, node: ObservedNode, append: Append, outcome: Outcome) -> None:
         """The replicated log of a node has answered."""
         for hook in self._on_wal:
             hook(node, append, outcome)
         if isinstance(outcome, Durable):
             node.persisted(append.replace_from, append.entries)
 
-    def applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
+    def applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """A replica has applied an entry."""
         entry = self.world.entries.get(op_id)
         self.world.agreed.applied(op_id, entry.timestamp if entry is not None else 0, requests)
@@ -150,35 +150,35 @@ class Facts:
         if not self.world.holds(node, op_id):
             self.applied_ahead(node.position)
 
-    def invoked(self, operation: Operation) -> None:
+    def invoked(self, operation: ClientOperation) -> None:
         """A client has begun an operation."""
         self.world.agreed.invoked(operation)
         for hook in self._on_invoked:
             hook(operation)
 
-    def answered(self, operation: Operation, answer: Answer) -> None:
+    def answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
         """A client has an answer."""
         for hook in self._on_answered:
             hook(operation, answer)
 
-    def collect(self, node: NodeView, log: LogId, upto: int) -> None:
+    def collect(self, node: ObservedNode, log: LogId, upto: int) -> None:
         """The replicated log of a node is about to be collected."""
         for hook in self._on_collect:
             hook(node, log, upto)
 
-    def store_opened(self, node: NodeView, flushed: OpId) -> None:
+    def store_opened(self, node: ObservedNode, flushed: OpId) -> None:
         """A store was opened."""
         for hook in self._on_store_opened:
             hook(node, flushed)
         node.flushed = flushed
         node.floor = 0
 
-    def proposed(self, node: NodeView, flushed: OpId) -> None:
+    def proposed(self, node: ObservedNode, flushed: OpId) -> None:
         """A store has proposed an edit."""
         for hook in self._on_proposed:
             hook(node, flushed)
 
-    def saved(self, node: NodeView, block: Superblock, unsynced: Sequence[str]) -> None:
+    def saved(self, node: ObservedNode, block: Superblock, unsynced: Sequence[str]) -> None:
         """A superblock is durable."""
         for hook in self._on_saved:
             hook(node, block, unsynced)
@@ -186,22 +186,24 @@ class Facts:
         node.edits += 1
         self._scheduler.note(f"{node.position} {block.flushed} {block.manifest.hex()}")
 
-    def missing(self, node: NodeView, names: Sequence[str]) -> None:
+    def missing(self, node: ObservedNode, names: Sequence[str]) -> None:
         """Files of the durable superblock are gone."""
         for hook in self._on_missing:
             hook(node, names)
 
-    def checksum(self, node: NodeView, engine: str, index: int, checksum: str, schema: Schema = SCHEMA) -> None:
+    def checksum(self, node: ObservedNode, engine: str, index: int, checksum: str, schema: Schema = SCHEMA) -> None:
         """A store has said what its rows come to as of an entry."""
         for hook in self._on_checksum:
             hook(node, engine, index, checksum, schema)
 
-    def changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema = SCHEMA) -> None:
+    def changed(
+        self, node: ObservedNode, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema = SCHEMA
+    ) -> None:
         """A store has said what an entry changed."""
         for hook in self._on_changed:
             hook(node, op_id, rows, schema)
 
-    def schema_applied(self, node: NodeView, op_id: OpId, schema: Schema) -> None:
+    def schema_applied(self, node: ObservedNode, op_id: OpId, schema: Schema) -> None:
         """A replica is about to apply a schema change."""
         for hook in self._on_schema:
             hook(node, op_id, schema)
@@ -212,12 +214,12 @@ class Facts:
         for hook in self._on_altered:
             hook(schema, taken=taken)
 
-    def floor_raised(self, node: NodeView, floor: int) -> None:
+    def floor_raised(self, node: ObservedNode, floor: int) -> None:
         """A store was told a history floor."""
         node.floor = max(node.floor, floor)
         node.floor_max = max(node.floor_max, floor)
 
-    def scanned(self, node: NodeView, scanned: Scanned) -> None:
+    def scanned(self, node: ObservedNode, scanned: Scanned) -> None:
         """A replica was read in its past."""
         for hook in self._on_scanned:
             hook(node, scanned)
@@ -244,7 +246,7 @@ class Facts:
             if value is not None and value != ():
                 self.coverage.hit(f"ready.{field}")
 
-    def _committed(self, node: NodeView, ready: Ready) -> None:
+    def _committed(self, node: ObservedNode, ready: Ready) -> None:
         """Only now does the view have the entries that this Ready appended and committed."""
         assert ready.commit is not None
         node.commit = max(node.commit, ready.commit)

@@ -17,7 +17,7 @@ SCHEMA = Schema(1, (Column(id=1, name="key", type="int64"), Column(id=2, name="v
 """The first schema of the simulated table."""
 
 
-class Action(StrEnum):
+class ClientAction(StrEnum):
     """What an operation does to its key."""
 
     INSERT = "insert"
@@ -27,7 +27,7 @@ class Action(StrEnum):
     READ = "read"
 
 
-class Row(NamedTuple):
+class HistoryRow(NamedTuple):
     """One row of an operation; one that is ``unfit`` brings what its column cannot hold.
 
     What it brings for columns other than the key and the value is drawn from ``more``."""
@@ -57,7 +57,7 @@ class AnswerKind(StrEnum):
     """Not taken, or not known to be taken; ask again, perhaps elsewhere."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ClientAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One answer to one attempt.
 
     Attributes:
@@ -77,7 +77,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True, eq=False)
-class Operation:
+class ClientOperation:
     """One operation of one client, over all its attempts.
 
     Attributes:
@@ -94,8 +94,8 @@ class Operation:
 
     client: str
     sequence: int
-    action: Action
-    rows: tuple[Row, ...]
+    action: ClientAction
+    rows: tuple[HistoryRow, ...]
     imposed: bool = False
     settled: bool = False
     schema: Schema = SCHEMA
@@ -103,12 +103,12 @@ class Operation:
     company: range | None = None
     invoked: int = 0
     answered: int | None = None
-    answer: Answer | None = None
+    answer: ClientAnswer | None = None
 
     @property
     def is_write(self) -> bool:
         """True for everything that has a place in the log."""
-        return self.action is not Action.READ
+        return self.action is not ClientAction.READ
 
     @property
     def unfit(self) -> list[int]:
@@ -125,23 +125,23 @@ class History:
         timestamp_max: highest hybrid timestamp at which an acknowledged write took effect.
     """
 
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[ClientOperation] = field(default_factory=list)
     clock: int = 0
     timestamp_max: int = 0
 
-    def begin(self, operation: Operation) -> None:
+    def begin(self, operation: ClientOperation) -> None:
         """Record that a client begins an operation."""
         self.clock += 1
         operation.invoked = self.clock
         self.operations.append(operation)
 
-    def end(self, operation: Operation, answer: Answer) -> None:
+    def end(self, operation: ClientOperation, answer: ClientAnswer) -> None:
         """Record the final answer."""
         self.clock += 1
         operation.answered = self.clock
         operation.answer = answer
         self.timestamp_max = max(self.timestamp_max, answer.timestamp)
 
-    def acknowledged(self) -> list[Operation]:
+    def acknowledged(self) -> list[ClientOperation]:
         """Writes that were answered as done, in the order of their beginnings."""
         return [o for o in self.operations if o.is_write and o.answer is not None and o.answer.kind is AnswerKind.DONE]

@@ -16,27 +16,27 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from stelae.sim.history import Action
+from stelae.sim.history import ClientAction
 
 TRIED_MAX: Final = 500_000
 """States of one search: with values that are never repeated, hundreds of operations need about as many. Of 1 200
 runs one needed 155 788, for 410 operations; a search that is given up counts as a violation."""
 
 _ALREADY_PRESENT, _NOT_FOUND = "ALREADY_PRESENT", "NOT_FOUND"
-_NEEDED: Final = {Action.INSERT: False, Action.UPDATE: True, Action.DELETE: True}
+_NEEDED: Final = {ClientAction.INSERT: False, ClientAction.UPDATE: True, ClientAction.DELETE: True}
 """Whether there must be a row for an action to be taken; others are always."""
 
 
-class Step(NamedTuple):
+class LinearStep(NamedTuple):
     """What an operation does to the key with one of its rows, and the error it was told (``None``: taken)."""
 
-    action: Action
+    action: ClientAction
     value: str | None = None
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class TimedCall:
     """One operation on the key.
 
     Attributes:
@@ -50,11 +50,11 @@ class Call:
     name: str
     invoked: int
     answered: int | None
-    steps: tuple[Step, ...]
+    steps: tuple[LinearStep, ...]
     hint: tuple[int, ...] = ()
 
 
-class Verdict(Enum):
+class OrderVerdict(Enum):
     """What a search found."""
 
     LINEARIZABLE = auto()
@@ -64,10 +64,10 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class OrderFinding:
     """A verdict; ``stuck``: what could not be taken where the search got furthest; ``tried``: states gone through."""
 
-    verdict: Verdict
+    verdict: OrderVerdict
     stuck: tuple[str, ...] = ()
     tried: int = 0
 
@@ -75,7 +75,7 @@ class Finding:
 class _Search:
     """Depth first; ``mask`` has a bit for each operation that was taken."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[TimedCall]) -> None:
         ordered = sorted(calls, key=lambda call: call.invoked)
         self._known = [call for call in ordered if call.answered is not None]
         self._unknown = [call for call in ordered if call.answered is None]
@@ -83,7 +83,7 @@ class _Search:
         self._furthest = -1
         self.stuck: tuple[str, ...] = ()
 
-    def run(self, tried_max: int) -> Finding:
+    def run(self, tried_max: int) -> OrderFinding:
         """Look for an order."""
         seen: set[tuple[int, str | None]] = set()
         mask, state = self._settled(0, None)
@@ -93,16 +93,16 @@ class _Search:
             if following is None:
                 waiting.pop()
                 if not waiting:
-                    return Finding(Verdict.IMPOSSIBLE, self.stuck, len(seen))
+                    return OrderFinding(OrderVerdict.IMPOSSIBLE, self.stuck, len(seen))
                 continue
             if following in seen:
                 continue
             if len(seen) == tried_max:
-                return Finding(Verdict.UNDECIDED, self.stuck, len(seen))
+                return OrderFinding(OrderVerdict.UNDECIDED, self.stuck, len(seen))
             seen.add(following)
             mask, state = following
             waiting.append(self._choices(mask, state))
-        return Finding(Verdict.LINEARIZABLE, (), len(seen))
+        return OrderFinding(OrderVerdict.LINEARIZABLE, (), len(seen))
 
     def _settled(self, mask: int, state: str | None) -> tuple[int, str | None]:
         """Take all that fits and changes nothing."""
@@ -131,7 +131,7 @@ class _Search:
             if fits and (call.answered is not None or after != state):
                 yield self._settled(mask | bit, after)
 
-    def _candidates(self, mask: int) -> Iterator[tuple[int, Call]]:
+    def _candidates(self, mask: int) -> Iterator[tuple[int, TimedCall]]:
         """Answered operations not taken yet that began before any other of these ended."""
         untaken = ~mask & self._all_known
         number = (untaken & -untaken).bit_length() - 1 if untaken else len(self._known)
@@ -146,16 +146,16 @@ class _Search:
             ends = call.answered if ends is None else min(ends, call.answered)
             yield place, call
 
-    def _remember(self, mask: int, candidates: Sequence[Call]) -> None:
+    def _remember(self, mask: int, candidates: Sequence[TimedCall]) -> None:
         taken = (mask & self._all_known).bit_count()
         if taken > self._furthest:
             self._furthest, self.stuck = taken, tuple(call.name for call in candidates)
 
 
-def _after(state: str | None, call: Call) -> tuple[bool, str | None]:
+def _after(state: str | None, call: TimedCall) -> tuple[bool, str | None]:
     """Do an operation: whether what it was told fits the state, and the state after it."""
     for step in call.steps:
-        if step.action is Action.READ:
+        if step.action is ClientAction.READ:
             if step.value != state:
                 return False, state
             continue
@@ -166,10 +166,10 @@ def _after(state: str | None, call: Call) -> tuple[bool, str | None]:
             if step.error != (told if refused else None):
                 return False, state
         if not refused:
-            state = None if step.action is Action.DELETE else step.value
+            state = None if step.action is ClientAction.DELETE else step.value
     return True, state
 
 
-def check(calls: Sequence[Call], tried_max: int = TRIED_MAX) -> Finding:
+def check(calls: Sequence[TimedCall], tried_max: int = TRIED_MAX) -> OrderFinding:
     """Say whether the operations on one key, which began without a row, are linearizable."""
     return _Search(calls).run(tried_max)

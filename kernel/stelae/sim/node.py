@@ -11,10 +11,10 @@ from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import below, between, chance, pick, stream
 from stelae.sim.log_model import LogModel
-from stelae.sim.node_start import LAYOUT, TABLET, Boot, Running, Spans, Surroundings, format_node
+from stelae.sim.node_start import LAYOUT, TABLET, Boot, NodeContext, Running, Spans, format_node
 from stelae.sim.process import Process, Span
 from stelae.sim.scheduler import Scheduler
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Status
 from stelae.spi.errors import ClockError, StelaeError
 from stelae.spi.ids import LogId, TabletId
@@ -33,10 +33,10 @@ OPEN_REACH_BYTES_MIN: Final = 2_000
 """Half of what an open segment must hold to be damaged: several groups follow then."""
 
 
-class Node:
+class SimNode:
     """One node. Implements what faults can do (``faults.Victim``)."""
 
-    def __init__(self, around: Surroundings, scheduler: Scheduler, view: NodeView, error_us: int) -> None:
+    def __init__(self, around: NodeContext, scheduler: Scheduler, view: ObservedNode, error_us: int) -> None:
         self._around = around
         self._scheduler = scheduler
         self.view = view

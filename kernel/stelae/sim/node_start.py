@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stelae.host.assembly import Engines, ReplicaLimits, assemble
-from stelae.host.consensus_meta import ConsensusMetadata, HardStateWriter
+from stelae.host.consensus_metadata import ConsensusMetadata, HardStateWriter
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
 from stelae.host.instance import Instance, InstanceFile, format_directory, load_ceiling, lock_directory, save_ceiling
-from stelae.host.layout import Layout
 from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.peer_codec import PeerCodec
-from stelae.host.peers import PeerTraffic
+from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.lifecycle.bootstrap import recover
+from stelae.lifecycle.tablet_recovery import recover
 from stelae.server.bounds import batcher_of
 from stelae.sim.clock import VirtualClock
 from stelae.sim.coverage import Coverage
@@ -31,7 +31,7 @@ from stelae.sim.fact_feed import Facts
 from stelae.sim.history import SCHEMA
 from stelae.sim.log_model import LogModel
 from stelae.sim.network import Network
-from stelae.sim.peers import Parcel, WatchedNetwork, Wire
+from stelae.sim.peers import FramesInFlight, WatchedNetwork, Wire
 from stelae.sim.process import Call, Process, Span, VirtualLogDriver, VirtualPool, VirtualReader
 from stelae.sim.profile import Profile
 from stelae.sim.scratch_log import SCRIBE_LOG, ScratchLogWriter
@@ -42,7 +42,7 @@ from stelae.sim.tap_core import CoreTap, tapped
 from stelae.sim.tap_store import tapped_store
 from stelae.sim.tap_wal import WalTap
 from stelae.sim.upkeep import maintenance_of
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import HardState, Member, TabletConfig
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, ClusterId, IncarnationId, LogId, NodeId, TabletId
@@ -50,7 +50,7 @@ from stelae.spi.services import EngineServices
 
 CLUSTER = ClusterId("simulated")
 TABLET = TabletId("tablet")
-LAYOUT = Layout("/node")
+LAYOUT = DirectoryLayout("/node")
 STORE = f"{LAYOUT.data}/{TABLET}"
 CACHE_BYTES_MAX = 4_096
 """Small, so that replication and apply also read the log."""
@@ -59,7 +59,7 @@ FAR_BOUND = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class NodeContext:
     """What all nodes of a run share."""
 
     seed: int
@@ -69,7 +69,7 @@ class Surroundings:
     coverage: Coverage
     watch: Facts
     node_ids: Sequence[NodeId]
-    arrive: Callable[[int, Parcel], None]
+    arrive: Callable[[int, FramesInFlight], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class Running:
     historian: SnapshotReader
 
 
-def format_node(around: Surroundings, node_id: NodeId, disk: VirtualDisk) -> None:
+def format_node(around: NodeContext, node_id: NodeId, disk: VirtualDisk) -> None:
     """Make a disk the home of a node with one empty tablet, as the format command does."""
     position = around.node_ids.index(node_id)
     instance = Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=around.profile.logs[position])
@@ -121,8 +121,8 @@ class Boot:
 
     def __init__(
         self,
-        around: Surroundings,
-        node: NodeView,
+        around: NodeContext,
+        node: ObservedNode,
         number: int,
         disk: VirtualDisk,
         clock: VirtualClock,
@@ -323,7 +323,7 @@ class Boot:
 class WatchedHardStates:
     """The ``HardStates`` of a replica: what was saved is noted when its saving is reported."""
 
-    def __init__(self, inner: HardStateWriter, node: NodeView) -> None:
+    def __init__(self, inner: HardStateWriter, node: ObservedNode) -> None:
         self._inner = inner
         self._node = node
 
@@ -344,4 +344,4 @@ class WatchedHardStates:
         self._inner.save(tablet_id, hard_state, committed_config, finished)
 
 
-__all__ = ["LAYOUT", "TABLET", "Boot", "Running", "Spans", "Surroundings", "format_node"]
+__all__ = ["LAYOUT", "TABLET", "Boot", "NodeContext", "Running", "Spans", "format_node"]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stelae.host.hybrid_clock import HybridClock
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import Facts
 from stelae.sim.network import Network
 from stelae.sim.process import Process
 from stelae.sim.tap_core import CoreTap
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Outbound
 from stelae.spi.errors import ClockError, PeerError
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
@@ -43,7 +43,7 @@ class Wire:
         network: Network,
         clock: HybridClock,
         coverage: Coverage,
-        arrive: Callable[[int, Parcel], None],
+        arrive: Callable[[int, FramesInFlight], None],
     ) -> None:
         self._position = position
         self._positions = {node_id: place for place, node_id in enumerate(node_ids)}
@@ -69,12 +69,12 @@ class Wire:
         if self._network.is_cut(link):
             self._note_lost(to)
         body = tuple(bytes(frame) for frame in frames)
-        parcel = Parcel(self._node_ids[self._position], self._incarnation_id, kind, body, stamp)
+        parcel = FramesInFlight(self._node_ids[self._position], self._incarnation_id, kind, body, stamp)
         label = f"{self._position}>{target}.{kind}"
         self._network.send(link, label, lambda: self._arrive(target, parcel))
         return True
 
-    def take(self, parcel: Parcel) -> None:
+    def take(self, parcel: FramesInFlight) -> None:
         """Take a message that has arrived, as a turn of the process."""
         traffic = self.traffic
         if traffic is None:
@@ -102,7 +102,7 @@ class Wire:
             self._process.schedule(0, "peer_lost", lambda: traffic.peer_lost(peer))
 
 
-class Parcel:
+class FramesInFlight:
     """One message between nodes, as it travels."""
 
     __slots__ = ("frames", "incarnation_id", "kind", "sender", "stamp")
@@ -120,7 +120,7 @@ class Parcel:
 class WatchedNetwork:
     """The ``PeerNetwork`` of a replica: what it sends is judged before it is encoded."""
 
-    def __init__(self, traffic: PeerTraffic, node: NodeView, watch: Facts, cores: Sequence[CoreTap]) -> None:
+    def __init__(self, traffic: PeerTraffic, node: ObservedNode, watch: Facts, cores: Sequence[CoreTap]) -> None:
         self._traffic = traffic
         self._node = node
         self._watch = watch

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Final
 
 from stelae.sim.draw import below
-from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
-from stelae.sim.workload import Surroundings
+from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation, HistoryRow
+from stelae.sim.workload import WorkloadContext
 from stelae.spi.consensus import Role
 
 NUMBER: Final = 99
@@ -33,7 +33,7 @@ class Prober:
         scan: asks a node for a snapshot at a hybrid timestamp.
     """
 
-    def __init__(self, around: Surroundings, rng: random.Random, scan: Callable[[int, int], None]) -> None:
+    def __init__(self, around: WorkloadContext, rng: random.Random, scan: Callable[[int, int], None]) -> None:
         self._around = around
         self._scan = scan
         self._rng = rng
@@ -51,9 +51,9 @@ class Prober:
         if rounds == 0 or not self._rivals(position):
             return
         self._sequence += 1
-        operation = self._begin(self._sequence, Action.UPSERT, self._key())
+        operation = self._begin(self._sequence, ClientAction.UPSERT, self._key())
 
-        def answered(_: Operation, answer: Answer) -> None:
+        def answered(_: ClientOperation, answer: ClientAnswer) -> None:
             if answer.kind not in (AnswerKind.DONE, AnswerKind.REFUSED) or operation.answered is not None:
                 return
             self._end(operation, answer)
@@ -76,23 +76,23 @@ class Prober:
         ]
 
     def _read(self, position: int, key: int) -> None:
-        operation = self._begin(0, Action.READ, key)
+        operation = self._begin(0, ClientAction.READ, key)
 
-        def answered(answer: Answer) -> None:
+        def answered(answer: ClientAnswer) -> None:
             if answer.kind is AnswerKind.DONE and operation.answered is None:
                 self._end(operation, answer)
 
         self._around.tablet.read(NUMBER, position, operation, answered)
 
-    def _begin(self, sequence: int, action: Action, key: int) -> Operation:
-        row = Row(key, f"{NAME}.{sequence}", more=sequence)
+    def _begin(self, sequence: int, action: ClientAction, key: int) -> ClientOperation:
+        row = HistoryRow(key, f"{NAME}.{sequence}", more=sequence)
         schema = self._around.table.schema
-        operation = Operation(client=NAME, sequence=sequence, action=action, rows=(row,), schema=schema)
+        operation = ClientOperation(client=NAME, sequence=sequence, action=action, rows=(row,), schema=schema)
         self._around.history.begin(operation)
         self._around.watch.invoked(operation)
         return operation
 
-    def _end(self, operation: Operation, answer: Answer) -> None:
+    def _end(self, operation: ClientOperation, answer: ClientAnswer) -> None:
         self._around.history.end(operation, answer)
         self._around.watch.answered(operation, answer)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from stelae.host.log_writer import Completion, Group, LogWriter
+from stelae.host.log_writer import CommitGroup, Completion, LogWriter
 from stelae.host.ports import Timer
 from stelae.sim.clock import VirtualClock
 from stelae.sim.draw import skewed
@@ -215,15 +215,15 @@ class VirtualLogDriver:
             self._busy = False
             return
         span_us = skewed(self._rng, *self._span_us())
-        begun = self._engine.begin(work.appends) if self._fast and isinstance(work, Group) else None
+        begun = self._engine.begin(work.appends) if self._fast and isinstance(work, CommitGroup) else None
         if begun is not None:
-            assert isinstance(work, Group)
+            assert isinstance(work, CommitGroup)
             self._begin(work, begun, span_us)
             return
         completions = self.writer.perform(work, self._engine)
         self._process.schedule(span_us, "wal.done", lambda: self._finish(completions))
 
-    def _begin(self, group: Group, begun: Begun, span_us: int) -> None:
+    def _begin(self, group: CommitGroup, begun: Begun, span_us: int) -> None:
         def write() -> None:
             failures = [one.failure() for one in begun.writes]
             begun.meanwhile()

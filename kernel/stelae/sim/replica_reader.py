@@ -16,8 +16,8 @@ from stelae.sim.clock import EPOCH_US
 from stelae.sim.draw import below, between, chance, pick, skewed
 from stelae.sim.node_start import TABLET
 from stelae.sim.plan import NODES
-from stelae.sim.workload import Surroundings
-from stelae.sim.writing import Writer
+from stelae.sim.workload import WorkloadContext
+from stelae.sim.writing import WriterClient
 from stelae.spi.errors import NotLeader, StelaeError
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import Order, ScanSpec
@@ -41,14 +41,16 @@ PROBED_AGAIN_US: Final = (100_000, 500_000)
 BEHIND_US: Final = 200_000
 
 
-class Reader:
+class ReplicaReader:
     """One reader.
 
     Args:
         writer: whose writes its fresh reads must see.
     """
 
-    def __init__(self, around: Surroundings, front: Gateway, writer: Writer, number: int, rng: random.Random) -> None:
+    def __init__(
+        self, around: WorkloadContext, front: Gateway, writer: WriterClient, number: int, rng: random.Random
+    ) -> None:
         self._around = around
         self._front = front
         self._writer = writer

@@ -10,13 +10,15 @@ import random
 from collections.abc import Mapping
 
 from stelae.sim.draw import between
-from stelae.sim.history import Operation
+from stelae.sim.history import ClientOperation
 
 REACH_MAX = 4
 """Most neighbours on either side that travel with a repeated operation."""
 
 
-def neighbours(known: Mapping[int, Operation], operation: Operation, rng: random.Random) -> list[Operation]:
+def neighbours(
+    known: Mapping[int, ClientOperation], operation: ClientOperation, rng: random.Random
+) -> list[ClientOperation]:
     """Return ``operation`` amid a drawn number of those in ``known`` that were numbered just before and behind it.
 
     In order of sequence, without a gap."""

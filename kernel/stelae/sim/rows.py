@@ -7,7 +7,7 @@ from typing import Final
 
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, between, chance, skewed
-from stelae.sim.history import Action, Operation, Row
+from stelae.sim.history import ClientAction, ClientOperation, HistoryRow
 from stelae.sim.profile import Profile
 from stelae.sim.table import KEY, VALUE
 
@@ -32,7 +32,7 @@ class Rows:
         self._coverage = coverage
         self._values = 0
 
-    def of_write(self) -> tuple[Row, ...]:
+    def of_write(self) -> tuple[HistoryRow, ...]:
         """One row, or several, or none; at times one of them is unfit."""
         rng = self._rng
         rows = [self.one() for _ in range(1 if chance(rng, ONE_ROW) else between(rng, 0, ROWS_MAX))]
@@ -43,17 +43,17 @@ class Rows:
             self._coverage.hit("rows.unfit")
         return tuple(rows)
 
-    def columns_of(self, operation: Operation) -> tuple[int, ...] | None:
+    def columns_of(self, operation: ClientOperation) -> tuple[int, ...] | None:
         """Draw which columns a write brings: the key and the value, and perhaps not all others."""
         others = [column_id for column_id in operation.schema.layout.ids if column_id not in (KEY, VALUE)]
-        if operation.action is Action.DELETE or not others or not chance(self._rng, PARTIAL):
+        if operation.action is ClientAction.DELETE or not others or not chance(self._rng, PARTIAL):
             return None
         self._coverage.hit("rows.partial")
         return (KEY, VALUE, *(column_id for column_id in others if chance(self._rng, 0.5)))
 
-    def one(self) -> Row:
+    def one(self) -> HistoryRow:
         """A row of a drawn key, with a value that no other row of the run carries."""
         self._values += 1
         key = below(self._rng, self._profile.keys)
         padding = skewed(self._rng, 0, self._profile.value_bytes_max)
-        return Row(key, f"{self._name}.{self._values}." + "x" * padding, more=self._values)
+        return HistoryRow(key, f"{self._name}.{self._values}." + "x" * padding, more=self._values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from stelae.sim.altering import Alterer, TableView
-from stelae.sim.cluster import Cluster
+from stelae.sim.cluster import SimCluster
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
@@ -16,12 +16,12 @@ from stelae.sim.invariants.convergence import Convergence, unresolved
 from stelae.sim.plan import NODES, draw_plan, keep
 from stelae.sim.prober import Prober
 from stelae.sim.profile import draw_profile
-from stelae.sim.replica_reader import Reader
+from stelae.sim.replica_reader import ReplicaReader
 from stelae.sim.report import RunResult
 from stelae.sim.scheduler import Scheduler
-from stelae.sim.workload import Client, Surroundings
-from stelae.sim.world import NodeView, World
-from stelae.sim.writing import Writer
+from stelae.sim.workload import ModelClient, WorkloadContext
+from stelae.sim.world import ObservedNode, World
+from stelae.sim.writing import WriterClient
 from stelae.spi.errors import StelaeError
 
 EVENTS_MIN = 5_000
@@ -69,10 +69,10 @@ class Simulation:
         self._coverage = Coverage()
         self._history = History()
         scheduler = self._scheduler
-        nodes = [NodeView(position) for position in range(NODES)]
+        nodes = [ObservedNode(position) for position in range(NODES)]
         self._world = World(nodes=nodes, now_us=lambda: scheduler.now_us)
         self._watch = Facts(self._world, self._scheduler, self._coverage)
-        self._cluster = Cluster(seed, self._profile, engines, self._scheduler, self._watch, self._coverage)
+        self._cluster = SimCluster(seed, self._profile, engines, self._scheduler, self._watch, self._coverage)
         self._driver = FaultDriver(
             self._scheduler, self._cluster.network, self._cluster.nodes, self._cluster.leader, self._coverage
         )
@@ -88,19 +88,20 @@ class Simulation:
         )
         self._clients = self._make_clients(operations_max)
 
-    def _make_clients(self, operations_max: int | None) -> list[Client | Writer | Reader]:
+    def _make_clients(self, operations_max: int | None) -> list[ModelClient | WriterClient | ReplicaReader]:
         """Return the clients; the prober needs no start, it waits for leaders, as the clients do beside their work."""
-        around = Surroundings(
+        around = WorkloadContext(
             self._scheduler, self._cluster, self._history, self._watch, self._profile, self._coverage, self._table
         )
         clients = [
-            Client(around, number, stream(self._seed, f"client/{number}"), operations_max)
+            ModelClient(around, number, stream(self._seed, f"client/{number}"), operations_max)
             for number in range(self._profile.clients)
         ]
         front, count = self._cluster.front, range(self._profile.writers)
-        writers = [Writer(around, front, number, self._seed, operations_max) for number in count]
+        writers = [WriterClient(around, front, number, self._seed, operations_max) for number in count]
         readers = [
-            Reader(around, front, writers[number], number, stream(self._seed, f"reader/{number}")) for number in count
+            ReplicaReader(around, front, writers[number], number, stream(self._seed, f"reader/{number}"))
+            for number in count
         ]
         prober = Prober(around, stream(self._seed, "prober"), readers[0].probe)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stelae.sim.coverage import Coverage
-from stelae.sim.history import AnswerKind, Operation
+from stelae.sim.history import AnswerKind, ClientOperation
 from stelae.spi.payload import WritePayload
-from stelae.spi.write import WriteRun
+from stelae.spi.write import SequenceRange
 
 
-def count_sent(coverage: Coverage, operations: Sequence[Operation], runs: Sequence[WriteRun]) -> None:
+def count_sent(coverage: Coverage, operations: Sequence[ClientOperation], runs: Sequence[SequenceRange]) -> None:
     """Count the runs of a request of ``operations``, and remember of each operation in which run it went."""
     asked = {operation.sequence: operation for operation in operations}
     for run in runs:
@@ -29,7 +29,7 @@ def count_sent(coverage: Coverage, operations: Sequence[Operation], runs: Sequen
 def count_applied(coverage: Coverage, payload: WritePayload, skipped: frozenset[int], faulty: frozenset[int]) -> None:
     """Count the runs of an entry; operations ``skipped`` or with row errors are numbered through all its runs."""
     start = 0
-    for run in payload.runs:
+    for run in payload.sequences:
         operations = range(start, start + len(run.digests))
         start = operations.stop
         if len(operations) == 1:
@@ -41,7 +41,7 @@ def count_applied(coverage: Coverage, payload: WritePayload, skipped: frozenset[
             coverage.hit("run.fault_within")
 
 
-def count_answered(coverage: Coverage, runs: Sequence[WriteRun], answers: Mapping[int, AnswerKind]) -> None:
+def count_answered(coverage: Coverage, runs: Sequence[SequenceRange], answers: Mapping[int, AnswerKind]) -> None:
     """Count the runs of a request by what its operations were answered, by sequence."""
     for run in runs:
         kinds = {answers.get(run.first_sequence + place) for place in range(len(run.ops))}

@@ -14,7 +14,7 @@ from typing import TypeAlias
 Action: TypeAlias = Callable[[], None]
 
 
-class Timer:
+class ScheduledEvent:
     """One scheduled event; ``cancel`` keeps it from running."""
 
     __slots__ = ("action", "at_us", "label")
@@ -42,18 +42,18 @@ class Scheduler:
     def __init__(self) -> None:
         self.now_us = 0
         self.events = 0
-        self._queue: list[tuple[int, int, Timer]] = []
+        self._queue: list[tuple[int, int, ScheduledEvent]] = []
         self._sequence = 0
         self._digest = hashlib.blake2b(digest_size=16)
 
-    def at(self, at_us: int, label: str, action: Action) -> Timer:
+    def at(self, at_us: int, label: str, action: Action) -> ScheduledEvent:
         """Run ``action`` at ``at_us``, or at once (after what is already due) if that is past."""
-        timer = Timer(max(at_us, self.now_us), label, action)
+        timer = ScheduledEvent(max(at_us, self.now_us), label, action)
         heapq.heappush(self._queue, (timer.at_us, self._sequence, timer))
         self._sequence += 1
         return timer
 
-    def after(self, delay_us: int, label: str, action: Action) -> Timer:
+    def after(self, delay_us: int, label: str, action: Action) -> ScheduledEvent:
         """Run ``action`` ``delay_us`` from now; see :meth:`at`."""
         return self.at(self.now_us + delay_us, label, action)
 

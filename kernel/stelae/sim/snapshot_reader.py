@@ -17,7 +17,7 @@ from stelae.sim.fact_feed import Facts
 from stelae.sim.invariants import Scanned
 from stelae.sim.process import Process
 from stelae.sim.table import Cell
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.errors import TooOld
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
@@ -43,7 +43,7 @@ WHOLE: Final = 0.5
 
 
 @dataclass(slots=True)
-class _Scan:
+class _SnapshotScan:
     """A scan under way. ``edits``: how many edits had been durable when it began; ``schema``: in force then."""
 
     at: int
@@ -59,7 +59,13 @@ class SnapshotReader:
     """Reads for as long as its process lives."""
 
     def __init__(
-        self, process: Process, replica: Replica, node: NodeView, watch: Facts, rng: random.Random, coverage: Coverage
+        self,
+        process: Process,
+        replica: Replica,
+        node: ObservedNode,
+        watch: Facts,
+        rng: random.Random,
+        coverage: Coverage,
     ) -> None:
         self._process = process
         self._replica = replica
@@ -67,7 +73,7 @@ class SnapshotReader:
         self._watch = watch
         self._rng = rng
         self._coverage = coverage
-        self._scan: _Scan | None = None
+        self._scan: _SnapshotScan | None = None
         self.stopping = False
 
     def start(self) -> None:
@@ -95,10 +101,10 @@ class SnapshotReader:
         except TooOld as error:
             self._refused(at, floor, error)
             return
-        self._scan = _Scan(at, floor, order, cursor, self._node.edits, store.schema)
+        self._scan = _SnapshotScan(at, floor, order, cursor, self._node.edits, store.schema)
         self._read(self._scan, whole=chance(self._rng, WHOLE))
 
-    def _go_on(self, scan: _Scan) -> None:
+    def _go_on(self, scan: _SnapshotScan) -> None:
         token = scan.cursor.resume_token
         if token is not None and chance(self._rng, RESUMED):
             scan.cursor.close()
@@ -116,7 +122,7 @@ class SnapshotReader:
             self._coverage.hit("snapshot.resumed")
         self._read(scan, whole=False)
 
-    def _read(self, scan: _Scan, *, whole: bool) -> None:
+    def _read(self, scan: _SnapshotScan, *, whole: bool) -> None:
         while (batch := scan.cursor.next_batch(between(self._rng, 1, ROWS_MAX))) is not None:
             scan.rows += batch.to_rows()
             if not whole:

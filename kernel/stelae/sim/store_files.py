@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stelae.host.layout import Layout
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.fact_feed import Facts
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.ids import TabletId
 from stelae.spi.store import Edit
 
@@ -17,7 +17,7 @@ class StoreFiles:
     """Which files the durable superblock needs, engine by engine alike: those that are there when an edit is proposed,
     without those that the edit makes obsolete."""
 
-    def __init__(self, disk: VirtualDisk, directory: str, node: NodeView, watch: Facts) -> None:
+    def __init__(self, disk: VirtualDisk, directory: str, node: ObservedNode, watch: Facts) -> None:
         self._disk = disk
         self._directory = directory
         self._node = node
@@ -57,7 +57,7 @@ class WatchedSuperblock(SuperblockFile):
     """A superblock on a virtual disk; ``on_saved`` hears of each that is durable."""
 
     def __init__(
-        self, disk: VirtualDisk, layout: Layout, tablet: TabletId, on_saved: Callable[[Superblock], None]
+        self, disk: VirtualDisk, layout: DirectoryLayout, tablet: TabletId, on_saved: Callable[[Superblock], None]
     ) -> None:
         super().__init__(disk, layout, tablet)
         self._on_saved = on_saved

@@ -10,9 +10,9 @@ from typing import Final, TypeAlias
 
 from stelae.rows.operations import Operation as Encoded
 from stelae.rows.operations import operation as encode
-from stelae.sim.history import Action, Operation, Row
+from stelae.sim.history import ClientAction, ClientOperation, HistoryRow
 from stelae.spi.schema import Column, Schema
-from stelae.spi.write import OpKind, WriteRun, digests_of
+from stelae.spi.write import OpKind, SequenceRange, digests_of
 
 Cell: TypeAlias = int | str | None
 Cells: TypeAlias = tuple[Cell, ...]
@@ -22,17 +22,17 @@ KEY: Final = 1
 VALUE: Final = 2
 
 KINDS: Final = {
-    Action.INSERT: OpKind.INSERT,
-    Action.UPSERT: OpKind.UPSERT,
-    Action.UPDATE: OpKind.UPDATE,
-    Action.DELETE: OpKind.DELETE,
+    ClientAction.INSERT: OpKind.INSERT,
+    ClientAction.UPSERT: OpKind.UPSERT,
+    ClientAction.UPDATE: OpKind.UPDATE,
+    ClientAction.DELETE: OpKind.DELETE,
 }
 
 EMPTY_EVERY: Final = 4
 """One in so many cells of a nullable column is empty."""
 
 
-def brought(operation: Operation, row: Row) -> dict[int, Cell]:
+def brought(operation: ClientOperation, row: HistoryRow) -> dict[int, Cell]:
     """Return what a row of a write brings, by column id, without the key."""
     ids = operation.columns or operation.schema.layout.ids
     return {column_id: _cell(operation.schema.by_id[column_id], row) for column_id in ids if column_id != KEY}
@@ -43,20 +43,20 @@ def read_as(cells: Mapping[int, Cell], schema: Schema) -> Cells:
     return tuple(cells.get(column.id, column.default) for column in schema.columns if column.id != KEY)
 
 
-def encoded(operation: Operation) -> Encoded:
+def encoded(operation: ClientOperation) -> Encoded:
     """Return a write as clients send it. An unfit row brings a value of a wrong type."""
     rows = [_row(operation, row) for row in operation.rows]
     return encode(KINDS[operation.action], rows, operation.columns)
 
 
-def digest(operation: Operation) -> int:
+def digest(operation: ClientOperation) -> int:
     """Return the hash by which a leader tells a retry of this write from another payload."""
     made = encoded(operation)
-    return digests_of(WriteRun(operation.sequence, made.kind, made.columns, [made.rows]))[0]
+    return digests_of(SequenceRange(operation.sequence, made.kind, made.columns, [made.rows]))[0]
 
 
-def _row(operation: Operation, row: Row) -> tuple[Cell, ...]:
-    if operation.action is Action.DELETE:
+def _row(operation: ClientOperation, row: HistoryRow) -> tuple[Cell, ...]:
+    if operation.action is ClientAction.DELETE:
         return (str(row.key),) if row.unfit else (row.key,)
     cells = {KEY: row.key, **brought(operation, row)}
     if row.unfit:
@@ -64,7 +64,7 @@ def _row(operation: Operation, row: Row) -> tuple[Cell, ...]:
     return tuple(cells[column_id] for column_id in operation.columns or operation.schema.layout.ids)
 
 
-def _cell(column: Column, row: Row) -> Cell:
+def _cell(column: Column, row: HistoryRow) -> Cell:
     if column.id == VALUE:
         return row.value
     drawn = row.more + column.id

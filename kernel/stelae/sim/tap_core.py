@@ -10,7 +10,7 @@ import msgspec
 
 from stelae.sim.fact_feed import Facts
 from stelae.sim.stale import StaleProbe
-from stelae.sim.world import Needs, NodeView
+from stelae.sim.world import Needs, ObservedNode
 from stelae.spi.consensus import (
     ConsensusCore,
     ConsensusEngine,
@@ -34,7 +34,7 @@ VALIDATE_EVERY = 16
 class CoreTap(ConsensusCore):
     """One core, seen through. Behaves exactly like ``inner``."""
 
-    def __init__(self, inner: ConsensusCore, node: NodeView, watch: Facts) -> None:
+    def __init__(self, inner: ConsensusCore, node: ObservedNode, watch: Facts) -> None:
         self._inner = inner
         self._node = node
         self._watch = watch
@@ -112,7 +112,9 @@ class CoreTap(ConsensusCore):
             self._needs.popitem(last=False)
 
 
-def tapped(engine: type[ConsensusEngine], node: NodeView, watch: Facts) -> tuple[type[ConsensusEngine], list[CoreTap]]:
+def tapped(
+    engine: type[ConsensusEngine], node: ObservedNode, watch: Facts
+) -> tuple[type[ConsensusEngine], list[CoreTap]]:
     """Return an engine that makes tapped cores, and the list that will hold them."""
     cores: list[CoreTap] = []
 

@@ -12,7 +12,7 @@ from stelae.sim.invariants import AppliedRequest
 from stelae.sim.runs import count_applied
 from stelae.sim.store_files import StoreFiles
 from stelae.sim.table import Cells
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.errors import Full, TooOld
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
@@ -31,7 +31,7 @@ class StoreTap(TabletStore):
     """One store, seen through. Behaves exactly like ``engine``'s; see :func:`tapped_store`."""
 
     engine: ClassVar[type[TabletStore]]
-    node: ClassVar[NodeView]
+    node: ClassVar[ObservedNode]
     watch: ClassVar[Facts]
     files: ClassVar[StoreFiles]
     inline: ClassVar[bool]
@@ -183,7 +183,7 @@ class StoreTap(TabletStore):
 
 
 def tapped_store(
-    engine: type[TabletStore], node: NodeView, watch: Facts, files: StoreFiles, *, inline: bool
+    engine: type[TabletStore], node: ObservedNode, watch: Facts, files: StoreFiles, *, inline: bool
 ) -> type[TabletStore]:
     """Return an engine whose stores are those of ``engine``, seen through.
 
@@ -206,7 +206,7 @@ def _requests(entry: ApplyEntry, payload: WritePayload, result: ApplyResult) -> 
     faults = {fault.row: fault.code.name for fault in result.faults}
     found: list[AppliedRequest] = []
     row = 0
-    operations = [(run, place) for run in payload.runs for place in range(len(run.digests))]
+    operations = [(run, place) for run in payload.sequences for place in range(len(run.digests))]
     for number, (run, place) in enumerate(operations):
         rows = range(row, row + run.row_counts[place])
         row = rows.stop

@@ -9,7 +9,7 @@ import msgspec
 
 from stelae.sim.fact_feed import Facts
 from stelae.sim.log_model import LogModel
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.errors import Corrupt, StorageError
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry
@@ -30,7 +30,7 @@ class WalTap(WalEngine):
     name: ClassVar[str] = "tap"
 
     def __init__(
-        self, inner: WalEngine, node: NodeView, watch: Facts, models: dict[LogId, LogModel], replicated: TabletId
+        self, inner: WalEngine, node: ObservedNode, watch: Facts, models: dict[LogId, LogModel], replicated: TabletId
     ) -> None:
         self._inner = inner
         self._node = node

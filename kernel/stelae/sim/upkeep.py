@@ -21,7 +21,7 @@ class _Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
+class _UpkeepNode:
     """What maintenance looks at of a node."""
 
     config: _Settings
@@ -39,5 +39,5 @@ def maintenance_of(process: Process, clock: HybridClock, replica: Replica, profi
         memory_bytes=2 * profile.store.flush_bytes,
         history_retention_s=profile.store.history_retention_s,
     )
-    home = _Home(_Settings(settings), process, clock, {replica.tablet_id: replica})
+    home = _UpkeepNode(_Settings(settings), process, clock, {replica.tablet_id: replica})
     return Maintenance(cast(Node, home))

@@ -17,14 +17,21 @@ from stelae.sim.altering import TableView
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, between, chance, pick, skewed
 from stelae.sim.fact_feed import Facts
-from stelae.sim.history import SCHEMA, Action, Answer, AnswerKind, History, Operation, Row
+from stelae.sim.history import SCHEMA, AnswerKind, ClientAction, ClientAnswer, ClientOperation, History, HistoryRow
 from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
 from stelae.sim.request_grouping import neighbours
 from stelae.sim.rows import Rows
-from stelae.sim.scheduler import Scheduler, Timer
+from stelae.sim.scheduler import ScheduledEvent, Scheduler
 
-WRITES = (Action.UPSERT, Action.UPSERT, Action.UPSERT, Action.INSERT, Action.UPDATE, Action.DELETE)
+WRITES = (
+    ClientAction.UPSERT,
+    ClientAction.UPSERT,
+    ClientAction.UPSERT,
+    ClientAction.INSERT,
+    ClientAction.UPDATE,
+    ClientAction.DELETE,
+)
 BATCH_MAX = 6
 ONE_KIND = 0.6
 """Share of the batches that are of one kind, so that they travel as one run."""
@@ -42,31 +49,31 @@ HASTY = 0.5
 """Share of the requests that let go of every answer which they may, also of those that they ask for."""
 
 
-class Tablet(Protocol):
+class WorkloadTablet(Protocol):
     """How clients reach the replicas: over the network, so answers may never come, or twice."""
 
     def write(
         self,
         client: int,
         node: int,
-        operations: Sequence[Operation],
+        operations: Sequence[ClientOperation],
         first_incomplete: int,
-        answer: Callable[[Operation, Answer], None],
+        answer: Callable[[ClientOperation, ClientAnswer], None],
     ) -> None:
         """Send writes of one client in one request."""
         ...
 
-    def read(self, client: int, node: int, operation: Operation, answer: Callable[[Answer], None]) -> None:
+    def read(self, client: int, node: int, operation: ClientOperation, answer: Callable[[ClientAnswer], None]) -> None:
         """Send one read."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WorkloadContext:
     """What all clients of a run share."""
 
     scheduler: Scheduler
-    tablet: Tablet
+    tablet: WorkloadTablet
     history: History
     watch: Facts
     profile: Profile
@@ -74,7 +81,7 @@ class Surroundings:
     table: TableView
 
 
-class Client:
+class ModelClient:
     """One client.
 
     Args:
@@ -82,7 +89,7 @@ class Client:
         operations_max: how many operations it begins at most; ``None`` for no bound.
     """
 
-    def __init__(self, around: Surroundings, number: int, rng: random.Random, operations_max: int | None) -> None:
+    def __init__(self, around: WorkloadContext, number: int, rng: random.Random, operations_max: int | None) -> None:
         self._around = around
         self._number = number
         self._rng = rng
@@ -92,13 +99,13 @@ class Client:
         self._schema = SCHEMA
         self._sequence = 0
         self._lag = between(rng, 0, 8)
-        self._open: dict[int, Operation] = {}
-        self._answered: dict[int, Operation] = {}
-        self._writes: dict[int, Operation] = {}
-        self._answered_last: Operation | None = None
+        self._open: dict[int, ClientOperation] = {}
+        self._answered: dict[int, ClientOperation] = {}
+        self._writes: dict[int, ClientOperation] = {}
+        self._answered_last: ClientOperation | None = None
         self._target = below(rng, NODES)
-        self._reading: Operation | None = None
-        self._retry: dict[int, Timer] = {}
+        self._reading: ClientOperation | None = None
+        self._retry: dict[int, ScheduledEvent] = {}
         self.stopping = False
 
     @property
@@ -132,10 +139,10 @@ class Client:
         """One read at a time; a read that is not answered is given up for a new one."""
         if self._reading is not None and self._reading.answered is None:
             self._target = below(self._rng, NODES)
-        operation = self._new(0, Action.READ, (self._rows.one(),))
+        operation = self._new(0, ClientAction.READ, (self._rows.one(),))
         self._reading = operation
 
-        def answered(answer: Answer) -> None:
+        def answered(answer: ClientAnswer) -> None:
             if operation.answered is not None or self._reading is not operation:
                 return
             self._reading = None
@@ -152,7 +159,7 @@ class Client:
         room = self._around.profile.in_flight_max - len(self._open)
         self._send(self._new_writes(between(self._rng, 1, min(BATCH_MAX, room)), pick(self._rng, WRITES)))
 
-    def _new_writes(self, count: int, action: Action) -> list[Operation]:
+    def _new_writes(self, count: int, action: ClientAction) -> list[ClientOperation]:
         """Begin writes; most batches are of one kind, ``action``."""
         one_kind = chance(self._rng, ONE_KIND)
         batch = []
@@ -165,7 +172,7 @@ class Client:
             batch.append(operation)
         return batch
 
-    def _send(self, batch: Sequence[Operation]) -> None:
+    def _send(self, batch: Sequence[ClientOperation]) -> None:
         for operation in batch:
             if operation.answered is None:
                 self._arm(operation)
@@ -173,7 +180,7 @@ class Client:
         tablet = self._around.tablet
         tablet.write(self._number, self._target, batch, self._first_incomplete(lag), self._on_answer)
 
-    def _regrouped(self, operation: Operation) -> list[Operation]:
+    def _regrouped(self, operation: ClientOperation) -> list[ClientOperation]:
         """Return an open write, perhaps amid neighbours that have no answer or one that still counts, and new ones."""
         if not chance(self._rng, REGROUPED):
             return [operation]
@@ -183,13 +190,13 @@ class Client:
             batch += self._new_writes(between(self._rng, 1, room), batch[-1].action)
         return batch
 
-    def _arm(self, operation: Operation) -> None:
+    def _arm(self, operation: ClientOperation) -> None:
         """Ask again, somewhere else, if there is no answer in time."""
         t_us = self._around.profile.election_timeout_ms * 1_000
         wait_us = between(self._rng, t_us // 2, t_us * 2)
         self._again(operation, wait_us, elsewhere=True)
 
-    def _again(self, operation: Operation, wait_us: int, *, elsewhere: bool) -> None:
+    def _again(self, operation: ClientOperation, wait_us: int, *, elsewhere: bool) -> None:
         pending = self._retry.pop(operation.sequence, None)
         if pending is not None:
             pending.cancel()
@@ -211,7 +218,7 @@ class Client:
             self._answered.pop(sequence).settled = True
         return first
 
-    def _on_answer(self, operation: Operation, answer: Answer) -> None:
+    def _on_answer(self, operation: ClientOperation, answer: ClientAnswer) -> None:
         self._around.coverage.hit(f"answer.{answer.kind}")
         if answer.kind is AnswerKind.RETRY:
             if operation.answered is None and not operation.imposed:
@@ -236,7 +243,7 @@ class Client:
         if self._answered_last is not None and not self.stopping:
             self._repeat(self._perhaps_imposed(self._answered_last), position)
 
-    def _perhaps_repeat(self, operation: Operation) -> None:
+    def _perhaps_repeat(self, operation: ClientOperation) -> None:
         """Send an answered write once more, much later; or another one under its identity."""
         if self.stopping or not chance(self._rng, self._around.profile.repeats):
             return
@@ -248,21 +255,21 @@ class Client:
 
         self._around.scheduler.after(delay_us, f"{self._name}.repeat", send)
 
-    def _perhaps_imposed(self, operation: Operation) -> Operation:
+    def _perhaps_imposed(self, operation: ClientOperation) -> ClientOperation:
         """Return an operation, or another one under its identity."""
         if not chance(self._rng, IMPOSED):
             return operation
-        return Operation(
+        return ClientOperation(
             client=self._name,
             sequence=operation.sequence,
-            action=Action.UPSERT,
+            action=ClientAction.UPSERT,
             rows=(self._rows.one(),),
             imposed=True,
             settled=True,
             schema=self._schema,
         )
 
-    def _repeat(self, repeated: Operation, target: int) -> None:
+    def _repeat(self, repeated: ClientOperation, target: int) -> None:
         """Send what was answered before, perhaps amid its neighbours, whatever has become of them."""
         self._around.coverage.hit("client.imposed" if repeated.imposed else "client.repeated")
         batch = [repeated]
@@ -275,21 +282,21 @@ class Client:
 
     # -- both ------------------------------------------------------------------------------------
 
-    def _new(self, sequence: int, action: Action, rows: tuple[Row, ...]) -> Operation:
+    def _new(self, sequence: int, action: ClientAction, rows: tuple[HistoryRow, ...]) -> ClientOperation:
         if self._left is not None:
             self._left = max(0, self._left - 1)
-        operation = Operation(client=self._name, sequence=sequence, action=action, rows=rows, schema=self._schema)
+        operation = ClientOperation(client=self._name, sequence=sequence, action=action, rows=rows, schema=self._schema)
         if operation.is_write:
             operation.columns = self._rows.columns_of(operation)
         self._around.history.begin(operation)
         self._around.watch.invoked(operation)
         return operation
 
-    def _settle(self, operation: Operation, answer: Answer) -> None:
+    def _settle(self, operation: ClientOperation, answer: ClientAnswer) -> None:
         self._around.history.end(operation, answer)
         self._around.watch.answered(operation, answer)
 
-    def _turn_to(self, answer: Answer) -> None:
+    def _turn_to(self, answer: ClientAnswer) -> None:
         """Ask next whom the answer names, else anybody."""
         known = answer.leader is not None and answer.leader != answer.node
         self._target = answer.leader if known and answer.leader is not None else below(self._rng, NODES)

@@ -17,7 +17,7 @@ NOTHING_SAID = HardState()
 
 
 @dataclass(slots=True)
-class NodeView:
+class ObservedNode:
     """One node, as its core and its log engine have shown it.
 
     Attributes:
@@ -149,7 +149,7 @@ class World:
         agreed: what the entries that replicas have applied make of the rows.
     """
 
-    nodes: list[NodeView]
+    nodes: list[ObservedNode]
     now_us: Callable[[], int]
     committed: list[OpId] = field(default_factory=list)
     entries: dict[OpId, Entry] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class World:
         """On how many nodes an entry is durable."""
         return sum(self.holds(node, op_id) for node in self.nodes)
 
-    def holds(self, node: NodeView, op_id: OpId) -> bool:
+    def holds(self, node: ObservedNode, op_id: OpId) -> bool:
         """Whether an entry is durable on a node, in its log or in what its store has flushed of it."""
         if op_id.index > node.base.index:
             return node.durable_at(op_id.index) == op_id
@@ -174,13 +174,13 @@ class World:
         ends = [self._settled_on(node) for node in self.nodes if not node.given_up]
         return min(ends, default=0)
 
-    def _settled_on(self, node: NodeView) -> int:
+    def _settled_on(self, node: ObservedNode) -> int:
         end = min(node.base.index + len(node.durable), len(self.committed))
         while end > node.base.index and node.durable_at(end) != self.committed[end - 1]:
             end -= 1
         return end
 
-    def learn_commit(self, node: NodeView, index: int) -> None:
+    def learn_commit(self, node: ObservedNode, index: int) -> None:
         """Record that a core calls everything up to ``index`` committed."""
         for position in range(len(self.committed) + 1, index + 1):
             op_id = node.op_id_at(position)

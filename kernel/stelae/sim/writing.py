@@ -12,12 +12,12 @@ from stelae.client.leader import LeaderTracker
 from stelae.client.writer_core import WriterCore
 from stelae.sim.client_gateway import Gateway
 from stelae.sim.draw import between, chance, pick, skewed, stream
-from stelae.sim.history import SCHEMA, Answer, AnswerKind, Operation
+from stelae.sim.history import SCHEMA, AnswerKind, ClientAnswer, ClientOperation
 from stelae.sim.messenger import VirtualMessenger
 from stelae.sim.node_start import TABLET
 from stelae.sim.rows import Rows
 from stelae.sim.table import encoded
-from stelae.sim.workload import WRITES, Surroundings
+from stelae.sim.workload import WRITES, WorkloadContext
 from stelae.spi.errors import DeadlineExceeded, StelaeError
 from stelae.spi.ids import ClientId
 from stelae.spi.write import OpResult
@@ -49,7 +49,7 @@ REFUSALS: Final = {
 }
 
 
-class Writer:
+class WriterClient:
     """One client.
 
     Args:
@@ -58,7 +58,7 @@ class Writer:
     """
 
     def __init__(
-        self, around: Surroundings, front: Gateway, number: int, seed: int, operations_max: int | None
+        self, around: WorkloadContext, front: Gateway, number: int, seed: int, operations_max: int | None
     ) -> None:
         self._around = around
         self._front = front
@@ -101,7 +101,7 @@ class Writer:
         rng = self._rng
         if self._left is not None:
             self._left = max(0, self._left - 1)
-        operation = Operation(
+        operation = ClientOperation(
             client=self._client, sequence=0, action=pick(rng, WRITES), rows=self._rows.of_write(), schema=self._schema
         )
         operation.columns = self._rows.columns_of(operation)
@@ -123,7 +123,7 @@ class Writer:
         if result.refusal and kind is AnswerKind.DONE:
             self._around.watch.report("no_exception", f"{self._name}: a write is refused: {result.refusal}")
         errors = tuple((error.row, error.code.name) for error in result.errors)
-        answer = Answer(kind=kind, node=self._messenger.answering, errors=errors, timestamp=result.timestamp)
+        answer = ClientAnswer(kind=kind, node=self._messenger.answering, errors=errors, timestamp=result.timestamp)
         self._around.coverage.hit(f"writer.{kind}")
         self._around.history.end(operation, answer)
         self._around.watch.answered(operation, answer)
@@ -163,7 +163,7 @@ class Writer:
 class _Outcome:
     """Receives the outcome of one operation (``writer_core.Waiter``), as a future does."""
 
-    def __init__(self, writer: Writer, operation: Operation) -> None:
+    def __init__(self, writer: WriterClient, operation: ClientOperation) -> None:
         self._writer = writer
         self._done = False
         self.operation = operation

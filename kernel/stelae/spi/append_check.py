@@ -1,4 +1,4 @@
-"""Whether an append fits its log: what every engine has to refuse, in words."""
+"""Checks that an append fits its log. Every log engine must refuse what does not fit."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from stelae.spi.wal import Append, LogState
 
 
 def check_append(state: LogState, append: Append) -> str | None:
-    """Say why an append does not fit a log, or ``None`` if it does.
+    """Return why an append does not fit a log, or ``None`` if it fits.
 
-    Checks contiguity, terms that do not decrease, and that nothing at or below the base is replaced. It needs the term
-    before ``replace_from`` only to be at most the new entries' term, which engines check where they know it."""
+    The indexes must be contiguous, the terms must not decrease, and nothing at or below the base may be replaced. This
+    function does not know the term of the entry before ``replace_from``. An engine that knows it must check that the
+    new entries' terms are not lower."""
     start = state.last.index + 1 if append.replace_from is None else append.replace_from
     if append.replace_from is not None:
         if append.replace_from <= state.base.index:
-            return f"replacement from {append.replace_from} reaches below the base {state.base}"
+            return f"replacement from {append.replace_from} is not above the base {state.base}"
         if append.replace_from > state.last.index + 1:
             return f"replacement from {append.replace_from} leaves a gap after {state.last}"
     elif not append.entries:
@@ -24,6 +25,6 @@ def check_append(state: LogState, append: Append) -> str | None:
         if index != expected:
             return f"entry {entry.op_id} is not at the expected index {expected}"
         if entry_term < term:
-            return f"entry {entry.op_id} goes back from term {term}"
+            return f"entry {entry.op_id} follows an entry of the higher term {term}"
         term = entry_term
     return None

@@ -1,37 +1,44 @@
-"""Contract of a consensus engine (contract version 1): a pure core, one per replica.
+"""Contract of a consensus engine (contract version 1): a pure state machine, one per replica.
 
-The core is a state machine with one entrance (``step``) and explicit effects (``take_ready``). It starts no thread,
-opens no socket, reads no clock and holds no entry bodies: it knows op ids, the driver (``stelae.host``) has the bytes.
-Same config, seed, restored state and events: same effects, byte for byte, under any ``PYTHONHASHSEED``.
+The core takes events (``step``) and returns effects (``take_ready``). It starts no threads, opens no sockets, reads no
+clock and holds no entry bodies. It knows the op ids of entries; the driver (``stelae.host``) has the bytes. The same
+config, seed, restored state and events give the same effects, byte for byte, under any ``PYTHONHASHSEED``.
 
-Ordering and durability (``Ready`` is carried out by the kernel's one executor)
+Ordering and durability
+    The kernel's executor (``stelae.host.executor``) carries out every ``Ready``.
+
     1. Readies are carried out in the order of their ids, and become durable in that order.
-    2. Within one Ready: first ``hard_state``, then ``append`` (replacement, then entries), and
-       only when both are durable ``after_persist`` may be sent. ``at_once`` and ``ranges`` depend
-       on nothing that this Ready makes durable, but they wait for earlier Readies' hard states.
-    3. ``Persisted(ready_id)`` attests every id up to it. A Ready that replaced a suffix sets a floor: completions below
-       it say nothing about entries. Of an earlier term, replies of ``after_persist`` are dropped, the watermark is not.
-    4. A ``Range`` names the op ids of both ends. The driver drops it when the log has changed,
-       sends a shorter one when it is over the byte limit, and says so with ``RangeSent``. Where the log no longer has
-       the first entry, it sends nothing and says so with ``RangeCompacted``.
-    5. ``commit`` never goes back; up to it entries may be applied in order. ``committed_config`` gates collection only.
-    6. Entries that the core emits carry timestamp 0; the executor stamps them in log order.
+    2. Within one Ready, ``hard_state`` becomes durable first, then ``append`` (the replacement, then the entries). The
+       messages of ``after_persist`` are sent only when both are durable. The messages of ``at_once`` and ``ranges`` do
+       not depend on what this Ready makes durable, but they wait for the hard states of earlier Readies.
+    3. ``Persisted(ready_id)`` says that every Ready up to that id is durable. A Ready that replaces a suffix of the log
+       sets a floor: completions of earlier Readies say nothing about entries any more. If the term has changed since a
+       Ready, its ``after_persist`` messages are dropped; ``Persisted`` is delivered all the same.
+    4. A ``Range`` names the op ids of both its ends. If the log has changed, the driver drops the range. If the range
+       is above the byte limit, the driver sends a shorter one. It reports both with ``RangeSent``. If the first entry
+       of the range has been collected, it sends nothing and reports ``RangeCompacted``.
+    5. ``commit`` never decreases. Entries up to it may be applied, in order. ``committed_config`` only decides how far
+       the log may be collected.
+    6. New entries from the core have timestamp 0. The executor gives them their timestamps, in log order.
 
-Liveness that the kernel coalesces per pair of nodes
-    A leader states ``beats`` (the peers that it keeps alive in its term). The kernel's heartbeat service carries these
-    for all tablets in one message per pair of nodes. Before it delivers a ``Tick`` that reaches a deadline, or a vote
-    request, the driver first delivers what it heard since: ``LeaderAlive`` to followers, ``PeerAlive`` to leaders.
+Heartbeats
+    A leader names in ``beats`` the peers to which it sends heartbeats in its term. The kernel's heartbeat service sends
+    them for all tablets in one message per pair of nodes. Before the driver delivers a ``Tick`` that reaches a
+    deadline, or a vote request, it delivers the heartbeats received so far: ``LeaderAlive`` to followers, ``PeerAlive``
+    to leaders.
 
 Lagging peers
     The driver collects a log no further than ``Status.all_replicated_index``, unless an operator has set a bound. So a
-    follower keeps what a lagging peer needs, as its leader does, and can catch that peer up when it leads itself.
+    follower keeps the entries that a lagging peer needs, as the leader does, and can send them if it becomes leader.
 
-    1. A leader states an index up to which it knows the committed log to be durable on every member of its config,
-       itself included. A member that has not acknowledged anything in its term counts as 0.
-    2. It tells its followers in messages that it sends them anyway. A core states the highest index that it received or
-       computed, in any term: committed entries that are durable on every member stay so. A restored core states 0.
-    3. A peer that needs entries below the log's base is in state ``"COPY"``: one ``CopyRequest``, and no more ranges.
-       ``CopyFinished`` ends this state; so does a reply that shows that the peer's log reaches the base by now."""
+    1. A leader computes an index up to which every member of its config, itself included, is known to hold the
+       committed log durably. A member that has not acknowledged anything in the leader's term counts as 0.
+    2. It adds this index to messages that it sends to its followers anyway. A core states the highest index that it
+       received or computed, in any term, because committed entries that are durable on every member stay durable. A
+       restored core states 0.
+    3. A peer that needs entries at or below the log's base is in state ``"COPY"``. The core makes one ``CopyRequest``
+       for it and sends it no more ranges. The state ends with ``CopyFinished``, or with a reply which shows that the
+       peer's log reaches the base by now."""
 
 import random
 from abc import ABC, abstractmethod
@@ -60,7 +67,7 @@ class Role(StrEnum):
 
 
 class MemberType(StrEnum):
-    """What a member of a config is for."""
+    """The function of a member in its config."""
 
     VOTER = "VOTER"
     PRE_VOTER = "PRE_VOTER"  #: A learner that the leader promotes once it has caught up.
@@ -77,19 +84,21 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The members of a consensus group, sorted by node id. ``op_id``, the compare-and-set id of changes, is that of the
-    entry which carried the config; ``OpId(0, 0)`` for an initial one that no entry has carried yet."""
+    """The members of a consensus group."""
 
+    #: The op id of the entry that contains the config: the compare-and-set id of config changes. It is ``OpId(0, 0)``
+    #: for an initial config that is not in an entry yet.
     op_id: OpId
+    #: Sorted by node id.
     members: tuple[Member, ...]
 
     def voters(self) -> tuple[NodeId, ...]:
-        """Node ids of the members that count towards a majority."""
+        """Return the node ids of the members that count towards a majority."""
         voting = (MemberType.VOTER, MemberType.WITNESS)
         return tuple(m.node_id for m in self.members if m.member_type in voting)
 
     def member(self, node_id: NodeId) -> Member | None:
-        """The member of that node id, if any."""
+        """Return the member with that node id, or ``None``."""
         return next((m for m in self.members if m.node_id == node_id), None)
 
 
@@ -99,41 +108,41 @@ def encode_config(config: TabletConfig) -> bytes:
 
 
 def decode_config(entry: Entry) -> TabletConfig:
-    """Return the config that a ``CONFIG`` entry carries; ``Corrupt`` if it is none."""
+    """Return the config in a ``CONFIG`` entry. Raises ``Corrupt`` if the body is not a config."""
     try:
         return TabletConfig(op_id=entry.op_id, members=_MEMBERS.decode(entry.body))
     except (ValueError, RecursionError) as error:
-        raise Corrupt(f"entry {entry.op_id} carries no config: {error}") from error
+        raise Corrupt(f"entry {entry.op_id} does not contain a config: {error}") from error
 
 
 class HardState(msgspec.Struct, frozen=True, gc=False):
-    """What must survive a crash besides the log: the term, and the vote given in it."""
+    """What must survive a crash in addition to the log: the term, and the vote given in this term."""
 
     term: int = 0
     voted_for: NodeId | None = None
 
 
 class LogView(msgspec.Struct, frozen=True, kw_only=True):
-    """What the core is told of a log at restore; it never reads entries."""
+    """What a core needs to know of its log when it is restored. The core never reads entries."""
 
-    base: OpId  #: Before the first entry that is still there.
-    last: OpId  #: Of the last durable entry; equals ``base`` for an empty log.
-    #: ``(first index, term)`` of each run of equal terms above ``base``, ascending.
+    base: OpId  #: The op id of the last collected entry, or of the point where the log began.
+    last: OpId  #: The op id of the last durable entry. It equals ``base`` for an empty log.
+    #: For each sequence of entries with equal terms above ``base``, ascending: ``(first index, term)``.
     term_runs: tuple[tuple[int, int], ...] = ()
-    configs: tuple[TabletConfig, ...] = ()  #: Every config entry above ``base``, ascending.
+    configs: tuple[TabletConfig, ...] = ()  #: The configs of all config entries above ``base``, ascending.
 
 
-# -- events: what goes into step() ---------------------------------------------------------------
+# -- events: the input of step() ------------------------------------------------------------------
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):
-    """Time has reached ``now_us`` (monotonic microseconds; never goes back)."""
+    """The time is now ``now_us``: monotonic microseconds, which never decrease."""
 
     now_us: int
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A message of this engine arrived from a peer, with the entries that travelled along."""
+    """A message of this engine arrived from a peer, with its entries."""
 
     sender: NodeId
     message: msgspec.Struct
@@ -141,8 +150,9 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False):
-    """One entry to replicate. ``token`` is the driver's, unique per core; it comes back."""
+    """One entry to replicate."""
 
+    #: Chosen by the driver, unique per core. ``Accepted`` and ``Rejection`` repeat it.
     token: int
     kind: EntryKind
     body: bytes
@@ -155,7 +165,7 @@ class Propose(msgspec.Struct, frozen=True):
 
 
 class ReadRequest(msgspec.Struct, frozen=True, gc=False):
-    """Ask for a read index. Answered by ``Ready.reads_ready`` or a rejection of the token."""
+    """Ask for a read index. The answer is in ``Ready.reads_ready``, or is a rejection of the token."""
 
     token: int
 
@@ -167,11 +177,11 @@ class Persisted(msgspec.Struct, frozen=True, gc=False):
 
 
 class PersistFailed(msgspec.Struct, frozen=True):
-    """Ready ``ready_id`` and all later ones are not durable and never will be.
+    """Ready ``ready_id`` and all later Readies are not durable and never will be.
 
-    The core gives up leadership without sending anything that depends on them; its idea of the
-    log is cut to end at ``durable_index``. That may lie below the commit index: what a majority
-    committed stays committed, and comes again from a leader. Comes before any later ``Persisted``."""
+    The core gives up leadership, sends nothing that depends on them, and cuts its view of the log to end at
+    ``durable_index``. That index may be below the commit index: entries that a majority committed stay committed, and a
+    leader sends them again. The driver delivers this event before any later ``Persisted``."""
 
     ready_id: int
     durable_index: int
@@ -184,7 +194,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 
 class RangeSent(msgspec.Struct, frozen=True, gc=False):
-    """A range was not sent as asked: it ended at ``through`` (``None``: nothing was sent)."""
+    """A range was not sent as asked. It ended at ``through``; ``None`` means that nothing was sent."""
 
     peer: NodeId
     asked: OpId
@@ -192,7 +202,7 @@ class RangeSent(msgspec.Struct, frozen=True, gc=False):
 
 
 class RangeCompacted(msgspec.Struct, frozen=True, gc=False):
-    """A range that ends at ``asked`` was not sent: its first entry was collected. ``base`` is the log's base by now."""
+    """The range that ends at ``asked`` was not sent: its first entry was collected. ``base`` is the log's base now."""
 
     peer: NodeId
     asked: OpId
@@ -200,7 +210,7 @@ class RangeCompacted(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaderAlive(msgspec.Struct, frozen=True, gc=False):
-    """Its leader's node named this tablet and term in a heartbeat heard at ``heard_at_us``."""
+    """The leader's node named this tablet and term in a heartbeat that arrived at ``heard_at_us``."""
 
     leader: NodeId
     term: int
@@ -208,7 +218,7 @@ class LeaderAlive(msgspec.Struct, frozen=True, gc=False):
 
 
 class PeerAlive(msgspec.Struct, frozen=True, gc=False):
-    """A peer acknowledged a heartbeat that named this tablet in ``term``."""
+    """A peer acknowledged a heartbeat that named this tablet in ``term``. The answer arrived at ``heard_at_us``."""
 
     peer: NodeId
     term: int
@@ -216,44 +226,51 @@ class PeerAlive(msgspec.Struct, frozen=True, gc=False):
 
 
 class BeatException(msgspec.Struct, frozen=True, gc=False):
-    """A peer answered a heartbeat with an exception: a higher term ends the leadership, else a real append follows."""
+    """A peer answered a heartbeat with an exception.
+
+    A higher term ends the leadership. Otherwise the leader sends the peer a real append."""
 
     peer: NodeId
-    term: int  #: The peer's; 0 when it has none.
+    term: int  #: The peer's term; 0 if it has none.
     reason: str  #: ``"term"``, ``"unknown"`` or ``"failed"``.
 
 
 class PeerUnreachable(msgspec.Struct, frozen=True, gc=False):
-    """The link to a peer is down: what was in flight to it may be lost."""
+    """The link to a peer is down. Messages in flight to it may be lost."""
 
     peer: NodeId
 
 
 class CopyFinished(msgspec.Struct, frozen=True, gc=False):
-    """A copy to a peer ended; ``through`` is its last op id, ``None`` if it failed. The leader probes the peer at that
-    position, and continues from where their logs agree. For a peer that still lacks collected entries it makes a new
-    request."""
+    """A copy to a peer ended.
+
+    The leader probes the peer at ``through`` and continues from where their logs agree. If the peer still lacks
+    collected entries, the leader makes a new ``CopyRequest``."""
 
     peer: NodeId
+    #: The last op id of the copy; ``None`` if the copy failed.
     through: OpId | None
 
 
 class Campaign(msgspec.Struct, frozen=True, gc=False):
-    """Campaign at once. A hinted one counts only where no config was ever agreed."""
+    """Campaign at once. A hinted campaign has an effect only if no config was ever committed."""
 
     hinted: bool = True
 
 
 class Transfer(msgspec.Struct, frozen=True, gc=False):
-    """Hand leadership over, to a voter or (``None``) to the best one; for at most an election timeout no proposal is
-    taken. Answered by ``Ready.handed_over`` or a rejection of the token, and then this replica leads on."""
+    """Hand over leadership to a voter.
+
+    Proposals are rejected meanwhile, for at most an election timeout. The answer is in ``Ready.handed_over``, or is a
+    rejection of the token; after a rejection this replica is still leader."""
 
     token: int
+    #: The new leader. With ``None`` the core chooses the voter whose log is most up to date.
     to: NodeId | None
 
 
 class StepDown(msgspec.Struct, frozen=True, gc=False):
-    """Give up leadership (a replica that stops or fails); ignored by others."""
+    """Give up leadership, because the replica stops or fails. Ignored by a replica that is not leader."""
 
 
 _MEMBERS = msgspec.msgpack.Decoder(tuple[Member, ...])
@@ -261,18 +278,18 @@ _Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | A
 _Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
 Event: TypeAlias = _Local | _Remote | CopyFinished | Campaign | Transfer | StepDown
 
-# -- effects: what comes out of take_ready() ------------------------------------------------------
+# -- effects: the output of take_ready() ----------------------------------------------------------
 
 
 class LogAppend(msgspec.Struct, frozen=True, kw_only=True):
-    """Change the log: void everything at or above ``replace_from``, then append ``entries``."""
+    """Change the log: remove everything at or above ``replace_from``, if given, then append ``entries``."""
 
     entries: tuple[Entry, ...]
     replace_from: int | None = None
 
 
 class Outbound(msgspec.Struct, frozen=True):
-    """One message to a peer. ``term`` is the core's when it was made."""
+    """One message to a peer. ``term`` is the core's term when the message was made."""
 
     to: NodeId
     message: msgspec.Struct
@@ -290,42 +307,42 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Beats(msgspec.Struct, frozen=True):
-    """Whom the kernel keeps alive for this tablet; no peers: nobody (not leading)."""
+    """The peers to which the kernel sends heartbeats for this tablet. A replica that is not leader has none."""
 
     term: int
     peers: tuple[NodeId, ...]
 
 
 class ReadReady(msgspec.Struct, frozen=True, gc=False):
-    """The read of ``token`` may be served once ``index`` is applied."""
+    """A majority has confirmed the read index of ``token``. The read may be served once ``index`` is applied."""
 
     token: int
     index: int
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """The proposal of ``token`` is in the log at ``op_id``; it may still be replaced."""
+    """The proposal of ``token`` is in the log at ``op_id``. It is not committed and may still be replaced."""
 
     token: int
     op_id: OpId
 
 
 class RejectReason(StrEnum):
-    """Why a proposal, a read or a transfer was not taken."""
+    """Why a proposal, a read or a transfer was rejected."""
 
     NOT_LEADER = "NOT_LEADER"
-    CONFIGURING = "CONFIGURING"  #: Leader, but no entry of its own term is committed yet.
+    CONFIGURING = "CONFIGURING"  #: The replica is leader, but no entry of its own term is committed yet.
     OVERLOADED = "OVERLOADED"
     TOO_LARGE = "TOO_LARGE"
-    UNSUPPORTED = "UNSUPPORTED"  #: Proposals only: of a kind that the core alone puts into the log.
-    LEADERSHIP_LOST = "LEADERSHIP_LOST"  #: Reads and transfers: stepped down before a majority confirmed.
+    UNSUPPORTED = "UNSUPPORTED"  #: Proposals only: only the core itself appends entries of this kind.
+    LEADERSHIP_LOST = "LEADERSHIP_LOST"  #: Reads and transfers: the leader stepped down before a majority confirmed.
     TRANSFERRING = "TRANSFERRING"  #: Proposals and transfers: leadership is being handed over.
-    NOT_A_VOTER = "NOT_A_VOTER"  #: Transfers only: to a stranger, or to a member that may not lead.
-    NO_SUCCESSOR = "NO_SUCCESSOR"  #: Transfers only: nobody won in time.
+    NOT_A_VOTER = "NOT_A_VOTER"  #: Transfers only: the target is not a member, or is a member that may not lead.
+    NO_SUCCESSOR = "NO_SUCCESSOR"  #: Transfers only: no other voter won an election in time.
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A proposal or read that was not taken; nothing of it is in the log."""
+    """A proposal, read or transfer was rejected. A rejected proposal is not in the log."""
 
     token: int
     reason: RejectReason
@@ -333,22 +350,23 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 class CopyRequest(msgspec.Struct, frozen=True):
-    """A peer needs the entries from ``first_index`` on, and the log's base is above; or it does not host the tablet.
-    Made once, when the peer enters the state ``"COPY"``."""
+    """A peer needs a copy: it lacks entries from ``first_index`` on that were collected, or does not host the tablet.
+
+    The core makes one request, when the peer enters the state ``"COPY"``."""
 
     peer: NodeId
     first_index: int
 
 
 class Fatal(msgspec.Struct, frozen=True):
-    """A broken invariant: stop this tablet and print the history. Nothing after it is valid."""
+    """An invariant is broken. The driver stops this replica and logs the history. Later effects are not valid."""
 
     reason: str
     history: tuple[str, ...]
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """The accumulated effects of one turn; see the module's "Ordering and durability"."""
+    """The effects since the last Ready. For their order see "Ordering and durability" of the module."""
 
     id: int
     hard_state: HardState | None = None
@@ -361,7 +379,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     beats: Beats | None = None
     accepted: tuple[Accepted, ...] = ()
     reads_ready: tuple[ReadReady, ...] = ()
-    handed_over: tuple[int, ...] = ()  #: Tokens of transfers: another leads now, or was asked for by name and leads.
+    #: Tokens of the transfers that have succeeded: another replica leads now, or the named replica already led.
+    handed_over: tuple[int, ...] = ()
     copy_requests: tuple[CopyRequest, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     fatal: Fatal | None = None
@@ -373,12 +392,12 @@ class PeerProgress(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     match_index: int
     next_index: int
-    state: str  #: ``"PROBE"``, ``"REPLICATE"`` or ``"COPY"``: it cannot be caught up from the log.
+    state: str  #: ``"PROBE"``, ``"REPLICATE"``, or ``"COPY"`` if the log no longer has the entries that it needs.
     in_flight: int
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """Immutable snapshot of a core, for people and for checkers."""
+    """An immutable snapshot of a core's state."""
 
     node_id: NodeId
     role: Role
@@ -389,52 +408,58 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     durable_index: int
     commit: int
     applied: int
-    serving: bool  #: An entry of the current term is known to be committed: RUNNING.
+    serving: bool  #: An entry of the current term is known to be committed: the replica is RUNNING.
     config: TabletConfig
     committed_config: TabletConfig
     peers: tuple[PeerProgress, ...] = ()
-    all_replicated_index: int = 0  #: Every member is known to hold the committed log durably up to here.
+    all_replicated_index: int = 0  #: Every member is known to hold the committed log durably up to this index.
 
 
 class ConsensusCore(ABC):
-    """One replica's consensus state machine. Called from the event loop; never blocks."""
+    """The consensus state machine of one replica. It is called on the event loop and never blocks."""
 
     @abstractmethod
     def step(self, events: Sequence[Event]) -> None:
-        """Take a batch of events. Peer input never raises; a broken invariant becomes ``Fatal``."""
+        """Process events, in order.
+
+        Input of a peer never raises an exception, whatever it contains. A broken invariant becomes ``Fatal``."""
 
     def can_wait(self, event: Event) -> bool:
-        """Whether nobody waits for ``event``: stepped alone now it would give no ``Ready``. Then the driver may step it
-        first thing in the next turn, which another event or the deadline brings. Asked while no event is held back."""
+        """Return whether the driver may delay ``event``: to step it alone now would give no ``Ready``.
+
+        The driver then steps a delayed event as the first one of the next turn, which another event or the deadline
+        starts. It calls this only while no event is delayed."""
         return False
 
     @abstractmethod
     def take_ready(self) -> Ready | None:
-        """Return the effects accumulated since the last call, or ``None`` if there are none."""
+        """Return the effects since the last call, or ``None`` if there are none."""
 
     @abstractmethod
     def next_deadline(self) -> int | None:
-        """Monotonic microseconds at which a ``Tick`` is due; ``None`` when no time matters."""
+        """Return when the next ``Tick`` is due, in monotonic microseconds, or ``None`` if no deadline is set."""
 
     @abstractmethod
     def status(self) -> Status:
-        """A snapshot; cheap enough to call each turn."""
+        """Return a snapshot of the state. Cheap enough to call in each turn."""
 
     @abstractmethod
     def validate_state(self) -> None:
-        """Check every invariant; raises ``AssertionError``. For tests and the simulator."""
+        """Check every invariant, for tests and the simulator. Raises ``AssertionError`` if one is broken."""
 
 
 class ConsensusEngine(Engine):
-    """Makes cores. Subclasses are registered through ``stelae_consensus_engines``."""
+    """Makes cores. Subclasses are registered through the hook ``stelae_consensus_engines``."""
 
     contract_version: ClassVar[int] = CONSENSUS_CONTRACT_VERSION
-    message_types: ClassVar[Mapping[str, type[msgspec.Struct]]]  #: By kind: the kernel's codec goes by these.
-    is_vote_request: ClassVar[frozenset[str]] = frozenset()  #: Before these the driver delivers the heartbeats heard.
+    #: The engine's message types by kind. The kernel encodes and decodes them.
+    message_types: ClassVar[Mapping[str, type[msgspec.Struct]]]
+    #: Kinds of vote requests. Before it delivers one, the driver delivers the heartbeats received so far.
+    is_vote_request: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def beat_interval_ms(cls, config: Any) -> int:
-        """How often a leader's node must keep its followers alive, in milliseconds, at least 1."""
+        """Return the interval of a leader's heartbeats in milliseconds, at least 1."""
         return 200
 
     @classmethod
@@ -452,16 +477,18 @@ class ConsensusEngine(Engine):
         rng: random.Random,
         now_us: int,
     ) -> ConsensusCore:
-        """Make the core of a replica whose log and metadata are readable.
+        """Make the core of a replica whose log and metadata can be read.
 
-        ``commit``: the highest index known committed (what the store flushed or the log's hint, at most
-        ``log.last.index``); ``applied``, at most that: by the store. ``committed_config`` is of consensus metadata; the
-        newest config entry in ``log`` wins while it stands. Of ``rng``, ``random()`` and ``getrandbits()`` are used."""
+        ``commit`` is the highest index that is known to be committed: what the store flushed or the log's commit hint,
+        at most ``log.last.index``. ``applied`` is the index that the store has applied, at most ``commit``.
+        ``committed_config`` is the config in consensus metadata. The newest config entry in ``log`` overrides it, as
+        long as that entry is not replaced. The core uses only ``random()`` and ``getrandbits()`` of ``rng``."""
 
     @classmethod
     @abstractmethod
     def restore_voter(
         cls, *, node_id: NodeId, hard_state: HardState, last: OpId | None, config: Any, now_us: int
     ) -> ConsensusCore:
-        """Make the core of a tombstone or a copy under way: it votes and does nothing else. ``last`` is the last op id
-        of the log it once had; ``None`` is UNKNOWN: it never votes."""
+        """Make the core of a tombstone or of a replica that is being copied. It votes and does nothing else.
+
+        ``last`` is the last op id of the log that the replica had. ``None`` means UNKNOWN: the core never votes."""

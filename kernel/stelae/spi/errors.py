@@ -1,20 +1,24 @@
-"""Errors, split by who must act.
+"""The errors of Stelae, by who must act.
 
-One root, ``StelaeError``; below it one branch per party that can mend the matter: who wrote the configuration, who
-wrote or installed a plugin, who runs the disk, the caller, the peer. A message says the fact, alternatives, next step.
+``StelaeError`` is the root. Below it there is one branch for each party that can solve the problem: the author of the
+configuration, the author or installer of a plugin, the operator of the disk, the caller, and the peer. A message gives
+the fact, the known alternatives, and the next step.
 
-An *operating* error is one of these. A broken invariant inside a pure core is not an exception:
-it is the effect ``Fatal`` (see ``stelae.spi.consensus``), which stops one tablet."""
+These are *operating* errors. A broken invariant inside a pure core is not an exception but the effect ``Fatal``
+(``stelae.spi.consensus``), which stops one tablet."""
 
 from typing import ClassVar
 
 
 class StelaeError(Exception):
-    """Root of all errors that Stelae raises on purpose. ``code``, given as ``class Mine(CallerError, code="MINE")``, is
-    the stable name under which the error crosses the wire and appears in ``--json``; it never changes once released."""
+    """The root of all errors that Stelae raises on purpose.
+
+    ``code`` is the error's stable name on the wire and in ``--json`` output. It never changes once it is released. A
+    class declares it as in ``class Mine(CallerError, code="MINE")``."""
 
     code: ClassVar[str] = "ERROR"
-    by_code: ClassVar[dict[str, type["StelaeError"]]] = {}  #: Every class of this process that has a code of its own.
+    #: Every class of this process that has a code of its own, by code.
+    by_code: ClassVar[dict[str, type["StelaeError"]]] = {}
 
     def __init_subclass__(cls, *, code: str = "") -> None:
         super().__init_subclass__()
@@ -23,7 +27,7 @@ class StelaeError(Exception):
 
 
 class ConfigError(StelaeError, code="BAD_CONFIG"):
-    """A setting that cannot be used. ``where`` is ``file:line`` when known."""
+    """A setting that cannot be used. ``where`` is ``file:line`` if it is known."""
 
     def __init__(self, fact: str, *, where: str = "", hint: str = "") -> None:
         self.fact, self.where, self.hint = fact, where, hint
@@ -32,11 +36,11 @@ class ConfigError(StelaeError, code="BAD_CONFIG"):
 
 
 class PluginError(StelaeError, code="BAD_PLUGIN"):
-    """A plugin that cannot be loaded, is registered twice, or broke its contract."""
+    """A plugin that cannot be loaded, is registered twice, or has broken its contract."""
 
 
 class StorageError(StelaeError, code="STORAGE"):
-    """Something on or about the disk. ``path`` and ``offset`` (bytes) are given when known."""
+    """A problem with the disk or its contents. ``path`` and ``offset`` (in bytes) are given if they are known."""
 
     def __init__(self, fact: str, *, path: str = "", offset: int | None = None) -> None:
         self.fact, self.path, self.offset = fact, path, offset
@@ -45,31 +49,31 @@ class StorageError(StelaeError, code="STORAGE"):
 
 
 class Locked(StorageError, code="LOCKED"):
-    """Another process holds the directory."""
+    """Another process uses the directory."""
 
 
 class Foreign(StorageError, code="FOREIGN"):
-    """The directory or file was not written by the engine that opens it."""
+    """The directory or file was written by another engine than the one that opens it."""
 
 
 class FutureVersion(StorageError, code="FUTURE_VERSION"):
-    """The file carries a format version that this release does not know."""
+    """The file has a format version that this release does not know."""
 
 
 class Full(StorageError, code="FULL"):
-    """No space left. Nothing of the failed write is durable; it resumes when there is space."""
+    """There is no space. The write had no effect, and may be repeated when there is space again."""
 
 
 class Corrupt(StorageError, code="CORRUPT"):
-    """Bytes that fail their checksum or their format, where they must not."""
+    """Bytes that do not have their checksum or their format."""
 
 
 class SyncFailed(StorageError, code="SYNC_FAILED"):
-    """A write or sync failed: nothing of that file may be trusted beyond the last durable point."""
+    """A write or sync failed. The file must not be trusted beyond its last successful sync."""
 
 
 class Compacted(StorageError, code="COMPACTED"):
-    """A read below the log's base. ``base`` is ``(term, index)`` of the last collected entry."""
+    """A read of collected entries. ``base`` is ``(term, index)`` of the last collected entry."""
 
     def __init__(self, base: tuple[int, int]) -> None:
         self.base = base
@@ -77,15 +81,15 @@ class Compacted(StorageError, code="COMPACTED"):
 
 
 class ClockError(StorageError, code="CLOCK"):
-    """The clock's durable ceiling or a peer's timestamp cannot be accepted."""
+    """The clock's ceiling cannot be made durable, or a peer's timestamp cannot be accepted."""
 
 
 class CallerError(StelaeError, code="BAD_REQUEST"):
-    """The request itself is wrong; repeating it unchanged gives the same answer."""
+    """The request is wrong. Repeating it unchanged gives the same error."""
 
 
 class BadIdentifier(CallerError, code="BAD_IDENTIFIER"):
-    """An id outside its alphabet or length. The offending text is cut to 80 characters."""
+    """An id with a wrong alphabet or length. The message has the first 80 characters of it."""
 
     def __init__(self, what: str, text: str, expected: str) -> None:
         self.what = what
@@ -93,7 +97,7 @@ class BadIdentifier(CallerError, code="BAD_IDENTIFIER"):
 
 
 class TooLarge(CallerError, code="TOO_LARGE"):
-    """Something above its limit; both sizes in bytes are in the message and as attributes."""
+    """Something above its size limit. The message and the attributes give both sizes in bytes."""
 
     def __init__(self, what: str, size_bytes: int, size_bytes_max: int) -> None:
         self.size_bytes, self.size_bytes_max = size_bytes, size_bytes_max
@@ -105,27 +109,29 @@ class SchemaMismatch(CallerError, code="SCHEMA_MISMATCH"):
 
 
 class PayloadMismatch(CallerError, code="PAYLOAD_MISMATCH"):
-    """The same client id and sequence were used for two different requests."""
+    """The same client id and sequence number were used for two different operations."""
 
 
 class TooOld(CallerError, code="SNAPSHOT_TOO_OLD"):
-    """A read below the history floor. ``floor`` is the lowest hybrid timestamp still served."""
+    """A read below the history floor. ``floor`` is the lowest hybrid timestamp that can be read."""
 
     def __init__(self, floor: int) -> None:
         self.floor = floor
-        super().__init__(f"snapshot is older than the history floor {floor}")
+        super().__init__(f"the snapshot is older than the history floor {floor}")
 
 
 class Unsupported(CallerError, code="UNSUPPORTED"):
-    """The engine in use does not have the capability that the request needs."""
+    """The engine does not have the capability that the request needs."""
 
 
 class RetryableError(StelaeError, code="RETRY"):
-    """The request may succeed later or elsewhere; it had no effect or has a fixed identity."""
+    """The request may succeed later or on another node.
+
+    It had no effect, or it has an identity that makes a retry safe."""
 
 
 class NotLeader(RetryableError, code="NOT_LEADER"):
-    """This replica does not lead. ``leader`` is the node uuid to ask next, if one is known."""
+    """This replica is not the leader. ``leader`` is the node id of the leader, if it is known."""
 
     def __init__(self, leader: str | None = None, reason: str = "") -> None:
         self.leader, self.reason = leader, reason
@@ -134,7 +140,7 @@ class NotLeader(RetryableError, code="NOT_LEADER"):
 
 
 class Overloaded(RetryableError, code="OVERLOADED"):
-    """A bounded queue is full; retry after backing off."""
+    """A bounded queue is full. Retry after a pause."""
 
 
 class Unavailable(RetryableError, code="UNAVAILABLE"):
@@ -142,8 +148,8 @@ class Unavailable(RetryableError, code="UNAVAILABLE"):
 
 
 class DeadlineExceeded(RetryableError, code="DEADLINE"):
-    """No answer within the deadline; the outcome is unknown unless the request has an identity."""
+    """There was no answer within the deadline. The outcome is unknown; a request with an identity can be retried."""
 
 
 class PeerError(StelaeError, code="BAD_PEER"):
-    """A peer sent something that the protocol does not allow; it was refused and counted."""
+    """A peer sent something that the protocol does not allow. It was refused and counted."""

@@ -1,4 +1,4 @@
-"""Optional dependencies: imported when an engine is opened, and named when they are missing."""
+"""Imports optional dependencies of engines, with an error that names the extra to install."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ from stelae.spi.errors import PluginError
 
 
 class MissingExtra(PluginError, code="MISSING_EXTRA"):
-    """An engine needs ``module``, which is not installed; ``extra`` says what brings it."""
+    """An engine needs the Python package ``module``, which is not installed. ``extra`` is the extra that has it."""
 
     def __init__(self, module: str, extra: str, *, wanted_by: str = "") -> None:
         self.module, self.extra = module, extra
@@ -16,8 +16,10 @@ class MissingExtra(PluginError, code="MISSING_EXTRA"):
 
 
 def require(module: str, *, extra: str, wanted_by: str = "") -> Any:
-    """Import an optional dependency on first use; else ``MissingExtra``. An engine lists it as ``{module: extra}`` in a
-    class variable ``optional_modules`` too, to be told when it is picked, with the line of ``node.toml``."""
+    """Import an optional dependency and return the module. Raises ``MissingExtra`` if it is not installed.
+
+    An engine should also list the dependency in its class variable ``optional_modules``, as ``{module: extra}``. The
+    error then comes when the configuration is read, with the line of ``node.toml``."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Hooks: how a plugin hands its engine classes, services and commands to the kernel.
+"""The hooks through which a plugin registers its engine classes, services and commands.
 
 A plugin is a module (or object) with functions marked ``@hookimpl``::
 
@@ -8,14 +8,16 @@ A plugin is a module (or object) with functions marked ``@hookimpl``::
     def stelae_wal_engines() -> Sequence[type[WalEngine]]:
         return [MyWal]
 
-and an entry point of group ``stelae.plugins`` named ``kind.name`` (``wal.mine``) that points at it.
-The kernel imports the module only when ``node.toml`` picks that name.
+and an entry point of the group ``stelae.plugins``, named ``kind.name`` (for example ``wal.mine``), that refers to it.
+The kernel imports the module only if ``node.toml`` chooses that name.
 
 Ordering and durability
-    Registration hooks are called once, when the plugin is loaded, on the thread that starts the node, before any
-    directory is opened. They are synchronous, take exactly the arguments given here without defaults, and must not
-    touch disk, network or clock. Several plugins may implement one; order means nothing, as engines are chosen by name.
-    Observer hooks are called on the event loop once the fact is durable; if one raises, it is logged, others run."""
+    1. Registration hooks are called once, when the plugin is loaded, on the thread that starts the node, before any
+       directory is opened. They are synchronous, take exactly the arguments given here, without defaults, and must not
+       use disk, network or clock. Several plugins may implement one hook. Their order has no meaning, because engines
+       are chosen by name.
+    2. Observer hooks are called on the event loop once the change that they report is durable. If one raises an
+       exception, it is logged and the others are called."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -30,14 +32,14 @@ from stelae.spi.policy import MasterPolicy
 from stelae.spi.store import TabletStore
 from stelae.spi.wal import WalEngine
 
-PROJECT = "stelae"  #: Name of the pluggy project; hook names begin with it.
-ENTRY_POINT_GROUP = "stelae.plugins"  #: Where distributions announce plugins.
+PROJECT = "stelae"  #: The name of the pluggy project. Hook names begin with it.
+ENTRY_POINT_GROUP = "stelae.plugins"  #: The entry point group of plugins.
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 class TabletStateChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica on this node went from one run state or data state to another."""
+    """The run state or the data state of a replica on this node changed."""
 
     tablet_id: TabletId
     before: str
@@ -46,11 +48,11 @@ class TabletStateChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaderChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """This node learned of another leader of a tablet; ``leader`` is ``None`` while unknown."""
+    """The leader of a tablet, as this node knows it, changed."""
 
     tablet_id: TabletId
     term: int
-    leader: NodeId | None
+    leader: NodeId | None  #: ``None`` while no leader is known.
 
 
 class Service(Protocol):
@@ -60,51 +62,51 @@ class Service(Protocol):
         """Register handlers with the node's messenger. Called once, before the node listens."""
 
     def stop(self) -> None:
-        """Let go of everything. Called once, in reverse order of start; must not raise."""
+        """Release everything. Called once, in reverse order of start. Must not raise."""
 
 
-#: Makes one service; its argument is the node that the kernel is starting.
+#: Makes one service. Its argument is the node that is starting.
 ServiceFactory: TypeAlias = Callable[[Any], Service]
 
 
 @hookspec
 def stelae_wal_engines() -> Sequence[type[WalEngine]]:  # type: ignore[empty-body]
-    """Return the log engines of this plugin. Chosen per node by ``[engines] wal``."""
+    """Return the log engines of this plugin. A node chooses one with ``[engines] wal``."""
 
 
 @hookspec
 def stelae_consensus_engines() -> Sequence[type[ConsensusEngine]]:  # type: ignore[empty-body]
-    """Return the consensus engines of this plugin. Chosen per table, recorded for ever."""
+    """Return the consensus engines of this plugin. A table chooses one at its creation, for its whole life."""
 
 
 @hookspec
 def stelae_store_engines() -> Sequence[type[TabletStore]]:  # type: ignore[empty-body]
-    """Return the tablet stores of this plugin. Chosen per node for new replicas."""
+    """Return the tablet stores of this plugin. A node chooses one for its new replicas."""
 
 
 @hookspec
 def stelae_copy_transports() -> Sequence[type[CopyTransport]]:  # type: ignore[empty-body]
-    """Return the copy transports of this plugin. Chosen per node by ``[engines] copy``."""
+    """Return the copy transports of this plugin. A node chooses one with ``[engines] copy``."""
 
 
 @hookspec
 def stelae_master_policies() -> Sequence[type[MasterPolicy]]:  # type: ignore[empty-body]
-    """Return the master policies of this plugin. Chosen per master by ``[engines] policy``."""
+    """Return the master policies of this plugin. A master chooses one with ``[engines] policy``."""
 
 
 @hookspec
 def stelae_services() -> Sequence[ServiceFactory]:  # type: ignore[empty-body]
-    """Return factories of the services that a node offers; all of them are started."""
+    """Return factories of services. A node starts all of them."""
 
 
 @hookspec
 def stelae_tablet_state_changed(event: TabletStateChanged) -> None:
-    """Take note that a replica changed state. An observer: it cannot object."""
+    """Called after the state of a replica has changed. An observer hook."""
 
 
 @hookspec
 def stelae_leader_changed(event: LeaderChanged) -> None:
-    """Take note of a new leader. An observer: it cannot object."""
+    """Called after this node has learned of a new leader. An observer hook."""
 
 
 @hookspec

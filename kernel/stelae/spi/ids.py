@@ -1,24 +1,25 @@
-"""Identities: what names a node, a tablet, a log and a position in it.
+"""The ids of nodes, clusters, tablets, clients and logs, and positions in a log.
 
-Each may arrive from a peer or become part of a path, and has one validator and a closed alphabet. All here is pure."""
+An id may arrive from a peer or become part of a path. So each kind has a fixed alphabet and one validator. This module
+is pure."""
 
 import re
 from typing import NamedTuple, NewType
 
 from stelae.spi.errors import BadIdentifier
 
-#: Permanent name of a node: 32 lower-case hexadecimal digits, drawn once at format.
+#: The permanent id of a node: 32 lower-case hexadecimal digits, drawn once at format.
 NodeId = NewType("NodeId", str)
-#: Name of the cluster a node belongs to; written once, at format or at the first join.
+#: The id of the cluster to which a node belongs. It is written once, at format or at the first join.
 ClusterId = NewType("ClusterId", str)
-#: Name of one run of a process: 16 lower-case hexadecimal digits, new at each start.
+#: The id of one run of a process: 16 lower-case hexadecimal digits, new at each start.
 IncarnationId = NewType("IncarnationId", str)
-#: Name of a tablet; becomes a file name, hence the narrow alphabet.
+#: The id of a tablet. It becomes a file name, so its alphabet is narrow.
 TabletId = NewType("TabletId", str)
-#: Name of one client session, under which its writes are numbered.
+#: The id of one client session. The client numbers its writes under it.
 ClientId = NewType("ClientId", str)
 
-ID_LENGTH_MAX = 64  #: Characters of a cluster, tablet or client id: fits file names with suffixes.
+ID_LENGTH_MAX = 64  #: Characters of a cluster, tablet or client id. A file name can hold it and a suffix.
 
 _NODE_ID = re.compile(r"[0-9a-f]{32}")
 _INCARNATION_ID = re.compile(r"[0-9a-f]{16}")
@@ -27,7 +28,9 @@ _PATH_SAFE_TEXT = f"1 to {ID_LENGTH_MAX} of the characters A-Z a-z 0-9 _ -, star
 
 
 class OpId(NamedTuple):
-    """Position in a log, ordered by term, then ``index`` (from 1); neither is negative, both may exceed 2**32."""
+    """The position of an entry in a log: its term and its index, which begins at 1.
+
+    Op ids are ordered by term, then by index. Neither is negative; both may exceed 2**32."""
 
     term: int
     index: int  # type: ignore[assignment]
@@ -36,11 +39,11 @@ class OpId(NamedTuple):
         return f"{self.term}.{self.index}"
 
 
-ZERO = OpId(0, 0)  #: The op id before the first entry ever.
+ZERO = OpId(0, 0)  #: The op id before the first entry.
 
 
 class LogId(NamedTuple):
-    """Name of one log on a node: the tablet and the generation that its superblock records."""
+    """The id of one log on a node: the tablet, and the generation in its superblock."""
 
     tablet_id: TabletId
     generation: int
@@ -50,27 +53,27 @@ class LogId(NamedTuple):
 
 
 def node_id(text: str) -> NodeId:
-    """Return ``text`` as a node id; ``BadIdentifier`` unless it has the form of one."""
+    """Return ``text`` as a node id. Raises ``BadIdentifier`` if it does not have the form of one."""
     return NodeId(_matching(_NODE_ID, text, "node uuid", "32 lower-case hexadecimal digits"))
 
 
 def incarnation_id(text: str) -> IncarnationId:
-    """Return ``text`` as an incarnation id; ``BadIdentifier`` unless it has the form of one."""
+    """Return ``text`` as an incarnation id. Raises ``BadIdentifier`` if it does not have the form of one."""
     return IncarnationId(_matching(_INCARNATION_ID, text, "incarnation id", "16 lower-case hexadecimal digits"))
 
 
 def tablet_id(text: str) -> TabletId:
-    """Return ``text`` as a tablet id that is safe as a file name; else ``BadIdentifier``."""
+    """Return ``text`` as a tablet id, which is safe as a file name. Raises ``BadIdentifier`` if it is not."""
     return TabletId(_matching(_PATH_SAFE, text, "tablet id", _PATH_SAFE_TEXT))
 
 
 def cluster_id(text: str) -> ClusterId:
-    """Return ``text`` as a cluster id, of the same alphabet; else ``BadIdentifier``."""
+    """Return ``text`` as a cluster id. It has the alphabet of a tablet id. Raises ``BadIdentifier`` otherwise."""
     return ClusterId(_matching(_PATH_SAFE, text, "cluster id", _PATH_SAFE_TEXT))
 
 
 def client_id(text: str) -> ClientId:
-    """Return ``text`` as a client id, of the same alphabet; else ``BadIdentifier``."""
+    """Return ``text`` as a client id. It has the alphabet of a tablet id. Raises ``BadIdentifier`` otherwise."""
     return ClientId(_matching(_PATH_SAFE, text, "client id", _PATH_SAFE_TEXT))
 
 

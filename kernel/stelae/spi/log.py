@@ -1,4 +1,4 @@
-"""Entries of a replicated log, as consensus, log engines and stores all see them."""
+"""The entries of a replicated log. Consensus, log engines and stores share these types."""
 
 from enum import IntEnum
 
@@ -6,29 +6,31 @@ import msgspec
 
 from stelae.spi.ids import OpId
 
-ENTRY_BYTES_MAX = 64 << 20  #: Largest body in bytes; a larger one is refused with both sizes.
-ENTRY_OVERHEAD_BYTES = 64  #: What an entry is charged besides its body in queues and caches.
+ENTRY_BYTES_MAX = 64 << 20  #: The largest body of an entry, in bytes.
+ENTRY_OVERHEAD_BYTES = 64  #: What queues and caches charge for an entry in addition to its body.
 
 
 class EntryKind(IntEnum):
-    """What the body of an entry means. Stored as one byte; numbers are never reused."""
+    """What the body of an entry contains. It is stored as one byte; numbers are never reused."""
 
-    NOOP = 0  #: Empty: the first entry of a term after the first.
-    CONFIG = 1  #: A ``TabletConfig`` (see ``stelae.spi.consensus``).
-    WRITE = 2  #: A ``WritePayload`` (see ``stelae.spi.payload``).
-    SCHEMA = 3  #: A schema version (see ``stelae.spi.schema``).
+    NOOP = 0  #: Nothing. Each term after the first begins with such an entry.
+    CONFIG = 1  #: A ``TabletConfig`` (``stelae.spi.consensus``).
+    WRITE = 2  #: A ``WritePayload`` (``stelae.spi.payload``).
+    SCHEMA = 3  #: A schema version (``stelae.spi.schema``).
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One entry of a replicated log, immutable, its body never re-encoded. Indexes are contiguous; terms and
-    ``timestamp`` (hybrid, by the leader's driver; 0: not stamped yet, and never stored) never decrease."""
+    """One entry of a replicated log. It is immutable, and its body is never encoded again.
+
+    Along a log, indexes are contiguous, and terms and timestamps never decrease."""
 
     op_id: OpId
     kind: EntryKind
+    #: The hybrid timestamp from the leader's driver. 0 means that the driver has not set it yet; 0 is never stored.
     timestamp: int
-    body: bytes  #: At most ``ENTRY_BYTES_MAX`` bytes, may be empty.
+    body: bytes  #: At most ``ENTRY_BYTES_MAX`` bytes; may be empty.
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the entry is charged in queues and windows."""
+        """The bytes that queues and windows charge for the entry."""
         return len(self.body) + ENTRY_OVERHEAD_BYTES

@@ -1,10 +1,16 @@
-"""Payload of a ``WRITE`` log entry: many operations of many clients, their rows in Arrow.
+"""The payload of a ``WRITE`` log entry: operations of many clients, with their rows as Arrow record batches.
 
-Layout, little-endian: magic ``SWP`` and a format version byte; length of the header in bytes (u32); the header in
-msgpack; then the record batches of the groups, each starting at a multiple of 8 so that Arrow reads it in place. The
-schema of a version is durable before its first use and is not repeated here.
+Format, little-endian:
 
-Rows are numbered from 0 through all groups in order; an operation owns its count of rows behind its predecessor's."""
+1. the magic ``SWP`` and a byte with the format version;
+2. the length of the header in bytes (u32);
+3. the header in MessagePack;
+4. the record batches of the groups, each at a multiple of 8 bytes, so that Arrow reads it in place.
+
+The schema of a version is durable before its first use and is not repeated here.
+
+The rows of all groups are numbered from 0, in order. The operations of all sequence ranges own these rows in the same
+order: each operation owns the next rows, as many as its row count."""
 
 import struct
 
@@ -23,53 +29,61 @@ _ALIGNMENT_BYTES = 8
 
 
 class PayloadClient(msgspec.Struct, frozen=True, array_like=True):
-    """A client of this entry and its highest ``first_incomplete`` in it."""
+    """A client with operations in this entry."""
 
     client_id: ClientId
+    #: The highest ``first_incomplete`` of the client's requests in this entry (``stelae.spi.write``).
     first_incomplete: int
 
 
-class PayloadRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Consecutive operations of a client: the number of the first, how many rows each owns, and the hash of each.
+class PayloadSequenceRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Operations of one client with consecutive sequence numbers."""
 
-    ``errors`` are rows that the leader found not to fit, by place of their operation: they are not among the rows of
-    the entry. They count rows as the client sent them; the owned rows are the others, in order."""
-
+    #: Position of the client in ``WritePayload.clients``.
     client: int
     first_sequence: int
+    #: How many rows of the payload each operation owns.
     row_counts: tuple[int, ...]
+    #: The hash of each operation (``stelae.spi.write.digests_of``).
     digests: tuple[int, ...]
+    #: Rows that the leader refused because they do not fit: ``(position of the operation in this range, error)``. They
+    #: are not in the payload. An error counts rows as the client sent them; the owned rows are the other ones, in
+    #: order.
     errors: tuple[tuple[int, RowError], ...] = ()
 
 
 class OpGroup(msgspec.Struct, frozen=True):
-    """Consecutive rows of one kind: which columns they bring and their record batch."""
+    """Consecutive rows of operations of one kind and with the same columns."""
 
     kind: OpKind
+    #: Ids of the columns, in order; ``None`` as in ``SequenceRange.columns``.
     columns: tuple[int, ...] | None
     row_count: int
+    #: The rows as one Arrow IPC message.
     body: bytes | memoryview
 
     def rows(self, schema: Schema) -> RowBatch:
-        """Return the rows; ``schema`` is the payload's version. ``Corrupt``: no batch of these columns and this number
-        of rows. ``SchemaMismatch``: the schema lacks one of the columns."""
+        """Return the rows. ``schema`` must be the schema of the payload's version.
+
+        Raises ``Corrupt`` if the body is not a batch with these columns and this number of rows, and ``SchemaMismatch``
+        if the schema lacks one of the columns."""
         batch = RowBatch.from_ipc(schema.project(self.columns), self.body)
         if batch.num_rows != self.row_count:
-            raise Corrupt(f"a group of {self.row_count} rows holds {batch.num_rows}")
+            raise Corrupt(f"a group of {self.row_count} rows contains {batch.num_rows}")
         return batch
 
 
 class WritePayload(msgspec.Struct, frozen=True):
-    """What one ``WRITE`` entry says; see the module for how rows are numbered."""
+    """The contents of one ``WRITE`` entry. The module docstring says how rows are numbered."""
 
     schema_version: int
     clients: tuple[PayloadClient, ...]
-    runs: tuple[PayloadRun, ...]
+    sequences: tuple[PayloadSequenceRange, ...]
     groups: tuple[OpGroup, ...]
 
     @property
     def row_count(self) -> int:
-        """Rows of all groups."""
+        """The number of rows of all groups."""
         return sum(group.row_count for group in self.groups)
 
 
@@ -83,7 +97,7 @@ class _Group(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class _Header(msgspec.Struct, frozen=True, array_like=True):
     schema_version: int
     clients: tuple[PayloadClient, ...]
-    runs: tuple[PayloadRun, ...]
+    sequences: tuple[PayloadSequenceRange, ...]
     groups: tuple[_Group, ...]
 
 
@@ -92,19 +106,21 @@ _DECODER = msgspec.msgpack.Decoder(_Header)
 
 
 def encode_payload(payload: WritePayload) -> bytes:
-    """Return the body of a log entry. Equal payloads give equal bytes."""
+    """Encode the body of a log entry. Equal payloads give equal bytes."""
     groups = tuple(_Group(g.kind, g.columns, g.row_count, len(g.body)) for g in payload.groups)
-    header = _ENCODER.encode(_Header(payload.schema_version, payload.clients, payload.runs, groups))
+    header = _ENCODER.encode(_Header(payload.schema_version, payload.clients, payload.sequences, groups))
     parts: list[bytes | memoryview] = [_PREFIX.pack(_MAGIC, _VERSION, len(header))]
-    for piece in (header, *(group.body for group in payload.groups)):
-        parts += (piece, bytes(-len(piece) % _ALIGNMENT_BYTES))
+    for part in (header, *(group.body for group in payload.groups)):
+        parts += (part, bytes(-len(part) % _ALIGNMENT_BYTES))
     return b"".join(parts)
 
 
 def decode_payload(body: bytes) -> WritePayload:
-    """Read the body of a log entry, record batches unread; ``Corrupt``: it contradicts itself."""
+    """Decode the body of a log entry. Its record batches are not decoded.
+
+    Raises ``Corrupt`` if the body is not a payload, or its header does not fit its contents."""
     if len(body) < _PREFIX.size:
-        raise Corrupt(f"a write payload of {len(body)} bytes is cut short")
+        raise Corrupt(f"a write payload of {len(body)} bytes is shorter than its prefix")
     magic, version, header_bytes = _PREFIX.unpack_from(body)
     if magic != _MAGIC or version != _VERSION:
         raise Corrupt(f"not a write payload of version {_VERSION}: begins with {body[:4]!r}")
@@ -114,7 +130,7 @@ def decode_payload(body: bytes) -> WritePayload:
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"header of a write payload: {error}") from error
     groups = _cut_groups(view, _PREFIX.size + header_bytes, header.groups)
-    return _checked(WritePayload(header.schema_version, header.clients, header.runs, groups))
+    return _checked(WritePayload(header.schema_version, header.clients, header.sequences, groups))
 
 
 def _cut_groups(view: memoryview, at: int, sizes: tuple[_Group, ...]) -> tuple[OpGroup, ...]:
@@ -123,7 +139,7 @@ def _cut_groups(view: memoryview, at: int, sizes: tuple[_Group, ...]) -> tuple[O
     for group in sizes:
         end = at + group.size_bytes
         if group.size_bytes < 0 or end > len(view):
-            raise Corrupt(f"a group of {group.size_bytes} bytes at {at} leaves the payload")
+            raise Corrupt(f"a group of {group.size_bytes} bytes at {at} ends beyond the payload")
         groups.append(OpGroup(group.kind, group.columns, group.row_count, view[at:end]))
         at = end + -end % _ALIGNMENT_BYTES
     if at != len(view):
@@ -133,12 +149,12 @@ def _cut_groups(view: memoryview, at: int, sizes: tuple[_Group, ...]) -> tuple[O
 
 def _checked(payload: WritePayload) -> WritePayload:
     clients, owned = len(payload.clients), 0
-    for run in payload.runs:
-        operations = len(run.row_counts)
-        sound = 0 <= run.client < clients and run.first_sequence >= 1 and 0 < operations == len(run.digests)
-        if not sound or min(run.row_counts) < 0 or not all(0 <= place < operations for place, _ in run.errors):
-            raise Corrupt(f"impossible run {run} in a write payload"[:200])
-        owned += sum(run.row_counts)
+    for found in payload.sequences:
+        operations = len(found.row_counts)
+        valid = 0 <= found.client < clients and found.first_sequence >= 1 and 0 < operations == len(found.digests)
+        if not valid or min(found.row_counts) < 0 or not all(0 <= at < operations for at, _ in found.errors):
+            raise Corrupt(f"a write payload has an invalid sequence range: {found}"[:200])
+        owned += sum(found.row_counts)
     if owned != payload.row_count or any(group.row_count < 0 for group in payload.groups):
-        raise Corrupt(f"operations own {owned} rows of a write payload with {payload.row_count}")
+        raise Corrupt(f"the operations of a write payload own {owned} rows, and it has {payload.row_count}")
     return payload

@@ -1,12 +1,13 @@
-"""Contract of a master policy (contract version 1): what to change, as a pure function.
+"""Contract of a master policy (contract version 1): a pure function that decides which changes a cluster needs.
 
 Ordering and durability
-    A policy decides and does nothing. ``plan`` is total and pure: the same snapshot and random source give the same
-    actions, it keeps no state between calls, reads no clock, and raises for no snapshot. Its actions are proposals: the
-    kernel checks each again (majority, one change at a time, the compare-and-set id) and carries out those that still
-    hold, in the order given. So none is durable by itself, and dropping any of them is safe.
+    A policy only decides. ``plan`` is total and pure: the same snapshot and random numbers give the same actions. It
+    keeps no state between calls, reads no clock, and raises no exception, whatever the snapshot. Its actions are
+    proposals. The kernel checks each of them again (majority, one change at a time, compare-and-set id) and carries out
+    those that are still valid, in the order given. So an action is not durable by itself, and dropping any is safe.
 
-Scope and threads: one per master, on the leader's event loop; it answers in milliseconds for thousands of tablets."""
+Scope: master. ``plan`` is called on the leading master's event loop. It must return within milliseconds for thousands
+of tablets."""
 
 import random
 from abc import abstractmethod
@@ -24,26 +25,26 @@ POLICY_CONTRACT_VERSION = 1
 
 
 class NodeHealth(StrEnum):
-    """How the masters see a node."""
+    """The state of a node as the masters see it."""
 
     LIVE = "LIVE"
     DEAD = "DEAD"
-    RETIRING = "RETIRING"  #: Serves on, takes nothing new, and is to be emptied.
-    MAINTENANCE = "MAINTENANCE"  #: Down on purpose: nothing of it is re-replicated meanwhile.
+    RETIRING = "RETIRING"  #: It still serves, gets no new replicas, and its replicas are to be moved away.
+    MAINTENANCE = "MAINTENANCE"  #: It is down on purpose: its replicas are not replaced meanwhile.
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """One tablet server as the policy sees it. ``location`` is ``/dc/rack/host`` or empty."""
+    """One tablet server as the policy sees it."""
 
     node_id: NodeId
     health: NodeHealth
-    location: str = ""
+    location: str = ""  #: ``/dc/rack/host``, or empty.
     free_bytes: int = 0
     load_ops_per_s: float = 0.0
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
-    """One member of a tablet's committed config, with what was last reported of it."""
+    """One member of a tablet's committed config, as last reported."""
 
     node_id: NodeId
     member_type: MemberType
@@ -53,31 +54,33 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TabletView(msgspec.Struct, frozen=True, kw_only=True):
-    """One tablet. ``config_op_id`` is the compare-and-set id that actions must carry."""
+    """One tablet as the policy sees it."""
 
     tablet_id: TabletId
     replication_factor: int
-    config_op_id: OpId
+    config_op_id: OpId  #: Op id of its committed config: the ``cas`` of actions.
     replicas: tuple[ReplicaView, ...]
     change_pending: bool = False
 
 
 class PolicySnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a plan may depend on. ``now_us`` is hybrid time of the leading master."""
+    """Everything that a plan may depend on."""
 
-    now_us: int
+    now_us: int  #: Hybrid time of the leading master.
     nodes: Mapping[NodeId, NodeView]
     tablets: Mapping[TabletId, TabletView]
 
 
 class ActionKind(StrEnum):
-    """The closed set of what a policy may propose."""
+    """The kinds of changes that a policy may propose."""
 
-    PLACE = "PLACE"  #: An initial voter of a tablet without replicas: all of them in a row, the first is to lead.
-    ADD = "ADD"  #: Add a member as PRE_VOTER.
+    #: Make the node an initial voter of a tablet without replicas. The actions of one tablet follow each other, and the
+    #: first one names the first leader.
+    PLACE = "PLACE"
+    ADD = "ADD"  #: Add the node as PRE_VOTER.
     REMOVE = "REMOVE"
     CHANGE_ROLE = "CHANGE_ROLE"
-    TRANSFER = "TRANSFER"  #: Hand leadership to the node.
+    TRANSFER = "TRANSFER"  #: Hand over leadership to the node.
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,18 +89,19 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     kind: ActionKind
     tablet_id: TabletId
     node_id: NodeId
-    cas: OpId  #: Of the config that it is based on.
-    reason: str  #: A sentence for people.
+    cas: OpId  #: Compare-and-set: the op id of the committed config on which the action is based.
+    reason: str  #: A sentence that explains the action.
     member_type: MemberType | None = None  #: For ``ADD`` and ``CHANGE_ROLE`` only.
 
 
 class MasterPolicy(Engine):
-    """Decides placement and repair. Subclasses register through ``stelae_master_policies``."""
+    """Decides on placement and repair. Subclasses are registered through the hook ``stelae_master_policies``."""
 
     contract_version: ClassVar[int] = POLICY_CONTRACT_VERSION
 
     @classmethod
     @abstractmethod
     def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> tuple[Action, ...]:
-        """Return what to change, most urgent first; empty when all is well. Only ``rng.random()`` and
-        ``rng.getrandbits()`` are used, so plans can be replayed."""
+        """Return the changes to make, the most urgent one first, or nothing if none is needed.
+
+        It uses only ``rng.random()`` and ``rng.getrandbits()``, so that plans can be replayed."""

@@ -1,10 +1,10 @@
-"""``RowBatch``: rows as one Arrow record batch, with types.
+"""``RowBatch``: rows as one Arrow record batch, with Python types.
 
-From the log entry on, rows travel and are stored as Arrow; this is the one typed face of it
-(pyarrow ships no types). pyarrow is imported on first use, so importing this module is cheap.
+From the log entry on, rows are Arrow. This module is the only typed interface to it, because pyarrow has no type hints.
+pyarrow is imported on first use, so importing this module is cheap.
 
-A batch's bytes are one Arrow IPC message without its schema: whoever reads them knows the layout
-from the schema version that the log recorded earlier."""
+The bytes of a batch are one Arrow IPC message without its schema. The reader knows the layout from the schema version,
+which was recorded in the log earlier."""
 
 import struct
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
 }
 MALFORMED = (OSError, EOFError, ValueError, OverflowError, struct.error)
 _UNFIT = (ValueError, TypeError, ArithmeticError)
-# Half a step above the largest finite single: from here on a value would become infinite.
+# Half a step above the largest finite 32-bit float. From this value on, a value would become infinite.
 _FLOAT_MAX = 3.4028235677973366e38
 
 
@@ -38,10 +38,11 @@ def _accepted(type_text: str, nullable: bool) -> frozenset[type]:
 
 
 def _as_arrow_takes(column: Column, values: Sequence[Any]) -> Sequence[Any]:
-    """Look at the types first: Arrow itself would cut 1.5 to 1, read True as 1.0 and bytes as text."""
+    """Check the types of values before Arrow converts them. Arrow would cut 1.5 to 1, and read True as 1.0 and bytes
+    as text."""
     if not _accepted(column.type, column.nullable).issuperset(map(type, values)):
         what = f"{column.type} or null" if column.nullable else f"{column.type}, never null"
-        raise SchemaMismatch(f"column {column.name!r} takes {what}")
+        raise SchemaMismatch(f"column {column.name!r} accepts {what}")
     if column.type == "float" and any(_FLOAT_MAX <= abs(v or 0) < float("inf") for v in values):
         raise SchemaMismatch(f"column {column.name!r}: a value is too large for a float")
     if column.type.startswith("decimal"):
@@ -50,10 +51,10 @@ def _as_arrow_takes(column: Column, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def to_array(column: Column, values: Sequence[Any]) -> Any:
-    """Convert plain (or ``date``, ``datetime``, ``Decimal``) values to a ``pyarrow.Array``.
+    """Convert plain values, ``date``, ``datetime`` or ``Decimal`` values to a ``pyarrow.Array``.
 
-    Nothing is rounded (but by 32-bit floats), truncated or parsed on the way, decimals given as text excepted.
-    ``SchemaMismatch``: some value does not fit; which one is not looked for."""
+    No value is rounded (except to a 32-bit float), truncated or parsed (except a decimal given as text). Raises
+    ``SchemaMismatch`` if a value does not fit; the error does not say which one."""
     import pyarrow as pa
 
     try:
@@ -63,7 +64,7 @@ def to_array(column: Column, values: Sequence[Any]) -> Any:
 
 
 class RowBatch:
-    """Immutable rows of one layout. ``arrow`` is the ``pyarrow.RecordBatch`` beneath."""
+    """Immutable rows with one layout. ``arrow`` is the ``pyarrow.RecordBatch`` with the values."""
 
     __slots__ = ("arrow", "layout")
 
@@ -73,15 +74,17 @@ class RowBatch:
 
     @classmethod
     def from_arrays(cls, layout: Layout, arrays: Sequence[Any]) -> Self:
-        """Build a batch from arrays that have the layout's types already."""
+        """Build a batch from arrays that have the types of the layout."""
         import pyarrow as pa
 
         return cls(layout, pa.RecordBatch.from_arrays(arrays, schema=layout.arrow))
 
     @classmethod
     def from_equal_rows(cls, layout: Layout, rows: Sequence[Sequence[Any]]) -> Self:
-        """Build a batch from rows, each with one value per column of the layout, in its order. ``SchemaMismatch``,
-        which does not say of which row: another width, or a value that does not fit."""
+        """Build a batch from rows. Each row has one value for each column of the layout, in the layout's order.
+
+        Raises ``SchemaMismatch`` if a row has another number of values, or a value does not fit. The error does not say
+        in which row."""
         try:
             columns = [*zip(*rows, strict=True)] if rows else [()] * len(layout.columns)
         except ValueError as error:
@@ -91,7 +94,7 @@ class RowBatch:
         import pyarrow as pa
 
         try:
-            # One call of Arrow for all columns, as tuples of a struct, costs a third of one for each.
+            # One call of Arrow for all columns, as tuples of a struct, costs a third of one call for each column.
             taken = zip(*map(_as_arrow_takes, layout.columns, columns), strict=True)
             struct = pa.array([*taken], layout.struct)
         except (pa.ArrowException, *_UNFIT) as error:
@@ -100,11 +103,11 @@ class RowBatch:
 
     @classmethod
     def from_ipc(cls, layout: Layout, data: bytes | memoryview, *, allow_nulls: bool = False) -> Self:
-        """Read what :meth:`to_ipc` wrote, without copying. Safe with bytes from anywhere, but for what a compressed
-        message may grow to (``stelae.rows.declared``).
+        """Decode the bytes of :meth:`to_ipc`, without copying.
 
-        ``allow_nulls`` lets nulls pass in columns that are not nullable, for callers who look.
-        ``Corrupt`` when this is no record batch of the layout."""
+        Safe for bytes of any origin, except that a compressed message may become large when it is decoded
+        (``stelae.rows.declared_size``). With ``allow_nulls``, columns that are not nullable may have nulls; the caller
+        checks them. Raises ``Corrupt`` if the bytes are not a record batch of the layout."""
         import pyarrow as pa
 
         try:
@@ -114,7 +117,7 @@ class RowBatch:
             raise Corrupt(f"not a record batch: {str(error)[:200]}") from error
         for column, array in zip(() if allow_nulls else layout.columns, batch.columns, strict=False):
             if not column.nullable and array.null_count:
-                raise Corrupt(f"column {column.name!r} of a record batch holds nulls")
+                raise Corrupt(f"column {column.name!r} of a record batch has nulls but is not nullable")
         return cls(layout, batch)
 
     def to_ipc(self) -> bytes:
@@ -123,30 +126,30 @@ class RowBatch:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows."""
+        """The number of rows."""
         return int(self.arrow.num_rows)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values in memory."""
+        """The bytes of the values in memory."""
         return int(self.arrow.nbytes)
 
     def __len__(self) -> int:
         return self.num_rows
 
     def slice(self, offset: int, length: int | None = None) -> "RowBatch":
-        """Return rows from ``offset``, at most ``length`` of them, without copying."""
+        """Return at most ``length`` rows from ``offset`` on, without copying."""
         return RowBatch(self.layout, self.arrow.slice(offset, length))
 
     def filter(self, mask: Any) -> "RowBatch":
-        """Return the rows whose place in ``mask`` (bools or a boolean array) is true."""
+        """Return the rows for which ``mask`` (bools or a boolean array, one for each row) is true."""
         import pyarrow as pa
 
         mask = mask if isinstance(mask, pa.Array) else pa.array(mask, pa.bool_())
         return RowBatch(self.layout, self.arrow.filter(mask))
 
     def values(self, place: int) -> list[Any]:
-        """Return the plain values of the column at a position of the layout."""
+        """Return the plain values of the column at position ``place`` of the layout."""
         import pyarrow as pa
 
         array = self.arrow.column(place)
@@ -160,13 +163,16 @@ class RowBatch:
         return [*zip(*map(self.values, range(len(self.layout.columns))), strict=True)]
 
     def select(self, layout: Layout) -> "RowBatch":
-        """Return the batch under another layout, columns matched by id. Absent ones get their default, else nulls: the
-        caller knows that one of the two is allowed."""
+        """Return the batch with another layout. Columns are matched by id.
+
+        A column that the batch lacks gets its default, or nulls if it has none. The caller must know that this is
+        allowed."""
         if layout is self.layout or layout == self.layout:
             return self
-        mine = dict(zip(self.layout.ids, self.arrow.columns, strict=True))
+        present = dict(zip(self.layout.ids, self.arrow.columns, strict=True))
         count = self.num_rows
-        return RowBatch.from_arrays(layout, [mine[c.id] if c.id in mine else _filled(c, count) for c in layout.columns])
+        arrays = [present[c.id] if c.id in present else _filled(c, count) for c in layout.columns]
+        return RowBatch.from_arrays(layout, arrays)
 
 
 def _filled(column: Column, count: int) -> Any:

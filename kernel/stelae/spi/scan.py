@@ -1,7 +1,8 @@
-"""What a reader asks of a store: columns, predicates, key range, order.
+"""The specification of a scan: columns, predicates, key range and order.
 
-A ``ScanSpec`` travels from client to tablet as it is. Every engine judges rows as ``stelae.rows.matching``
-does, so that none of them has its own idea of null, NaN or prefix; encoded keys are ``stelae.rows.keys``'."""
+A client sends a ``ScanSpec`` to a tablet, which passes it to its store unchanged. Every engine matches rows as
+``stelae.rows.predicate_filter`` does, so that null, NaN and prefixes mean the same everywhere. ``stelae.rows.keys``
+encodes keys."""
 
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
@@ -10,7 +11,7 @@ import msgspec
 
 
 class Compare(msgspec.Struct, frozen=True, tag=True):
-    """``column op value``. A null on the left is never a match; NaN only with ``!=``."""
+    """``column op value``. A null in the column never matches. A NaN matches only with ``!=``."""
 
     column: int
     op: Literal["=", "!=", "<", "<=", ">", ">="]
@@ -18,14 +19,14 @@ class Compare(msgspec.Struct, frozen=True, tag=True):
 
 
 class In(msgspec.Struct, frozen=True, tag=True):
-    """The column equals one of the values, as ``Compare`` has it; none of them is null."""
+    """The column equals one of the values, as in ``Compare``. None of the values is null."""
 
     column: int
     values: tuple[Any, ...]
 
 
 class IsNull(msgspec.Struct, frozen=True, tag=True):
-    """The column is null, or, with ``negated``, is not."""
+    """The column is null; with ``negated``, it is not null."""
 
     column: int
     negated: bool = False
@@ -42,7 +43,7 @@ Predicate: TypeAlias = Compare | In | IsNull | Prefix
 
 
 class Order(StrEnum):
-    """In which order rows come."""
+    """The order of the rows."""
 
     ANY = "any"
     KEY = "key"
@@ -50,12 +51,12 @@ class Order(StrEnum):
 
 
 class ScanSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read: rows from ``key_from`` to before ``key_until`` that meet all predicates."""
+    """What to read: the rows with ``key_from <= key < key_until`` that match all predicates."""
 
-    columns: tuple[int, ...] | None = None  #: Ids in the order wanted; ``None`` for all.
+    columns: tuple[int, ...] | None = None  #: Column ids, in the order of the result; ``None``: all columns.
     predicates: tuple[Predicate, ...] = ()
-    key_from: bytes | None = None  #: Encoded key; ``None``: from the first row.
-    key_until: bytes | None = None  #: Encoded key; ``None``: to the last row.
-    limit: int | None = None  #: Most rows that the whole scan returns.
+    key_from: bytes | None = None  #: An encoded key; ``None``: from the first row.
+    key_until: bytes | None = None  #: An encoded key; ``None``: to the last row.
+    limit: int | None = None  #: The most rows that the whole scan returns.
     order: Order = Order.ANY
-    after: bytes | None = None  #: Resume token: go on behind the row with this encoded key.
+    after: bytes | None = None  #: Resume token: continue after the row with this encoded key.

@@ -1,10 +1,11 @@
 """Schemas: the columns of a tablet's rows, their types, and their primary key.
 
-A schema is immutable and has a version; its bytes are the body of a ``SCHEMA`` entry, durable before the first row of
-that version. Below the client columns are known by id, which no other column ever gets: renaming moves no data.
+A schema is immutable and has a version. Its bytes are the body of a ``SCHEMA`` entry, which is durable before the first
+row of that version. Below the client, a column is known by its id. An id is never reused, so renaming a column changes
+no data.
 
-Plain values are what rows look like in Python without Arrow: ``bool``, ``int``, ``float``, ``str``,
-``bytes``, ``Decimal``, a date as days and a timestamp as microseconds since 1970-01-01 UTC."""
+*Plain values* are the values of rows in Python without Arrow: ``bool``, ``int``, ``float``, ``str``, ``bytes``,
+``Decimal``, a date as days and a timestamp as microseconds since 1970-01-01 UTC."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,8 +16,8 @@ import msgspec
 
 from stelae.spi.errors import Corrupt, SchemaMismatch
 
-COLUMNS_MAX = 2000  #: Most columns that any schema may have; a cluster is set to fewer.
-NAME_LENGTH_MAX = 256  #: Longest column name in characters.
+COLUMNS_MAX = 2000  #: The most columns of any schema. The setting of a cluster is lower.
+NAME_LENGTH_MAX = 256  #: The longest column name, in characters.
 
 _INT_BYTES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
 _WIDTH_BYTES = {"bool": 1, **_INT_BYTES, "float": 4, "double": 8, "string": 8, "binary": 8}
@@ -25,7 +26,7 @@ _DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
 
 
 class DataType(msgspec.Struct, frozen=True):
-    """A parsed column type. ``precision`` and ``scale`` are digits, of ``decimal`` only."""
+    """A parsed column type. ``precision`` and ``scale`` are numbers of digits, for ``decimal`` only."""
 
     name: str
     precision: int = 0
@@ -33,12 +34,12 @@ class DataType(msgspec.Struct, frozen=True):
 
     @property
     def width_bytes(self) -> int:
-        """Bytes of one value in a batch, without the contents of text."""
+        """The bytes of one value in a batch, without the contents of strings and binaries."""
         return _WIDTH_BYTES.get(self.name, 16)
 
     @property
     def int_bits(self) -> int:
-        """Width of an integer type, else 0."""
+        """The bits of an integer type; 0 for other types."""
         return 8 * _INT_BYTES.get(self.name, 0)
 
     def arrow(self) -> Any:
@@ -55,7 +56,7 @@ class DataType(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def data_type(text: str) -> DataType:
-    """Parse a type such as ``int64`` or ``decimal(12,2)``; ``SchemaMismatch`` if unknown."""
+    """Parse a type such as ``int64`` or ``decimal(12,2)``. Raises ``SchemaMismatch`` if it is unknown."""
     if text in _WIDTH_BYTES:
         return DataType(text)
     found = _DECIMAL.fullmatch(text)
@@ -68,11 +69,12 @@ def data_type(text: str) -> DataType:
 class Column(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One column."""
 
-    id: int  #: At least 1; permanent, and never reused within a table.
+    id: int  #: At least 1. It is permanent and never reused within a table.
     name: str  #: Unique within a schema, 1 to ``NAME_LENGTH_MAX`` characters.
-    type: str  #: Text that :func:`data_type` parses.
-    nullable: bool = False  #: Whether rows may leave it empty; never for a key column.
-    default: Any = None  #: Plain value (a decimal as text) that stands for an absent one; ``None``: there is none.
+    type: str  #: A type that :func:`data_type` can parse.
+    nullable: bool = False  #: Whether the value may be null. A key column is not nullable.
+    #: The plain value of rows that have no value for this column (a decimal as text); ``None``: there is no default.
+    default: Any = None
 
     @property
     def data_type(self) -> DataType:
@@ -81,18 +83,18 @@ class Column(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def required(self) -> bool:
-        """Whether a new row must bring a value for this column."""
+        """Whether a new row must have a value for this column."""
         return not self.nullable and self.default is None
 
 
 class Layout(msgspec.Struct, frozen=True, dict=True):
-    """Columns in the order in which a batch has them: a whole schema or a part of one."""
+    """The columns of a batch, in order: all columns of a schema or some of them."""
 
     columns: tuple[Column, ...]
 
     @cached_property
     def ids(self) -> tuple[int, ...]:
-        """Column ids in order."""
+        """The column ids, in order."""
         return tuple(column.id for column in self.columns)
 
     @cached_property
@@ -111,16 +113,16 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def row_bytes_min(self) -> int:
-        """Bytes that a row takes in a batch, without the contents of text."""
+        """The bytes of a row in a batch, without the contents of strings and binaries."""
         return sum(column.data_type.width_bytes for column in self.columns)
 
 
 class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
-    """Columns and primary key of one version; making a wrong one raises ``SchemaMismatch``."""
+    """The columns and the primary key of one version. Constructing an invalid schema raises ``SchemaMismatch``."""
 
-    version: int  #: At least 1; rises with every change.
-    columns: tuple[Column, ...]  #: 1 to ``COLUMNS_MAX``, in the order users see them.
-    key: tuple[int, ...]  #: Ids of the key columns, in key order; not nullable, at least one.
+    version: int  #: At least 1. It rises with every change.
+    columns: tuple[Column, ...]  #: 1 to ``COLUMNS_MAX`` columns, in the order that users see.
+    key: tuple[int, ...]  #: The ids of the key columns, in key order: at least one, none of them nullable.
 
     def __post_init__(self) -> None:
         if self.version < 1 or not 1 <= len(self.columns) <= COLUMNS_MAX:
@@ -131,7 +133,7 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
         ids, names = zip(*((column.id, column.name) for column in self.columns), strict=True)
         for what, values in (("column id", ids), ("column name", names), ("key column", self.key)):
             if len(set(values)) != len(values):
-                raise SchemaMismatch(f"a {what} stands twice in the schema: {values!r}"[:400])
+                raise SchemaMismatch(f"a {what} occurs twice in the schema: {values!r}"[:400])
         if not self.key or not set(self.key) <= set(ids):
             raise SchemaMismatch(f"the key {self.key!r} must name one or more of the columns")
         for column in self.project(self.key).columns:
@@ -150,12 +152,12 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @cached_property
     def by_id(self) -> Mapping[int, Column]:
-        """Columns by id."""
+        """The columns by id."""
         return {column.id: column for column in self.columns}
 
     @cached_property
     def by_name(self) -> Mapping[str, Column]:
-        """Columns by name."""
+        """The columns by name."""
         return {column.name: column for column in self.columns}
 
     @cached_property
@@ -163,7 +165,9 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return {}
 
     def project(self, ids: Iterable[int] | None) -> Layout:
-        """Return the layout of columns by id, in that order; ``None``: all. ``SchemaMismatch``: unknown or twice."""
+        """Return the layout of the columns with these ids, in that order, or of all columns with ``None``.
+
+        Raises ``SchemaMismatch`` if an id is unknown or occurs twice."""
         if ids is None:
             return self.layout
         wanted = tuple(ids)
@@ -183,7 +187,7 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Schema":
-        """Read what :meth:`to_bytes` wrote; ``Corrupt``: the bytes are no schema."""
+        """Decode the bytes of :meth:`to_bytes`. Raises ``Corrupt`` if they are not a schema."""
         try:
             return _DECODER.decode(data)
         except (ValueError, SchemaMismatch, RecursionError) as error:
@@ -196,7 +200,7 @@ def _check_column(column: Column) -> None:
         raise SchemaMismatch(f"{what}: expected an id from 1 and a name of 1 to {NAME_LENGTH_MAX} characters")
     kind = column.data_type
     if column.default is not None and type(column.default) not in _DEFAULT_TYPES[kind.name]:
-        raise SchemaMismatch(f"default of column {column.name!r}: {column.default!r:.40} is no plain {column.type}")
+        raise SchemaMismatch(f"column {column.name!r}: the default {column.default!r:.40} is not a {column.type}")
 
 
 _DEFAULT_TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "string": (str,), "binary": (bytes,), "decimal": (str,)}

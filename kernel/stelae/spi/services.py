@@ -1,13 +1,18 @@
-"""Services that the kernel hands to engines, as Protocols.
+"""The services that the kernel passes to engines, as Protocols.
 
-Engines start no threads, open no sockets, read no clock: what they need of the outside arrives here. ``Files`` is the
-only way to the disk (but for libraries with I/O of their own, as LMDB), so one fake with crash semantics tests all.
+Engines start no threads, open no sockets and read no clock: they use these services instead. ``Files`` is the only way
+to the disk, except for libraries with their own I/O, such as LMDB. So one fake file system with crash semantics can
+test every engine.
 
 Ordering and durability of ``Files``
-    A write is visible to later reads at once, and durable only after a ``sync`` of that file (or ``pwritev(...,
-    dsync=True)``); creating, renaming and removing names after ``sync_directory`` of the parent. Un-synced writes may
-    be lost, torn or reordered by a crash. After ``sync`` raised, nothing written to that file since its last good sync
-    may be trusted. Paths are text with ``/``. Every method may block; kernel threads call it, never the event loop."""
+    1. A write is visible to later reads at once. It is durable after a ``sync`` of that file, or on return of
+       ``pwritev(..., dsync=True)``.
+    2. The creation, renaming and removal of a name is durable after ``sync_directory`` of its directory.
+    3. A crash may lose, tear or reorder writes that are not synced.
+    4. After ``sync`` has raised an error, nothing that was written to that file since its last successful sync may be
+       trusted.
+
+Paths are text with ``/``. Every method may block. Kernel threads call them, never the event loop."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,98 +22,107 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """One open file, not shared between threads unless its engine serialises the calls. ``Full``: no space, and nothing
-    of that call counts. ``SyncFailed``: a write or sync failed, and the file is not to be trusted."""
+    """One open file. Threads share it only if its engine serialises the calls.
+
+    Its methods raise ``Full`` if there is no space: the call then had no effect. They raise ``SyncFailed`` if a write
+    or a sync failed: the file must not be trusted beyond its last successful sync."""
 
     @property
     def path(self) -> str:
-        """Path under which it was opened (a rename does not change it)."""
+        """The path under which the file was opened. A rename does not change it."""
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
+        """Return ``size`` bytes at ``offset``, or fewer at the end of the file."""
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
-        """Write all buffers in a row, return the bytes written; ``dsync``: durable on return."""
+        """Write the buffers one after the other, and return the number of bytes.
+
+        With ``dsync`` they are durable on return."""
 
     def sync(self, *, data_only: bool = False) -> None:
-        """Make all writes durable; ``data_only`` may skip metadata that is not needed to read."""
+        """Make all writes durable. With ``data_only``, metadata that reads do not need may be skipped."""
 
     def preallocate(self, size: int) -> None:
-        """Reserve space so that the file is at least ``size`` bytes long, reading as zeros."""
+        """Reserve space so that the file is at least ``size`` bytes long. New space reads as zeros."""
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file to ``size`` bytes."""
 
     def size(self) -> int:
-        """Length in bytes."""
+        """Return the length in bytes."""
 
     def close(self) -> None:
-        """Close without syncing. Closing twice is harmless."""
+        """Close the file without syncing. Closing twice is harmless."""
 
 
 class FileLock(Protocol):
     """An exclusive lock on a file, held until released or until the process ends."""
 
     def release(self) -> None:
-        """Give the lock up; the file stays."""
+        """Release the lock. The file stays."""
 
 
 class Files(Protocol):
-    """A file system, real or fake. Raises ``OSError`` subclasses only for missing names."""
+    """A file system, real or fake.
+
+    It raises subclasses of ``OSError`` only for names that are missing or exist already, and ``StorageError`` for
+    everything else that fails."""
 
     def create(self, path: str) -> File:
-        """Create a file that must not exist (``FileExistsError``) and open it for writing."""
+        """Create a file and open it for writing. Raises ``FileExistsError`` if it exists."""
 
     def open(self, path: str, *, writable: bool = False) -> File:
-        """Open an existing file (``FileNotFoundError`` otherwise)."""
+        """Open a file. Raises ``FileNotFoundError`` if it does not exist."""
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory of that name exists."""
+        """Return whether a file or directory with that name exists."""
 
     def listdir(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted (``FileNotFoundError`` if there is none)."""
+        """Return the names in a directory, sorted. Raises ``FileNotFoundError`` if it does not exist."""
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and missing parents; harmless if it exists. Not yet durable."""
+        """Create a directory and its missing parents. Harmless if it exists. Not durable on return."""
 
     def rename(self, source: str, target: str) -> None:
-        """Rename atomically, replacing ``target`` if it is a file. Not yet durable."""
+        """Rename atomically. Replaces ``target`` if it is a file. Not durable on return."""
 
     def remove(self, path: str) -> None:
-        """Remove a file (``FileNotFoundError`` if there is none). Not yet durable."""
+        """Remove a file. Raises ``FileNotFoundError`` if it does not exist. Not durable on return."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all it holds; harmless if there is none. Not yet durable."""
+        """Remove a directory with all its contents. Harmless if it does not exist. Not durable on return."""
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in a directory durable."""
+        """Make the creation, renaming and removal of names in a directory durable."""
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the contents of a small file (``FileNotFoundError`` if there is none)."""
+        """Return the contents of a small file. Raises ``FileNotFoundError`` if it does not exist."""
 
     def replace(self, path: str, data: Buffer) -> None:
-        """Replace a small file atomically: temporary neighbour, sync, rename, directory sync. Durable on return; after
-        a crash, or ``SyncFailed``, the old or the new contents stand; after ``Full`` the old."""
+        """Replace a small file atomically. Durable on return.
+
+        The steps are: write a temporary file in the same directory, sync it, rename it, sync the directory. After a
+        crash or ``SyncFailed`` the file has the old or the new contents; after ``Full`` it has the old ones."""
 
     def space_left(self, path: str) -> int:
-        """Return the bytes that an unprivileged user can still write below ``path``."""
+        """Return how many bytes an unprivileged user can still write below ``path``."""
 
     def lock(self, path: str) -> FileLock:
-        """Lock a file, creating it when missing; ``Locked`` if another process holds it."""
+        """Lock a file. Creates it if it is missing. Raises ``Locked`` if another process holds the lock."""
 
 
 class Clock(Protocol):
-    """Time, as the kernel sees it. Simulated in tests."""
+    """The clocks of the machine. Tests simulate them."""
 
     def monotonic_us(self) -> int:
-        """Microseconds on a clock that never goes back; only differences mean anything."""
+        """Return microseconds on a clock that never goes back. Only differences have a meaning."""
 
     def wall_us(self) -> int:
-        """Microseconds since the Unix epoch; may jump either way."""
+        """Return microseconds since the Unix epoch. They may jump forward and back."""
 
 
 class Metrics(Protocol):
-    """Where figures go, from any thread. Names are lower case with units last."""
+    """Takes the figures of the kernel and its engines, from any thread. Names are lower case, with their unit last."""
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter."""
@@ -117,28 +131,30 @@ class Metrics(Protocol):
         """Set a gauge."""
 
     def histogram(self, name: str) -> Callable[[int], None]:
-        """Return what adds a whole number, at least 0, to a histogram: to be asked for once and called often."""
+        """Return a function that adds a whole number, at least 0, to a histogram. Get it once and call it often."""
 
 
 class Workers(Protocol):
-    """A bounded pool for work that may block or compute long."""
+    """A bounded thread pool for work that may block or take long."""
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None] | None = None) -> None:
-        """Run ``work`` off the event loop, later ``done(result or exception)`` on the loop."""
+        """Run ``work`` off the event loop, then ``done(result or exception)`` on the loop."""
 
 
 class Channel(Protocol):
-    """A way to one peer for an engine's own message kinds, used by copy transports."""
+    """Sends an engine's own message kinds to one peer. Copy transports use it."""
 
     def send(self, kind: str, body: Sequence[Buffer]) -> None:
-        """Queue one message, never blocking; dropped if the peer is not connected. ``Overloaded``: no credit left."""
+        """Queue one message. Never blocks. It is dropped if the peer is not connected.
+
+        Raises ``Overloaded`` if the credit of the connection is used up."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineServices:
-    """What an engine is given when opened. The clock is for metrics and back-off: nothing durable may depend on it."""
+    """The services that an engine gets when it is opened."""
 
     files: Files
-    clock: Clock
+    clock: Clock  #: For metrics and backoff only: nothing durable may depend on it.
     metrics: Metrics
     workers: Workers

@@ -1,29 +1,32 @@
 """Contract of a tablet store engine (contract version 1).
 
-Scope: tablet. One instance holds the rows of one replica. The kernel owns its directory, its
-superblock, retention and threads; the engine owns the bytes below the directory.
+Scope: tablet. One instance holds the rows of one replica. The kernel owns the directory, the superblock, the retention
+of the log and the threads. The engine owns the bytes below the directory.
 
 Ordering and durability
-    1. Entries are applied in log order, whole groups at once; the effect depends on nothing but the entries: no clock,
-       no randomness, no configuration. Every replica gets the same rows and the same row errors.
-    2. An entry at or below what is applied is a no-op. After a restart ``applied`` is at most
-       what was flushed, and the kernel applies the log from there again.
-    3. Nothing is durable before ``flush`` made an edit, the kernel made the superblock durable
-       that carries it, and ``commit`` was called. Until then a crash falls back to the manifest before. Only ``commit``
-       removes obsolete files. An engine without ``durable_flush`` keeps nothing and is rebuilt from the whole log.
-    4. A cursor pins what was applied when it was opened: entries applied later, compaction and a
-       raised floor do not change what it returns. A group becomes visible to new cursors whole.
-    5. A read at a timestamp sees every row as the last entry at or below it left it; a read below
-       the history floor raises ``TooOld`` and never returns wrong rows.
-    6. Columns are known by id. A row keeps its values over changes of the schema: one that is older than a column has
-       the default with which the column was added, and a later default changes no row (``stelae.rows.defaults``). Rows
-       made for an earlier schema version may be applied after a change; what they leave out has the default of theirs.
+    1. Entries are applied in log order, whole groups at once. The effect depends only on the entries: not on a clock,
+       on random numbers or on the configuration. Every replica gets the same rows and the same row errors.
+    2. An entry at or below ``applied`` is a no-op. After a restart ``applied`` is at most what was flushed, and the
+       kernel applies the log again from there.
+    3. Applied rows become durable in three steps: ``flush`` returns an edit, the kernel makes a superblock with this
+       edit durable, and the kernel calls ``commit``. After a crash before the second step is complete, the store opens
+       from the previous manifest. Only ``commit`` removes obsolete files. An engine without ``durable_flush`` keeps
+       nothing and is rebuilt from the whole log.
+    4. A cursor pins the state that was applied when it was opened. Later entries, compaction and a raised history floor
+       do not change what it returns. A group of entries becomes visible to new cursors as a whole.
+    5. A read at a timestamp sees every row as the last entry at or below that timestamp left it. A read below the
+       history floor raises ``TooOld``; it never returns wrong rows.
+    6. Columns are known by their ids. A row keeps its values when the schema changes. A row that is older than a column
+       has the default with which the column was added; a later change of the default changes no row
+       (``stelae.rows.defaults``). Rows made for an earlier schema version may be applied after a schema change; a
+       column that they leave out gets the default of their version.
 
 Threads
-    ``apply``, ``flush``, ``compact``, ``commit``, ``set_history_floor``, ``import_`` and ``close`` are called one at a
-    time by a worker, ``applies_inline`` and then ``apply`` by the event loop, too. ``scan``, ``diff``, ``checksum``,
-    ``export``, ``snapshot`` and ``memory_bytes`` are called from any thread beside them; a cursor belongs to one thread
-    at a time. Engines start no threads and read no clock."""
+    A worker thread calls ``apply``, ``flush``, ``compact``, ``commit``, ``set_history_floor``, ``import_`` and
+    ``close``, one at a time; all of them may block. The event loop may call ``applies_inline`` instead, and ``apply``
+    if that returns true; it does so only while no worker call is running. ``scan``, ``diff``, ``checksum``, ``export``,
+    ``snapshot`` and ``memory_bytes`` may be called on any thread at the same time as those. A cursor is used by one
+    thread at a time. Engines start no threads and read no clock."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,76 +46,84 @@ from stelae.spi.write import RowCode
 
 STORE_CONTRACT_VERSION = 1
 
-BATCH_ROWS_MAX = 8192  #: Most rows that a step of a cursor or compaction handles while it holds the interpreter.
-BATCH_BYTES_MAX = 8 << 20  #: Bytes that a batch or a piece has at most, unless it is a single row.
+#: The most rows that one step of a cursor or of a compaction handles, because it holds the interpreter meanwhile.
+BATCH_ROWS_MAX = 8192
+#: The most bytes of a batch, unless it is a single row.
+BATCH_BYTES_MAX = 8 << 20
 
 
 class ApplyEntry(msgspec.Struct, frozen=True):
-    """One committed entry to apply: rows, or the schema that holds from here on. ``skip`` numbers the payload's
-    operations that were applied before or are refused: their rows are passed over, but keep their row numbers."""
+    """One committed entry to apply."""
 
     op_id: OpId
-    timestamp: int  #: Hybrid; never decreases with the index.
-    change: WritePayload | Schema
+    timestamp: int  #: A hybrid timestamp. It never decreases along the log.
+    change: WritePayload | Schema  #: Rows, or the schema that is in force from this entry on.
+    #: Numbers of the payload's operations that were applied before or are refused. The store ignores their rows, but
+    #: counts them: the other rows keep their numbers.
     skip: frozenset[int] = frozenset()
 
 
 class RowFault(msgspec.Struct, frozen=True):
-    """A row that was not taken: its number within the payload, and why."""
+    """A row that was not applied, and why."""
 
-    row: int
+    row: int  #: The number of the row within the payload, from 0.
     code: RowCode
 
 
 class ApplyResult(msgspec.Struct, frozen=True):
-    """What applying one entry gave: the rows not taken, in row order."""
+    """The result of applying one entry."""
 
     op_id: OpId
-    faults: tuple[RowFault, ...] = ()
+    faults: tuple[RowFault, ...] = ()  #: The rows that were not applied, in row order.
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposed change of what is durable; takes effect when the kernel commits it."""
+    """A proposed new durable state of the store. It takes effect when the kernel has made it durable and commits it."""
 
-    manifest: bytes  #: Opaque, for the superblock; from it ``open`` finds everything.
+    manifest: bytes  #: Opaque to the kernel, which keeps it in the superblock. ``open`` finds everything from it.
     flushed: OpId  #: The last op id that the manifest covers.
-    obsolete: tuple[str, ...] = ()  #: Files, relative to the directory, that may go once the superblock is durable.
+    #: Files that ``commit`` removes once the superblock is durable, as paths relative to the directory.
+    obsolete: tuple[str, ...] = ()
 
 
 class StoreSnapshot(ABC):
-    """Files that stay as they are until released; for engines that declare ``files``."""
+    """Files that do not change until they are released. Only engines with the capability ``files`` have snapshots."""
 
     @property
     @abstractmethod
     def files(self) -> Sequence[SnapshotUnit]:
-        """The files; with the manifest they make up the store as of ``flushed``."""
+        """The files. Together with the manifest they are the store as of ``edit.flushed``."""
 
     @property
     @abstractmethod
     def edit(self) -> Edit:
-        """Manifest and flushed op id that belong to the files."""
+        """The manifest and the flushed op id that belong to the files."""
 
     @abstractmethod
     def release(self) -> None:
-        """Let the files go. Releasing twice is harmless."""
+        """Allow the engine to remove the files. Releasing twice is harmless."""
 
 
 class Cursor(ABC):
-    """Rows of a scan, batch by batch; a context manager that lets its view go on exit."""
+    """The rows of a scan, batch by batch. It is a context manager that releases its view on exit."""
 
     @abstractmethod
     def next_batch(self, rows_max: int = BATCH_ROWS_MAX) -> RowBatch | None:
-        """Return up to ``rows_max`` more rows, fewer if they are wide, none where nothing matched; ``None``: end."""
+        """Return the next batch of up to ``rows_max`` rows, or ``None`` at the end. May block.
+
+        A batch has fewer rows if they are wide, and none if none of the rows looked at match."""
 
     @property
     @abstractmethod
     def resume_token(self) -> bytes | None:
-        """Encoded key behind which another scan goes on, on any replica and engine; it moves on with empty batches,
-        too. ``None`` before the first batch, or when the order is ``ANY`` and the engine cannot say."""
+        """The encoded key after which another scan can continue, on any replica and any engine.
+
+        It also advances with empty batches. It is ``None`` before the first batch, and with order ``ANY`` if the engine
+        has no such key."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the view. Closing twice is harmless."""
+        """Release the view. Closing twice is harmless."""
 
     def __enter__(self) -> Self:
         return self
@@ -125,30 +136,35 @@ class Cursor(ABC):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Net changes between two times, in key order: rows as they are now, and keys that went."""
+    """One batch of the net changes between two times, in key order."""
 
-    changed: RowBatch
-    deleted: RowBatch
-    through: bytes | None = None  #: Up to this encoded key all is told; ``None``: to the end of the range of keys.
+    changed: RowBatch  #: Rows with their values at the later time.
+    deleted: RowBatch  #: The keys of deleted rows.
+    #: The batch is complete up to this encoded key; ``None`` means to the end of the key range.
+    through: bytes | None = None
 
 
 class VersionedRows(msgspec.Struct, frozen=True):
-    """A piece of an export: versions of rows, or (key columns only) deletions."""
+    """One batch of an export: versions of rows, or deletions, of which ``rows`` has the key columns only."""
 
-    schema_version: int  #: The schema of ``rows``.
-    deleted: bool
-    timestamps: tuple[int, ...]  #: One per row.
+    schema_version: int  #: Version of the schema of ``rows``.
+    deleted: bool  #: Whether the batch is of deletions.
+    timestamps: tuple[int, ...]  #: One hybrid timestamp for each row.
     rows: RowBatch
 
 
 class TabletStore(Engine):
-    """The rows of one replica. Subclasses are registered through ``stelae_store_engines``.
+    """The rows of one replica. Subclasses are registered through the hook ``stelae_store_engines``.
 
-    Capabilities: ``durable_flush``: ``flush`` makes edits; ``files``: snapshots are of files; ``history``: reads in the
-    past, ``diff``, versions in exports; ``fake_files``: all I/O by ``Files``."""
+    Capabilities:
+
+    - ``durable_flush``: ``flush`` and ``compact`` return edits.
+    - ``files``: ``snapshot`` is supported and consists of files.
+    - ``history``: reads in the past and ``diff`` are supported, and exports contain versions.
+    - ``fake_files``: all I/O goes through ``Files``."""
 
     contract_version: ClassVar[int] = STORE_CONTRACT_VERSION
-    key_bytes_max: ClassVar[int | None] = None  #: Longest encoded key taken, if there is a limit.
+    key_bytes_max: ClassVar[int | None] = None  #: The longest encoded key that the store accepts; ``None``: no limit.
 
     @classmethod
     @abstractmethod
@@ -161,80 +177,107 @@ class TabletStore(Engine):
         config: Any,
         services: EngineServices,
     ) -> Self:
-        """Open what a committed edit describes; a new store has an empty manifest. ``schemas``: all, at least one, that
-        the superblock knows. ``StorageError``: files that are not as the manifest says, or unreadable."""
+        """Open the store that a committed edit describes. May block.
+
+        A new store has an empty manifest. ``schemas`` has all schema versions in the superblock, at least one. Files
+        that the manifest does not name are left over from edits without effect; the store removes them.
+
+        Raises ``StorageError`` if files cannot be read or are not as the manifest says."""
 
     @property
     @abstractmethod
     def applied(self) -> OpId:
-        """The last op id applied; after ``open``, what the store holds without any replay."""
+        """The last op id that was applied. After ``open`` it is what the store has without a replay."""
 
     @property
     @abstractmethod
     def schema(self) -> Schema:
-        """The schema in force: what the last applied schema change said."""
+        """The schema in force: that of the last applied schema change."""
 
     @abstractmethod
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
-        """Apply entries in log order; one result each, rows that are not taken being values.
+        """Apply entries in log order. Return one result for each entry. May block.
 
-        ``Corrupt``: rows cannot be read or are of an unknown schema version; or a schema changes the key or a type, or
-        adds a column that old rows cannot fill. The store is as before that entry, and the replica has failed."""
+        A row that cannot be applied is a ``RowFault`` in the result, not an exception.
+
+        Raises ``Corrupt`` if rows cannot be read or have an unknown schema version, or if a schema changes the key or a
+        type, or adds a column for which old rows have no value. The store is then as before that entry, and the kernel
+        fails the replica."""
 
     def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
-        """Whether to apply these now is short, less than a hand-over to a worker and back, and opens no file."""
+        """Return whether the event loop itself may apply these entries now. Must not block.
+
+        True only if ``apply`` would open no file and take less time than passing the work to a worker and back."""
         return False
 
     @abstractmethod
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
-        """Open a cursor over the rows as of hybrid timestamp ``at``; ``None``: all applied. ``TooOld``: below the
-        history floor, or no history is kept. ``SchemaMismatch``: an unknown column, or an unfit value."""
+        """Open a cursor over the rows as of hybrid timestamp ``at``, or over all applied rows with ``None``. May block.
+
+        Raises ``TooOld`` if ``at`` is below the history floor or the engine keeps no history. Raises ``SchemaMismatch``
+        for an unknown column, or a value in a predicate that does not fit its column."""
 
     @abstractmethod
     def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
-        """Return net changes by entries with ``after < timestamp <= until``, of the columns and keys of ``spec`` behind
-        its token; rows equal at both times may be among them. About ``BATCH_ROWS_MAX`` keys are looked at for a piece,
-        even if it is empty. ``TooOld``: ``after`` is below the history floor. ``Unsupported``: without ``history``."""
+        """Return the net changes by entries with ``after < timestamp <= until``, in batches. May block.
+
+        ``spec`` gives the columns, the key range and the resume token. Rows that are equal at both times may be among
+        the changes. For one batch about ``BATCH_ROWS_MAX`` keys are looked at, even if it is empty.
+
+        Raises ``TooOld`` if ``after`` is below the history floor, and ``Unsupported`` without ``history``."""
 
     @abstractmethod
     def flush(self) -> Edit | None:
-        """Write out what is applied and propose it; ``None`` when there is nothing to propose."""
+        """Write the applied rows to files. Return the edit, or ``None`` if there is nothing to flush. May block.
+
+        Raises ``Full`` if there is no space: the durable state and the rows in memory are then unchanged, and ``flush``
+        may be called again. After any other error the kernel fails the replica."""
 
     @abstractmethod
     def compact(self) -> Edit | None:
-        """Do one bounded piece of upkeep; propose an edit if files changed. Cheap when idle. The kernel calls it
-        between groups; it lets go of versions that no read at or above the history floor and no open cursor can see."""
+        """Do one bounded step of compaction. Return an edit if files changed, else ``None``. May block.
+
+        Cheap if there is nothing to do. The kernel calls it between groups of entries. It removes versions that no read
+        at or above the history floor and no open cursor can see. Raises as ``flush`` does."""
 
     @abstractmethod
     def commit(self, edit: Edit) -> None:
-        """Take note that the superblock with this edit is durable; remove its obsolete files."""
+        """Make an edit the store's state: the superblock with this edit is durable. Remove its obsolete files.
+
+        May block. After any error the kernel fails the replica."""
 
     @abstractmethod
     def set_history_floor(self, timestamp: int) -> None:
-        """Refuse reads below a hybrid timestamp from now on. A lower one than before is ignored."""
+        """Refuse reads below a hybrid timestamp from now on. A lower floor than the present one is ignored."""
 
     @abstractmethod
     def checksum(self, at: int | None = None) -> str:
-        """Return the logical checksum of the rows at a time (``stelae.rows.checksum``)."""
+        """Return the logical checksum of the rows as of a hybrid timestamp (``stelae.rows.checksum``). May block.
+
+        It is equal on all replicas and engines. Raises ``TooOld`` as ``scan`` does."""
 
     @abstractmethod
     def memory_bytes(self) -> int:
-        """Estimate the memory that applied rows hold until they are flushed."""
+        """Return an estimate of the memory that rows use which are applied and not flushed. Must not block."""
 
     @abstractmethod
     def snapshot(self) -> StoreSnapshot:
-        """Pin the files of the last committed edit; ``Unsupported`` without ``files``."""
+        """Pin the files of the last committed edit. Raises ``Unsupported`` without ``files``."""
 
     @abstractmethod
     def export(self) -> Iterator[VersionedRows]:
-        """Return every version at or above the history floor in order of timestamp, unchanged rows with the one of
-        their last change. What crosses between different engines; pins its view like a cursor."""
+        """Return every version at or above the history floor, in order of timestamp. May block.
+
+        A row that has not changed since the floor comes with the timestamp of its last change. Copies between different
+        engines use this form. An export pins its view, as a cursor does."""
 
     @abstractmethod
-    def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
-        """Take over an export as the state after ``applied``; ``CallerError`` unless empty. ``Corrupt``: timestamps go
-        back, or a schema version is unknown."""
+    def import_(self, batches: Iterator[VersionedRows], applied: OpId) -> None:
+        """Load an export into an empty store, as the state after ``applied``. May block.
+
+        Raises ``CallerError`` if the store is not empty, and ``Corrupt`` if timestamps decrease or a schema version is
+        unknown."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything without flushing. Closing twice is harmless."""
+        """Release all resources without flushing. Closing twice is harmless."""

@@ -1,26 +1,30 @@
 """Contract of a write-ahead log engine (contract version 1).
 
-Scope: node. One instance serves every log of a node, each a ``LogId(tablet, generation)``. The kernel owns group
-commit: it reserves order, bounds the queue, groups over logs, and gives each group to ``begin`` or ``commit``.
+Scope: node. One instance serves every log of a node. A log is identified by ``LogId(tablet, generation)``. The kernel
+owns group commit (``stelae.host.log_writer``): it fixes the order of appends, bounds the queue, collects the appends of
+all logs into groups, and passes each group to ``begin`` or ``commit``.
 
 Ordering and durability
-    1. ``commit(group, sync=True)`` returns only when all it reports ``Durable`` is on disk, with its files' names.
-       What was begun is durable, and shown to readers, from ``finish`` on.
-    2. Within one log, entries become durable in index order. A crash inside ``commit`` leaves any
-       prefix of what the call was appending, never a gap and never a mixture.
-    3. ``replace_from`` replaces a suffix atomically: after a crash one reads the old suffix, or a prefix of the new,
-       not an empty one; never old behind new. A stored entry voids every earlier-written one at or above its index.
-    4. The *base op id* of a log is durable before an entry at or below it goes: no emptied log claims to begin at 0.0.
-    5. The commit hint rides along with an append and costs no sync of its own. What is recovered
-       is at most the highest hint ever passed, and at most ``last.index``.
-    6. Damage in a closed file, or before bytes that are known to have been synced, is corruption
-       and is reported as ``Damage``; only an unsynced tail is ever cut silently.
+    1. ``commit(group, sync=True)`` returns only when everything that it reports as ``Durable`` is on disk, including
+       the names of its files. The entries of a ``begin`` are durable, and visible to readers, once ``finish`` returns.
+    2. Within one log, entries become durable in index order. A crash during ``commit`` leaves a prefix of the entries
+       that the call was appending: never a gap, never a mixture.
+    3. ``replace_from`` replaces a suffix atomically. After a crash the log has the old suffix, or a non-empty prefix of
+       the new one. Old entries never follow new ones: a stored entry makes every entry that was written earlier at or
+       above its index void.
+    4. The *base op id* of a log is durable before an entry at or below it is removed. So a log whose entries were all
+       collected never appears to begin at 0.0.
+    5. The commit hint is stored with an append and needs no sync of its own. The recovered hint is at most the highest
+       hint that was ever passed, and at most ``last.index``.
+    6. Damage in a closed file, or before bytes that are known to have been synced, is corruption. It is reported as
+       ``Damage``. Only an unsynced tail is cut off silently.
 
 Threads
     ``open``, ``create``, ``commit``, ``repair``, ``collect``, ``drop``, ``set_aside``, ``cool`` and ``close`` may
-    block; ``begin``, ``meanwhile``, and ``finish`` where all is durable, may not: the event loop calls them. Of all
-    these one is called at a time, and none else between a ``begin`` and its ``finish``. ``op_id_at``, ``read``,
-    ``logs``, ``snapshot`` and ``stats`` may be called from any thread at any time, and see durable entries only."""
+    block. The event loop calls ``begin``, ``meanwhile`` and ``finish``: they must not block, except for ``finish``
+    after a failed write. Only one of all these methods is called at a time, and no other between a ``begin`` and its
+    ``finish``. ``op_id_at``, ``read``, ``logs``, ``snapshot`` and ``stats`` may be called on any thread at any time,
+    and see durable entries only."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,26 +42,29 @@ WAL_CONTRACT_VERSION = 1
 
 
 class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one commit does to one log: void a suffix if asked to, then append ``entries``.
-    Without ``replace_from`` the entries, at least one, begin right after the log's last entry. With it everything at or
-    above that index is void, and entries, if any, begin exactly there."""
+    """The change of one log in one commit: remove a suffix if asked to, then append entries.
+
+    Without ``replace_from`` there is at least one entry, and the first one follows the log's last entry. With it,
+    everything at or above that index is removed, and the entries, if any, begin at that index."""
 
     entries: tuple[Entry, ...]  #: Contiguous, in index order.
     replace_from: int | None = None
-    commit_hint: int = 0  #: The leader's commit index as far as the caller knows it; 0: unknown.
+    commit_hint: int = 0  #: The leader's commit index as far as the caller knows it; 0 if unknown.
 
 
 class Durable(msgspec.Struct, frozen=True, gc=False):
-    """The append is durable (or, without ``sync``, written); ``last`` is the log's last op id."""
+    """The append is durable, or, without ``sync``, written."""
 
-    last: OpId
+    last: OpId  #: The log's last op id now.
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The append failed; ``durable`` is the last op id that is still good, and the log refuses more until ``repair``.
-    ``error``: ``Full`` when space may come back; another ``StorageError``: the log's files are not to be trusted."""
+    """The append failed. The log refuses further appends until ``repair``."""
 
+    #: ``Full`` if the append may succeed when there is space again. After another ``StorageError`` the log's files must
+    #: not be trusted beyond ``durable``.
     error: StelaeError
+    #: The last op id that is durable.
     durable: OpId
 
 
@@ -70,10 +77,11 @@ class Write(NamedTuple):
     file: File
     buffers: Sequence[Buffer]
     offset: int
-    whole_blocks: bool = False  #: Of 4096 bytes, over space that was written before: direct I/O is allowed.
+    #: The write consists of whole blocks of 4096 bytes, over space that was written before. Direct I/O is allowed.
+    whole_blocks: bool = False
 
     def failure(self) -> StorageError | None:
-        """Make it, blocking; what it failed with."""
+        """Make the write. Blocks. Return the error if it failed, else ``None``."""
         try:
             self.file.pwritev(self.buffers, self.offset, dsync=True)
         except StorageError as error:
@@ -82,144 +90,177 @@ class Write(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A commit of which only these writes are left, in any order or at once; then ``finish``, once, with the failure
-    of each, or ``None`` for one that is durable, returns what ``commit`` would. After a failure it may block."""
+    """A commit that has begun. The caller makes ``writes``, calls ``meanwhile`` once, then ``finish`` once."""
 
+    #: The writes that remain. They may be made in any order, or in parallel.
     writes: Sequence[Write]
+    #: Ends the commit and returns what ``commit`` would. Its argument has, for each write, its error, or ``None`` if
+    #: the write is durable. It may block if a write has failed.
     finish: Callable[[Sequence[StorageError | None]], dict[LogId, Outcome]]
-    meanwhile: Callable[[], None] = lambda: None  #: Called once between, best while the disk writes: nobody waits.
+    #: Work that no caller waits for. It is called once before ``finish``, best while the disk writes.
+    meanwhile: Callable[[], None] = lambda: None
 
     def perform(self) -> dict[LogId, Outcome]:
-        """Make the writes, blocking, and finish."""
+        """Make the writes and finish the commit. Blocks."""
         failures = [write.failure() for write in self.writes]
         self.meanwhile()
         return self.finish(failures)
 
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a log is corrupt behind ``last_good``; or ``unread``: not readable now, nothing is known to be wrong."""
+    """Why a log cannot be used after ``last_good``: it is corrupt, or it cannot be read now."""
 
     path: str
     offset: int
-    last_good: OpId
+    last_good: OpId  #: The last op id before the damage.
     detail: str
-    unread: bool = False
+    unread: bool = False  #: The disk did not return the bytes. Nothing is known to be wrong with them.
 
 
 class LogState(msgspec.Struct, frozen=True, kw_only=True):
-    """What recovery found of one log."""
+    """The state of one log."""
 
-    base: OpId  #: Of the last entry that was collected (or the log's starting point).
-    last: OpId  #: Of the last readable entry; equals ``base`` for an empty log.
-    commit_hint: int = 0  #: Highest commit index recorded, at most ``last.index``.
-    damage: Damage | None = None  #: If corrupt: such a log refuses appends and reads past it.
+    base: OpId  #: The op id of the last collected entry, or of the point where the log began.
+    last: OpId  #: The op id of the last readable entry. It equals ``base`` for an empty log.
+    commit_hint: int = 0  #: The highest commit hint that was stored, at most ``last.index``.
+    damage: Damage | None = None  #: If set, the log refuses appends, and reads beyond the last good entry.
 
 
 class SnapshotUnit(msgspec.Struct, frozen=True, kw_only=True):
-    """One immutable piece of a snapshot: relative name, length in bytes, hex SHA-256 digest."""
+    """One immutable file of a snapshot."""
 
-    name: str
+    name: str  #: Relative to the snapshot.
     size_bytes: int
-    digest: str
+    digest: str  #: SHA-256, hexadecimal.
 
 
 class WalSnapshot(ABC):
-    """An immutable view of a log from some index on; survives collection and ``close``."""
+    """An immutable view of a log from an index on. It stays valid after ``collect`` and ``close``."""
 
     @property
     @abstractmethod
     def units(self) -> Sequence[SnapshotUnit]:
-        """The pieces, for engines that declare the capability ``files``; else empty."""
+        """The files of the view, for engines with the capability ``files``; otherwise empty."""
 
     @abstractmethod
     def entries(self) -> Iterator[Entry]:
-        """Every entry of the view in index order, checksums verified."""
+        """Return every entry of the view in index order, with verified checksums. May block."""
 
     @abstractmethod
     def release(self) -> None:
-        """Let go of whatever the view holds. Releasing twice is harmless."""
+        """Release the view. Releasing twice is harmless."""
 
 
 class WalEngine(Engine):
-    """All logs of a node; hook ``stelae_wal_engines``. Capabilities: ``snapshot``: supported; ``files``: made of files;
-    ``fake_files``: all I/O is by ``Files``; ``always_synced``: any commit survives. ``CallerError``: an unknown log."""
+    """All logs of a node. Subclasses are registered through the hook ``stelae_wal_engines``.
+
+    A method that gets an unknown log raises ``CallerError``, unless it says otherwise.
+
+    Capabilities:
+
+    - ``snapshot``: ``snapshot`` is supported.
+    - ``files``: a snapshot consists of files.
+    - ``fake_files``: all I/O goes through ``Files``.
+    - ``always_synced``: a commit without ``sync`` survives a crash too."""
 
     contract_version: ClassVar[int] = WAL_CONTRACT_VERSION
 
     @classmethod
     @abstractmethod
     def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
-        """Open the engine's directory, made when missing; recovery is complete on return. Only ``Locked``, ``Foreign``,
-        ``FutureVersion`` and ``Full`` are raised, and ``StorageError`` for what cannot be used or read now. Damage is
-        what was read and is wrong: ``logs`` lists such a log with it; the others work. One that cannot be read where
-        others can may be listed as ``unread``: it refuses, and is not changed; the next ``open`` looks again."""
+        """Open the engine's directory, or create it. Recovery is complete on return. May block.
+
+        Raises ``Locked``, ``Foreign``, ``FutureVersion``, ``Full``, or ``StorageError`` if the directory cannot be used
+        or read now. A corrupt log raises nothing: ``logs`` lists it with its ``Damage``, it refuses appends, and the
+        other logs work. If one log cannot be read now and others can, ``logs`` may list it with ``unread``: it refuses
+        appends, its files are not changed, and the next ``open`` tries again."""
 
     @classmethod
     def fast(cls) -> type["WalEngine"] | None:
-        """The class that ``[log] fast = true`` opens in place of this one, for the same files: it has ``begin``, and
-        may write in other ways. Each opens what the other left, also after a kill. ``None``: there is no such class."""
+        """Return the class that ``[log] fast = true`` opens instead of this one, or ``None`` if there is none.
+
+        It uses the same files, supports ``begin``, and may write in other ways. Each of the two classes opens what the
+        other one left, also after a kill."""
         return None
 
     @abstractmethod
     def logs(self) -> Mapping[LogId, LogState]:
-        """A snapshot of every log of the node, damaged ones included."""
+        """Return the state of every log of the node, including damaged ones."""
 
     @abstractmethod
     def create(self, log: LogId, base: OpId) -> None:
-        """Create an empty log behind ``base``, durably. ``CallerError``: it exists; ``StorageError``: it does not."""
+        """Create an empty log whose first entry will follow ``base``. Durable on return.
+
+        Raises ``CallerError`` if the log exists, and ``StorageError`` if it cannot be created; it then does not
+        exist."""
 
     @abstractmethod
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        """Append to many logs: one outcome for each of ``group``; a bad log does not fail others; no operating error is
-        raised. ``commit({}, sync=True)`` makes all earlier unsynced commits durable. A gap, overlap or lower term, a
-        replacement at or below the base, an unknown or damaged log: ``Failed`` with ``CallerError`` or ``Corrupt``."""
+        """Append to the logs of ``group``. Return one outcome for each of them.
+
+        Operating errors are outcomes and are never raised, and a failed log does not fail the others. The outcome is
+        ``Failed`` with ``CallerError`` or ``Corrupt`` for a gap, an overlap, a term that decreases, a replacement at or
+        below the base, or an unknown or damaged log. ``commit({}, sync=True)`` makes all earlier commits without
+        ``sync`` durable."""
 
     def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
-        """Begin ``commit(group, sync=True)`` if durable writes are all that it needs of the disk; changes nothing.
-        ``None``: it needs more, or refuses a part, and is left to ``commit``; so is all with engines that have none."""
+        """Begin ``commit(group, sync=True)`` if it needs only durable writes to open files. Must not block.
+
+        Returns ``None``, and changes nothing, if it needs more than that or would refuse an append. The caller then
+        calls ``commit``. An engine may always return ``None``."""
         return None
 
     @abstractmethod
     def repair(self, log: LogId) -> OpId:
-        """Make a log that reported ``Failed`` usable again, in fresh space. Returns the last durable op id; everything
-        after it is void. ``Full``: try again later; another ``StorageError``: the replica must be replaced."""
+        """Make a log that reported ``Failed`` usable again, in fresh space. Return its last durable op id.
+
+        Everything after that op id is void. Raises ``Full`` if there is still no space; call it again later. After
+        another ``StorageError`` the replica must be replaced."""
 
     @abstractmethod
     def op_id_at(self, log: LogId, index: int) -> OpId:
-        """The op id at ``index``; scans nothing. ``Compacted``: below the base. ``CallerError``: past the end."""
+        """Return the op id at ``index``, which may be the base's. Does not scan the log.
+
+        Raises ``Compacted`` below the base, and ``CallerError`` beyond the last entry."""
 
     @abstractmethod
     def read(self, log: LogId, first: int, end: int, bytes_max: int) -> list[Entry]:
-        """Return entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes; durable winners only,
-        checksums verified. ``Compacted``: ``first`` is at or below the base. ``Corrupt``, with
-        file and offset: a checksum fails. ``CallerError``: the range is empty, or ends past the last entry."""
+        """Return the entries ``first <= index < end``: at least one, and no further ones beyond ``bytes_max`` bytes.
+
+        The entries are durable, none of them has been replaced, and their checksums are verified. May block.
+
+        Raises ``Compacted`` if ``first`` is at or below the base, ``Corrupt`` with file and offset if a checksum fails,
+        and ``CallerError`` if the range is empty or ends beyond the last entry."""
 
     @abstractmethod
     def collect(self, log: LogId, upto: int) -> OpId:
-        """Let entries up to ``upto`` go; return the new base, durable before any goes. Whole files may stay longer.
-        ``SyncFailed``, ``Corrupt``: nothing goes, and the log refuses appends and ``repair`` from now on. Any other
-        ``StorageError``: nothing goes; to be repeated."""
+        """Remove entries up to index ``upto``, or fewer. Return the new base.
+
+        The new base is durable before any entry is removed. An engine may keep files of which it needs a part.
+
+        After ``SyncFailed`` or ``Corrupt`` nothing was removed, and the log refuses appends and ``repair`` from now on.
+        After any other ``StorageError`` nothing was removed, and the call may be repeated."""
 
     @abstractmethod
     def drop(self, log: LogId) -> None:
-        """Remove a log and all it holds, durably. Dropping an unknown log is harmless."""
+        """Remove a log with all its entries. Durable on return. Dropping an unknown log is harmless."""
 
     @abstractmethod
     def set_aside(self, log: LogId, directory: str) -> None:
-        """Move a log out of the engine into ``directory`` (for quarantine), durably."""
+        """Move a log out of the engine into ``directory``, for the quarantine. Durable on return."""
 
     @abstractmethod
     def cool(self, log: LogId) -> None:
-        """Keep no buffer, handle or spare space for an idle log; the next use warms it up."""
+        """Release the buffers, handles and spare space of an idle log. The next use acquires them again."""
 
     @abstractmethod
     def snapshot(self, log: LogId, first: int) -> WalSnapshot:
-        """An immutable view of the entries from ``first`` to the present last one."""
+        """Return an immutable view of the entries from ``first`` to the current last one."""
 
     @abstractmethod
     def stats(self) -> dict[str, float]:
-        """Figures for people and metrics: names lower case, units last."""
+        """Return figures for metrics and for people. Names are lower case, with their unit last."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close cleanly: sync, cut preallocated space, release the lock. Closing twice is fine."""
+        """Close cleanly: sync, cut off preallocated space, release the lock. Closing twice is harmless."""

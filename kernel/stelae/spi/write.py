@@ -1,12 +1,15 @@
-"""Write requests and their answers, as they travel between a client and a leader.
+"""Write requests of clients, and the leader's answers.
 
-A client numbers its operations from 1 and never gives a number to two different ones. Together ``(client id, sequence,
-first incomplete)`` make an operation exactly-once: retried anywhere, any number of times, it has one effect and one
-answer. ``first_incomplete`` says that every lower sequence has been answered, so that its result may be forgotten.
+A client numbers its operations from 1 and never gives one number to two different operations. ``(client id, sequence,
+first incomplete)`` makes an operation exactly-once: it has one effect and one answer, wherever and however often it is
+retried. ``first_incomplete`` says that every operation with a lower sequence number has been answered, so that its
+result may be forgotten.
 
-Small operations carry rows in msgpack, since one row as an Arrow batch costs a hundred times more; large ones an Arrow
-IPC message that nobody touches again. Rows are encoded once, by the client, and hashed once, by the leader; what a turn
-produced travels in runs of consecutive operations, and stays together through log, apply and answer."""
+Small operations have their rows in MessagePack, because one row as an Arrow batch costs a hundred times more. Large
+operations have them as an Arrow IPC message, which is not encoded again. The client encodes the rows once, and the
+leader hashes them once. The operations of one turn are sent in *sequence ranges*: operations of one kind with the same
+columns and consecutive sequence numbers. A range stays together in the log, when it is applied and in the answer, so
+that most costs arise once for each range, not once for each operation."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -19,27 +22,29 @@ from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.ids import ClientId, TabletId, client_id, tablet_id
 from stelae.spi.services import Buffer
 
-OPS_MAX = 16_384  #: Most operations of one request: bounds what a message can make a server hold.
+OPS_MAX = 16_384  #: The most operations of one request. It bounds the memory that one message uses on a server.
 
 
 class StaleSequence(CallerError, code="STALE_SEQUENCE"):
-    """Sequence declared answered, or its result too old: not applied now; whether it once was is not known."""
+    """The sequence number is below ``first_incomplete``, or its result has expired.
+
+    The operation is not applied now. Whether it was applied before is not known."""
 
 
 class OpKind(IntEnum):
-    """What an operation does with its rows. Stored as one byte; numbers are never reused."""
+    """What an operation does with its rows. It is stored as one byte; numbers are never reused."""
 
-    INSERT = 0  #: A row whose key exists is the row error ``ALREADY_PRESENT``.
-    UPSERT = 1  #: Insert, or replace the given columns of the row that exists.
-    UPDATE = 2  #: Replace the given columns; a missing row is the row error ``NOT_FOUND``.
-    DELETE = 3  #: Brings key columns only; a missing row is the row error ``NOT_FOUND``.
-    INSERT_IGNORE = 4  #: Insert; rows that exist are left alone without an error.
-    UPDATE_IGNORE = 5  #: Update; rows that are missing are skipped without an error.
-    DELETE_IGNORE = 6  #: Delete; rows that are missing are skipped without an error.
+    INSERT = 0  #: Insert rows. A row whose key exists gives the row error ``ALREADY_PRESENT``.
+    UPSERT = 1  #: Insert rows, or replace the given columns of rows that exist.
+    UPDATE = 2  #: Replace the given columns. A missing row gives the row error ``NOT_FOUND``.
+    DELETE = 3  #: Delete rows; only key columns are given. A missing row gives the row error ``NOT_FOUND``.
+    INSERT_IGNORE = 4  #: As ``INSERT``, but rows that exist are skipped without an error.
+    UPDATE_IGNORE = 5  #: As ``UPDATE``, but missing rows are skipped without an error.
+    DELETE_IGNORE = 6  #: As ``DELETE``, but missing rows are skipped without an error.
 
 
 class RowCode(IntEnum):
-    """Why a row was not taken. Stored in logs and results; numbers are never reused."""
+    """Why a row was not applied. It is stored in logs and results; numbers are never reused."""
 
     ALREADY_PRESENT = 1
     NOT_FOUND = 2
@@ -48,43 +53,47 @@ class RowCode(IntEnum):
 
 
 class RowError(msgspec.Struct, frozen=True, array_like=True):
-    """One row that was not taken; the rest of its operation stands."""
+    """One row that was not applied. It does not affect the other rows of its operation."""
 
     row: int  #: Position in the operation as the client sent it, from 0.
     code: RowCode
-    detail: str = ""  #: Of ``BAD_VALUE`` and ``OUTSIDE_PARTITION``: what was expected, and what came.
+    detail: str = ""  #: For ``BAD_VALUE`` and ``OUTSIDE_PARTITION``: what was expected, and what was found.
 
 
 class OpResult(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to one operation; with a ``refusal`` the whole of it had no effect."""
+    """The answer to one operation. If ``refusal`` is set, the operation had no effect."""
 
-    timestamp: int  #: Hybrid timestamp at which it took effect; 0 when refused.
-    errors: tuple[RowError, ...] = ()  #: Rows that were not taken, by position.
-    refusal: str = ""  #: Stable code of the error, or empty.
-    detail: str = ""  #: What the refusal says to people.
+    timestamp: int  #: The hybrid timestamp at which it took effect; 0 if it was refused.
+    errors: tuple[RowError, ...] = ()  #: The rows that were not applied, by position.
+    refusal: str = ""  #: The code of the error with which it was refused; empty if it was not.
+    detail: str = ""  #: The text of that error.
 
 
-class WriteRun(msgspec.Struct, frozen=True, array_like=True):
-    """Operations of one kind that a client numbered in a row, so that what they share is told and looked at once."""
+class SequenceRange(msgspec.Struct, frozen=True, array_like=True):
+    """Operations of one client with consecutive sequence numbers, the same kind and the same columns."""
 
     first_sequence: int
     kind: OpKind
-    columns: tuple[int, ...] | None  #: Ids of what the rows bring, in order; ``None``: whole schema (or key).
-    ops: list[msgspec.Raw]  #: Each an encoded list of rows: tuples of plain values; or one Arrow IPC message, alone.
+    columns: tuple[int, ...] | None  #: Ids of the columns of the rows, in order; ``None``: all columns (or the key).
+    #: The rows of each operation, encoded: a list of tuples of plain values, or one Arrow IPC message. An operation
+    #: with an Arrow IPC message has a range of its own.
+    ops: list[msgspec.Raw]
 
 
 class WriteRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Operations of one client on one tablet. ``schema_version`` is what the rows were made for."""
+    """Operations of one client on one tablet."""
 
     tablet_id: TabletId
     client_id: ClientId
+    #: Every operation of this client with a lower sequence number has been answered.
     first_incomplete: int
+    #: Version of the schema for which the rows were made.
     schema_version: int
-    runs: list[WriteRun]
+    sequences: list[SequenceRange]
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """The result that so many consecutive operations share."""
+    """The result of ``count`` consecutive operations, all of which have the same result."""
 
     first_sequence: int
     count: int
@@ -92,7 +101,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WriteReply(msgspec.Struct, frozen=True, array_like=True):
-    """Answers, in any order; an operation that is missing was not decided."""
+    """The answers to a request, in any order. An operation without an answer is not decided."""
 
     answers: list[Answer]
 
@@ -110,38 +119,42 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Message], data: Buffer, what: str)
         raise CallerError(f"malformed write {what}: {error}") from error
 
 
-def digests_of(run: WriteRun) -> tuple[int, ...]:
-    """Return a 64-bit hash of each operation's kind, columns and rows: tells a retry from another use of its id."""
-    seed = mmh3.hash(_ENCODER.encode((run.kind, run.columns)), signed=False)
+def digests_of(sequences: SequenceRange) -> tuple[int, ...]:
+    """Return a 64-bit hash of each operation's kind, columns and rows.
+
+    It tells a retry of an operation from another operation with the same sequence number."""
+    seed = mmh3.hash(_ENCODER.encode((sequences.kind, sequences.columns)), signed=False)
     hashed = mmh3.mmh3_x64_128_utupledigest
-    return tuple([hashed(op, seed)[0] for op in run.ops])
+    return tuple([hashed(op, seed)[0] for op in sequences.ops])
 
 
 def refused(error: StelaeError) -> OpResult:
-    """Return the answer for an operation that had no effect because of ``error``."""
+    """Return the answer to an operation that had no effect because of ``error``."""
     return OpResult(0, (), error.code, str(error))
 
 
-#: Encode a request, and a reply.
+#: Encodes a request.
 encode_request: Callable[[WriteRequest], bytes] = _ENCODER.encode
+#: Encodes a reply.
 encode_reply: Callable[[WriteReply], bytes] = _ENCODER.encode
 
 
 def decode_request(data: Buffer) -> WriteRequest:
-    """Read a request, rows encoded still; ``CallerError``: malformed, or out of range."""
+    """Decode a request. Its rows are not decoded. Raises ``CallerError`` if it is malformed or a value out of range."""
     request = _decode(_REQUEST, data, "request")
     tablet_id(request.tablet_id)
     client_id(request.client_id)
-    counts = [len(run.ops) for run in request.runs]
+    counts = [len(sequences.ops) for sequences in request.sequences]
     if sum(counts) > OPS_MAX:
-        raise CallerError(f"{sum(counts)} operations in one request; at most {OPS_MAX}")
+        raise CallerError(f"{sum(counts)} operations in one request; at most {OPS_MAX} are accepted")
     if not 1 <= request.first_incomplete < 1 << 63:
-        raise CallerError(f"first incomplete {request.first_incomplete} is out of range")
-    if not all(n and 1 <= run.first_sequence < (1 << 63) - n for run, n in zip(request.runs, counts, strict=True)):
-        raise CallerError("a run without operations, or a sequence out of range: they count from 1")
+        raise CallerError(f"first_incomplete must be from 1 to 2**63 - 1, not {request.first_incomplete}")
+    firsts = [sequences.first_sequence for sequences in request.sequences]
+    if not all(n and 1 <= first < (1 << 63) - n for first, n in zip(firsts, counts, strict=True)):
+        raise CallerError("a sequence range must have operations, and sequence numbers from 1 to 2**63 - 1")
     return request
 
 
 def decode_reply(data: Buffer) -> WriteReply:
-    """Read a reply; ``CallerError``: malformed."""
+    """Decode a reply. Raises ``CallerError`` if it is malformed."""
     return _decode(_REPLY, data, "reply")

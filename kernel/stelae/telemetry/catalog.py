@@ -15,7 +15,7 @@ LABEL_VALUES_MAX = 64
 """Values of a label that a node or a peer makes up, such as an error's code; those that come later share ``other``."""
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What a family is, in the words of Prometheus."""
 
     COUNTER = "counter"  #: Only rises while a process runs.
@@ -29,7 +29,7 @@ class Family:
 
     Attributes:
         name: without ``stelae_``, and without the ``_total`` of a counter.
-        kind: see ``Kind``.
+        kind: see ``MetricKind``.
         meaning: what it says, and when to worry.
         source: the node's own name; with a label, what that name begins with; empty: worked out when it is asked for.
         label: what tells its samples apart, or several, separated by commas.
@@ -40,7 +40,7 @@ class Family:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     meaning: str
     source: str = ""
     label: str = ""
@@ -52,11 +52,11 @@ class Family:
     @property
     def full_name(self) -> str:
         """The name as it is served."""
-        return PREFIX + self.name + ("_total" if self.kind is Kind.COUNTER else "")
+        return PREFIX + self.name + ("_total" if self.kind is MetricKind.COUNTER else "")
 
 
 def _counter(name: str, meaning: str, *, source: str = "", label: str = "", master: bool = False) -> Family:
-    return Family(name, Kind.COUNTER, meaning, source or name, label, master=master)
+    return Family(name, MetricKind.COUNTER, meaning, source or name, label, master=master)
 
 
 def _gauge(
@@ -69,11 +69,11 @@ def _gauge(
     master: bool = False,
     elapsed: bool = False,
 ) -> Family:
-    return Family(name, Kind.GAUGE, meaning, source, label, scale, master=master, elapsed=elapsed)
+    return Family(name, MetricKind.GAUGE, meaning, source, label, scale, master=master, elapsed=elapsed)
 
 
 def _duration(name: str, meaning: str, *, source: str) -> Family:
-    return Family(f"{name}_seconds", Kind.HISTOGRAM, meaning, source, scale=1e-6, buckets=(5, 25))
+    return Family(f"{name}_seconds", MetricKind.HISTOGRAM, meaning, source, scale=1e-6, buckets=(5, 25))
 
 
 _CLIENTS = (
@@ -93,8 +93,8 @@ _CLIENTS = (
 
 _LOG = (
     _duration("log_commit_duration", "one group of the log: written and synced", source="log_commit_us"),
-    Family("log_group_entries", Kind.HISTOGRAM, "entries of a group", "log_group_entries", buckets=(0, 13)),
-    Family("log_group_bytes", Kind.HISTOGRAM, "bytes of a group's entries", "log_group_bytes", buckets=(7, 26)),
+    Family("log_group_entries", MetricKind.HISTOGRAM, "entries of a group", "log_group_entries", buckets=(0, 13)),
+    Family("log_group_bytes", MetricKind.HISTOGRAM, "bytes of a group's entries", "log_group_bytes", buckets=(7, 26)),
     _gauge(
         "log_fast",
         "1: the log is written by the fast preset, `[log] fast`; 0: plainly, by a thread of the node",
@@ -217,7 +217,7 @@ _SELF = (
     _counter("logging_lines_suppressed", "lines left out because equal ones had just been written"),
     _counter("metrics_scrapes", "scrapes for which the figures were collected and sent"),
     _counter("metrics_scrapes_failed", "scrapes turned away or cut off: too many at once, too slow, or not HTTP"),
-    Family("other_events", Kind.COUNTER, "what plugins count under names of their own", label="name"),
+    Family("other_events", MetricKind.COUNTER, "what plugins count under names of their own", label="name"),
     _gauge("other_figures", "the gauges of plugins", label="name"),
 )
 

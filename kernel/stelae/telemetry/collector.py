@@ -8,8 +8,8 @@ from itertools import accumulate
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from stelae.machine.metrics import NodeMetrics, Reading
-from stelae.telemetry.catalog import FAMILIES, LABEL_VALUES_MAX, PREFIX, UNSHOWN, Family, Kind, family_of
+from stelae.machine.metrics import HistogramReading, NodeMetrics
+from stelae.telemetry.catalog import FAMILIES, LABEL_VALUES_MAX, PREFIX, UNSHOWN, Family, MetricKind, family_of
 from stelae.telemetry.view import Sample
 
 OTHER = "other"
@@ -75,18 +75,18 @@ class NodeCollector(Collector):
         samples[(label,)] = samples.get((label,), 0) + value
 
 
-def _family(family: Family, samples: Mapping[tuple[str, ...], float], reading: Reading | None) -> Metric:
+def _family(family: Family, samples: Mapping[tuple[str, ...], float], reading: HistogramReading | None) -> Metric:
     name, labels = PREFIX + family.name, family.label.split(",") if family.label else []
-    if family.kind is Kind.HISTOGRAM:
+    if family.kind is MetricKind.HISTOGRAM:
         return _histogram(family, reading)
-    made = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
+    made = CounterMetricFamily if family.kind is MetricKind.COUNTER else GaugeMetricFamily
     metric = made(name, family.meaning, labels=labels)
     for values, value in sorted(samples.items()) if labels else [((), samples.get((), 0))]:
         metric.add_metric(values, value * family.scale)
     return metric
 
 
-def _histogram(family: Family, reading: Reading | None) -> Metric:
+def _histogram(family: Family, reading: HistogramReading | None) -> Metric:
     """Cumulative buckets between the family's bounds; what lies below counts as of the lowest, and ``+Inf`` has all."""
     metric = HistogramMetricFamily(PREFIX + family.name, family.meaning)
     low, high = family.buckets

@@ -19,7 +19,7 @@ KINDS_MAX = 4096
 
 
 @dataclass(slots=True)
-class _Window:
+class _CountWindow:
     begun_s: float
     written: int = 0
     left_out: int = 0
@@ -39,7 +39,7 @@ class RepeatLimit(logging.Filter):
         self._settings = settings
         self._metrics = metrics
         self._now_s = now_s
-        self._windows: OrderedDict[Hashable, _Window] = OrderedDict()
+        self._windows: OrderedDict[Hashable, _CountWindow] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is written; if so it carries ``suppressed``, the number left out before it."""
@@ -61,11 +61,11 @@ class RepeatLimit(logging.Filter):
         self._metrics.count(f"logging_lines_{record.levelname.lower()}")
         return True
 
-    def _window(self, kind: Hashable) -> _Window:
+    def _window(self, kind: Hashable) -> _CountWindow:
         now_s = self._now_s()
         window = self._windows.get(kind)
         if window is None:
-            window = self._windows[kind] = _Window(now_s)
+            window = self._windows[kind] = _CountWindow(now_s)
             if len(self._windows) > KINDS_MAX:
                 self._windows.popitem(last=False)
         elif now_s - window.begun_s >= self._settings.window_s:

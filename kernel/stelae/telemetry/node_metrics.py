@@ -17,7 +17,7 @@ from stelae.telemetry.collector import NodeCollector
 from stelae.telemetry.http_server import PATH, MetricsServer
 from stelae.telemetry.settings import MetricsSettings
 from stelae.telemetry.target import remove_target, write_target
-from stelae.telemetry.view import NodeView
+from stelae.telemetry.view import NodeFigures
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class NodeMetricsServer:
             return
         cluster_id = node.config.cluster_id
         about = (node.node_id, cluster_id, self._role, __version__)
-        view = NodeView(node, self._machine.pools, about, self._settings.tablets_max)
+        view = NodeFigures(node, self._machine.pools, about, self._settings.tablets_max)
         collector = NodeCollector(
             self._machine.figures, view.samples, now_us=self._machine.clock.monotonic_us, master=self._is_master
         )

@@ -46,7 +46,7 @@ class _Tablet:
         return (-(self.behind_entries or 0), -self.unapplied_entries, self.name)
 
 
-class NodeView:
+class NodeFigures:
     """Figures of a node that stand nowhere until they are asked for.
 
     Args:

@@ -172,7 +172,11 @@ class VirtualHarness(WalHarness):
 
     def fork(self, seed: int = 0) -> Self:
         """A harness of its own on a copy of the disk."""
-        twin = type(self)(self.engine_type, self.config, seed=seed, disk=self.disk.clone())
+        return self.on(self.disk.clone(), seed)
+
+    def on(self, disk: VirtualDisk, seed: int) -> Self:
+        """A harness like this one on another disk, whose crashes draw from ``seed``."""
+        twin = type(self)(self.engine_type, self.config, seed=seed, disk=disk)
         twin.workers.at_once = self.workers.at_once
         return twin
 

@@ -24,7 +24,7 @@ KEPT_NAME = "logs"
 LOCK_NAME = "lock"
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptEntries(msgspec.Struct, frozen=True):
     """One log as ``close`` and ``set_aside`` write it down."""
 
     log: LogId
@@ -106,7 +106,7 @@ class MemoryWal(WalEngine):
         self._groups = 0
         self._logs: dict[LogId, MemoryLog] = {}
         with suppress(FileNotFoundError):
-            kept = msgspec.msgpack.decode(files.read_bytes(f"{directory}/{KEPT_NAME}"), type=list[Kept])
+            kept = msgspec.msgpack.decode(files.read_bytes(f"{directory}/{KEPT_NAME}"), type=list[KeptEntries])
             self._logs = {one.log: MemoryLog(one.base, one.commit_hint, one.entries) for one in kept}
 
     @classmethod
@@ -235,5 +235,5 @@ class MemoryWal(WalEngine):
         return found
 
     def _write(self, path: str, logs: Mapping[LogId, MemoryLog]) -> None:
-        kept = [Kept(log, one.base, one.commit_hint, one.entries) for log, one in logs.items()]
+        kept = [KeptEntries(log, one.base, one.commit_hint, one.entries) for log, one in logs.items()]
         self._files.replace(path, msgspec.msgpack.encode(kept))

@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 import zmq
 
-from stelae.wire.envelope import Envelope, Identity, Kind, encode_envelope
+from stelae.wire.envelope import Envelope, Identity, MessageKind, encode_envelope
 
 ANSWER_TIMEOUT_MS: Final = 5000
 """How long an answer that must come is waited for; a node that never answers has failed."""
@@ -34,7 +34,7 @@ _decoder: Final = msgspec.json.Decoder(Envelope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class FuzzCase:
     """One told case of the corpus."""
 
     name: str
@@ -47,7 +47,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class FuzzedNode:
     """Who lives at the address, as its hello says."""
 
     node_id: str
@@ -55,13 +55,13 @@ class Node:
     cluster_id: str
 
 
-def load_corpus(directory: Path) -> list[Case]:
+def load_corpus(directory: Path) -> list[FuzzCase]:
     """Return the cases of a directory, by name."""
     cases = []
     for path in sorted(directory.glob("*.json")):
         told = json.loads(path.read_text(encoding="utf-8"))
         cases.append(
-            Case(
+            FuzzCase(
                 name=path.stem,
                 story=told["story"],
                 hello=told.get("hello", True),
@@ -99,12 +99,14 @@ class Attacker:
     def hello(self, **changes: Any) -> Envelope:
         """Say hello, properly but for ``changes`` to the header; return the answer's envelope."""
         fields = {"lane": self._lane, "window_bytes": 1 << 20}
-        self.send([self.header([(Kind.HELLO, 1, 0, "", fields, [])], recipient="", **changes)])
+        self.send([self.header([(MessageKind.HELLO, 1, 0, "", fields, [])], recipient="", **changes)])
         return self.answer()
 
-    def header(self, parcels: list[tuple[object, ...]], *, recipient: str, **changes: Any) -> bytes:
+    def header(self, messages: list[tuple[object, ...]], *, recipient: str, **changes: Any) -> bytes:
         """Return a header of the attacker's own, with changed or (``None``) missing keys."""
-        written = encode_envelope(self._identity, recipient=recipient, run="", timestamp=1, credit=0, parcels=parcels)
+        written = encode_envelope(
+            self._identity, recipient=recipient, incarnation="", timestamp=1, credit=0, messages=messages
+        )
         changed = {**json.loads(written), **changes}
         return json.dumps({k: v for k, v in changed.items() if v is not None}).encode()
 
@@ -123,10 +125,10 @@ class Attacker:
         except zmq.Again:
             raise AssertionError("the node does not answer any more") from None
 
-    def ping(self, node: Node) -> None:
+    def ping(self, node: FuzzedNode) -> None:
         """Send a proper ping; its answer shows that the node has taken all that was sent before."""
         ping = self.header(
-            [(Kind.PING, 0, 0, "", None, [])], recipient=node.node_id, recipient_incarnation=node.incarnation_id
+            [(MessageKind.PING, 0, 0, "", None, [])], recipient=node.node_id, recipient_incarnation=node.incarnation_id
         )
         self.send([ping])
 
@@ -139,13 +141,13 @@ class Attacker:
 
 
 def codes_of(envelope: Envelope) -> set[str]:
-    """Return the codes of the refusals in a message, and ``Kind.PONG`` for the answer to a ping."""
+    """Return the codes of the refusals in a message, and ``MessageKind.PONG`` for the answer to a ping."""
     codes = {
-        str((parcel.fields or {}).get("code"))
-        for parcel in envelope.parcels
-        if parcel.kind in (Kind.REFUSED, Kind.ERROR)
+        str((message.fields or {}).get("code"))
+        for message in envelope.messages
+        if message.kind in (MessageKind.REFUSED, MessageKind.ERROR)
     }
-    return codes | {"PONG" for parcel in envelope.parcels if parcel.kind == Kind.PONG}
+    return codes | {"PONG" for message in envelope.messages if message.kind == MessageKind.PONG}
 
 
 def identity(rng: random.Random, cluster_id: str) -> Identity:
@@ -160,7 +162,7 @@ def identity(rng: random.Random, cluster_id: str) -> Identity:
     )
 
 
-def meet(address: str, rng: random.Random, cluster_id: str) -> Node:
+def meet(address: str, rng: random.Random, cluster_id: str) -> FuzzedNode:
     """Say hello as a newcomer: proves that the node is alive, and tells who it is.
 
     Raises:
@@ -168,11 +170,11 @@ def meet(address: str, rng: random.Random, cluster_id: str) -> Node:
     """
     with Attacker(address, identity(rng, cluster_id)) as newcomer:
         answer = newcomer.hello()
-    assert answer.parcels[0].kind == Kind.HELLO, f"no hello but {answer.parcels[0]}"
-    return Node(node_id=answer.sender, incarnation_id=answer.sender_incarnation, cluster_id=answer.cluster_id)
+    assert answer.messages[0].kind == MessageKind.HELLO, f"no hello but {answer.messages[0]}"
+    return FuzzedNode(node_id=answer.sender, incarnation_id=answer.sender_incarnation, cluster_id=answer.cluster_id)
 
 
-def play(case: Case, address: str, rng: random.Random, node: Node) -> set[str]:
+def play(case: FuzzCase, address: str, rng: random.Random, node: FuzzedNode) -> set[str]:
     """Play one case; return the codes of the refusals that came until the expected one did."""
     me = identity(rng, node.cluster_id)
     with Attacker(address, me) as attacker:
@@ -186,7 +188,7 @@ def play(case: Case, address: str, rng: random.Random, node: Node) -> set[str]:
         return attacker.codes_until(case.expect)
 
 
-def render(case: Case, node: Node, me: Identity) -> list[bytes]:
+def render(case: FuzzCase, node: FuzzedNode, me: Identity) -> list[bytes]:
     """Return the frames of a case, with the ids filled in."""
     ids = {
         "{node}": node.node_id,
@@ -205,7 +207,13 @@ def render(case: Case, node: Node, me: Identity) -> list[bytes]:
 
 
 def storm(
-    cases: Sequence[Case], address: str, *, rng: random.Random, node: Node, kinds: Iterable[str], messages: int
+    cases: Sequence[FuzzCase],
+    address: str,
+    *,
+    rng: random.Random,
+    node: FuzzedNode,
+    kinds: Iterable[str],
+    messages: int,
 ) -> None:
     """Send mutated messages: of the corpus, and of well-formed ones to every kind, body garbled.
 
@@ -255,15 +263,15 @@ def mutate(rng: random.Random, frames: Sequence[bytes]) -> list[bytes]:
     return hurt
 
 
-def _addressed(rng: random.Random, attacker: Attacker, node: Node, kind: str) -> Iterator[bytes]:
+def _addressed(rng: random.Random, attacker: Attacker, node: FuzzedNode, kind: str) -> Iterator[bytes]:
     """A message that passes the envelope's checks and carries nonsense to a service."""
     body = [_noise(rng, 300) for _ in range(int(rng.random() * 4))]
     fields: Mapping[str, object] | None = None
     if rng.random() < 0.5:
         fields = {"tablet": _noise(rng, 8).hex(), "term": rng.getrandbits(40), "": None}
     request_id = rng.getrandbits(16) if rng.random() < 0.7 else 0
-    parcel = (kind, request_id, 1000, "", fields, [len(frame) for frame in body])
-    yield attacker.header([parcel], recipient=node.node_id, recipient_incarnation=node.incarnation_id)
+    message = (kind, request_id, 1000, "", fields, [len(frame) for frame in body])
+    yield attacker.header([message], recipient=node.node_id, recipient_incarnation=node.incarnation_id)
     yield b"".join(body)
 
 

@@ -1,7 +1,7 @@
-"""Addresses: ``host:port`` taken apart, and names resolved without ever stalling a thread of ours.
+"""Parse ``host:port`` addresses, and resolve host names without blocking the event loop.
 
-The library would resolve on its one I/O thread, where a slow name server holds up everybody, and
-keep the answer. Here each look-up has a short-lived thread, and each new connection asks again."""
+ZeroMQ would resolve names on its only I/O thread, where a slow name server delays every connection, and it would keep
+the answer for ever. Here each lookup has a short-lived thread, and each new connection looks the name up again."""
 
 import asyncio
 import ipaddress
@@ -13,21 +13,28 @@ from typing import TypeAlias
 
 from stelae.spi.errors import ConfigError
 
-Done: TypeAlias = Callable[[tuple[str, int] | None], None]  #: Takes a numeric host and port.
-Resolve: TypeAlias = Callable[[str, Done], None]  #: ``resolve(address, done)`` calls ``done`` once, on the loop.
+#: Called with a numeric host and a port, or with ``None`` if the name cannot be resolved.
+Done: TypeAlias = Callable[[tuple[str, int] | None], None]
+#: ``resolve(address, done)`` calls ``done`` once, on the event loop.
+Resolve: TypeAlias = Callable[[str, Done], None]
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Take ``host:port`` or ``[v6]:port`` apart; ``ConfigError``: no host, or no port between 0 and 65535."""
+    """Split ``host:port`` or ``[v6]:port`` into host and port.
+
+    Raises ``ConfigError`` if the host is missing, or the port is not a number from 0 to 65535."""
     host, _, port_text = address.removeprefix("tcp://").rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or "/" in host or not port_text.isascii() or not port_text.isdigit() or int(port_text) > 65535:
-        raise ConfigError(f"{address!r} is no address", hint="write host:port, for example 127.0.0.1:7051")
+        raise ConfigError(f"{address!r} is not an address", hint="write host:port, for example 127.0.0.1:7051")
     return host, int(port_text)
 
 
 def check_listen_host(host: str, *, insecure_listen: bool) -> str:
-    """Return the numeric host to listen on; ``ConfigError``: a name, or not loopback without ``insecure_listen``."""
+    """Return the numeric host to listen on.
+
+    Raises ``ConfigError`` if ``host`` is a name other than ``localhost``, or is not a loopback address and
+    ``insecure_listen`` is not set."""
     host = "127.0.0.1" if host == "localhost" else host
     if not _is_numeric(host):
         hint = "give the numeric address of an interface, for example 127.0.0.1"
@@ -40,7 +47,7 @@ def check_listen_host(host: str, *, insecure_listen: bool) -> str:
 
 
 def resolver(loop: asyncio.AbstractEventLoop) -> Resolve:
-    """Return a ``Resolve`` that delivers on ``loop``; ``None`` stands for no answer."""
+    """Return a ``Resolve`` that calls ``done`` on ``loop``."""
 
     def resolve(address: str, done: Done) -> None:
         host, port = split_address(address)
@@ -50,14 +57,14 @@ def resolver(loop: asyncio.AbstractEventLoop) -> Resolve:
 
         def look_up() -> None:
             answer: tuple[str, int] | None = None
-            # UnicodeError: a label that is empty or above 63 characters.
+            # UnicodeError: a label of the name is empty or longer than 63 characters.
             with suppress(OSError, UnicodeError):
                 found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 answer = (str(found[0][4][0]), port)
-            with suppress(RuntimeError):  # the loop was closed meanwhile, and nobody waits any more
+            with suppress(RuntimeError):  # The loop was closed during the lookup: no caller waits for the answer.
                 loop.call_soon_threadsafe(done, answer)
 
-        # A daemon: a name server that never answers must not keep the process from ending.
+        # A daemon thread: a name server that never answers must not keep the process from exiting.
         threading.Thread(target=look_up, name="stelae-resolve", daemon=True).start()
 
     return resolve

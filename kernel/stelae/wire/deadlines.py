@@ -1,6 +1,7 @@
-"""A table of deadlines that costs next to nothing when, as nearly always, none of them is reached.
+"""A table of deadlines. It is cheap in the usual case, in which items are removed before their deadline.
 
-Items stand in buckets of ten milliseconds; nobody wakes for an empty one. One bucket late is possible, early is not."""
+Items are in buckets of ten milliseconds. The timer does not fire for an empty bucket. An item can be called up to one
+bucket late; it is never called early."""
 
 import heapq
 from collections.abc import Callable
@@ -11,23 +12,26 @@ BUCKET_US: Final = 10_000
 
 
 class Timed(Protocol):
-    """What can be due. ``bucket`` is the table's, 0 while the item is not in it."""
+    """An item with a deadline."""
 
+    #: Maintained by the table. It is 0 while the item is not in the table.
     bucket: int
 
-    def on_due(self, now_us: int) -> None: ...
+    def on_due(self, now_us: int) -> None:
+        """Handle the deadline. The item has been removed from the table before the call."""
 
 
 @dataclass(slots=True, eq=False)
 class Deadlines:
-    """Items by the monotonic microsecond at which each is due; ``wake_at`` asks for ``expire``."""
+    """The items, by the monotonic time in microseconds at which each is due."""
 
+    #: Asks that ``expire`` is called at a time in microseconds, or soon after it.
     _wake_at: Callable[[int], None]
     _buckets: dict[int, dict[Timed, None]] = field(init=False, default_factory=dict)
     _order: list[int] = field(init=False, default_factory=list)
 
     def set(self, item: Timed, due_us: int) -> None:
-        """Call an item at ``due_us``, instead of when it was to be called before."""
+        """Set an item's deadline to ``due_us``. It replaces an earlier deadline of the item."""
         if item.bucket:
             self.drop(item)
         bucket = item.bucket = -(-due_us // BUCKET_US)
@@ -39,14 +43,14 @@ class Deadlines:
         self._wake_at(due_us)
 
     def drop(self, item: Timed) -> None:
-        """Forget an item; harmless when it is not in the table."""
+        """Remove an item. Does nothing if the item is not in the table."""
         items = self._buckets.get(item.bucket)
         if items is not None:
             items.pop(item, None)
         item.bucket = 0
 
     def next_due_us(self) -> int | None:
-        """Return when the next item is due, or ``None`` when there is none."""
+        """Return the earliest deadline in microseconds, or ``None`` if the table is empty."""
         while self._order:
             bucket = self._order[0]
             if self._buckets[bucket]:
@@ -55,12 +59,12 @@ class Deadlines:
         return None
 
     def expire(self, now_us: int) -> None:
-        """Call the items that are due, earliest bucket first, in order of entry."""
+        """Call ``on_due`` of the items that are due: by bucket, and within a bucket in the order of ``set``."""
         due: list[tuple[int, Timed]] = []
         while self._order and self._order[0] * BUCKET_US <= now_us:
             bucket = heapq.heappop(self._order)
             due.extend((bucket, item) for item in self._buckets.pop(bucket))
         for bucket, item in due:
-            if item.bucket == bucket:  # else one before it has dropped it, or set it anew
+            if item.bucket == bucket:  # Otherwise an item called before it has dropped it or given it a new deadline.
                 item.bucket = 0
                 item.on_due(now_us)

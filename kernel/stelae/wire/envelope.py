@@ -1,10 +1,11 @@
-"""The envelope: the first frame of every message, a JSON object, and the checks it must pass.
+"""The envelope: the first frame of every packet, a JSON object, and the checks that it must pass.
 
-It says who speaks for which cluster to whom, and lists the parcels of the message. A typed decoder refuses a wrong
-type, an over-long id or a deep nest while parsing, so nothing behind this module meets an unchecked value.
+It names the cluster, the sender and the recipient, and lists the messages of the packet. A typed decoder refuses a
+wrong type, a too long id or deep nesting while it parses, so code behind this module never sees an unchecked value.
 
-Hello, the first message on every connection, and its answer bind it to one run of one process and to a lane, and agree
-on its window. Only there may recipient and cluster id be left out: first contact knows an address only."""
+The first message on every connection is a hello. The hello and its answer bind the connection to one incarnation of one
+process and to a lane, and agree on the credit window. Only a hello may omit recipient and cluster id, because at first
+contact only the peer's address is known."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from stelae.spi.ids import ClusterId, IncarnationId, NodeId, incarnation_id, nod
 from stelae.wire.refusals import Malformed, Scalar, StaleRecipient, WrongCluster, WrongRecipient, WrongVersion
 from stelae.wire.settings import INTEGER_MAX, Lane, WireSettings
 
-PROTOCOL_VERSION: Final = 1  #: Of the envelope and of the rules in this package; a peer of another one is refused.
+#: Version of the envelope and of the rules in this package. A peer with another version is refused.
+PROTOCOL_VERSION: Final = 1
 
 
-class Kind:
-    """Kinds of parcels that are the messenger's own."""
+class MessageKind:
+    """The message kinds that the messenger itself uses. All other kinds belong to services."""
 
     HELLO: Final = "hello"
     PING: Final = "wire.ping"
@@ -33,7 +35,8 @@ class Kind:
     REPLY: Final = "wire.reply"
     ERROR: Final = "wire.error"
     RESERVED_PREFIX: Final = "wire."
-    FREE: Final = frozenset({HELLO, PING, PONG, CREDIT, CANCEL, REFUSED})  #: Upkeep: no body, no credit.
+    #: Kinds that maintain the connection. They have no body and cost no credit.
+    CREDIT_FREE: Final = frozenset({HELLO, PING, PONG, CREDIT, CANCEL, REFUSED})
 
 
 _Text = Annotated[str, msgspec.Meta(max_length=64)]
@@ -43,31 +46,35 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a process is. ``cluster_id`` may be empty: it is then learned at the first hello."""
+    """The identity of a process."""
 
+    #: Empty if the process has not joined a cluster yet. It is then learned at the first hello.
     cluster_id: ClusterId
     node_id: NodeId
     incarnation_id: IncarnationId
 
 
-class Parcel(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One request, reply or one-way message; ``lengths`` are of its body frames, in bytes. ``deadline_ms`` is what
-    remained at sending, so it means the same under two clocks; it and ``request_id`` are 0 for a one-way message."""
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One request, answer or one-way message, as the envelope lists it. Its body is in the frames that follow."""
 
     kind: _Text
+    #: 0 for a one-way message.
     request_id: _Natural
+    #: The time that was left when the request was sent, so that the clocks of the two nodes need not agree. 0 for a
+    #: one-way message.
     deadline_ms: _Natural
     trace_id: _Text
     fields: dict[_Text, Scalar] | None
+    #: The lengths of the frames of its body, in bytes.
     lengths: list[_Natural]
 
 
-Row: TypeAlias = tuple[object, ...]  # a parcel to be written: the fields of ``Parcel`` in order
+#: A message to be written: the fields of ``Message``, in order.
+EncodedMessage: TypeAlias = tuple[object, ...]
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """The header of one message. ``recipient`` and ``cluster_id`` are empty only in a hello. ``timestamp`` is hybrid
-    time; ``credit`` the bytes that the sender has consumed since hello."""
+    """The header of one packet. ``recipient`` and ``cluster_id`` are empty only in a hello."""
 
     protocol_version: int
     cluster_id: _Text
@@ -75,9 +82,12 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     sender_incarnation: _Text
     recipient: _Text
     recipient_incarnation: _Text
+    #: A hybrid timestamp of the sender.
     timestamp: _Natural
+    #: The credit bytes that the sender has consumed on this connection since the hello.
     credit: _Natural
-    parcels: list[Parcel]
+    #: The messages of the packet, in order. The key on the wire is ``parcels``.
+    messages: list[Message] = msgspec.field(name="parcels")
 
 
 class _VersionOnly(msgspec.Struct):
@@ -89,8 +99,10 @@ _version_decoder: Final = msgspec.json.Decoder(_VersionOnly)
 
 
 def decode_envelope(header: bytes) -> Envelope:
-    """Read a header; ``WrongVersion``: of another protocol version, whatever the rest looks like. ``Malformed``: not
-    JSON, a missing key, a wrong type, or a value out of bounds."""
+    """Decode a packet's first frame.
+
+    Raises ``WrongVersion`` for another protocol version, even if the rest cannot be decoded. Raises ``Malformed`` if
+    the frame is not JSON, a key is missing, or a value has a wrong type or is out of bounds."""
     try:
         envelope = _decoder.decode(header)
     except _UNREADABLE as error:
@@ -103,13 +115,13 @@ def decode_envelope(header: bytes) -> Envelope:
 
 def _check_version(version: int) -> None:
     if version != PROTOCOL_VERSION:
-        raise WrongVersion(f"protocol version {version}; this node speaks {PROTOCOL_VERSION}")
+        raise WrongVersion(f"the message has protocol version {version}; this node has {PROTOCOL_VERSION}")
 
 
 def encode_envelope(
-    me: Identity, *, recipient: str, run: str, timestamp: int, credit: int, parcels: list[Row]
+    me: Identity, *, recipient: str, incarnation: str, timestamp: int, credit: int, messages: list[EncodedMessage]
 ) -> bytes:
-    """Write a header for a run of a recipient."""
+    """Encode the envelope of a packet to an incarnation of a recipient."""
     return orjson.dumps(
         {
             "protocol_version": PROTOCOL_VERSION,
@@ -117,33 +129,38 @@ def encode_envelope(
             "sender": me.node_id,
             "sender_incarnation": me.incarnation_id,
             "recipient": recipient,
-            "recipient_incarnation": run,
+            "recipient_incarnation": incarnation,
             "timestamp": timestamp,
             "credit": credit,
-            "parcels": parcels,
+            "parcels": messages,
         }
     )
 
 
 def check_addressee(envelope: Envelope, me: Identity) -> None:
-    """Raise ``WrongCluster``, ``WrongRecipient`` or ``StaleRecipient`` for what is not for this run of this node."""
+    """Check that a packet is for this cluster, this node and this incarnation of it.
+
+    Raises ``WrongCluster``, ``WrongRecipient`` or ``StaleRecipient``."""
     if envelope.cluster_id != me.cluster_id:
         raise WrongCluster(f"message of cluster {envelope.cluster_id!r}; this is {me.cluster_id!r}")
     if envelope.recipient != me.node_id:
         raise WrongRecipient(f"message for node {envelope.recipient!r}; this is {me.node_id}")
     if envelope.recipient_incarnation != me.incarnation_id:
-        run = envelope.recipient_incarnation
-        raise StaleRecipient(f"message for run {run!r}; this is {me.incarnation_id}: say hello")
+        meant = envelope.recipient_incarnation
+        raise StaleRecipient(f"message for incarnation {meant!r}; this is {me.incarnation_id}: send a hello")
 
 
 def hello_fields(lane: Lane, settings: WireSettings) -> dict[str, Scalar]:
-    """Return the fields of our hello for a lane."""
+    """Return the fields of this process's hello on a lane."""
     return {"lane": int(lane), "window_bytes": settings.window_bytes(lane)}
 
 
 def check_hello(envelope: Envelope, me: Identity, expected: NodeId | None) -> tuple[Lane, int]:
-    """Return lane and window of a hello or its answer. ``WrongCluster``, ``WrongRecipient``: as named, or not of
-    ``expected``, if known. ``Malformed``: ids, lane or window that cannot be, or other parcels beside it."""
+    """Check a hello or its answer. Return its lane and its credit window in bytes.
+
+    Raises ``WrongCluster`` for another cluster, and ``WrongRecipient`` if it is for another node or its sender is not
+    ``expected`` (if given). Raises ``Malformed`` if an id, the lane or the window is not valid, or the packet contains
+    other messages."""
     if envelope.cluster_id and me.cluster_id and envelope.cluster_id != me.cluster_id:
         raise WrongCluster(f"hello of cluster {envelope.cluster_id!r}; this is {me.cluster_id!r}")
     if envelope.recipient and envelope.recipient != me.node_id:
@@ -154,13 +171,13 @@ def check_hello(envelope: Envelope, me: Identity, expected: NodeId | None) -> tu
     except BadIdentifier as error:
         raise Malformed(str(error)) from error
     if expected is not None and envelope.sender != expected:
-        raise WrongRecipient(f"expected node {expected}; {envelope.sender} answers here")
-    if len(envelope.parcels) != 1 or envelope.parcels[0].kind != Kind.HELLO:
-        raise Malformed("a hello travels alone")
-    fields = envelope.parcels[0].fields or {}
+        raise WrongRecipient(f"expected node {expected}, but node {envelope.sender} answers at this address")
+    if len(envelope.messages) != 1 or envelope.messages[0].kind != MessageKind.HELLO:
+        raise Malformed("a hello must be the only message of its packet")
+    fields = envelope.messages[0].fields or {}
     lane, window_bytes = fields.get("lane"), fields.get("window_bytes")
     if type(lane) is not int or lane not in (Lane.CONTROL, Lane.BULK):
-        raise Malformed("a hello names its lane, 0 or 1")
+        raise Malformed("a hello must name its lane, 0 or 1")
     if type(window_bytes) is not int or window_bytes < 1:
-        raise Malformed("a hello names its window in bytes")
+        raise Malformed("a hello must give its window in bytes")
     return Lane(lane), window_bytes

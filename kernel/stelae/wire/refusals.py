@@ -1,7 +1,7 @@
-"""Typed refusals, and how errors cross the wire.
+"""The errors with which packets and messages are refused, and the encoding of errors on the wire.
 
-An error travels as the fields ``code``, ``text`` and its own scalar attributes. The receiver gets
-the same class back where it knows it; any other code becomes ``RemoteError``, which keeps it."""
+An error is sent as the fields ``code``, ``text`` and its own scalar attributes. The receiver rebuilds an error of the
+same class if it knows the code. Any other code becomes a ``RemoteError``, which keeps the code."""
 
 from collections.abc import Mapping
 from typing import Final, TypeAlias
@@ -12,51 +12,52 @@ from stelae.wire.settings import INTEGER_MAX
 Scalar: TypeAlias = str | int | float | bool | None
 Fields: TypeAlias = Mapping[str, Scalar]
 
-TEXT_LENGTH_MAX: Final = 1000  # characters that travel; a refusal must stay small
+#: Characters of a text that are sent, so that refusals stay small.
+TEXT_LENGTH_MAX: Final = 1000
 
 
 class Malformed(PeerError, code="MALFORMED"):
-    """A message that cannot be read: header, types, lengths or frames do not fit."""
+    """A packet that cannot be decoded: its envelope, a type, a length or a frame is wrong."""
 
 
 class Misdirected(PeerError, code="MISDIRECTED"):
-    """A message on a connection that does not lead where it should: say hello on a new one."""
+    """A packet on a connection between the wrong two processes. The sender must connect and send a hello again."""
 
 
 class WrongVersion(Misdirected, code="WRONG_VERSION"):
-    """A message of another protocol version."""
+    """A packet with another protocol version."""
 
 
 class WrongCluster(Misdirected, code="WRONG_CLUSTER"):
-    """A message of another cluster, or of none."""
+    """A packet of another cluster, or without a cluster id."""
 
 
 class WrongRecipient(Misdirected, code="WRONG_RECIPIENT"):
-    """A message for another node, or for none: another node now has this address."""
+    """A packet for another node, or without a recipient. Another node now has this address."""
 
 
 class StaleRecipient(Misdirected, code="STALE_RECIPIENT"):
-    """A message for an earlier run of this process."""
+    """A packet for an earlier incarnation of this process."""
 
 
 class StaleSender(Misdirected, code="STALE_SENDER"):
-    """A message of a run of its sender that a later one has superseded, or not of the peer of a link."""
+    """A packet from an incarnation that a later one has superseded, or from a node that is not the peer of the link."""
 
 
 class HelloFirst(Misdirected, code="HELLO_FIRST"):
-    """A message on a connection that has not said hello."""
+    """A packet on a connection whose first message was not a hello."""
 
 
 class UnknownKind(PeerError, code="UNKNOWN_KIND"):
-    """A message of a kind that nobody here serves."""
+    """A message of a kind that this process does not serve."""
 
 
 class HandlerFailed(PeerError, code="INTERNAL"):
-    """The service met an unexpected error; its log has the history."""
+    """The handler raised an unexpected error. The log of the node has its traceback."""
 
 
 class RemoteError(PeerError, code="REMOTE"):
-    """An error whose class is not rebuilt here; ``remote_code`` names it."""
+    """An error of a peer whose class this process does not rebuild. ``remote_code`` is its code."""
 
     def __init__(self, remote_code: str, text: str) -> None:
         self.remote_code = remote_code
@@ -64,7 +65,7 @@ class RemoteError(PeerError, code="REMOTE"):
 
 
 def error_fields(error: StelaeError) -> dict[str, Scalar]:
-    """Return the fields under which ``error`` crosses the wire."""
+    """Return the fields that encode ``error``."""
     fields: dict[str, Scalar] = {}
     for name, value in vars(error).items():
         if isinstance(value, str):
@@ -77,7 +78,7 @@ def error_fields(error: StelaeError) -> dict[str, Scalar]:
 
 
 def error_of(fields: Fields | None) -> StelaeError:
-    """Rebuild the error that a peer sent. Never raises, whatever the fields hold."""
+    """Rebuild the error that a peer sent. Never raises, whatever the fields contain."""
     given: Fields = fields or {}
     code, text = str(given.get("code")), str(given.get("text"))
     if code == NotLeader.code:
@@ -90,5 +91,5 @@ def error_of(fields: Fields | None) -> StelaeError:
         return TooLarge("it", sizes.get("size_bytes", 0), sizes.get("size_bytes_max", 0))
     kind = StelaeError.by_code.get(code, RemoteError)
     if kind is not RemoteError and issubclass(kind, CallerError | RetryableError | PeerError):
-        return kind.__new__(kind, text)  # as it was made there: its text is whole already
+        return kind.__new__(kind, text)  # Without ``__init__``: the peer has already composed the text.
     return RemoteError(code, text)

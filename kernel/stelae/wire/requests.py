@@ -1,7 +1,7 @@
-"""Requests and one-way messages: who takes which kind, and what becomes of each that arrived.
+"""Received requests and one-way messages: which handler takes which kind, and the requests not yet answered.
 
-A request is open, and can be answered, until it is answered, cancelled, past its deadline, or its
-connection is gone. So what is open is bounded by the limit per connection and by the deadline."""
+A request is open until it is answered, it is cancelled, its deadline passes, or its connection is lost. Only an open
+request can be answered. The number of open requests is limited per connection, and their age by the deadline."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,30 +13,34 @@ import msgspec
 from stelae.spi.errors import CallerError, Overloaded, PluginError, StelaeError, TooLarge
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
-from stelae.wire.common import Common
+from stelae.wire.context import MessengerContext
+from stelae.wire.credit import Credit
 from stelae.wire.deadlines import Deadlines
-from stelae.wire.envelope import Kind, Parcel
-from stelae.wire.parcels import Credit, Outbox, measure
+from stelae.wire.envelope import Message, MessageKind
+from stelae.wire.packets import Outbox, measure
 from stelae.wire.refusals import Fields, HandlerFailed, UnknownKind, error_fields
 from stelae.wire.settings import Lane
 
 
 @dataclass(slots=True, eq=False)
-class Inbound:
-    """A connection that somebody else opened and that has said hello."""
+class InboundConnection:
+    """A connection that a peer or a client opened, after its hello."""
 
+    #: ZeroMQ's id of the connection.
     routing_id: bytes
     sender: NodeId
     incarnation: IncarnationId
     lane: Lane
+    #: When the last packet arrived, by the monotonic clock.
     heard_us: int
     credit: Credit
     outbox: Outbox = field(init=False)
+    #: The open requests, by request id.
     requests: dict[int, "Request"] = field(default_factory=dict)
 
 
-class Message(msgspec.Struct, frozen=True):
-    """A one-way message. Frames may be views; they stay valid while referenced."""
+class OneWayMessage(msgspec.Struct, frozen=True):
+    """A one-way message. The frames of its body may be views; they stay valid while they are referenced."""
 
     sender: NodeId
     sender_incarnation: IncarnationId
@@ -46,33 +50,36 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, eq=False):
-    """One request, to be answered once. ``deadline_us`` is on this node's monotonic clock."""
+    """One request. It is answered once, with ``reply`` or ``refuse``."""
 
     sender: NodeId
     sender_incarnation: IncarnationId
     kind: str
     request_id: int
+    #: On this node's monotonic clock.
     deadline_us: int
     trace_id: str
     fields: Fields
     body: Sequence[Buffer]
-    connection: Inbound
-    services: "Services"
+    connection: InboundConnection
+    services: "ServedKinds"
     bucket: int = 0
     open: bool = True
     cancelled: Callable[[], None] | None = None
 
     def reply(self, frames: Sequence[Buffer] = (), fields: Fields | None = None) -> bool:
-        """Answer, unless answered, cancelled or too late: then False. An answer that no peer takes (see ``measure``) is
-        refused as ``TooLarge`` instead: whoever answers later than the handler has no caller that could."""
-        return self.open and self.services.answer(self, Kind.REPLY, fields, frames)
+        """Send the answer. Return False, and send nothing, if the request is no longer open.
+
+        If the answer is above the limits of ``measure``, the caller gets ``TooLarge`` instead. It is not raised here,
+        because a handler that answers later has no caller who could handle it."""
+        return self.open and self.services.answer(self, MessageKind.REPLY, fields, frames)
 
     def refuse(self, error: StelaeError) -> bool:
-        """Answer with an error, which reaches the caller as one of its class; as ``reply``."""
-        return self.open and self.services.answer(self, Kind.ERROR, error_fields(error))
+        """Answer with an error. The caller gets an error of the same class. Returns what ``reply`` returns."""
+        return self.open and self.services.answer(self, MessageKind.ERROR, error_fields(error))
 
     def on_cancel(self, call: Callable[[], None]) -> None:
-        """Run ``call`` if the caller gives up, vanishes, or the deadline passes unanswered."""
+        """Run ``call`` if the caller cancels, its connection is lost, or the deadline passes without an answer."""
         self.cancelled = call
 
     def on_due(self, now_us: int) -> None:
@@ -80,90 +87,95 @@ class Request(msgspec.Struct, eq=False):
 
 
 RequestHandler: TypeAlias = Callable[[Request], None]
-MessageHandler: TypeAlias = Callable[[Message], None]
+MessageHandler: TypeAlias = Callable[[OneWayMessage], None]
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind: exactly one of the handlers is set. ``lane`` is the one it must arrive on."""
+class ServedKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One message kind that this process serves. Exactly one of the handlers is set."""
 
+    #: Messages of this kind on another lane are refused.
     lane: Lane
     on_request: RequestHandler | None = None
     on_message: MessageHandler | None = None
 
 
-class Services:
-    """The kinds that a process serves, and the open requests of all its connections."""
+class ServedKinds:
+    """The message kinds that a process serves. It passes received messages to their handlers."""
 
-    def __init__(self, common: Common, deadlines: Deadlines) -> None:
-        self._common = common
+    def __init__(self, context: MessengerContext, deadlines: Deadlines) -> None:
+        self._context = context
         self._deadlines = deadlines
-        self._services: dict[str, Service] = {}
+        self._services: dict[str, ServedKind] = {}
 
-    def add(self, kind: str, service: Service) -> None:
-        """Register a kind; ``PluginError`` if it is taken, too long, or the messenger's own."""
+    def add(self, kind: str, service: ServedKind) -> None:
+        """Register a kind. Raises ``PluginError`` if it is already registered, too long, or reserved."""
         if kind in self._services:
             raise PluginError(f"message kind {kind!r} is registered twice")
-        if kind == Kind.HELLO or kind.startswith(Kind.RESERVED_PREFIX) or not 0 < len(kind) <= 64:
-            expected = f"1 to 64 characters, not {Kind.HELLO!r}, not beginning with {Kind.RESERVED_PREFIX!r}"
+        if kind == MessageKind.HELLO or kind.startswith(MessageKind.RESERVED_PREFIX) or not 0 < len(kind) <= 64:
+            expected = (
+                f"1 to 64 characters, not {MessageKind.HELLO!r}, not beginning with {MessageKind.RESERVED_PREFIX!r}"
+            )
             raise PluginError(f"message kind {kind!r} cannot be registered: {expected}")
         self._services[kind] = service
 
-    def dispatch(self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int) -> None:
-        """Hand a parcel to its service; raises ``StelaeError`` with which it is to be refused."""
-        service = self._find(parcel, connection.lane)
+    def dispatch(self, connection: InboundConnection, message: Message, body: list[Buffer], now_us: int) -> None:
+        """Pass a message to its handler. Raises the ``StelaeError`` with which the message must be refused."""
+        service = self._find(message, connection.lane)
         if service.on_message is not None:
-            message = Message(connection.sender, connection.incarnation, parcel.kind, body, parcel.fields or {})
-            if error := self._guard(parcel.kind, partial(service.on_message, message)):
+            delivered = OneWayMessage(
+                connection.sender, connection.incarnation, message.kind, body, message.fields or {}
+            )
+            if error := self._guard(message.kind, partial(service.on_message, delivered)):
                 raise error
-        elif parcel.request_id in connection.requests:
-            self._common.metrics.count("wire_requests_repeated")
+        elif message.request_id in connection.requests:
+            self._context.metrics.count("wire_requests_repeated")
         elif service.on_request is not None:
-            request = self._open(connection, parcel, body, now_us)
-            if error := self._guard(parcel.kind, partial(service.on_request, request)):
+            request = self._open(connection, message, body, now_us)
+            if error := self._guard(message.kind, partial(service.on_request, request)):
                 request.refuse(error)
 
     def answer(self, request: Request, kind: str, fields: Fields | None, frames: Sequence[Buffer] = ()) -> bool:
-        """Queue the answer of an open request, and close it."""
+        """Queue the answer to an open request, and close the request. Always returns True."""
         try:
-            lengths = measure(frames, self._common.settings)
+            lengths = measure(frames, self._context.settings)
         except TooLarge as error:
-            self._common.refused(error)
-            kind, fields, frames, lengths = Kind.ERROR, error_fields(error), (), []
+            self._context.refused(error)
+            kind, fields, frames, lengths = MessageKind.ERROR, error_fields(error), (), []
         self._close(request)
         request.connection.outbox.add(kind, request.request_id, 0, "", fields, frames, lengths)
         return True
 
-    def _find(self, parcel: Parcel, lane: Lane) -> Service:
-        service = self._services.get(parcel.kind)
-        deadline_ms_max = self._common.settings.deadline_ms_max
+    def _find(self, message: Message, lane: Lane) -> ServedKind:
+        service = self._services.get(message.kind)
+        deadline_ms_max = self._context.settings.deadline_ms_max
         if service is None:
-            raise UnknownKind(f"no service for messages of kind {parcel.kind!r} on this node")
+            raise UnknownKind(f"this node does not serve messages of kind {message.kind!r}")
         if service.lane is not lane:
-            raise CallerError(f"{parcel.kind!r} travels on lane {service.lane.name}")
+            raise CallerError(f"{message.kind!r} must be sent on lane {service.lane.name}, not {lane.name}")
         if service.on_message is not None:
-            if parcel.request_id:
-                raise CallerError(f"{parcel.kind!r} is one-way and cannot be answered")
-        elif not parcel.request_id:
-            raise CallerError(f"{parcel.kind!r} is a request and needs a request id")
-        elif not 0 < parcel.deadline_ms <= deadline_ms_max:
-            raise CallerError(f"a request's deadline is from 1 to {deadline_ms_max} ms")
+            if message.request_id:
+                raise CallerError(f"{message.kind!r} is one-way and cannot be answered")
+        elif not message.request_id:
+            raise CallerError(f"{message.kind!r} is a request and needs a request id")
+        elif not 0 < message.deadline_ms <= deadline_ms_max:
+            raise CallerError(f"a request's deadline must be from 1 to {deadline_ms_max} ms, not {message.deadline_ms}")
         return service
 
     def abandon(self, request: Request | None) -> None:
-        """Nobody waits for its answer: the caller gave up, is gone, or had no time left."""
+        """Close a request without an answer: it was cancelled, its connection was lost, or its deadline passed."""
         if request is None:
             return
         self._close(request)
-        self._common.metrics.count("wire_requests_abandoned")
+        self._context.metrics.count("wire_requests_abandoned")
         if request.cancelled is not None:
             self._guard(request.kind, request.cancelled)
 
-    def _open(self, connection: Inbound, parcel: Parcel, body: list[Buffer], now_us: int) -> Request:
-        if len(connection.requests) >= self._common.settings.requests_open_max:
+    def _open(self, connection: InboundConnection, message: Message, body: list[Buffer], now_us: int) -> Request:
+        if len(connection.requests) >= self._context.settings.requests_open_max:
             raise Overloaded("too many unanswered requests on this connection")
-        sender, run, due_us = connection.sender, connection.incarnation, now_us + parcel.deadline_ms * 1000
-        key, fields = parcel.request_id, parcel.fields or {}
-        request = Request(sender, run, parcel.kind, key, due_us, parcel.trace_id, fields, body, connection, self)
+        sender, run, due_us = connection.sender, connection.incarnation, now_us + message.deadline_ms * 1000
+        key, fields = message.request_id, message.fields or {}
+        request = Request(sender, run, message.kind, key, due_us, message.trace_id, fields, body, connection, self)
         connection.requests[key] = request
         self._deadlines.set(request, due_us)
         return request
@@ -174,12 +186,12 @@ class Services:
         self._deadlines.drop(request)
 
     def _guard(self, kind: str, handle: Callable[[], None]) -> StelaeError | None:
-        """Run a handler; whatever it raises ends the request, never the node."""
+        """Run a handler. Return what it raised, as a ``StelaeError``; an unexpected error never ends the node."""
         try:
             handle()
         except StelaeError as error:
             return error
         except Exception:
-            self._common.unexpected(f"the handler of {kind}")
-            return HandlerFailed(f"the service of {kind!r} met an unexpected error")
+            self._context.unexpected(f"the handler of {kind}")
+            return HandlerFailed(f"unexpected error in the handler of {kind!r}; the log of the node has its traceback")
         return None

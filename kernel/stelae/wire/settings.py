@@ -6,15 +6,16 @@ from typing import Any, Final
 
 from stelae.spi.settings import setting
 
-# These four are part of the protocol: senders may be set lower, never higher.
+# These four are part of the protocol. A sender's own limit may be lower, never higher.
 INTEGER_MAX: Final = 2**63 - 1
 FRAMES_MAX: Final = 4096
-PARCELS_MAX: Final = 4096
-PARCEL_COST: Final = 256  # bytes that a parcel costs beside its body when credit is counted
+PACKET_MESSAGES_MAX: Final = 4096
+#: Credit bytes that a message costs in addition to its body.
+MESSAGE_COST: Final = 256
 
 
 class Lane(IntEnum):
-    """Which of the two connections to a peer a message takes; on BULK nothing can stand before a heartbeat."""
+    """One of the two connections to a peer. Large transfers use BULK, so that they never delay a heartbeat."""
 
     CONTROL = 0
     BULK = 1  #: Scans and copies.
@@ -28,29 +29,29 @@ def _limit(default: int, low: int, high: int, unit: str, reason: str) -> Any:
 class WireSettings:
     """Limits and periods of messaging. Every queue, size and retry has one."""
 
-    insecure_listen: bool = setting(False, reason="beyond loopback only if said in as many words")
-    header_bytes_max: int = _limit(1 << 20, 4096, 16 << 20, "bytes", "bounds what parsing costs")
+    insecure_listen: bool = setting(False, reason="listening beyond loopback must be allowed explicitly")
+    header_bytes_max: int = _limit(1 << 20, 4096, 16 << 20, "bytes", "bounds the cost of decoding an envelope")
     frame_bytes_max: int = _limit(65 << 20, 64 << 10, 1 << 30, "bytes", "a 64 MiB log entry fits")
-    frames_max: int = _limit(1024, 8, FRAMES_MAX, "count", "frames are bounded in number too")
-    parcels_max: int = _limit(1024, 1, PARCELS_MAX, "count", "more of a turn is another message")
-    message_bytes: int = _limit(1 << 20, 1024, 64 << 20, "bytes", "a message closes at this size")
-    control_window_bytes: int = _limit(16 << 20, 64 << 10, 1 << 30, "bytes", "per link and direction: bounds memory")
-    bulk_window_bytes: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "as above, on lane BULK")
-    reply_backlog_bytes_max: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "above it a slow caller is cut off")
-    connections_max: int = _limit(4096, 4, 1 << 20, "count", "two per peer and client process")
-    requests_open_max: int = _limit(16384, 1, 1 << 20, "count", "per connection; more is overload")
-    deadline_ms_max: int = _limit(600_000, 1, 86_400_000, "ms", "bounds how long a request is kept")
-    connect_timeout_ms: int = _limit(500, 10, 60_000, "ms", "name, connection and hello together")
-    reconnect_ms_min: int = _limit(20, 1, 60_000, "ms", "first pause before a link is opened again")
-    reconnect_ms_max: int = _limit(400, 1, 600_000, "ms", "well within an election timeout")
-    ping_ms: int = _limit(1000, 10, 60_000, "ms", "an idle link is proved alive this often")
-    silence_ms_max: int = _limit(4000, 20, 600_000, "ms", "then the link is opened again")
-    drain_messages_max: int = _limit(256, 1, 65536, "count", "in one turn, before others have theirs")
+    frames_max: int = _limit(1024, 8, FRAMES_MAX, "count", "bounds the number of frames too")
+    packet_messages_max: int = _limit(1024, 1, PACKET_MESSAGES_MAX, "count", "further messages go into another packet")
+    message_bytes: int = _limit(1 << 20, 1024, 64 << 20, "bytes", "further messages go into another packet")
+    control_window_bytes: int = _limit(16 << 20, 64 << 10, 1 << 30, "bytes", "bounds the memory per link and direction")
+    bulk_window_bytes: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "the same on lane BULK")
+    reply_backlog_bytes_max: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "a slower caller is disconnected")
+    connections_max: int = _limit(4096, 4, 1 << 20, "count", "each peer and each client process has two")
+    requests_open_max: int = _limit(16384, 1, 1 << 20, "count", "per connection; more are refused as overload")
+    deadline_ms_max: int = _limit(600_000, 1, 86_400_000, "ms", "bounds how long a request stays open")
+    connect_timeout_ms: int = _limit(500, 10, 60_000, "ms", "for name lookup, connection and hello together")
+    reconnect_ms_min: int = _limit(20, 1, 60_000, "ms", "the first pause before reconnecting")
+    reconnect_ms_max: int = _limit(400, 1, 600_000, "ms", "well below an election timeout")
+    ping_ms: int = _limit(1000, 10, 60_000, "ms", "how often an idle link is tested")
+    silence_ms_max: int = _limit(4000, 20, 600_000, "ms", "after this silence a link reconnects")
+    drain_messages_max: int = _limit(256, 1, 65536, "count", "packets read in one turn, before other work runs")
 
     def window_bytes(self, lane: Lane) -> int:
-        """Return how many un-acknowledged bytes a lane may have under way, per direction."""
+        """Return how many bytes may be in flight on a lane, per direction."""
         return self.bulk_window_bytes if lane is Lane.BULK else self.control_window_bytes
 
     def messages_max(self, lane: Lane) -> int:
-        """Return the socket's mark in messages: finite, and reached after the byte credit."""
-        return self.window_bytes(lane) // PARCEL_COST + 1024
+        """Return the socket's high-water mark in packets. It is high enough that the byte credit is used up first."""
+        return self.window_bytes(lane) // MESSAGE_COST + 1024

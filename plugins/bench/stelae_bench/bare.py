@@ -27,7 +27,7 @@ class EchoEnded(StelaeError):
     code = "BENCH_ECHO_ENDED"
 
 
-class Disk:
+class BareDisk:
     """A file that was written once, so that what is timed is a write in place and its sync.
 
     Args:
@@ -58,7 +58,7 @@ class Disk:
         self._path.unlink()
 
 
-class Network:
+class BareNetwork:
     """A ZeroMQ connection over TCP on loopback to a process that echoes."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ Call: TypeAlias = Callable[[], Awaitable[str]]
 PROBLEMS_MAX = 5
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class LoopSample(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one round in one process.
 
     Attributes:
@@ -36,7 +36,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str]
 
 
-async def run_calls(call: Call, in_flight: int, seconds: float) -> Sample:
+async def run_calls(call: Call, in_flight: int, seconds: float) -> LoopSample:
     """Make calls for a while, each with its own latency; return when all are answered.
 
     The first problem ends the run; a call that had one gives no latency."""
@@ -61,4 +61,4 @@ async def run_calls(call: Call, in_flight: int, seconds: float) -> Sample:
             start = last = end
 
     await asyncio.gather(*(one_after_the_other() for _ in range(in_flight)))
-    return Sample(began=began, ended=last, latencies_ms=latencies_ms, problems=problems[:PROBLEMS_MAX])
+    return LoopSample(began=began, ended=last, latencies_ms=latencies_ms, problems=problems[:PROBLEMS_MAX])

@@ -14,20 +14,20 @@ from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.errors import RetryableError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae_bench import machine
-from stelae_bench.cluster_context import START_TIMEOUT_S, Bench, Part, Settings
+from stelae_bench.cluster_context import START_TIMEOUT_S, Bench, BenchPart, ClusterBenchSettings
 from stelae_bench.cluster_data import DataSet, NoLineitem, lineitem, mixed
 from stelae_bench.cluster_loads import Loads
 from stelae_bench.cluster_tablets import add_tablets
 from stelae_bench.cluster_writes import Writes
 from stelae_bench.cluster_ycsb import TABLET as USERTABLE
 from stelae_bench.cluster_ycsb import Ycsb
-from stelae_bench.report import Report
+from stelae_bench.report import ClusterReport
 from stelae_bench.rows import COLUMNS, KEY
 
 NODES = 3
 
 
-def run(settings: Settings, note: Callable[[str], None]) -> Report:
+def run(settings: ClusterBenchSettings, note: Callable[[str], None]) -> ClusterReport:
     """Measure; no process and no file is left behind, however it ends, but for a table in the cache.
 
     Args:
@@ -39,7 +39,7 @@ def run(settings: Settings, note: Callable[[str], None]) -> Report:
         OSError: a directory cannot be written to.
     """
     described = machine.describe()
-    report = Report()
+    report = ClusterReport()
     with tempfile.TemporaryDirectory(prefix="stelae-bench-", dir=settings.directory) as folder:
         spec = TabletSpec(tablet_id=TabletId("bench"), columns=COLUMNS, key=KEY)
         log = {"fast": settings.fast_log}
@@ -60,7 +60,7 @@ def run(settings: Settings, note: Callable[[str], None]) -> Report:
         "settings": {
             "nodes": NODES,
             "columns": len(COLUMNS),
-            "parts": [part for part in Part if part in settings.parts],
+            "parts": [part for part in BenchPart if part in settings.parts],
             "round_seconds": settings.seconds,
             "slot_seconds": settings.slot_s,
             "log_sync": "always",
@@ -71,38 +71,42 @@ def run(settings: Settings, note: Callable[[str], None]) -> Report:
     return report
 
 
-def _data(settings: Settings, report: Report, note: Callable[[str], None]) -> list[DataSet]:
+def _data(settings: ClusterBenchSettings, report: ClusterReport, note: Callable[[str], None]) -> list[DataSet]:
     """What is to be loaded: ``lineitem`` first if it can be had, and the mixed rows last."""
     found: list[DataSet] = []
     parts, rows_max = settings.parts, settings.bulk_rows_max
-    if parts & {Part.BULK, Part.SCAN}:
+    if parts & {BenchPart.BULK, BenchPart.SCAN}:
         note(f"lineitem at scale {settings.scale:g}")
         try:
             found.append(lineitem(settings.scale, settings.cache, rows_max))
         except NoLineitem as error:
             note(f"lineitem is left out: {error}")
             report.left_out["lineitem"] = str(error)
-    if parts & {Part.BULK, Part.READS} or (Part.SCAN in parts and not found):
+    if parts & {BenchPart.BULK, BenchPart.READS} or (BenchPart.SCAN in parts and not found):
         found.append(mixed(rows_max, settings.seed))
     return found
 
 
-def _tablets(settings: Settings, data: Sequence[DataSet]) -> list[TabletSpec]:
+def _tablets(settings: ClusterBenchSettings, data: Sequence[DataSet]) -> list[TabletSpec]:
     specs = [TabletSpec(tablet_id=one.tablet_id, columns=one.columns, key=one.key) for one in data]
-    return [*specs, *([USERTABLE] if Part.YCSB in settings.parts else [])]
+    return [*specs, *([USERTABLE] if BenchPart.YCSB in settings.parts else [])]
 
 
 async def _measure(
-    cluster: LocalCluster, data: Sequence[DataSet], settings: Settings, report: Report, note: Callable[[str], None]
+    cluster: LocalCluster,
+    data: Sequence[DataSet],
+    settings: ClusterBenchSettings,
+    report: ClusterReport,
+    note: Callable[[str], None],
 ) -> None:
     rng = random.Random(settings.seed)
     async with await _connect(cluster) as client:
         bench = Bench(cluster=cluster, client=client, settings=settings, report=report, note=note, rng=rng)
-        if Part.WRITES in settings.parts:
+        if BenchPart.WRITES in settings.parts:
             await Writes(bench).measure()
         if data and report.ok:
             await Loads(bench, data).measure()
-        if Part.YCSB in settings.parts and report.ok:
+        if BenchPart.YCSB in settings.parts and report.ok:
             await Ycsb(bench, await bench.table(USERTABLE.tablet_id)).measure()
 
 

@@ -22,7 +22,7 @@ from stelae_bench.options import (
 )
 
 if TYPE_CHECKING:
-    from stelae_bench.cluster_context import Part, Settings
+    from stelae_bench.cluster_context import BenchPart, ClusterBenchSettings
 
 SECONDS, SECONDS_QUICK = 2.0, 0.5
 SLOT_SHARE, SLOT_SHARE_QUICK = 0.5, 0.25
@@ -98,13 +98,13 @@ def cluster(
 
     Everything acknowledged is read back. Exit code 0: all of it is there. 1: it is not.
     """
-    from stelae_bench.cluster_context import Settings
+    from stelae_bench.cluster_context import ClusterBenchSettings
     from stelae_bench.cluster_data import default_cache
 
     long = seconds or (SECONDS_QUICK if quick else SECONDS)
     chosen = parts_of(parts)
     _check_plot(plot, chosen)
-    settings = Settings(
+    settings = ClusterBenchSettings(
         seed=seed,
         rounds=rounds,
         seconds=long,
@@ -121,23 +121,23 @@ def cluster(
     _run(settings, plot, as_json)
 
 
-def parts_of(text: str) -> frozenset[Part]:
+def parts_of(text: str) -> frozenset[BenchPart]:
     """The parts that were asked for.
 
     Raises:
         typer.BadParameter: one is unknown, or named twice.
     """
-    from stelae_bench.cluster_context import Part
+    from stelae_bench.cluster_context import BenchPart
 
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in list(Part) or names.count(name) > 1:
-            fact = f"{name!r} is named twice" if name in list(Part) else f"{name!r} is no part"
-            raise typer.BadParameter(f"{fact}; known parts: {', '.join(Part)}", param_hint="--parts")
-    return frozenset(map(Part, names))
+        if name not in list(BenchPart) or names.count(name) > 1:
+            fact = f"{name!r} is named twice" if name in list(BenchPart) else f"{name!r} is no part"
+            raise typer.BadParameter(f"{fact}; known parts: {', '.join(BenchPart)}", param_hint="--parts")
+    return frozenset(map(BenchPart, names))
 
 
-def _check_plot(plot: Path | None, parts: frozenset[Part]) -> None:
+def _check_plot(plot: Path | None, parts: frozenset[BenchPart]) -> None:
     """See, before anything is measured, that the picture can be drawn."""
     from stelae_bench.plot import check
 
@@ -148,7 +148,7 @@ def _check_plot(plot: Path | None, parts: frozenset[Part]) -> None:
     check(plot)
 
 
-def _run(settings: Settings, plot: Path | None, as_json: bool) -> None:
+def _run(settings: ClusterBenchSettings, plot: Path | None, as_json: bool) -> None:
     from stelae_bench.cluster import run
     from stelae_bench.plot import draw
     from stelae_bench.table import lines

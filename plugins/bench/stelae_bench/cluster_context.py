@@ -14,14 +14,14 @@ from stelae.client.async_client import AsyncClient
 from stelae.client.table import AsyncTable
 from stelae.local.cluster import LocalCluster
 from stelae.spi.ids import TabletId
-from stelae_bench.report import Report
+from stelae_bench.report import ClusterReport
 
 Measure: TypeAlias = Callable[[], Awaitable[None]]
 
 START_TIMEOUT_S = 20.0
 
 
-class Part(StrEnum):
+class BenchPart(StrEnum):
     """A part of the benchmark, in the order in which they run."""
 
     WRITES = "writes"
@@ -32,7 +32,7 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ClusterBenchSettings:
     """What the command line said.
 
     Attributes:
@@ -58,7 +58,7 @@ class Settings:
     bulk_rows_max: int
     scale: float
     cache: Path
-    parts: frozenset[Part]
+    parts: frozenset[BenchPart]
     engines: Mapping[str, str]
     fast_log: bool
     directory: Path | None
@@ -79,8 +79,8 @@ class Bench:
 
     cluster: LocalCluster
     client: AsyncClient
-    settings: Settings
-    report: Report
+    settings: ClusterBenchSettings
+    report: ClusterReport
     note: Callable[[str], None]
     rng: random.Random
 

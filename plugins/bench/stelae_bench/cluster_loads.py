@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from stelae.client.table import AsyncTable
 from stelae_bench.cluster_bulk import BulkLoad, differences
-from stelae_bench.cluster_context import Bench, Part
+from stelae_bench.cluster_context import Bench, BenchPart
 from stelae_bench.cluster_data import DataSet
 from stelae_bench.cluster_reads import Reads
 from stelae_bench.report import LoadFigures, ScanFigures, ScanRound
@@ -43,14 +43,14 @@ class Loads:
         for one in loads:
             await one.warm_up()
         await bench.rounds("bulk", [partial(load, *pair) for pair in zip(loads, figures, strict=True)])
-        if Part.BULK in settings.parts:
+        if BenchPart.BULK in settings.parts:
             for data, found in zip(self._data, figures, strict=True):
                 bench.report.loads[_key(data)] = found
         for data, table, one in zip(self._data, tables, loads, strict=True):
             await self._verify(data, table, one)
-        if Part.SCAN in settings.parts and bench.report.ok:
+        if BenchPart.SCAN in settings.parts and bench.report.ok:
             await self._scans(self._data[0], tables[0], loads[0])
-        if Part.READS in settings.parts and bench.report.ok:
+        if BenchPart.READS in settings.parts and bench.report.ok:
             rows = loads[-1]  # the mixed ones: their keys count up
             await Reads(bench, tables[-1], len(rows.loaded), rows.timestamp).measure()
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from stelae.config.node_toml import load_config
 from stelae.config.registry import Registry
-from stelae.host.consensus_meta import ConsensusMetadata
+from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import lock_directory
-from stelae.host.layout import Layout
 from stelae.host.settings import NodeConfig, TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.local.cluster import LocalCluster, TabletSpec
@@ -43,7 +43,7 @@ def add_tablets(cluster: LocalCluster, specs: Sequence[TabletSpec]) -> None:
 
 def _add(config: NodeConfig, specs: Sequence[TabletSpec]) -> None:
     assert config.tablet is not None, "a local cluster is made with a tablet"
-    machine, layout = RealMachine(), Layout(config.node.directory)
+    machine, layout = RealMachine(), DirectoryLayout(config.node.directory)
     services = EngineServices(machine.files, machine.clock, machine.metrics, _Inline())
     lock = lock_directory(machine.files, layout, machine.pid)
     try:
@@ -59,7 +59,7 @@ def _add(config: NodeConfig, specs: Sequence[TabletSpec]) -> None:
         lock.release()
 
 
-def _make(files: Files, layout: Layout, wal: WalEngine, config: NodeConfig, tablet: TabletSettings) -> None:
+def _make(files: Files, layout: DirectoryLayout, wal: WalEngine, config: NodeConfig, tablet: TabletSettings) -> None:
     superblock = Superblock(
         tablet_id=tablet.id,
         consensus_engine=config.consensus.name,

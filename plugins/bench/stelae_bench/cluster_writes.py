@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from stelae.client.table import AsyncTable
-from stelae_bench.bare import Disk, Network
-from stelae_bench.closed_loop import Sample
+from stelae_bench.bare import BareDisk, BareNetwork
+from stelae_bench.closed_loop import LoopSample
 from stelae_bench.cluster_context import Bench, Measure
 from stelae_bench.fleet import Fleet
 from stelae_bench.report import round_of
@@ -38,7 +38,7 @@ class Writes:
         """Measure, and read every acknowledged row back."""
         bench = self._bench
         table = await bench.table(bench.cluster.tablet_id)
-        disk, network = Disk(bench.cluster.directory), Network()
+        disk, network = BareDisk(bench.cluster.directory), BareNetwork()
         try:
             await self._loads(table, disk, network)
         finally:
@@ -47,7 +47,7 @@ class Writes:
         self._report.retries = table.retries
         await self._verify(table)
 
-    async def _loads(self, table: AsyncTable, disk: Disk, network: Network) -> None:
+    async def _loads(self, table: AsyncTable, disk: BareDisk, network: BareNetwork) -> None:
         bench, writers = self._bench, range(1, 1 + PROCESSES)
         seed = bench.settings.seed
         loop = SingleWrites(table, RowSource(0, seed))
@@ -61,7 +61,7 @@ class Writes:
         finally:
             await fleet.stop()
 
-    def _measures(self, loop: SingleWrites, fleet: Fleet, disk: Disk, network: Network) -> list[Measure]:
+    def _measures(self, loop: SingleWrites, fleet: Fleet, disk: BareDisk, network: BareNetwork) -> list[Measure]:
         report, seconds = self._report, self._bench.settings.seconds
 
         async def bare() -> None:
@@ -80,7 +80,7 @@ class Writes:
 
         return [bare, side_by_side, *(partial(alone, n) for n in IN_FLIGHT)]
 
-    def _count(self, writers: Sequence[int], samples: Sequence[Sample]) -> bool:
+    def _count(self, writers: Sequence[int], samples: Sequence[LoopSample]) -> bool:
         """Take note of what was acknowledged; say whether all went well."""
         for writer, sample in zip(writers, samples, strict=True):
             self._acked[writer] += len(sample.latencies_ms)

@@ -12,7 +12,7 @@ from stelae.spi.ids import TabletId
 from stelae_bench.closed_loop import run_calls
 from stelae_bench.cluster_context import Bench
 from stelae_bench.report import round_of
-from stelae_bench.ycsb import FIELDS, WORKLOADS, Chooser, Kind, Population, Step, Values, key_of
+from stelae_bench.ycsb import FIELDS, WORKLOADS, Chooser, Population, Values, YcsbOperation, YcsbStep, key_of
 
 RECORDS = 10_000
 """Records that are there before anything is measured; D and E add to them."""
@@ -58,21 +58,21 @@ class Ycsb:
 
     async def _call(self, chooser: Chooser) -> str:
         step = chooser.next()
-        if step.kind is Kind.INSERT:
+        if step.kind is YcsbOperation.INSERT:
             await self._table.insert([self._record(step.record)])
             self._population.ack(step.record)
             return ""
-        if step.kind is Kind.SCAN:
+        if step.kind is YcsbOperation.SCAN:
             return await self._scan(step)
-        if step.kind is not Kind.UPDATE:
+        if step.kind is not YcsbOperation.UPDATE:
             row = await self._table.get(key_of(step.record))
             if row is None:
                 return f"record {step.record} was acknowledged and is not there"
-        if step.kind is not Kind.READ:
+        if step.kind is not YcsbOperation.READ:
             await self._table.update([{"ycsb_key": key_of(step.record), self._values.name(): self._values.field()}])
         return ""
 
-    async def _scan(self, step: Step) -> str:
+    async def _scan(self, step: YcsbStep) -> str:
         start = key_of(step.record)
         rows = await self._table.scan(start=start, limit=step.rows, order="key").to_arrow()
         if not len(rows) or rows.column("ycsb_key")[0].as_py() != start:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import msgspec
 
 from stelae.spi.errors import StelaeError
-from stelae_bench.closed_loop import Sample
+from stelae_bench.closed_loop import LoopSample
 from stelae_bench.single_writes import TIMEOUT_S
-from stelae_bench.writer_process import Go, Task
+from stelae_bench.writer_process import Go, WriterTask
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
@@ -46,7 +46,7 @@ class Fleet:
         fleet = cls()
         try:
             for writer in writers:
-                task = Task(addresses=list(addresses), table=table, writer=writer, seed=seed)
+                task = WriterTask(addresses=list(addresses), table=table, writer=writer, seed=seed)
                 fleet._processes.append(await _spawn(task))
             await fleet._lines(START_TIMEOUT_S)
         except BaseException:
@@ -54,7 +54,7 @@ class Fleet:
             raise
         return fleet
 
-    async def run(self, in_flight: int, seconds: float) -> list[Sample]:
+    async def run(self, in_flight: int, seconds: float) -> list[LoopSample]:
         """Let all of them write at the same time, each with so many in flight.
 
         Raises:
@@ -65,7 +65,7 @@ class Fleet:
             assert process.stdin is not None
             process.stdin.write(msgspec.json.encode(go) + b"\n")
         lines = await self._lines(LEAD_S + seconds + 2 * TIMEOUT_S)
-        return [msgspec.json.decode(line, type=Sample) for line in lines]
+        return [msgspec.json.decode(line, type=LoopSample) for line in lines]
 
     async def stop(self) -> None:
         """End all processes, by force if need be. Stopping twice is harmless."""
@@ -96,7 +96,7 @@ class Fleet:
         return lines
 
 
-async def _spawn(task: Task) -> Process:
+async def _spawn(task: WriterTask) -> Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

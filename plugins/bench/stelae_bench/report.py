@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stelae_bench.closed_loop import Sample
+from stelae_bench.closed_loop import LoopSample
 from stelae_bench.cluster_bulk import LoadRound
 from stelae_bench.figures import Spread, percentile, spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class ClusterRound:
     """One round of one load: operations per second, latencies in milliseconds."""
 
     writes: int
@@ -21,11 +21,11 @@ class Round:
     p99_ms: float
 
 
-def round_of(samples: Sequence[Sample]) -> Round:
+def round_of(samples: Sequence[LoopSample]) -> ClusterRound:
     """Join what the processes of one round gave, each of which acknowledged something."""
     latencies_ms = sorted(ms for sample in samples for ms in sample.latencies_ms)
     seconds = max(s.ended for s in samples) - min(s.began for s in samples)
-    return Round(
+    return ClusterRound(
         writes=len(latencies_ms),
         ops_per_s=len(latencies_ms) / seconds,
         p50_ms=percentile(latencies_ms, 0.50),
@@ -78,7 +78,7 @@ class ScanFigures:
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
+class ClusterReport:
     """Everything that was measured.
 
     Attributes:
@@ -96,14 +96,14 @@ class Report:
         problems: why the figures cannot be trusted; empty when they can.
     """
 
-    writes: dict[int, list[Round]] = field(default_factory=dict)
-    writes_8x8: list[Round] = field(default_factory=list)
+    writes: dict[int, list[ClusterRound]] = field(default_factory=dict)
+    writes_8x8: list[ClusterRound] = field(default_factory=list)
     fdatasync_4k_us: list[float] = field(default_factory=list)
     zmq_rtt_us: list[float] = field(default_factory=list)
     loads: dict[str, LoadFigures] = field(default_factory=dict)
     scan: ScanFigures | None = None
-    reads: dict[tuple[str, int], list[Round]] = field(default_factory=dict)
-    ycsb: dict[tuple[str, int], list[Round]] = field(default_factory=dict)
+    reads: dict[tuple[str, int], list[ClusterRound]] = field(default_factory=dict)
+    ycsb: dict[tuple[str, int], list[ClusterRound]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
     rows_acked: int = 0
@@ -152,7 +152,7 @@ class Report:
         }
 
 
-def _fields(counted: str, rounds: Sequence[Round]) -> dict[str, Any]:
+def _fields(counted: str, rounds: Sequence[ClusterRound]) -> dict[str, Any]:
     return {
         counted: sum(one.writes for one in rounds),
         **_spread([one.ops_per_s for one in rounds]).fields("ops_per_s"),

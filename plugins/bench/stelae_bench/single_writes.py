@@ -6,7 +6,7 @@ within it. What one turn of the loop produced may share a message, as it does fo
 from __future__ import annotations
 
 from stelae.client.table import AsyncTable
-from stelae_bench.closed_loop import Sample, run_calls
+from stelae_bench.closed_loop import LoopSample, run_calls
 from stelae_bench.rows import RowSource
 
 TIMEOUT_S = 20.0
@@ -25,7 +25,7 @@ class SingleWrites:
         self._table = table
         self._rows = rows
 
-    async def run(self, in_flight: int, seconds: float) -> Sample:
+    async def run(self, in_flight: int, seconds: float) -> LoopSample:
         """Write for a while; return when everything is answered. One run at a time."""
         return await run_calls(self._insert, in_flight, seconds)
 

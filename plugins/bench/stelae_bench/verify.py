@@ -9,7 +9,7 @@ from stelae_bench.rows import WRITER_SHIFT
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class VerifyTally:
     """Rows read; acknowledged rows among them that are missing; rows that nobody wrote."""
 
     read: int
@@ -41,7 +41,7 @@ class Verification:
             else:
                 self._strange += 1
 
-    def tally(self) -> Tally:
+    def tally(self) -> VerifyTally:
         """Return what was found."""
         lost = sum(len(seen) - sum(seen) for seen in self._seen.values())
-        return Tally(self._read, lost, self._strange)
+        return VerifyTally(self._read, lost, self._strange)

@@ -23,7 +23,7 @@ INTERVAL_S = 0.1
 _BODIES = 64
 
 
-class Sync(StrEnum):
+class SyncMode(StrEnum):
     """When what was written is made durable. Nodes have the first only; the others show what it costs."""
 
     ALWAYS = "always"  #: Every group, before its appends are acknowledged.
@@ -31,17 +31,17 @@ class Sync(StrEnum):
     NEVER = "never"  #: When the operating system likes.
 
 
-class Pace:
+class SyncPace:
     """Says when everything that was written is to be synced. ``now_s`` is monotonic."""
 
-    def __init__(self, mode: Sync, now_s: float) -> None:
+    def __init__(self, mode: SyncMode, now_s: float) -> None:
         self._mode = mode
         self._due_s = now_s + INTERVAL_S
 
     def due(self, now_s: float) -> bool:
         """Whether to sync now; then the next interval begins."""
-        if self._mode is not Sync.INTERVAL:
-            return self._mode is Sync.ALWAYS
+        if self._mode is not SyncMode.INTERVAL:
+            return self._mode is SyncMode.ALWAYS
         if now_s < self._due_s:
             return False
         self._due_s = now_s + INTERVAL_S
@@ -49,7 +49,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class WalCase:
     """One load.
 
     Attributes:
@@ -62,22 +62,22 @@ class Case:
     entry_bytes: int
     in_flight: int
     tablets: int
-    sync: Sync = Sync.ALWAYS
+    sync: SyncMode = SyncMode.ALWAYS
 
     @property
     def shown(self) -> tuple[int, int, int, int]:
         """Where it stands among others: by mode and size, then one tablet before many."""
-        return list(Sync).index(self.sync), self.entry_bytes, self.tablets, self.in_flight
+        return list(SyncMode).index(self.sync), self.entry_bytes, self.tablets, self.in_flight
 
     def __str__(self) -> str:
         size = f"{self.entry_bytes >> 10} KiB" if self.entry_bytes >= 1024 else f"{self.entry_bytes} B"
         tablets = "" if self.tablets == 1 else f" x {self.tablets} tablets"
-        mode = "" if self.sync is Sync.ALWAYS else f", {self.sync}"
+        mode = "" if self.sync is SyncMode.ALWAYS else f", {self.sync}"
         return f"{size}, {self.in_flight}{tablets}{mode}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class WalBenchSettings:
     """What the command line said.
 
     Attributes:
@@ -100,17 +100,17 @@ class Settings:
     directory: Path | None
     engines: tuple[str, ...] = ENGINES
     fast: bool = False
-    modes: tuple[Sync, ...] = tuple(Sync)
+    modes: tuple[SyncMode, ...] = tuple(SyncMode)
 
     @property
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[WalCase]:
         """The loads, in the order in which they are shown."""
         sizes = (100, 4096) if self.quick else (100, 4096, 102_400)
         one_tablet = (1, 64) if self.quick else (1, 16, 64, 256)
         more = (100,) if self.quick else (100, 1000)
         loads = [(in_flight, 1) for in_flight in one_tablet] + [(1, tablets) for tablets in more]
         modes = self.modes[:1] if self.quick else self.modes
-        return [Case(size, *load, mode) for mode in modes for size in sizes for load in loads]
+        return [WalCase(size, *load, mode) for mode in modes for size in sizes for load in loads]
 
 
 class Bodies:

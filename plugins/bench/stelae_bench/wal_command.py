@@ -21,7 +21,7 @@ from stelae_bench.options import (
     note,
     print_json,
 )
-from stelae_bench.wal_cases import CEILING, ENGINES, INTERVAL_S, OTHERS, Sync
+from stelae_bench.wal_cases import CEILING, ENGINES, INTERVAL_S, OTHERS, SyncMode
 
 if TYPE_CHECKING:
     from stelae_bench.wal_report import WalReport
@@ -30,7 +30,7 @@ SECONDS = 0.4
 SECONDS_QUICK = 0.12
 RESTART_BYTES = 1_000_000_000
 ENGINES_TEXT = ",".join(ENGINES)
-SYNC_TEXT = ",".join(Sync)
+SYNC_TEXT = ",".join(SyncMode)
 
 _Quick = Annotated[
     bool,
@@ -93,11 +93,11 @@ def wal(
 
     A node syncs always. The other modes are measured to show what that costs.
     """
-    from stelae_bench.wal_cases import Settings
+    from stelae_bench.wal_cases import WalBenchSettings
     from stelae_bench.wal_run import run
 
     _check_places(plot, markdown)
-    settings = Settings(
+    settings = WalBenchSettings(
         seed=seed,
         rounds=rounds,
         seconds=seconds or (SECONDS_QUICK if quick else SECONDS),
@@ -144,13 +144,13 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _modes(text: str) -> tuple[Sync, ...]:
+def _modes(text: str) -> tuple[SyncMode, ...]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in list(Sync) or names.count(name) > 1:
-            fact = f"{name!r} is named twice" if name in list(Sync) else f"{name!r} is no mode"
-            raise typer.BadParameter(f"{fact}; known modes: {', '.join(Sync)}", param_hint="--sync")
-    return tuple(Sync(name) for name in names)
+        if name not in list(SyncMode) or names.count(name) > 1:
+            fact = f"{name!r} is named twice" if name in list(SyncMode) else f"{name!r} is no mode"
+            raise typer.BadParameter(f"{fact}; known modes: {', '.join(SyncMode)}", param_hint="--sync")
+    return tuple(SyncMode(name) for name in names)
 
 
 def _show(report: WalReport, plot: Path | None, page: Path | None, as_json: bool) -> None:

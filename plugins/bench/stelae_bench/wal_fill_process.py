@@ -1,6 +1,6 @@
 """Fills a log in a process of its own, which is killed then: what it leaves is a log after a crash.
 
-Run as ``python -m stelae_bench.wal_fill_process JSON`` with a :class:`Task`; prints a :class:`Filled`
+Run as ``python -m stelae_bench.wal_fill_process JSON`` with a :class:`FillTask`; prints a :class:`Filled`
 and waits to be killed. It ends when its standard input closes, so none is left behind."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENTRY_BYTES = 4096
 IN_FLIGHT = 64
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class FillTask(msgspec.Struct, frozen=True, kw_only=True):
     """Append ``entries`` of ``ENTRY_BYTES`` to one log of an engine in ``directory``."""
 
     engine: str
@@ -42,7 +42,7 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Fill, say so, and wait."""
-    task = msgspec.json.decode(sys.argv[1], type=Task)
+    task = msgspec.json.decode(sys.argv[1], type=FillTask)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         filled = runner.run(_fill(task))
     sys.stdout.buffer.write(msgspec.json.encode(filled) + b"\n")
@@ -50,7 +50,7 @@ def main() -> None:
     sys.stdin.buffer.read()
 
 
-async def _fill(task: Task) -> Filled:
+async def _fill(task: FillTask) -> Filled:
     with Desk(fast=task.fast) as desk:
         engine = Registry.installed().engine(EngineKind.WAL, task.engine)
         logs = OpenLogs(desk, engine, Path(task.directory), 1, collect_bytes=math.inf)

@@ -19,7 +19,7 @@ from stelae.spi.errors import StelaeError, StorageError
 from stelae.spi.ids import LogId
 from stelae.spi.wal import WalEngine
 from stelae_bench.figures import percentile
-from stelae_bench.wal_fill_process import ENTRY_BYTES, Filled, Task
+from stelae_bench.wal_fill_process import ENTRY_BYTES, Filled, FillTask
 from stelae_bench.wal_open import Desk
 
 READ_BYTES = 1 << 20
@@ -46,7 +46,7 @@ async def measure_life(
     """
     entries = max(1, -(-payload_bytes // ENTRY_BYTES))
     payload = entries * ENTRY_BYTES
-    task = Task(engine=engine.name, directory=str(directory), entries=entries, seed=seed, fast=desk.fast)
+    task = FillTask(engine=engine.name, directory=str(directory), entries=entries, seed=seed, fast=desk.fast)
     try:
         filled = await _fill(task)
         figures = {
@@ -59,7 +59,7 @@ async def measure_life(
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _fill(task: Task) -> Filled:
+async def _fill(task: FillTask) -> Filled:
     """Let a process fill the log, and kill it before it can close anything."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "stelae_bench.wal_fill_process", msgspec.json.encode(task).decode()),

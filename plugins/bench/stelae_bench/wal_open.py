@@ -19,9 +19,9 @@ from stelae.spi.errors import StelaeError, StorageError
 from stelae.spi.ids import ZERO, LogId, TabletId
 from stelae.spi.services import EngineServices
 from stelae.spi.wal import Append, Begun, Outcome, WalEngine
-from stelae_bench.wal_cases import Bodies, Pace, Sync
+from stelae_bench.wal_cases import Bodies, SyncMode, SyncPace
 from stelae_bench.wal_loop import AppendLoop
-from stelae_bench.wal_samples import Sample
+from stelae_bench.wal_samples import WalSample
 
 PAYLOAD_BYTES_MAX = 64 << 20
 """So much is acknowledged of a log between two collections, as a node's logs are collected after each flush: beside
@@ -40,14 +40,14 @@ class Recorder:
 
     def __init__(self, engine: WalEngine) -> None:
         self._engine = engine
-        self.start(Sync.ALWAYS)
+        self.start(SyncMode.ALWAYS)
 
-    def start(self, mode: Sync) -> None:
+    def start(self, mode: SyncMode) -> None:
         """Begin a slot."""
         self.groups: list[int] = []
         self.commits_us: list[float] = []
         self._mode = mode
-        self._pace = Pace(mode, time.monotonic())
+        self._pace = SyncPace(mode, time.monotonic())
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         """Commit as the engine does; the writer asks for every group to be synced."""
@@ -59,7 +59,7 @@ class Recorder:
     def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
         """Begin a commit as the engine does, where every group is to be synced."""
         began = time.perf_counter()
-        begun = self._engine.begin(group) if self._mode is Sync.ALWAYS else None
+        begun = self._engine.begin(group) if self._mode is SyncMode.ALWAYS else None
         if begun is None:
             return None
 
@@ -75,7 +75,7 @@ class Recorder:
         self.groups.append(sum([len(append.entries) for append in group.values()]))
 
     def _commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        if self._mode is Sync.ALWAYS:
+        if self._mode is SyncMode.ALWAYS:
             return self._engine.commit(group, sync=sync)
         outcomes = self._engine.commit(group, sync=False)
         if self._pace.due(time.monotonic()):
@@ -187,10 +187,10 @@ class OpenLogs:
         in_flight: int,
         seconds: float,
         *,
-        sync: Sync = Sync.ALWAYS,
+        sync: SyncMode = SyncMode.ALWAYS,
         entries_max: float = math.inf,
         logs_of: int | None = None,
-    ) -> Sample:
+    ) -> WalSample:
         """Append for a while, or so many entries; the last may be acknowledged a group later.
 
         What the mode left unsynced is synced after the time has been taken.
@@ -205,9 +205,9 @@ class OpenLogs:
         cpu_s = time.process_time() - cpu_s
         latencies_us = loop.latencies_us
         self._payload_bytes += len(latencies_us) * bodies.entry_bytes
-        if sync is not Sync.ALWAYS:
+        if sync is not SyncMode.ALWAYS:
             await self._job(lambda _engine: self._recorder.settle())
-        return Sample(
+        return WalSample(
             seconds=took_s,
             cpu_s=cpu_s,
             latencies_us=latencies_us,

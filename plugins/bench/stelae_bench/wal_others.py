@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from stelae.spi.extras import require
-from stelae_bench.wal_replay import Replay
+from stelae_bench.wal_replay import GroupReplay
 
 _KEY_BYTES = 8
 
 
-class RocksDb(Replay):
+class RocksDb(GroupReplay):
     """RocksDB with its default options: one ``WriteBatch`` for each group, with ``sync`` where it is to be durable.
 
     Raises:
@@ -55,7 +55,7 @@ class RocksDb(Replay):
         self._database.close()
 
 
-class Sqlite(Replay):
+class Sqlite(GroupReplay):
     """SQLite in WAL mode: one transaction for each group, ``synchronous=FULL`` where it is to be durable, else ``OFF``.
 
     A transaction that is synced makes the ones before it durable, too: they stand in the same file."""

@@ -11,7 +11,7 @@ from typing import Any
 from stelae.spi.extras import require
 from stelae_bench.machine import python_of
 from stelae_bench.plot import save
-from stelae_bench.wal_cases import Case
+from stelae_bench.wal_cases import WalCase
 from stelae_bench.wal_table import AIMS, case_of, participants
 
 _WIDTH_IN, _ROW_IN, _TITLE_IN = 15.0, 4.2, 1.1
@@ -191,7 +191,7 @@ def _short(value: float) -> str:
     return f"{value:.0f}"
 
 
-def _load(case: Case) -> str:
+def _load(case: WalCase) -> str:
     if case.tablets == 1:
         return f"{case.in_flight} in flight"
     return f"{case.in_flight} each on\n{case.tablets} tablets"

@@ -14,8 +14,8 @@ import crc32c
 
 from stelae.machine.files import RealFile, RealFiles
 from stelae.spi.wal import Write
-from stelae_bench.wal_cases import Bodies, Pace, Sync
-from stelae_bench.wal_samples import Sample
+from stelae_bench.wal_cases import Bodies, SyncMode, SyncPace
+from stelae_bench.wal_samples import WalSample
 
 FILE_BYTES = 64 << 20
 """Length of a file of the bare loops, as of a full segment; its space is reserved outside the time."""
@@ -27,7 +27,7 @@ _ZEROS = bytes(1 << 20)
 _HEADER = struct.Struct("<QQQBII")
 
 
-class Replay(ABC):
+class GroupReplay(ABC):
     """Something that makes groups of entries durable, one after the other.
 
     What it does between groups or slots, and need not do while an append waits, is not timed."""
@@ -51,7 +51,9 @@ class Replay(ABC):
         """Close files. Closing twice is harmless."""
 
 
-def replay(target: Replay, groups: Sequence[int], bodies: Bodies, seconds: float, mode: Sync = Sync.ALWAYS) -> Sample:
+def replay(
+    target: GroupReplay, groups: Sequence[int], bodies: Bodies, seconds: float, mode: SyncMode = SyncMode.ALWAYS
+) -> WalSample:
     """Write groups of these sizes in turn until their time together reaches ``seconds``.
 
     An entry's latency is the time of its group: here nobody waits for an earlier one.
@@ -60,7 +62,7 @@ def replay(target: Replay, groups: Sequence[int], bodies: Bodies, seconds: float
     latencies_us: list[float] = []
     written: list[int] = []
     commits_us: list[float] = []
-    pace = Pace(mode, 0.0)
+    pace = SyncPace(mode, 0.0)
     for count in itertools.cycle(groups):
         some = bodies.some(count)
         target.prepare(some)
@@ -74,14 +76,14 @@ def replay(target: Replay, groups: Sequence[int], bodies: Bodies, seconds: float
         commits_us.append(took_s * 1e6)
         if spent_s >= seconds:
             break
-    if mode is not Sync.ALWAYS:
+    if mode is not SyncMode.ALWAYS:
         last = bodies.some(1)
         target.prepare(last)
         target.write(last, sync=True)
-    return Sample(seconds=spent_s, cpu_s=cpu_s, latencies_us=latencies_us, groups=written, commits_us=commits_us)
+    return WalSample(seconds=spent_s, cpu_s=cpu_s, latencies_us=latencies_us, groups=written, commits_us=commits_us)
 
 
-class Raw(Replay):
+class Raw(GroupReplay):
     """One synchronous vectored write for each group, within reserved space.
 
     Args:

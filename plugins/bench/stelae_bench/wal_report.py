@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae_bench.figures import spread
-from stelae_bench.wal_cases import CEILING, ENGINES, OTHERS, Case
-from stelae_bench.wal_samples import Round
+from stelae_bench.wal_cases import CEILING, ENGINES, OTHERS, WalCase
+from stelae_bench.wal_samples import WalRound
 
-ONE = Case(4096, 1, 1)
-MANY = Case(4096, 64, 1)
-HUNDRED = Case(4096, 1, 100)
+ONE = WalCase(4096, 1, 1)
+MANY = WalCase(4096, 64, 1)
+HUNDRED = WalCase(4096, 1, 100)
 
 FIGURES = ("entries_per_s", "p50_us", "p99_us", "cpu_us_per_entry", "entries_per_group", "commit_p50_us")
 
@@ -35,8 +35,8 @@ class WalReport:
     """
 
     engines: Sequence[str] = (*ENGINES, CEILING)
-    rounds: dict[tuple[str, Case], list[Round]] = field(default_factory=lambda: defaultdict(list))
-    replays: dict[tuple[str, str, Case], list[Round]] = field(default_factory=lambda: defaultdict(list))
+    rounds: dict[tuple[str, WalCase], list[WalRound]] = field(default_factory=lambda: defaultdict(list))
+    replays: dict[tuple[str, str, WalCase], list[WalRound]] = field(default_factory=lambda: defaultdict(list))
     lives: dict[str, list[Mapping[str, float]]] = field(default_factory=lambda: defaultdict(list))
     machine: Mapping[str, Any] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class WalReport:
         return {"engine": engine, **_spreads(found)}
 
 
-def _row(name: str, case: Case, rounds: Sequence[Round]) -> dict[str, Any]:
+def _row(name: str, case: WalCase, rounds: Sequence[WalRound]) -> dict[str, Any]:
     figures = {figure: [getattr(one, figure) for one in rounds] for figure in FIGURES}
     figures["mb_per_s"] = [value * case.entry_bytes / 1e6 for value in figures["entries_per_s"]]
     return {
@@ -103,5 +103,7 @@ def _spreads(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return found
 
 
-def _quotients(ours: Sequence[Round], others: Sequence[Round], figure: Callable[[Round], float]) -> list[float]:
+def _quotients(
+    ours: Sequence[WalRound], others: Sequence[WalRound], figure: Callable[[WalRound], float]
+) -> list[float]:
     return [figure(our) / figure(other) for our, other in zip(ours, others, strict=False)]

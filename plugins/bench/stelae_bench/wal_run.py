@@ -25,14 +25,14 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.extras import MissingExtra
 from stelae.spi.wal import WalEngine
 from stelae_bench import machine
-from stelae_bench.wal_cases import CEILING, INTERVAL_S, Bodies, Case, Settings, Sync
+from stelae_bench.wal_cases import CEILING, INTERVAL_S, Bodies, SyncMode, WalBenchSettings, WalCase
 from stelae_bench.wal_life import measure_life
 from stelae_bench.wal_open import Desk, OpenLogs
 from stelae_bench.wal_others import RocksDb, Sqlite, versions
 from stelae_bench.wal_queued import CrcQueued
-from stelae_bench.wal_replay import Raw, RawCrc, RawWritten, Replay, replay
+from stelae_bench.wal_replay import GroupReplay, Raw, RawCrc, RawWritten, replay
 from stelae_bench.wal_report import WalReport
-from stelae_bench.wal_samples import Sample, round_of
+from stelae_bench.wal_samples import WalSample, round_of
 
 WARM_UP_S = 0.05
 GROW_BYTES = 192 << 20
@@ -46,7 +46,7 @@ beside what is measured."""
 Note = Callable[[str], None]
 
 
-def run(settings: Settings, note: Note) -> WalReport:
+def run(settings: WalBenchSettings, note: Note) -> WalReport:
     """Measure; no process and no file is left behind, however it ends.
 
     Args:
@@ -83,7 +83,7 @@ def run(settings: Settings, note: Note) -> WalReport:
 class _Run:
     """One run in an empty folder."""
 
-    def __init__(self, settings: Settings, note: Note, folder: Path) -> None:
+    def __init__(self, settings: WalBenchSettings, note: Note, folder: Path) -> None:
         self._settings = settings
         self._note = note
         self._folder = folder
@@ -93,8 +93,8 @@ class _Run:
         self._engines: list[type[WalEngine]] = []
         self._queued: list[type[WalEngine]] = []  # what stands behind the kernel's writer
         self._ours: dict[tuple[str, int, bool], OpenLogs] = {}  # Each mode of sync has logs of its own.
-        self._others: list[Replay] = []
-        self._groups: dict[tuple[str, Case], list[int]] = {}
+        self._others: list[GroupReplay] = []
+        self._groups: dict[tuple[str, WalCase], list[int]] = {}
 
     async def run(self) -> WalReport:
         self._choose()
@@ -121,7 +121,7 @@ class _Run:
         self._queued = [*self._engines, cast("type[WalEngine]", CrcQueued)]
 
     def _open(self, desk: Desk, stack: AsyncExitStack) -> None:
-        for tablets, always in sorted({(case.tablets, case.sync is Sync.ALWAYS) for case in self._settings.cases}):
+        for tablets, always in sorted({(case.tablets, case.sync is SyncMode.ALWAYS) for case in self._settings.cases}):
             unsynced = "" if always else ", not to sync always"
             self._note(f"opening the engines with {tablets} tablet{'s' * (tablets > 1)}{unsynced}")
             for engine in self._queued:
@@ -176,13 +176,13 @@ class _Run:
                 self._report.problems += sample.problems
                 await logs.tidy()
 
-    async def _measure_ours(self, name: str, case: Case) -> None:
+    async def _measure_ours(self, name: str, case: WalCase) -> None:
         sample = await self._sample(name, case, self._settings.seconds)
         if not sample.problems:
             self._report.rounds[name, case].append(round_of([sample]))
 
-    async def _sample(self, name: str, case: Case, seconds: float) -> Sample:
-        logs = self._ours[name, case.tablets, case.sync is Sync.ALWAYS]
+    async def _sample(self, name: str, case: WalCase, seconds: float) -> WalSample:
+        logs = self._ours[name, case.tablets, case.sync is SyncMode.ALWAYS]
         sample = await logs.measure(self._bodies[case.entry_bytes], case.in_flight, seconds, sync=case.sync)
         self._groups[name, case] = sample.groups
         self._report.problems += sample.problems
@@ -190,7 +190,7 @@ class _Run:
         _write_back(case.sync)
         return sample
 
-    async def _measure_other(self, other: Replay, case: Case) -> None:
+    async def _measure_other(self, other: GroupReplay, case: WalCase) -> None:
         samples = []
         for engine in self._rng.sample(self._queued, len(self._queued)):
             seconds = self._settings.seconds / len(self._queued)
@@ -212,7 +212,7 @@ class _Run:
                 self._report.lives[engine.name].append(life)
 
 
-def _write_back(mode: Sync) -> None:
+def _write_back(mode: SyncMode) -> None:
     """Have the system write what a mode left in its cache, which it would do beside whoever is measured next."""
-    if mode is not Sync.ALWAYS:
+    if mode is not SyncMode.ALWAYS:
         os.sync()

@@ -9,7 +9,7 @@ from stelae_bench.figures import percentile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class WalSample:
     """What was measured in one go.
 
     Attributes:
@@ -30,7 +30,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class WalRound:
     """The figures of one participant in one case of one round."""
 
     entries_per_s: float
@@ -41,12 +41,12 @@ class Round:
     commit_p50_us: float
 
 
-def round_of(samples: Sequence[Sample]) -> Round:
+def round_of(samples: Sequence[WalSample]) -> WalRound:
     """Join samples, at least one of which holds an entry."""
     latencies_us = sorted(us for sample in samples for us in sample.latencies_us)
     entries = len(latencies_us)
     groups = sum(len(sample.groups) for sample in samples)
-    return Round(
+    return WalRound(
         entries_per_s=entries / sum(sample.seconds for sample in samples),
         p50_us=percentile(latencies_us, 0.50),
         p99_us=percentile(latencies_us, 0.99),

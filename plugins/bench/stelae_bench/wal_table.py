@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from stelae_bench.machine import python_of
 from stelae_bench.table import aligned
-from stelae_bench.wal_cases import Case, Sync
+from stelae_bench.wal_cases import SyncMode, WalCase
 
 RATIOS = {
     "vs_raw": "64 x 4 KiB: entries/s, of the bare loop's",
@@ -146,6 +146,6 @@ def participants(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["engine"] for row in rows))
 
 
-def case_of(row: Mapping[str, Any]) -> Case:
+def case_of(row: Mapping[str, Any]) -> WalCase:
     """The case of a row of the document."""
-    return Case(row["entry_bytes"], row["in_flight"], row["tablets"], Sync(row["sync"]))
+    return WalCase(row["entry_bytes"], row["in_flight"], row["tablets"], SyncMode(row["sync"]))

@@ -1,6 +1,6 @@
 """One of the eight client processes: told on standard input when to write, answers on output.
 
-Run as ``python -m stelae_bench.writer_process JSON`` with a :class:`Task`. Each line in is a
+Run as ``python -m stelae_bench.writer_process JSON`` with a :class:`WriterTask`. Each line in is a
 :class:`Go`, each line out a ``Sample``; the first line out is empty and says that it is connected.
 It ends when its standard input closes, so none is left behind, however the parent ends."""
 
@@ -17,7 +17,7 @@ from stelae_bench.rows import RowSource
 from stelae_bench.single_writes import SingleWrites
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class WriterTask(msgspec.Struct, frozen=True, kw_only=True):
     """Which table to write to, and as which of all writers, numbered from 0."""
 
     addresses: list[str]
@@ -36,11 +36,11 @@ class Go(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Run until standard input closes."""
-    task = msgspec.json.decode(sys.argv[1], type=Task)
+    task = msgspec.json.decode(sys.argv[1], type=WriterTask)
     asyncio.run(_serve(task))
 
 
-async def _serve(task: Task) -> None:
+async def _serve(task: WriterTask) -> None:
     commands = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)

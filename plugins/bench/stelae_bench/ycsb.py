@@ -28,7 +28,7 @@ _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 1099511628211
 _MASK = (1 << 64) - 1
 
 
-class Kind(StrEnum):
+class YcsbOperation(StrEnum):
     """What an operation does."""
 
     READ = "read"
@@ -43,19 +43,19 @@ class Workload:
     """One core workload: shares of its operations, which add up to 1, and whether late records are popular."""
 
     letter: str
-    shares: Mapping[Kind, float]
+    shares: Mapping[YcsbOperation, float]
     latest: bool = False
 
 
 WORKLOADS: Mapping[str, Workload] = {
     one.letter: one
     for one in (
-        Workload("A", {Kind.READ: 0.5, Kind.UPDATE: 0.5}),
-        Workload("B", {Kind.READ: 0.95, Kind.UPDATE: 0.05}),
-        Workload("C", {Kind.READ: 1.0}),
-        Workload("D", {Kind.READ: 0.95, Kind.INSERT: 0.05}, latest=True),
-        Workload("E", {Kind.SCAN: 0.95, Kind.INSERT: 0.05}),
-        Workload("F", {Kind.READ: 0.5, Kind.READ_MODIFY_WRITE: 0.5}),
+        Workload("A", {YcsbOperation.READ: 0.5, YcsbOperation.UPDATE: 0.5}),
+        Workload("B", {YcsbOperation.READ: 0.95, YcsbOperation.UPDATE: 0.05}),
+        Workload("C", {YcsbOperation.READ: 1.0}),
+        Workload("D", {YcsbOperation.READ: 0.95, YcsbOperation.INSERT: 0.05}, latest=True),
+        Workload("E", {YcsbOperation.SCAN: 0.95, YcsbOperation.INSERT: 0.05}),
+        Workload("F", {YcsbOperation.READ: 0.5, YcsbOperation.READ_MODIFY_WRITE: 0.5}),
     )
 }
 
@@ -137,10 +137,10 @@ class Population:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class YcsbStep:
     """One operation: the number of its record; ``rows``: of a scan."""
 
-    kind: Kind
+    kind: YcsbOperation
     record: int
     rows: int = 0
 
@@ -165,13 +165,13 @@ class Chooser:
         else:
             self._zipfian = Zipfian(self._rng, _SCRAMBLED_ITEMS, zeta=_SCRAMBLED_ZETA)
 
-    def next(self) -> Step:
+    def next(self) -> YcsbStep:
         """Return the next operation; an insert is begun in the population."""
         (kind,) = self._rng.choices(self._kinds, self._weights)
-        if kind is Kind.INSERT:
-            return Step(kind, self._population.begin())
-        rows = 1 + int(self._rng.random() * SCAN_ROWS_MAX) if kind is Kind.SCAN else 0
-        return Step(kind, self._record(), rows)
+        if kind is YcsbOperation.INSERT:
+            return YcsbStep(kind, self._population.begin())
+        rows = 1 + int(self._rng.random() * SCAN_ROWS_MAX) if kind is YcsbOperation.SCAN else 0
+        return YcsbStep(kind, self._record(), rows)
 
     def _record(self) -> int:
         count = self._population.acked

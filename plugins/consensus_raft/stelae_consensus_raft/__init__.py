@@ -1,4 +1,4 @@
-"""Raft consensus engine ``raft``: a pure core (see ``core``), registered through a hook."""
+"""The consensus engine ``raft``: Raft as a pure core (see ``core``), registered through a hook."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ __all__ = ["TRANSITIONS", "Cause", "RaftEngine", "stelae_consensus_engines"]
 
 @hookimpl
 def stelae_consensus_engines() -> Sequence[type[ConsensusEngine]]:
-    """Register the engine."""
+    """Return the engine that this plugin registers."""
     return [RaftEngine]

@@ -1,4 +1,4 @@
-"""Settings of the Raft engine, as ``node.toml`` may state them under ``[consensus.raft]``."""
+"""The settings of the Raft engine: the keys of ``[consensus.raft]`` in ``node.toml``."""
 
 from __future__ import annotations
 
@@ -9,74 +9,74 @@ from stelae.spi.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Settings of one replica; every replica of a tablet should run with the same timeout."""
+    """The settings of a node's Raft replicas. All replicas of a tablet should have the same election timeout."""
 
     election_timeout_ms: int = setting(
         1000,
         unit="ms",
         low=10,
         high=600_000,
-        reason="T: a follower campaigns after T to 2T of silence; shorter heals sooner, but "
-        "a stalled disk or a busy machine then costs needless elections",
+        reason="T: a follower campaigns when it has heard no leader for T to 2T; a shorter T replaces a "
+        "failed leader sooner, but a stalled disk or a busy machine then causes needless elections",
     )
     append_retry_ms: int = setting(
         250,
         unit="ms",
         low=1,
         high=600_000,
-        reason="an append unanswered for this long is sent again, then at doubling intervals; "
-        "longer than a slow sync, shorter than T",
+        reason="an append without an answer is sent again after this time, then at doubling intervals; "
+        "choose it longer than a slow sync and shorter than T",
     )
     commit_news_ms: int = setting(
         50,
         unit="ms",
         low=0,
         high=60_000,
-        reason="least time between two messages that bring a follower nothing but a new commit "
-        "index: under load it travels with entries instead",
+        reason="minimum time between two messages that carry only a new commit index to a follower; "
+        "under load the commit index travels with the entries",
     )
     append_bytes_max: int = setting(
         1 << 20,
         unit="bytes",
         low=1,
         high=1 << 30,
-        reason="entries in one append: enough to make one sync worth it, small enough that a "
-        "lost one is cheap to repeat",
+        reason="bytes of entries in one append: large enough to make a sync worth its cost, small enough "
+        "that a lost append is cheap to repeat",
     )
     append_entries_max: int = setting(
         4096,
         unit="count",
         low=1,
         high=1 << 20,
-        reason="entries in one append: bounds the time that a follower's loop is held",
+        reason="entries in one append: bounds the time that one append takes of a follower's loop",
     )
     in_flight_messages_max: int = setting(
         64,
         unit="count",
         low=1,
         high=1 << 16,
-        reason="unanswered appends per peer: covers the delay of the link, bounds a slow peer",
+        reason="unanswered appends per peer: enough to cover the delay of the link; bounds what a slow peer costs",
     )
     in_flight_bytes_max: int = setting(
         16 << 20,
         unit="bytes",
         low=1,
         high=1 << 34,
-        reason="unanswered bytes per peer: bounds the memory that a slow peer pins",
+        reason="unanswered bytes per peer: bounds the memory that a slow peer costs",
     )
     proposals_pending_bytes_max: int = setting(
         64 << 20,
         unit="bytes",
         low=1,
         high=1 << 36,
-        reason="proposed and not yet committed; beyond it proposals are refused as OVERLOADED",
+        reason="bytes that are proposed and not yet committed; further proposals are refused as OVERLOADED",
     )
     reads_pending_max: int = setting(
         65_536,
         unit="count",
         low=1,
         high=1 << 24,
-        reason="reads that wait for a majority to confirm the leader; beyond it OVERLOADED",
+        reason="reads that wait for a majority to confirm the leader; further reads are refused as OVERLOADED",
     )
     entry_bytes_estimate: int = setting(
         1024,
@@ -84,5 +84,5 @@ class Config:
         low=1,
         high=1 << 26,
         reason="assumed size of an entry that was in the log before this start; the driver "
-        "shortens a range that turns out larger",
+        "shortens a range that is larger than estimated",
     )

@@ -1,7 +1,8 @@
-"""The Raft core of one replica: one entrance, explicit effects; see ``stelae.spi.consensus``.
+"""The Raft core of one replica, the implementation of ``stelae.spi.consensus.ConsensusCore``.
 
-``step`` hands each event to the part that knows about it (elections, follower, leader) and then
-lets the parts send, once for the whole batch. The parts share one ``Replica``."""
+``step`` is its one entrance. It hands each event to the part that handles it (elections, follower, leader, client
+requests, leadership transfers). After the last event of the batch, each part produces its messages, once for the whole
+batch. All parts share one ``RaftState``."""
 
 from __future__ import annotations
 
@@ -35,31 +36,33 @@ from stelae.spi.consensus import (
     Transfer,
 )
 from stelae.spi.ids import NodeId
+from stelae_consensus_raft.client_requests import ClientRequests
 from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.follower import Follower
 from stelae_consensus_raft.invariants import check
 from stelae_consensus_raft.leader import Leader
+from stelae_consensus_raft.leadership_transfer import LeadershipTransfers
+from stelae_consensus_raft.message_checks import message_error
 from stelae_consensus_raft.messages import AppendEntries, AppendReply, RaftMessage, TimeoutNow, VoteReply, VoteRequest
-from stelae_consensus_raft.replica import BrokenInvariant, Replica
-from stelae_consensus_raft.sound import flaw_of
-from stelae_consensus_raft.transfer import Transfers
+from stelae_consensus_raft.raft_state import BrokenInvariant, RaftState
 from stelae_consensus_raft.transitions import Cause
 
 
 class RaftCore(ConsensusCore):
-    """Consensus of one replica. ``refused`` and ``transitions`` count for tests and metrics."""
+    """The consensus of one replica. ``refused`` and ``transitions`` are counters for tests and metrics."""
 
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-        self._leader = Leader(replica)
-        self._elections = Elections(replica, self._leader)
-        self._follower = Follower(replica)
-        self._transfers = Transfers(replica, self._elections)
+    def __init__(self, state: RaftState) -> None:
+        self._state = state
+        self._leader = Leader(state)
+        self._elections = Elections(state, self._leader)
+        self._follower = Follower(state)
+        self._requests = ClientRequests(state)
+        self._transfers = LeadershipTransfers(state, self._elections)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Tick: self._on_tick,
             Received: self._on_received,
-            Propose: self._leader.propose,
-            ReadRequest: self._leader.read,
+            Propose: self._requests.propose,
+            ReadRequest: self._requests.read,
             Persisted: self._on_persisted,
             PersistFailed: self._on_persist_failed,
             Applied: self._on_applied,
@@ -74,14 +77,14 @@ class RaftCore(ConsensusCore):
             Transfer: self._transfers.begin,
             StepDown: self._on_step_down,
         }
-        replica.refresh_serving()
-        replica.rest()
+        state.refresh_serving()
+        state.reset_election_deadline()
 
     # -- the contract ----------------------------------------------------------------------------
 
     def step(self, events: Sequence[Event]) -> None:
-        """Take a batch of events; what they cause is sent once for all of them."""
-        if self._replica.fatal:
+        """Handle a batch of events, then produce the messages that they cause, once for all of them."""
+        if self._state.fatal:
             return
         handlers = self._handlers
         try:
@@ -91,85 +94,92 @@ class RaftCore(ConsensusCore):
             self._leader.flush()
             self._transfers.flush()
         except BrokenInvariant as broken:
-            self._replica.fatal = True
-            self._replica.outbox.fatal = Fatal(str(broken), tuple(self._replica.history))
+            self._state.fatal = True
+            self._state.ready.fatal = Fatal(str(broken), tuple(self._state.history))
 
     def can_wait(self, event: Event) -> bool:
-        """A follower's own durability matters to its leader alone, who hears of it from the driver. A leader's, and
-        an acknowledgement, can wait while neither completes a majority nor makes room to send."""
-        replica = self._replica
-        handing_over = replica.leadership is not None and replica.leadership.handover is not None
-        if replica.fatal or replica.campaign is not None or handing_over:
+        """Return true if the event may be handled together with a later one, without a turn of its own.
+
+        That holds for two kinds of events. A ``Persisted`` can wait unless it would commit an entry: a follower's
+        acknowledgement does not need it, because the driver sends it by itself. An ``AppendReply`` can wait unless it
+        would commit an entry, confirm a read or cause a message."""
+        state = self._state
+        handing_over = state.leadership is not None and state.leadership.handover is not None
+        if state.fatal or state.campaign is not None or handing_over:
             return False
         if isinstance(event, Persisted):
             if (
-                replica.leader is None
-                and replica.saving_since_us is not None
-                and event.ready_id >= replica.saving_ready
+                state.leader is None
+                and state.hard_state_pending_since_us is not None
+                and event.ready_id >= state.hard_state_ready_id
             ):
-                return False  # How long a vote took to save is measured now.
-            return event.ready_id < replica.outbox.next_id and not self._leader.would_commit(
-                replica.durable.after(event.ready_id)
+                return False  # The time that the vote took to become durable is measured with this event.
+            return event.ready_id < state.ready.next_id and not self._leader.would_commit(
+                state.durable.after(event.ready_id)
             )
         return (
             isinstance(event, Received)
             and isinstance(event.message, AppendReply)
-            and flaw_of(event.message, event.entries) is None
+            and message_error(event.message, event.entries) is None
             and self._leader.can_wait(event.sender, event.message)
         )
 
     def take_ready(self) -> Ready | None:
-        """Return the effects since the last call, or ``None``."""
-        return self._replica.outbox.take()
+        """Return the effects since the last call, or ``None`` if there are none."""
+        return self._state.ready.take()
 
     def next_deadline(self) -> int | None:
-        """When a ``Tick`` is due, in monotonic microseconds."""
-        if self._replica.leadership is not None:
+        """Return when the next ``Tick`` is due, in monotonic microseconds, or ``None`` if none is."""
+        if self._state.leadership is not None:
             return self._leader.deadline_us()
-        return None if self._replica.fatal else self._replica.election_deadline_us
+        return None if self._state.fatal else self._state.election_deadline_us
 
     def status(self) -> Status:
-        """A snapshot."""
-        replica = self._replica
-        lead = replica.leadership
+        """Return a snapshot of the replica's state."""
+        state = self._state
+        leadership = state.leadership
         return Status(
-            node_id=replica.node_id,
-            role=replica.role,
-            term=replica.term,
-            voted_for=replica.voted_for,
-            leader=replica.leader,
-            last=replica.log.last,
-            durable_index=replica.durable.index,
-            commit=replica.commit,
-            applied=replica.applied,
-            serving=replica.serving,
-            config=replica.configs.current,
-            committed_config=replica.configs.committed,
-            peers=tuple(p.snapshot() for p in lead.peers.values()) if lead is not None else (),
-            all_replicated_index=replica.all_replicated,
+            node_id=state.node_id,
+            role=state.role,
+            term=state.term,
+            voted_for=state.voted_for,
+            leader=state.leader,
+            last=state.log.last,
+            durable_index=state.durable.index,
+            commit=state.commit,
+            applied=state.applied,
+            serving=state.serving,
+            config=state.configs.current,
+            committed_config=state.configs.committed,
+            peers=tuple(p.snapshot() for p in leadership.peers.values()) if leadership is not None else (),
+            all_replicated_index=state.all_replicated,
         )
 
     def validate_state(self) -> None:
-        """Check every invariant; raises ``AssertionError``."""
-        check(self._replica)
+        """Check every invariant.
+
+        Raises:
+            AssertionError: one does not hold.
+        """
+        check(self._state)
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Peer messages that no honest peer sends, by what was wrong with them."""
-        return MappingProxyType(self._replica.refused)
+        """The number of messages that no correct peer sends, by what was wrong with them."""
+        return MappingProxyType(self._state.refused)
 
     @property
     def transitions(self) -> Mapping[tuple[Role, Cause], int]:
-        """How often each cell of the transition table was met."""
-        return MappingProxyType(self._replica.transitions)
+        """How often each cell of the transition table was used."""
+        return MappingProxyType(self._state.transitions)
 
     # -- events ----------------------------------------------------------------------------------
 
     def _on_tick(self, event: Tick) -> None:
-        if event.now_us < self._replica.now_us:
-            raise BrokenInvariant(f"time went back from {self._replica.now_us} to {event.now_us}")
-        self._replica.now_us = event.now_us
-        if self._replica.leadership is not None:
+        if event.now_us < self._state.now_us:
+            raise BrokenInvariant(f"time went back from {self._state.now_us} to {event.now_us}")
+        self._state.now_us = event.now_us
+        if self._state.leadership is not None:
             self._leader.tick()
             self._transfers.tick()
         else:
@@ -178,11 +188,11 @@ class RaftCore(ConsensusCore):
     def _on_received(self, event: Received) -> None:
         message, sender = event.message, event.sender
         if not isinstance(message, RaftMessage):
-            self._replica.refuse_peer("message of another engine")
+            self._state.count_refused("message of another engine")
             return
-        flaw = flaw_of(message, event.entries) or self._flaw_of_sender(sender, message)
+        flaw = message_error(message, event.entries) or self._sender_error(sender, message)
         if flaw is not None:
-            self._replica.refuse_peer(flaw)
+            self._state.count_refused(flaw)
             return
         match message:
             case AppendEntries():
@@ -196,46 +206,46 @@ class RaftCore(ConsensusCore):
             case TimeoutNow():
                 self._transfers.on_timeout_now(sender, message)
 
-    def _flaw_of_sender(self, sender: NodeId, message: RaftMessage) -> str | None:
-        """Return why this sender cannot send this, or ``None``.
+    def _sender_error(self, sender: NodeId, message: RaftMessage) -> str | None:
+        """Return why this sender cannot have sent this message, or ``None``.
 
-        Only members are asked, so only members answer. Requests are taken from other nodes too: a lagging replica does
-        not know the newest members yet, and they may need its vote (thesis, 4.1)."""
-        if sender == self._replica.node_id:
-            return "message from ourselves"
-        if isinstance(message, AppendReply | VoteReply) and sender not in self._replica.peer_ids:
-            return "answer of a stranger"
+        The core sends requests to members only, so only members answer. It accepts requests from other nodes, too: a
+        lagging replica does not know the newest members yet, and they may need its vote (Raft thesis, 4.1)."""
+        if sender == self._state.node_id:
+            return "message from this replica itself"
+        if isinstance(message, AppendReply | VoteReply) and sender not in self._state.peer_ids:
+            return "answer of a node outside the config"
         return None
 
     def _on_persisted(self, event: Persisted) -> None:
-        if event.ready_id >= self._replica.outbox.next_id:
+        if event.ready_id >= self._state.ready.next_id:
             raise BrokenInvariant(f"Ready {event.ready_id} is durable but was never handed out")
-        if self._replica.durable.persisted(event.ready_id):
-            self._leader.persisted()
-        self._elections.persisted(event.ready_id)
+        if self._state.durable.persisted(event.ready_id):
+            self._leader.on_persisted()
+        self._elections.on_persisted(event.ready_id)
 
     def _on_persist_failed(self, event: PersistFailed) -> None:
-        """Give up what depended on it. Term and vote are written again before anything else."""
-        replica = self._replica
-        replica.step_down(Cause.PERSIST_FAILED)
-        replica.log_failed(event.durable_index)
-        replica.persist_hard_state()
-        replica.saving_since_us = None  # It is written for the second time: nobody waits for an answer to it.
+        """Give up everything that depended on the failed write. Term and vote are written again first."""
+        state = self._state
+        state.step_down(Cause.PERSIST_FAILED)
+        state.log_failed(event.durable_index)
+        state.persist_hard_state()
+        state.hard_state_pending_since_us = None  # This is a second write of the same state: no peer waits for it.
         self._follower.log_failed()
-        replica.rest()
+        state.reset_election_deadline()
 
     def _on_applied(self, event: Applied) -> None:
-        if event.index > self._replica.commit:
-            raise BrokenInvariant(f"applied {event.index}, only {self._replica.commit} committed")
-        self._replica.applied = max(self._replica.applied, event.index)
+        if event.index > self._state.commit:
+            raise BrokenInvariant(f"applied {event.index}, only {self._state.commit} committed")
+        self._state.applied = max(self._state.applied, event.index)
 
     def _on_unreachable(self, event: PeerUnreachable) -> None:
         self._leader.on_unreachable(event.peer)
 
     def _on_campaign(self, event: Campaign) -> None:
-        """A hint counts only where no config was ever agreed."""
-        if not event.hinted or self._replica.never_configured:
+        """Campaign. A hint counts only if no config was ever committed."""
+        if not event.hinted or self._state.never_configured:
             self._elections.campaign()
 
     def _on_step_down(self, event: StepDown) -> None:
-        self._replica.step_down(Cause.STEP_DOWN)
+        self._state.step_down(Cause.STEP_DOWN)

@@ -1,17 +1,21 @@
-"""Both sides of an election: when to campaign, what to answer, when it is won or lost.
+"""Elections: when a replica campaigns, how it answers vote requests, and when a campaign is won or lost.
 
-A campaign has two phases. The *pre-vote* asks whether a vote would be given and changes nothing
-anywhere; only if a majority says yes does the *vote* follow, in a new term. The candidate's own
-vote counts like any other: once it is durable.
+A campaign has two phases. The pre-vote asks each voter whether it would grant a vote. It changes no state on any
+replica. If a majority would grant it, the candidate enters a new term and asks for votes. Its own vote counts once it
+is durable, as every vote does (durability rule 9). ``vote_rules`` decides each answer.
 
-Waiting times: a follower campaigns after T to 2T of silence, drawn anew each time. A campaign that
-was refused or split is repeated after T/10 to T/2: the next attempt should not cost another 2T. One
-that nobody answered is repeated after T to 2T: there is nobody to hurry for.
+Waits between campaigns, where T is the election timeout and every wait is drawn at random:
 
-Patience: an answer to an attempt that was given up already shows that this replica gives up sooner than its peers can
-answer, as all do on a machine that is overloaded. Each such attempt doubles the waits, up to sixteenfold, until there
-is a leader; without it a hundred tablets would campaign for ever, and keep the machine busy with that. A disk may be
-what is slow: nobody campaigns while the last term or vote is not durable here, nor for as long again as that took.
+- A follower campaigns when it has heard no leader for T to 2T.
+- A campaign that was refused or split is repeated after T/10 to T/2, so that the next attempt does not cost another 2T.
+- A campaign without any answer is repeated after T to 2T.
+
+Backoff: a late answer to an earlier campaign shows that this replica gives up before its peers can answer, as on an
+overloaded machine. Each such campaign doubles the waits, up to sixteenfold, until a leader is known. Without this, a
+hundred tablets on one overloaded machine would campaign for ever and keep it overloaded.
+
+Slow disks: a replica does not campaign while its last term or vote is not durable. If its vote took long to become
+durable, it gives its peers as much time again to save theirs.
 """
 
 from __future__ import annotations
@@ -20,201 +24,197 @@ from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId
 from stelae_consensus_raft.leader import Leader
 from stelae_consensus_raft.messages import VoteReply, VoteRequest
-from stelae_consensus_raft.replica import Replica
+from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.transitions import Cause
-from stelae_consensus_raft.voting import Ballot, Tally, judge, moves_term
+from stelae_consensus_raft.vote_rules import VoterState, VoteTally, decide_vote, moves_to_term
 
-SOON = (0.1, 0.5)
+RETRY_WAIT = (0.1, 0.5)
 """Bounds, in election timeouts, of the wait after a campaign that was refused or split."""
 
-PATIENCE_MAX = 16
-"""Most times that waits are longer than on a machine that keeps up."""
+BACKOFF_FACTOR_MAX = 16
+"""Largest factor by which the waits are multiplied on an overloaded machine."""
 
-SAVING_MAX = 4
-"""Most election timeouts that peers are given besides, to save a vote as slowly as this replica did: a disk that stood
-still once is not waited for twice."""
+SAVE_TIMEOUTS_MAX = 4
+"""Largest extra time, in election timeouts, that a campaign gives peers to save a vote. A disk that stalled once must
+not delay the next campaign for as long again."""
 
 
 class Elections:
     """Campaigns of one replica, and its votes in those of others."""
 
-    __slots__ = ("_attempt", "_campaign", "_late_from", "_leader", "_replica", "_vote_ready_id")
+    __slots__ = ("_attempt", "_campaign", "_late_attempts_from", "_leader", "_state", "_vote_ready_id")
 
-    def __init__(self, replica: Replica, leader: Leader) -> None:
-        self._replica = replica
+    def __init__(self, state: RaftState, leader: Leader) -> None:
+        self._state = state
         self._leader = leader
         self._attempt = 0
-        self._campaign = 0  # The first attempt of the present campaign.
-        self._late_from = 1  # Answers to attempts below this one have been counted as late.
+        self._campaign = 0  # Number of the first attempt of the current campaign.
+        self._late_attempts_from = 1  # Answers to attempts below this one have been counted as late.
         self._vote_ready_id = 0
 
     # -- campaigning -----------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Campaign if the deadline has passed, and what was promised last is durable.
+        """Campaign if the deadline has passed and the last term and vote are durable.
 
-        Until then peers cannot have heard of it: another campaign would make it void and save one promise more."""
-        replica = self._replica
-        deadline = replica.election_deadline_us
-        if deadline is None or replica.now_us < deadline:
+        While they are not, no peer has received the requests of that term. Another campaign would make them void and
+        write one more term."""
+        state = self._state
+        deadline = state.election_deadline_us
+        if deadline is None or state.now_us < deadline:
             return
-        if replica.saving_since_us is None:
+        if state.hard_state_pending_since_us is None:
             self.campaign()
         else:
-            replica.election_deadline_us = replica.now_us + replica.timeout_us // 10
+            state.election_deadline_us = state.now_us + state.timeout_us // 10
 
     def campaign(self) -> None:
-        """Begin a campaign with its pre-vote. Ignored by leaders and by those who may not lead."""
-        replica = self._replica
-        if not replica.may_campaign or replica.role is Role.LEADER:
+        """Begin a campaign with its pre-vote. Leaders, and replicas that may not lead, ignore the call."""
+        state = self._state
+        if not state.may_campaign or state.role is Role.LEADER:
             return
-        before = replica.campaign
+        before = state.campaign
         split = before is not None and len(before.granted) + len(before.refused) > 1
-        replica.move(Cause.TIMEOUT)
-        replica.leader = None
-        wait = replica.draw_timeout_us(*SOON) if split else replica.draw_timeout_us()
-        replica.election_deadline_us = replica.now_us + wait * replica.patience
+        state.change_role(Cause.TIMEOUT)
+        state.leader = None
+        wait = state.draw_timeout_us(*RETRY_WAIT) if split else state.draw_timeout_us()
+        state.election_deadline_us = state.now_us + wait * state.backoff_factor
         self._campaign = self._next_attempt()
-        self._open(Tally(term=replica.term + 1, pre=True, attempt=self._campaign))
-        self._ask()
-        self._count(replica.node_id, granted=True)
+        self._start_tally(VoteTally(term=state.term + 1, pre=True, attempt=self._campaign))
+        self._request_votes()
+        self._count_vote(state.node_id, granted=True)
 
     def take_over(self) -> None:
-        """Campaign for a leader that hands over: without a pre-vote, and nobody withholds a vote for its sake."""
-        replica = self._replica
-        if not replica.may_campaign or not replica.move(Cause.TRANSFER):
+        """Campaign because the leader hands over: without a pre-vote, and without votes withheld for that leader."""
+        state = self._state
+        if not state.may_campaign or not state.change_role(Cause.TRANSFER):
             return
-        replica.election_deadline_us = replica.now_us + replica.draw_timeout_us()
+        state.election_deadline_us = state.now_us + state.draw_timeout_us()
         self._vote_phase(transfer=True)
 
     def _next_attempt(self) -> int:
         self._attempt += 1
         return self._attempt
 
-    def _open(self, tally: Tally) -> None:
-        self._replica.campaign = tally
+    def _start_tally(self, tally: VoteTally) -> None:
+        self._state.campaign = tally
 
     def _vote_phase(self, *, transfer: bool = False) -> None:
-        """Enter a new term and ask for votes; our own counts once it is durable."""
-        replica = self._replica
-        replica.set_term(replica.term + 1, replica.node_id)
-        self._vote_ready_id = replica.outbox.next_id
-        self._open(Tally(term=replica.term, pre=False, attempt=self._next_attempt()))
-        self._ask(transfer=transfer)
+        """Enter a new term and ask for votes. The replica's own vote counts once it is durable."""
+        state = self._state
+        state.set_term(state.term + 1, state.node_id)
+        self._vote_ready_id = state.ready.next_id
+        self._start_tally(VoteTally(term=state.term, pre=False, attempt=self._next_attempt()))
+        self._request_votes(transfer=transfer)
 
-    def _ask(self, *, transfer: bool = False) -> None:
-        replica, tally = self._replica, self._replica.campaign
+    def _request_votes(self, *, transfer: bool = False) -> None:
+        state, tally = self._state, self._state.campaign
         assert tally is not None
         request = VoteRequest(
-            term=tally.term, last=replica.log.last, attempt=tally.attempt, pre=tally.pre, transfer=transfer
+            term=tally.term, last=state.log.last, attempt=tally.attempt, pre=tally.pre, transfer=transfer
         )
-        for voter in replica.voters:
-            if voter != replica.node_id:
-                replica.send(voter, request)
+        for voter in state.voters:
+            if voter != state.node_id:
+                state.send(voter, request)
 
-    def _count(self, voter: NodeId, *, granted: bool) -> None:
-        replica, tally = self._replica, self._replica.campaign
+    def _count_vote(self, voter: NodeId, *, granted: bool) -> None:
+        state, tally = self._state, self._state.campaign
         assert tally is not None
         if not tally.count(voter, granted):
             return
         if not granted and len(tally.refused) == 1:
             self._retry_soon()
-        if len(tally.granted) >= replica.majority:
-            self._won(tally)
-        elif len(replica.voters) - len(tally.refused) < replica.majority:
-            replica.move(Cause.CAMPAIGN_LOST)
+        if len(tally.granted) >= state.majority:
+            self._on_majority(tally)
+        elif len(state.voters) - len(tally.refused) < state.majority:
+            state.change_role(Cause.CAMPAIGN_LOST)
 
-    def _won(self, tally: Tally) -> None:
+    def _on_majority(self, tally: VoteTally) -> None:
         if tally.pre:
             self._vote_phase()
             return
-        self._replica.patience = 1
-        self._replica.move(Cause.VOTES_WON)
+        self._state.backoff_factor = 1
+        self._state.change_role(Cause.VOTES_WON)
         self._leader.begin()
 
     def _retry_soon(self) -> None:
-        replica = self._replica
-        soon = replica.now_us + replica.draw_timeout_us(*SOON) * replica.patience
-        deadline = replica.election_deadline_us
-        replica.election_deadline_us = soon if deadline is None else min(deadline, soon)
+        state = self._state
+        soon = state.now_us + state.draw_timeout_us(*RETRY_WAIT) * state.backoff_factor
+        deadline = state.election_deadline_us
+        state.election_deadline_us = soon if deadline is None else min(deadline, soon)
 
     def on_reply(self, voter: NodeId, reply: VoteReply) -> None:
-        """Count the answer of a member. Late ones, and those to another attempt, say nothing."""
-        replica = self._replica
-        if reply.term > replica.term:
-            candidate = replica.role is Role.CANDIDATE
-            replica.step_down(Cause.HIGHER_TERM, reply.term)
+        """Count a member's answer. Late answers, and answers to another attempt, do not count."""
+        state = self._state
+        if reply.term > state.term:
+            candidate = state.role is Role.CANDIDATE
+            state.step_down(Cause.HIGHER_TERM, reply.term)
             if candidate:
                 self._retry_soon()
             return
-        tally = replica.campaign
+        tally = state.campaign
         if tally is None or (reply.campaign_term, reply.attempt, reply.pre) != (tally.term, tally.attempt, tally.pre):
-            self._note_late(reply)
+            self._count_late_reply(reply)
             return
-        if voter not in replica.voters:
-            replica.refuse_peer("vote of a learner")
+        if voter not in state.voters:
+            state.count_refused("vote of a learner")
             return
-        self._count(voter, granted=reply.refusal is None)
+        self._count_vote(voter, granted=reply.refusal is None)
 
-    def _note_late(self, reply: VoteReply) -> None:
-        """Be more patient, once for each campaign that was given up before its answers came."""
-        if self._late_from <= reply.attempt < self._campaign and self._replica.role is Role.CANDIDATE:
-            self._late_from = self._campaign
-            self._replica.patience = min(2 * self._replica.patience, PATIENCE_MAX)
+    def _count_late_reply(self, reply: VoteReply) -> None:
+        """Double the backoff factor, once for each campaign whose answers came after it was given up."""
+        if self._late_attempts_from <= reply.attempt < self._campaign and self._state.role is Role.CANDIDATE:
+            self._late_attempts_from = self._campaign
+            self._state.backoff_factor = min(2 * self._state.backoff_factor, BACKOFF_FACTOR_MAX)
 
-    def persisted(self, ready_id: int) -> None:
-        """Our own vote counts once it is durable. Peers get as long to save theirs as this one took."""
-        replica = self._replica
-        if replica.saving_since_us is not None and ready_id >= replica.saving_ready:
-            took_us, replica.saving_since_us = replica.now_us - replica.saving_since_us, None
-            if took_us > replica.timeout_us // 2 and self._awaits_a_vote():
-                self._wait_as_long(min(took_us, SAVING_MAX * replica.timeout_us))
-        tally = self._replica.campaign
+    def on_persisted(self, ready_id: int) -> None:
+        """Count the replica's own vote once it is durable, and give peers as long to save theirs as this one took.
+
+        ``ready_id`` and all Readies before it are durable."""
+        state = self._state
+        if state.hard_state_pending_since_us is not None and ready_id >= state.hard_state_ready_id:
+            took_us, state.hard_state_pending_since_us = state.now_us - state.hard_state_pending_since_us, None
+            if took_us > state.timeout_us // 2 and self._waits_for_a_vote():
+                self._extend_deadline(min(took_us, SAVE_TIMEOUTS_MAX * state.timeout_us))
+        tally = self._state.campaign
         if tally is not None and not tally.pre and ready_id >= self._vote_ready_id:
-            self._count(self._replica.node_id, granted=True)
+            self._count_vote(self._state.node_id, granted=True)
 
-    def _awaits_a_vote(self) -> bool:
-        """Whether somebody may be saving a vote that decides this term: not in a campaign that was refused already,
-        as those are that begin side by side; another one soon is all that helps there. A lone voter waits for nobody.
-        """
-        replica, tally = self._replica, self._replica.campaign
-        if replica.voted_for == replica.node_id:
-            return tally is not None and not tally.refused and replica.majority > 1
+    def _waits_for_a_vote(self) -> bool:
+        """Return true if a peer may be saving a vote that decides this term.
+
+        In a campaign that was refused already, as when two begin at the same time, waiting does not help: the next
+        campaign must come soon. A replica that is the only voter waits for no peer."""
+        state, tally = self._state, self._state.campaign
+        if state.voted_for == state.node_id:
+            return tally is not None and not tally.refused and state.majority > 1
         return True
 
-    def _wait_as_long(self, took_us: int) -> None:
-        replica = self._replica
-        if replica.election_deadline_us is not None:
-            later = replica.now_us + took_us + replica.draw_timeout_us()
-            replica.election_deadline_us = max(replica.election_deadline_us, later)
-
-    def persist_failed(self) -> None:
-        """A vote may be among what was lost: this campaign is over."""
-        if self._replica.campaign is not None:
-            self._replica.rest()
+    def _extend_deadline(self, took_us: int) -> None:
+        state = self._state
+        if state.election_deadline_us is not None:
+            later = state.now_us + took_us + state.draw_timeout_us()
+            state.election_deadline_us = max(state.election_deadline_us, later)
 
     # -- voting ----------------------------------------------------------------------------------
 
     def on_request(self, candidate: NodeId, request: VoteRequest) -> None:
-        """Answer a vote or pre-vote. What is granted is durable before the answer leaves.
+        """Answer a vote or pre-vote request. A vote is durable before its answer is sent (durability rule 1).
 
-        A candidate that our config does not list is answered like any other: a replica that lags
-        may not know the newest members yet, and they may need its vote (thesis, 4.1)."""
-        replica = self._replica
-        ballot = Ballot(
-            term=replica.term,
-            voted_for=replica.voted_for,
-            last=replica.log.last,
-            leader_alive=replica.leader_is_alive(),
+        A candidate outside this replica's config gets an answer like any other: a lagging replica may not know the
+        newest members yet, and they may need its vote (Raft thesis, 4.1)."""
+        state = self._state
+        voter = VoterState(
+            term=state.term, voted_for=state.voted_for, last=state.log.last, leader_alive=state.leader_is_alive()
         )
-        refusal = judge(request, candidate, ballot)
+        refusal = decide_vote(request, candidate, voter)
         if not request.pre:
-            if request.term > replica.term and moves_term(refusal):
-                replica.step_down(Cause.HIGHER_TERM, request.term)
+            if request.term > state.term and moves_to_term(refusal):
+                state.step_down(Cause.HIGHER_TERM, request.term)
             if refusal is None:
-                replica.vote_for(candidate)
-                replica.rest()
+                state.vote_for(candidate)
+                state.reset_election_deadline()
         reply = VoteReply(
-            term=replica.term, campaign_term=request.term, attempt=request.attempt, pre=request.pre, refusal=refusal
+            term=state.term, campaign_term=request.term, attempt=request.attempt, pre=request.pre, refusal=refusal
         )
-        replica.send(candidate, reply)
+        state.send(candidate, reply)

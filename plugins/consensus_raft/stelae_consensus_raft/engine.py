@@ -1,4 +1,4 @@
-"""The engine: makes cores from what was durable, and refuses what cannot have been."""
+"""The engine: makes cores from durable state, and refuses durable state that contradicts itself."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from stelae.spi.ids import NodeId, OpId
 from stelae_consensus_raft.config import Config
 from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.messages import MESSAGE_TYPES, VOTE_REQUEST_KINDS
-from stelae_consensus_raft.replica import Replica
-from stelae_consensus_raft.voter import VoterCore
+from stelae_consensus_raft.raft_state import RaftState
+from stelae_consensus_raft.voter_core import VoterCore
 
 
 class RaftEngine(ConsensusEngine):
@@ -25,7 +25,7 @@ class RaftEngine(ConsensusEngine):
 
     @classmethod
     def beat_interval_ms(cls, config: Any) -> int:
-        """A fifth of the election timeout: four beats may be lost before anybody worries."""
+        """Return a fifth of the election timeout: four heartbeats may be lost before a follower campaigns."""
         return max(1, int(config.election_timeout_ms) // 5)
 
     @classmethod
@@ -48,7 +48,7 @@ class RaftEngine(ConsensusEngine):
             Corrupt: term, log, commit index and applied index contradict each other.
         """
         _refuse_contradictions(hard_state, log, commit, applied)
-        replica = Replica(
+        state = RaftState(
             node_id=node_id,
             hard_state=hard_state,
             log=log,
@@ -59,24 +59,26 @@ class RaftEngine(ConsensusEngine):
             rng=rng,
             now_us=now_us,
         )
-        return RaftCore(replica)
+        return RaftCore(state)
 
     @classmethod
     def restore_voter(
         cls, *, node_id: NodeId, hard_state: HardState, last: OpId | None, config: Any, now_us: int
     ) -> ConsensusCore:
-        """Make the core of a tombstone or of a copy under way."""
+        """Make the core of a replica without a log: a tombstone, or a copy that is under way."""
         return VoterCore(node_id=node_id, hard_state=hard_state, last=last, settings=config, now_us=now_us)
 
 
 def _refuse_contradictions(hard_state: HardState, log: LogView, commit: int, applied: int) -> None:
-    """Terms become durable before entries of them: a log ahead of its term lost metadata."""
+    """Raise ``Corrupt`` if the durable parts contradict each other.
+
+    A term becomes durable before any entry of it. So a log with a later term than the metadata means lost metadata."""
     fact = None
     if log.last.term > hard_state.term:
         fact = f"the log ends at {log.last}, but the durable term is {hard_state.term}"
     elif commit > log.last.index:
-        fact = f"commit index {commit} is behind the end of the log, {log.last}"
+        fact = f"the commit index is {commit}, but the log ends at {log.last}"
     elif applied > max(commit, log.base.index):
-        fact = f"applied index {applied} is above the commit index {commit}"
+        fact = f"the applied index {applied} is above the commit index {commit}"
     if fact is not None:
-        raise Corrupt(f"{fact}; this replica must be replaced")
+        raise Corrupt(f"{fact}; replace this replica")

@@ -1,53 +1,57 @@
-"""Everything that must hold in a core between two events. Tests and the simulator check it."""
+"""The invariants of a core between two events. Tests and the simulator check them."""
 
 from __future__ import annotations
 
 from stelae.spi.consensus import Role
-from stelae_consensus_raft.replica import Replica
+from stelae_consensus_raft.raft_state import RaftState
 
 
-def check(replica: Replica) -> None:
-    """Check a replica; raises ``AssertionError``."""
-    _check_log(replica)
-    _check_role(replica)
-    _check_peers(replica)
+def check(state: RaftState) -> None:
+    """Check the invariants of a replica.
+
+    Raises:
+        AssertionError: one does not hold.
+    """
+    _check_log(state)
+    _check_role(state)
+    _check_peers(state)
 
 
-def _check_log(replica: Replica) -> None:
-    replica.log.validate()
-    replica.configs.validate(replica.log.last_index)
-    assert replica.log.last_term <= replica.term, "an entry of a term that has not begun"
-    assert replica.log.base.index <= replica.durable.index <= replica.log.last_index
-    assert replica.applied <= replica.commit
-    assert replica.all_replicated <= replica.commit
-    if replica.serving:
-        assert replica.log.term_at(replica.commit) == replica.term
+def _check_log(state: RaftState) -> None:
+    state.log.validate()
+    state.configs.validate(state.log.last_index)
+    assert state.log.last_term <= state.term, "the log has an entry of a later term"
+    assert state.log.base.index <= state.durable.index <= state.log.last_index
+    assert state.applied <= state.commit
+    assert state.all_replicated <= state.commit
+    if state.serving:
+        assert state.log.term_at(state.commit) == state.term
 
 
-def _check_role(replica: Replica) -> None:
-    assert (replica.role is Role.LEADER) == (replica.leadership is not None)
-    assert (replica.role is Role.LEADER) == (replica.leader == replica.node_id)
-    assert (replica.role is Role.CANDIDATE) == (replica.campaign is not None)
-    if replica.role in (Role.LEADER, Role.CANDIDATE):
-        assert replica.is_voter
-    if replica.role is Role.LEADER:
-        assert replica.voted_for == replica.node_id
-        assert replica.election_deadline_us is None
-    elif replica.may_campaign:
-        assert replica.election_deadline_us is not None, "would never campaign"
+def _check_role(state: RaftState) -> None:
+    assert (state.role is Role.LEADER) == (state.leadership is not None)
+    assert (state.role is Role.LEADER) == (state.leader == state.node_id)
+    assert (state.role is Role.CANDIDATE) == (state.campaign is not None)
+    if state.role in (Role.LEADER, Role.CANDIDATE):
+        assert state.is_voter
+    if state.role is Role.LEADER:
+        assert state.voted_for == state.node_id
+        assert state.election_deadline_us is None
+    elif state.may_campaign:
+        assert state.election_deadline_us is not None, "no election deadline: this replica would never campaign"
 
 
-def _check_peers(replica: Replica) -> None:
-    lead = replica.leadership
-    if lead is None:
+def _check_peers(state: RaftState) -> None:
+    leadership = state.leadership
+    if leadership is None:
         return
-    assert replica.node_id not in lead.peers
-    for peer in lead.peers.values():
+    assert state.node_id not in leadership.peers
+    for peer in leadership.peers.values():
         peer.validate()
-        assert peer.match <= replica.log.last_index
-        assert peer.next <= replica.log.last_index + 1
-        assert peer.round_acked <= lead.reads.round
-    reached = sum(peer.match >= replica.commit for peer in lead.voting)
-    reached += replica.is_voter and replica.durable.index >= replica.commit
-    if replica.serving:
-        assert reached >= replica.majority, "committed without a majority"
+        assert peer.match <= state.log.last_index
+        assert peer.next <= state.log.last_index + 1
+        assert peer.round_acked <= leadership.reads.round
+    reached = sum(peer.match >= state.commit for peer in leadership.voting)
+    reached += state.is_voter and state.durable.index >= state.commit
+    if state.serving:
+        assert reached >= state.majority, "committed without a majority"

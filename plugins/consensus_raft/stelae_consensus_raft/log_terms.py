@@ -1,6 +1,7 @@
-"""What the core knows of its log: which term each index has, as runs of equal terms.
+"""The terms of a log's entries, without the entries: one run for consecutive entries of the same term.
 
-Memory grows with the number of elections, not with the number of entries."""
+Log matching and the commit rule need only terms and indexes. Memory grows with the number of elections, not with the
+number of entries."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from collections.abc import Iterable
 from stelae.spi.ids import OpId
 
 
-class TermLog:
-    """Op ids of a log from ``base`` (exclusive) to ``last`` (inclusive), without the entries.
+class LogTerms:
+    """The op ids of a log from ``base`` (exclusive) to ``last`` (inclusive).
 
-    Invariants: ``base.index <= last_index``; runs are ascending in index and strictly ascending
-    in term; the first run, if any, begins at ``base.index + 1``."""
+    Invariants: ``base.index <= last_index``. Runs ascend in index, and strictly in term. The first run, if any, begins
+    at ``base.index + 1``."""
 
     __slots__ = ("_firsts", "_terms", "base", "last_index", "last_term")
 
@@ -30,19 +31,19 @@ class TermLog:
 
     @property
     def last(self) -> OpId:
-        """Op id of the last entry, or ``base``."""
+        """Op id of the last entry, or ``base`` if there is none."""
         return OpId(self.last_term, self.last_index)
 
     def runs(self) -> tuple[tuple[int, int], ...]:
         """``(first index, term)`` of each run, ascending."""
         return tuple(zip(self._firsts, self._terms, strict=True))
 
-    def copy(self) -> TermLog:
+    def copy(self) -> LogTerms:
         """An independent copy."""
-        return TermLog(self.base, self.last, self.runs())
+        return LogTerms(self.base, self.last, self.runs())
 
     def term_at(self, index: int) -> int | None:
-        """Term of the entry at ``index``; valid at base too, ``None`` outside."""
+        """Return the term of the entry at ``index``, or ``None`` outside of the log. The base has a term, too."""
         if index == self.last_index:
             return self.last_term
         if index > self.last_index or index < self.base.index:
@@ -52,13 +53,13 @@ class TermLog:
         return self._terms[bisect_right(self._firsts, index) - 1]
 
     def op_id_at(self, index: int) -> OpId:
-        """Op id at ``index``, which must be within ``base`` to ``last``."""
+        """Return the op id at ``index``, which must be within ``base`` to ``last``."""
         term = self.term_at(index)
         assert term is not None, f"no op id at {index}: the log is {self.base} to {self.last}"
         return OpId(term, index)
 
     def holds(self, op_id: OpId) -> bool:
-        """True if the log has exactly this op id (``base`` counts)."""
+        """Return true if the log has exactly this op id. The base counts."""
         return self.term_at(op_id.index) == op_id.term
 
     def append(self, term: int) -> int:
@@ -71,18 +72,18 @@ class TermLog:
         return self.last_index
 
     def cut(self, index: int) -> None:
-        """Forget every entry at or above ``index``, which must be above ``base.index``."""
+        """Remove every entry at or above ``index``, which must be above ``base.index``."""
         assert index > self.base.index, f"cannot cut at {index}, at or below base {self.base}"
         if index > self.last_index:
             return
         term = self.term_at(index - 1)
         assert term is not None
-        kept = bisect_left(self._firsts, index)
-        del self._firsts[kept:], self._terms[kept:]
+        remaining = bisect_left(self._firsts, index)
+        del self._firsts[remaining:], self._terms[remaining:]
         self.last_index, self.last_term = index - 1, term
 
     def collect(self, base: OpId) -> None:
-        """Forget every entry at or below ``base``, which the log must hold. An older base changes nothing."""
+        """Remove every entry at or below ``base``, which the log must hold. An older base changes nothing."""
         if base.index <= self.base.index:
             return
         assert self.holds(base), f"cannot collect up to {base}: the log is {self.base} to {self.last}"
@@ -95,10 +96,10 @@ class TermLog:
         self._firsts[0] = base.index + 1
 
     def agreement(self, index: int, term: int) -> OpId | None:
-        """The last position at or below ``index`` whose term is at most ``term``.
+        """Return the last position at or below ``index`` whose term is at most ``term``.
 
-        Two logs that differ at ``(term, index)`` can only agree at or below it. ``None`` means
-        that they can only agree below ``base``."""
+        If another log has ``term`` at ``index`` and this log differs there, the two can agree only at or below that
+        position. ``None`` means that they can agree only below ``base``."""
         index = min(index, self.last_index)
         at = bisect_right(self._firsts, index) - 1
         while at >= 0:
@@ -111,7 +112,11 @@ class TermLog:
         return self.base
 
     def validate(self) -> None:
-        """Check the invariants; raises ``AssertionError``."""
+        """Check the invariants.
+
+        Raises:
+            AssertionError: one does not hold.
+        """
         assert self.base.index <= self.last_index
         if not self._firsts:
             assert self.last == self.base

@@ -1,7 +1,7 @@
 """Messages between the Raft cores of one tablet.
 
-Entries travel beside an ``AppendEntries``, never inside it: the driver attaches them. Field bounds
-are declared here, so the codec refuses what lies outside; the core checks the rest (``sound.py``)."""
+Entries travel beside an ``AppendEntries``, never inside it: the driver attaches them. The bounds of fields are declared
+here, so the codec refuses values outside of them. ``message_checks`` checks the rest."""
 
 from __future__ import annotations
 
@@ -13,100 +13,85 @@ import msgspec
 from stelae.spi.ids import ZERO, OpId
 
 NUMBER_MAX = (1 << 62) - 1
-"""Largest term, index or round that a peer may name: beyond reach, and safe to add one to."""
+"""Largest term, index or round in a message: never reached in practice, and 1 can be added to it safely."""
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 
 
 class VoteRefusal(StrEnum):
-    """Why a vote or pre-vote was withheld."""
+    """Why a voter refused a vote or pre-vote."""
 
     STALE_TERM = "STALE_TERM"
+    """The voter is in a later term."""
     VOTED = "VOTED"
-    """The vote of that term went to another candidate."""
+    """The voter gave its vote of that term to another candidate."""
     LOG_BEHIND = "LOG_BEHIND"
-    """The candidate's log ends before the voter's."""
+    """The candidate's log ends before the voter's log."""
     LEADER_ALIVE = "LEADER_ALIVE"
     """The voter heard from a leader within one election timeout."""
     LOG_UNKNOWN = "LOG_UNKNOWN"
-    """The voter does not know where its log ended, so it never votes."""
+    """The voter does not know where its log ended. It never votes."""
 
 
 class AppendRefusal(StrEnum):
-    """Why a replica did not take an ``AppendEntries``."""
+    """Why a replica refused an ``AppendEntries``."""
 
     STALE_TERM = "STALE_TERM"
+    """The replica is in a later term."""
     MISMATCH = "MISMATCH"
-    """The replica's log has no entry of ``prev``; ``hint`` says where agreement is possible."""
+    """The replica's log does not hold ``prev``. ``hint`` is a position at which the logs can agree."""
     NOT_HOSTED = "NOT_HOSTED"
-    """The replica has no log of this tablet (a tombstone, or a copy under way): it only votes."""
+    """The replica has no log (a tombstone, or a copy that is under way). It only votes."""
 
 
 class VoteRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A candidate asks for a vote, or whether it would get one (``pre``).
+    """A candidate's request for a vote, or for a pre-vote."""
 
-    ``term`` is the term that it campaigns in; a pre-vote names the one it would campaign in.
-    ``attempt`` tells the candidate's campaigns apart: answers to an earlier one do not count.
-    ``transfer`` tells that the leader itself asked for this campaign."""
-
-    term: Number
-    last: OpId
-    attempt: Number = 0
-    pre: bool = False
-    transfer: bool = False
+    term: Number  #: The term of the campaign. In a pre-vote, the term that the campaign would have.
+    last: OpId  #: The op id of the last entry of the candidate's log.
+    attempt: Number = 0  #: Tells the candidate's campaigns apart. Answers to an earlier attempt do not count.
+    pre: bool = False  #: True for a pre-vote.
+    transfer: bool = False  #: True if the leader itself asked for this campaign.
 
 
 class VoteReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Answer to a ``VoteRequest``: ``term`` is the voter's; the request's own are repeated."""
+    """The answer to a ``VoteRequest``."""
 
-    term: Number
-    campaign_term: Number
-    attempt: Number = 0
-    pre: bool = False
-    refusal: VoteRefusal | None = None
+    term: Number  #: The voter's term.
+    campaign_term: Number  #: ``term`` of the request.
+    attempt: Number = 0  #: ``attempt`` of the request.
+    pre: bool = False  #: ``pre`` of the request.
+    refusal: VoteRefusal | None = None  #: ``None`` if the vote is granted.
 
 
 class AppendEntries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The leader's entries after ``prev``, possibly none, and its commit index.
+    """An append: the leader's entries after ``prev``, possibly none, and its commit index."""
 
-    ``round`` numbers the leader's read confirmations in this term; every answer repeats it. A
-    ``quiet`` message is only answered when it is refused: it carries news of the commit index.
-    ``all_replicated``, at most ``commit``: every member holds the log durably up to this index, as far as
-    the leader knows; 0: it knows nothing yet. Below it no member needs the log of another one.
-    """
-
-    term: Number
-    prev: OpId
-    commit: Number
-    round: Number = 0
-    quiet: bool = False
+    term: Number  #: The leader's term.
+    prev: OpId  #: The op id of the entry before the entries of this append.
+    commit: Number  #: The leader's commit index.
+    round: Number = 0  #: The leader's newest read round in this term (see ``read_index``). The answer repeats it.
+    quiet: bool = False  #: True if the follower answers only to refuse. Such an append carries only a commit index.
     all_replicated: Number = 0
+    """Up to this index every member holds the log durably, as far as the leader knows; 0 if it knows nothing yet.
+
+    It is at most ``commit``. No member needs the entries up to this index from another member."""
 
 
 class AppendReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Answer to an ``AppendEntries``.
+    """The answer to an ``AppendEntries``."""
 
-    Attributes:
-        term: the replica's.
-        match: up to here the replica's log is durable and equals the leader's; 0 if refused.
-        commit: the replica's commit index.
-        round: that of the request.
-        refusal: ``None`` when the entries were taken.
-        rejected: index of the ``prev`` that was refused.
-        hint: the last position at or below ``rejected`` whose term is at most that of ``prev``.
-    """
-
-    term: Number
-    match: Number = 0
-    commit: Number = 0
-    round: Number = 0
-    refusal: AppendRefusal | None = None
-    rejected: Number = 0
-    hint: OpId = ZERO
+    term: Number  #: The replica's term.
+    match: Number = 0  #: Up to this index the replica's log is durable and equal to the leader's; 0 if refused.
+    commit: Number = 0  #: The replica's commit index.
+    round: Number = 0  #: ``round`` of the append.
+    refusal: AppendRefusal | None = None  #: ``None`` if the append was accepted.
+    rejected: Number = 0  #: If refused, the index of the append's ``prev``.
+    hint: OpId = ZERO  #: If refused as MISMATCH, the last position of the log at which it can agree with the leader's.
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The leader of ``term`` asks its successor, which has all of its log, to campaign at once."""
+    """The request of the leader of ``term`` to its successor, which has all of its log, to campaign at once."""
 
     term: Number
 
@@ -120,6 +105,6 @@ MESSAGE_TYPES: dict[str, type[msgspec.Struct]] = {
     "raft.append_reply": AppendReply,
     "raft.timeout_now": TimeoutNow,
 }
-"""Kinds under which the kernel's codec knows the messages."""
+"""The name of each message in the kernel's codec."""
 
 VOTE_REQUEST_KINDS = frozenset({"raft.vote"})

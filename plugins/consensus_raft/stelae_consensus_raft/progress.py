@@ -1,11 +1,12 @@
-"""What a leader knows of each peer, and how much it may send it.
+"""The progress of each peer as its leader knows it, and the limits on what is in flight to it.
 
-States of a peer
-    PROBE      the leader does not know where the peer's log agrees: one message, then wait.
-    REPLICATE  it does: messages follow each other without waiting, within two windows.
-    COPY       the peer needs what the log no longer has: no entries are sent, and none are read from the
-               log. It ends when a copy ended, or when the peer accepts a message at the log's base or
-               above: somebody has restored it. One that was away is asked once when it is back.
+States of a peer:
+
+- PROBE: the leader does not know at which index the logs agree. It sends one message and waits for the answer.
+- REPLICATE: the leader knows it. It sends appends without waiting, within a window of messages and one of bytes.
+- COPY: the peer needs entries that the log no longer has. The leader neither reads nor sends entries. The state ends
+  when a copy ends, or when the peer accepts a message at the log's base or above, because the peer was restored in
+  another way. A peer that was unreachable is probed once when it is reachable again.
 """
 
 from __future__ import annotations
@@ -17,15 +18,14 @@ from stelae.spi.consensus import PeerProgress
 from stelae.spi.ids import NodeId
 
 RETRY_DOUBLINGS_MAX = 3
-"""A silent peer is asked at intervals of up to eight times the retry interval."""
+"""How often the retry interval of a silent peer doubles: up to eight times ``append_retry_ms``."""
 
-
-NEWS_BURST_MAX = 8
-"""So many messages that only tell a commit index may follow each other without a pause."""
+COMMIT_ONLY_BURST_MAX = 8
+"""How many messages that carry only a commit index may follow each other without a pause."""
 
 
 class PeerState(StrEnum):
-    """How a leader treats a peer; see the module."""
+    """How a leader sends to a peer; see the module's docstring."""
 
     PROBE = "PROBE"
     REPLICATE = "REPLICATE"
@@ -33,30 +33,17 @@ class PeerState(StrEnum):
 
 
 class Progress:
-    """One peer, as its leader sees it.
-
-    Attributes:
-        match: highest index known to be durable there and equal to ours.
-        next: first index to send; always above ``match``.
-        waiting: PROBE and COPY: a message is under way.
-        was_away: COPY only: the peer was unreachable, or did not run, since it was last asked.
-        sent_at_us: when something that asks for an answer was last sent, or progress was made.
-        heard_at_us: when the peer last showed that it follows us in this term.
-        commit_known: the peer's commit index, as it said; ``commit_sent``: as it will hear.
-        all_replicated_sent: up to where the peer will hear that all members hold the log.
-        news_paid_us: up to when messages that only told a commit index have used its due.
-        round_acked: newest read round that the peer confirmed.
-    """
+    """One peer as its leader knows it."""
 
     __slots__ = (
         "_in_flight",
         "all_replicated_sent",
         "commit_known",
+        "commit_only_paid_us",
         "commit_sent",
         "heard_at_us",
         "in_flight_bytes",
         "match",
-        "news_paid_us",
         "next",
         "node_id",
         "retries",
@@ -64,52 +51,64 @@ class Progress:
         "sent_at_us",
         "state",
         "waiting",
-        "was_away",
+        "was_unreachable",
     )
 
     def __init__(self, node_id: NodeId, next_index: int, now_us: int) -> None:
         self.node_id = node_id
         self.state = PeerState.PROBE
+        #: Highest index that is durable on the peer and equal to the leader's log, as far as the peer has acknowledged.
         self.match = 0
+        #: First index to send. It is always above ``match``, except in COPY.
         self.next = next_index
+        #: PROBE and COPY: a message is in flight.
         self.waiting = False
+        #: When the leader last sent a message that asks for an answer, or the peer last made progress.
         self.sent_at_us = now_us
+        #: When the peer last showed that it follows this leader in this term.
         self.heard_at_us = now_us
+        #: The peer's commit index, as its last answer said.
         self.commit_known = 0
+        #: The commit index that the peer will have from the messages that are in flight.
         self.commit_sent = 0
+        #: The all-replicated index that was last sent to the peer.
         self.all_replicated_sent = 0
-        self.was_away = False
-        self.news_paid_us = 0
+        #: COPY only: the peer was unreachable, or did not run, since it was last probed.
+        self.was_unreachable = False
+        #: Time up to which the sent messages that carried only a commit index have used the peer's allowance.
+        self.commit_only_paid_us = 0
+        #: Newest read round that the peer confirmed.
         self.round_acked = 0
+        #: Retries since the peer last answered.
         self.retries = 0
         self._in_flight: deque[tuple[int, int]] = deque()
         self.in_flight_bytes = 0
 
     @property
     def in_flight_count(self) -> int:
-        """Appends with entries that are not answered yet."""
+        """Number of appends with entries that the peer has not answered yet."""
         return len(self._in_flight)
 
-    def sent(self, last_index: int, size_bytes: int, now_us: int) -> None:
-        """Note entries up to ``last_index`` as under way."""
+    def add_in_flight(self, last_index: int, size_bytes: int, now_us: int) -> None:
+        """Note an append in flight that ends at ``last_index``."""
         if not self._in_flight:
             self.sent_at_us = now_us
         self._in_flight.append((last_index, size_bytes))
         self.in_flight_bytes += size_bytes
         self.next = last_index + 1
 
-    def news_from_us(self, interval_us: int) -> int:
-        """From when on the peer may hear of a commit index in a message of its own.
+    def commit_only_from_us(self, interval_us: int) -> int:
+        """Return the time from which the leader may send the peer a message that carries only a commit index.
 
-        One such message per interval is its due; up to a burst of them may come early."""
-        return self.news_paid_us - (NEWS_BURST_MAX - 1) * interval_us
+        The allowance is one such message per interval. Up to ``COMMIT_ONLY_BURST_MAX`` of them may be sent early."""
+        return self.commit_only_paid_us - (COMMIT_ONLY_BURST_MAX - 1) * interval_us
 
-    def told(self, interval_us: int, now_us: int) -> None:
-        """Note such a message."""
-        self.news_paid_us = max(self.news_paid_us, now_us) + interval_us
+    def add_commit_only(self, interval_us: int, now_us: int) -> None:
+        """Note that such a message was sent."""
+        self.commit_only_paid_us = max(self.commit_only_paid_us, now_us) + interval_us
 
     def acknowledged(self, match: int, now_us: int) -> bool:
-        """Take an acknowledgement; false if it says nothing new."""
+        """Note an acknowledgement. Returns false if ``match`` does not rise."""
         if match <= self.match:
             return False
         self.match = match
@@ -119,16 +118,16 @@ class Progress:
             self.in_flight_bytes -= self._in_flight.popleft()[1]
         return True
 
-    def shortened(self, asked_index: int, through_index: int) -> bool:
-        """A range that ended at ``asked_index`` was sent only up to ``through_index``.
+    def range_shortened(self, asked_index: int, through_index: int) -> bool:
+        """Note that a range that should end at ``asked_index`` was sent only up to ``through_index``.
 
-        What was sent behind it cannot fit its gap and will be refused, so it is to be sent again.
-        False if no such range is under way."""
+        The peer will refuse the ranges that were sent after it, because of the gap. So they are sent again. Returns
+        false if no such range is in flight."""
         if all(last != asked_index for last, _ in self._in_flight):
             return False
         while self._in_flight and self._in_flight[-1][0] >= asked_index:
             self.in_flight_bytes -= self._in_flight.pop()[1]
-        # Two ranges may have asked for the same end; then the first answer has settled this one.
+        # Two ranges may have had the same end. Then the first answer has covered this one.
         end = self._in_flight[-1][0] if self._in_flight else self.match
         if through_index > end:
             self._in_flight.append((through_index, 0))
@@ -136,34 +135,34 @@ class Progress:
         return True
 
     def to_probe(self, next_index: int, *, waiting: bool = False) -> None:
-        """What is under way may be lost: find out where the peer is, from ``next_index``."""
+        """Change to PROBE: messages in flight may be lost, and the next message starts at ``next_index``."""
         self._reset(PeerState.PROBE)
         self.next = max(next_index, self.match + 1)
         self.waiting = waiting
 
     def to_replicate(self) -> None:
-        """The peer agrees up to ``match``: send without waiting."""
+        """Change to REPLICATE: the logs agree up to ``match``."""
         self._reset(PeerState.REPLICATE)
         self.next = self.match + 1
 
     def to_copy(self) -> None:
-        """The peer cannot be caught up from the log."""
+        """Change to COPY: the log no longer has the entries that the peer needs."""
         self._reset(PeerState.COPY)
 
     def _reset(self, state: PeerState) -> None:
         self.state = state
-        self.waiting = self.was_away = False
+        self.waiting = self.was_unreachable = False
         self.commit_sent = 0
         self.all_replicated_sent = 0
         self._in_flight.clear()
         self.in_flight_bytes = 0
 
     def retry_at_us(self, interval_us: int) -> int:
-        """When an unanswered message is to be repeated."""
+        """Return when the leader repeats an unanswered message."""
         return self.sent_at_us + (interval_us << min(self.retries, RETRY_DOUBLINGS_MAX))
 
     def snapshot(self) -> PeerProgress:
-        """For people and checkers."""
+        """Return the progress for ``Status``."""
         return PeerProgress(
             node_id=self.node_id,
             match_index=self.match,
@@ -173,11 +172,15 @@ class Progress:
         )
 
     def validate(self) -> None:
-        """Check the invariants; raises ``AssertionError``."""
+        """Check the invariants.
+
+        Raises:
+            AssertionError: one does not hold.
+        """
         assert self.next > self.match or self.state is PeerState.COPY
         assert self.in_flight_bytes == sum(size for _, size in self._in_flight) >= 0
         ends = [last for last, _ in self._in_flight]
         assert ends == sorted(set(ends))
         assert not ends or (self.match < ends[0] and ends[-1] < self.next)
         assert not ends or self.state is PeerState.REPLICATE
-        assert not self.was_away or self.state is PeerState.COPY
+        assert not self.was_unreachable or self.state is PeerState.COPY

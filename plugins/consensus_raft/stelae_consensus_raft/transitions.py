@@ -1,4 +1,4 @@
-"""Every change of role, as one total table. The diagram in the docs is generated from it."""
+"""The table of all role changes: one cell for each cause and role. The diagram in the docs is generated from it."""
 
 from __future__ import annotations
 
@@ -11,33 +11,36 @@ from stelae.spi.consensus import Role
 
 
 class Cause(StrEnum):
-    """What may change the role of a replica."""
+    """The causes that can change the role of a replica."""
 
     TIMEOUT = "TIMEOUT"
     """The election deadline passed, or the driver asked for a campaign."""
     TRANSFER = "TRANSFER"
     """The leader asked this follower to take over."""
     VOTES_WON = "VOTES_WON"
+    """A majority granted its vote."""
     CAMPAIGN_LOST = "CAMPAIGN_LOST"
-    """So many refusals that a majority is out of reach, or the persisted vote was lost."""
+    """So many voters refused that a majority is out of reach."""
     HIGHER_TERM = "HIGHER_TERM"
-    """A message of a later term."""
+    """A message of a later term arrived."""
     LEADER_HEARD = "LEADER_HEARD"
-    """The leader of the current term."""
+    """An append or a heartbeat of the current term's leader arrived."""
     QUORUM_LOST = "QUORUM_LOST"
     """The leader has not heard from a majority for one and a half election timeouts."""
     STEP_DOWN = "STEP_DOWN"
-    """The driver asked the leader to give up."""
+    """The driver asked the leader to step down."""
     PERSIST_FAILED = "PERSIST_FAILED"
+    """A write of a Ready failed."""
     MADE_VOTER = "MADE_VOTER"
     """A config in which this replica votes took effect."""
     MADE_LEARNER = "MADE_LEARNER"
+    """A config in which this replica is a learner took effect."""
     REMOVED = "REMOVED"
     """A config without this replica took effect."""
 
 
 IGNORED: Final = None
-"""Spelled out where a cause does nothing to a role."""
+"""The cell of a cause that does not change a role."""
 
 _L, _F, _N = Role.LEADER, Role.FOLLOWER, Role.LEARNER
 _C, _O = Role.CANDIDATE, Role.NON_PARTICIPANT

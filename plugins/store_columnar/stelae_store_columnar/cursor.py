@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from stelae.rows.keys import encode_keys
-from stelae.rows.matching import matching
-from stelae.rows.parquet_rows import StoredPiece
+from stelae.rows.parquet_rows import StoredPage
+from stelae.rows.predicate_filter import filter_rows
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
@@ -33,7 +33,7 @@ class ColumnarCursor(Cursor):
         self._predicates = spec.predicates
         wanted = (*self._layout.ids, *schema.key, *(predicate.column for predicate in spec.predicates))
         # Refuses what does not fit, rows or not.
-        matching(schema, spec.predicates, RowBatch.from_equal_rows(schema.layout, []))
+        filter_rows(schema, spec.predicates, RowBatch.from_equal_rows(schema.layout, []))
         self._read_layout = schema.project(dict.fromkeys(wanted))
         self._backwards = spec.order is Order.KEY_DESCENDING
         self._left = spec.limit
@@ -65,7 +65,7 @@ class ColumnarCursor(Cursor):
         self._token = encode_keys(self._schema, rows.slice(rows.num_rows - 1))[0]
         return rows.select(self._layout)
 
-    def next_stored(self, rows_max: int, bytes_max: int) -> StoredPiece | None:
+    def next_stored(self, rows_max: int, bytes_max: int) -> StoredPage | None:
         """See ``StoredRowsCursor``. Once asked for, decoded rows end before row groups that can be handed on."""
         self._hands_on = not self._backwards and not self._predicates
         if not self._hands_on or self._waiting or self._steps is None or self._view is None or self._left == 0:
@@ -79,7 +79,7 @@ class ColumnarCursor(Cursor):
         if self._left is not None:
             self._left -= row_count
         self._token = self._view.order.encode(indexes[-1].last)
-        return StoredPiece(row_count, stored, data, block.footer)
+        return StoredPage(row_count, stored, data, block.footer)
 
     @property
     def resume_token(self) -> bytes | None:
@@ -110,7 +110,7 @@ class ColumnarCursor(Cursor):
     def _keep(self, found: Sequence[RowBatch]) -> None:
         """Let rows wait that match."""
         for rows in found:
-            kept = matching(self._schema, self._predicates, rows)
+            kept = filter_rows(self._schema, self._predicates, rows)
             if kept.num_rows:
                 self._waiting.append(kept)
                 self._waiting_rows += kept.num_rows

@@ -20,10 +20,10 @@ class VerifiedFile(ChunkFile):
         self._path = path
 
     def read(self, size: int = -1) -> bytes:
-        chunk = self._index.by_offset.get(self._at)
+        chunk = self._index.by_offset.get(self._position)
         if chunk is None or size > chunk.size_bytes:
-            raise Corrupt(f"{size} bytes are asked for that are no column chunk", path=self._path, offset=self._at)
-        self._at += size
+            raise Corrupt(f"no column chunk has {size} bytes here", path=self._path, offset=self._position)
+        self._position += size
         assert self.file is not None
         return read_chunk(self.file, chunk, self._path)[:size]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.rows.keys import encode_keys
-from stelae.rows.matching import matching
+from stelae.rows.predicate_filter import filter_rows
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
@@ -25,7 +25,7 @@ class LmdbCursor(Cursor):
         self._layout = schema.project(spec.columns)
         self._predicates = spec.predicates
         if spec.predicates:  # refuse what does not fit, rows or not
-            matching(schema, spec.predicates, RowBatch.from_equal_rows(schema.layout, []))
+            filter_rows(schema, spec.predicates, RowBatch.from_equal_rows(schema.layout, []))
         wanted = (*self._layout.ids, *schema.key, *(predicate.column for predicate in spec.predicates))
         self._reader = view.reader(schema.project(dict.fromkeys(wanted)))
         self._backwards = spec.order is Order.KEY_DESCENDING
@@ -39,7 +39,7 @@ class LmdbCursor(Cursor):
         count = max(1, min(rows_max, BATCH_ROWS_MAX))
         if self._left is not None and not self._predicates:
             count = min(count, self._left)
-        rows = matching(self._view.schema, self._predicates, self._read(count))
+        rows = filter_rows(self._view.schema, self._predicates, self._read(count))
         if self._left is not None:
             if rows.num_rows > self._left:
                 rows = rows.slice(0, self._left)

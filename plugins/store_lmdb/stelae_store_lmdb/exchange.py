@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.keys import decode_key, encode_keys
-from stelae.rows.steps import StepRoom
+from stelae.rows.step_budget import StepBudget
 from stelae.spi.errors import Corrupt
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
@@ -54,7 +54,7 @@ def changes(view: View, after: int, until: int, spec: ScanSpec) -> Iterator[Chan
     if spec.after is not None:
         left = (max(spec.key_from or b"", spec.after + b"\0"), spec.key_until)
     while left is not None:
-        room = StepRoom()
+        room = StepBudget()
         left = view.step(*left, False, BATCH_ROWS_MAX, take)
         # What is left begins right behind the last key that was looked at.
         through = None if left is None or left[0] is None else left[0][:-1]
@@ -95,11 +95,11 @@ def _deletions(view: View, ages: Iterable[_Age]) -> Iterator[VersionedRows]:
     schema = view.schema
     timestamps: list[int] = []
     keys: list[bytes] = []
-    room = StepRoom()
+    room = StepBudget()
     for timestamp, _, key, _ in ages:
         if len(keys) >= BATCH_ROWS_MAX or not room.takes(_deleted_bytes(schema, key)):
             yield VersionedRows(schema.version, True, tuple(timestamps), _keys(schema, keys))
-            timestamps, keys, room = [], [], StepRoom()
+            timestamps, keys, room = [], [], StepBudget()
             room.takes(_deleted_bytes(schema, key))
         timestamps.append(timestamp)
         keys.append(key)
@@ -112,7 +112,7 @@ def _rows(view: View, ages: Iterable[_Age]) -> Iterator[VersionedRows]:
     reader = view.reader(schema.layout)
     timestamps: list[int] = []
     rows: list[Row] = []
-    room = StepRoom()
+    room = StepBudget()
 
     def piece() -> VersionedRows:
         return VersionedRows(schema.version, False, tuple(timestamps), RowBatch.from_equal_rows(reader.layout, rows))
@@ -123,7 +123,7 @@ def _rows(view: View, ages: Iterable[_Age]) -> Iterator[VersionedRows]:
         size_bytes = reader.size_bytes(one.contents)
         if len(rows) >= BATCH_ROWS_MAX or not room.takes(size_bytes):
             yield piece()
-            timestamps, rows, room = [], [], StepRoom()
+            timestamps, rows, room = [], [], StepBudget()
             room.takes(size_bytes)
         timestamps.append(timestamp)
         rows.append(reader.row(one.contents))

@@ -23,7 +23,7 @@ from typing import Any
 from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 from stelae.spi.services import Files
 from stelae_shared.lmdb_files.environment import DATA_NAME
-from stelae_shared.lmdb_files.marker import Left, Marker, Owner
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left, Owner
 from stelae_store_lmdb.child import check_in_child
 from stelae_store_lmdb.config import LmdbStoreConfig
 from stelae_store_lmdb.environment import Environment
@@ -66,9 +66,9 @@ class Place:
         return f"{self.env_directory}/{DATA_NAME}"
 
     @property
-    def marker(self) -> Marker:
+    def marker(self) -> EnvironmentMarker:
         """How the environment was left."""
-        return Marker(self.files, self.directory, self.data_path, OWNER)
+        return EnvironmentMarker(self.files, self.directory, self.data_path, OWNER)
 
 
 def discard(place: Place) -> None:

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from stelae.rows.defaults import Defaults
-from stelae.rows.steps import StepRoom
+from stelae.rows.step_budget import StepBudget
 from stelae.spi.schema import Layout, Schema
 from stelae.spi.store import BATCH_BYTES_MAX
 from stelae_store_lmdb.environment import Environment
@@ -117,7 +117,7 @@ class View:
         """Return the visible rows of one step, what is left of the range, and the last key that was looked at."""
         rows: list[Row] = []
         last: bytes | None = None
-        timestamp, index, room = self.timestamp, self.index, StepRoom()
+        timestamp, index, room = self.timestamp, self.index, StepBudget()
 
         def take(key: bytes, versions: Versions) -> bool:
             nonlocal last

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
 from stelae.rows.keys import decode_key, encode_keys
-from stelae.rows.steps import StepRoom
+from stelae.rows.step_budget import StepBudget
 from stelae.spi.errors import Corrupt
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
@@ -26,7 +26,7 @@ def changes(view: View, after: int, until: int, spec: ScanSpec) -> Iterator[Chan
     while start < last:
         changed: list[Row] = []
         deleted: list[Row] = []
-        room, end = StepRoom(), min(last, start + BATCH_ROWS_MAX)
+        room, end = StepBudget(), min(last, start + BATCH_ROWS_MAX)
         for place in range(start, end):
             key = view.keys[place]
             before, now = view.at(key, after), view.at(key, until)
@@ -69,7 +69,7 @@ def _pieces(view: View, run: Iterable[tuple[bytes, Version]], deleted: bool) -> 
     layout, size_bytes = schema.key_layout if deleted else schema.layout, Weigher(schema.layout).one
     timestamps: list[int] = []
     rows: list[Row] = []
-    room = StepRoom()
+    room = StepBudget()
 
     def piece() -> VersionedRows:
         return VersionedRows(schema.version, deleted, tuple(timestamps), RowBatch.from_equal_rows(layout, rows))
@@ -79,7 +79,7 @@ def _pieces(view: View, run: Iterable[tuple[bytes, Version]], deleted: bool) -> 
         weight = _deleted_bytes(schema, key) if deleted else size_bytes(row)
         if len(rows) >= BATCH_ROWS_MAX or not room.takes(weight):
             yield piece()
-            timestamps, rows, room = [], [], StepRoom()
+            timestamps, rows, room = [], [], StepBudget()
             room.takes(weight)
         timestamps.append(version[0])
         rows.append(row)

@@ -9,8 +9,8 @@ from typing import Self
 
 from stelae.rows.defaults import Defaults
 from stelae.rows.keys import encode_keys
-from stelae.rows.matching import matching
-from stelae.rows.steps import StepRoom
+from stelae.rows.predicate_filter import filter_rows
+from stelae.rows.step_budget import StepBudget
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
@@ -73,7 +73,7 @@ class View:
         weigher = Weigher(layout)
         if weigher.at_most(found) <= BATCH_BYTES_MAX:
             return found, len(keys)
-        room = StepRoom()
+        room = StepBudget()
         count = sum(1 for _ in takewhile(lambda row: room.takes(weigher.one(row)), found))
         if count == len(found):
             return found, len(keys)
@@ -109,7 +109,7 @@ class MemoryCursor(Cursor):
         else:
             self._from += looked
         rows = RowBatch.from_equal_rows(self._view.schema.layout, found)
-        rows = matching(self._view.schema, self._spec.predicates, rows)
+        rows = filter_rows(self._view.schema, self._spec.predicates, rows)
         self._token = keys[looked - 1]
         if self._left is not None:
             if rows.num_rows > self._left:

@@ -11,7 +11,7 @@ from typing import Any
 
 from stelae.spi.schema import Schema
 from stelae_transfer.files import BrokenInput, Stream
-from stelae_transfer.records import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, Chunk
+from stelae_transfer.records import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, RowChunk
 
 _FILE_MAGIC = b"ARROW1"
 
@@ -45,7 +45,7 @@ class BatchReader:
             return {str(name): _values(first.column(place)) for place, name in enumerate(first.schema.names)}
         return {}
 
-    def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[Chunk]:
+    def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[RowChunk]:
         """Yield the rows behind a number; see ``Reader.chunks``."""
         for first, batch in self._batches(after):
             batch = batch.select([*columns])
@@ -55,7 +55,7 @@ class BatchReader:
                 skipped = min(max(0, after + 1 - number), len(piece))
                 if skipped < len(piece):
                     numbers = range(number + skipped, number + len(piece))
-                    yield Chunk(piece.slice(skipped), numbers, (), numbers[-1], self._done)
+                    yield RowChunk(piece.slice(skipped), numbers, (), numbers[-1], self._done)
 
     def close(self) -> None:
         """Close the file."""

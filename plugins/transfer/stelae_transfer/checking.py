@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from stelae.client.failures import FAILURES_MAX, Tally
+from stelae.client.failures import FAILURES_MAX, FailureTally
 from stelae.client.row_input import RowInput
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
-from stelae_transfer.records import BadRow, Chunk
+from stelae_transfer.records import BadRow, RowChunk
 
 
-def check_chunk(schema: Schema, kind: OpKind, chunk: Chunk) -> list[BadRow]:
+def check_chunk(schema: Schema, kind: OpKind, chunk: RowChunk) -> list[BadRow]:
     """Return the rows of a chunk that the client would not send, with their reasons.
 
     What only the table knows, such as which keys exist, is not judged."""
     bad = [*chunk.bad]
     for start in range(0, len(chunk.numbers), FAILURES_MAX):
         rows, numbers = chunk.part(start, FAILURES_MAX)
-        tally = Tally("", kind)
+        tally = FailureTally("", kind)
         try:
             _exhaust(RowInput(schema, kind, tally).batches(rows))
         except SchemaMismatch as error:

@@ -15,7 +15,7 @@ from stelae.client.text_values import parse_text
 from stelae.spi.schema import Schema
 from stelae_transfer.files import UTF8_MARK, UTF16_MARKS, BrokenInput, NoInput, Stream
 from stelae_transfer.inference import arrow_of_texts
-from stelae_transfer.records import CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, Chunk
+from stelae_transfer.records import CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, RowChunk
 
 BLOCK_BYTES = 4 << 20
 """Bytes that are parsed at a time; no row is longer."""
@@ -80,7 +80,7 @@ class CsvReader:
                 break
         return found
 
-    def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[Chunk]:
+    def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[RowChunk]:
         """Yield the rows behind a number; see ``Reader.chunks``."""
         seen = 0
         for batch in self._batches():
@@ -97,7 +97,7 @@ class CsvReader:
             self._ragged.append(BadRow(number, "BAD_VALUE", reason, self._raw(self._unclosed, 0)))
         rest = sorted([row for row in self._ragged if row.row > max(seen, after)], key=lambda row: row.row)
         if rest:
-            yield Chunk([], (), rest, rest[-1].row, 1.0)
+            yield RowChunk([], (), rest, rest[-1].row, 1.0)
 
     def _number(self, seen: int, count: int) -> tuple[list[int], int]:
         """Number rows that came through: those between them that did not have numbers of their own."""
@@ -111,7 +111,7 @@ class CsvReader:
 
     def _chunk(
         self, schema: Schema, columns: Sequence[str], piece: Any, numbers: list[int], last: int, after: int
-    ) -> Chunk:
+    ) -> RowChunk:
         import pyarrow as pa
 
         kept = [place for place, number in enumerate(numbers) if number > after]
@@ -131,7 +131,7 @@ class CsvReader:
             rows = rows.filter(pa.array([place not in reasons for place in range(len(numbers))], pa.bool_()))
             numbers = [number for place, number in enumerate(numbers) if place not in reasons]
         told = sorted([*ragged, *bad], key=lambda row: row.row)
-        return Chunk(rows, numbers, told, last, self._stream.share(self._seen_bytes))
+        return RowChunk(rows, numbers, told, last, self._stream.share(self._seen_bytes))
 
     def _raw(self, piece: Any, place: int) -> dict[str, str | None]:
         cells = piece.slice(place, 1).to_pylist()[0]

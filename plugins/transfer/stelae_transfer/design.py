@@ -15,7 +15,7 @@ from stelae.client.arrow_fit import fit_array
 from stelae.client.column_types import stored_type
 from stelae.client.locations import NoSuchTable
 from stelae.client.text_values import parse_text
-from stelae.partition.plain import from_plain
+from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.partition.schema import PartitionSchema
 from stelae.protocol.master_messages import CreateTable
 from stelae.rows.plain_schema import schema_from_plain
@@ -58,7 +58,7 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
 
     def partition_schema(self) -> PartitionSchema:
         """Return the partitioning; ``BadPartitioning``: it does not fit the schema."""
-        return from_plain(self.schema(), {"hash": self.hash})
+        return partition_schema_from_plain(self.schema(), {"hash": self.hash})
 
     def to_plain(self) -> dict[str, Any]:
         """Return the design as plain values, for JSON."""
@@ -232,7 +232,7 @@ def _type_problem(name: str, stored: str, schema: Schema, kind: Any) -> list[str
 
 def _other_partitioning(table: AsyncTable, hash_levels: Sequence[str]) -> list[str]:
     schema = table.schema
-    wanted = from_plain(schema, {"hash": [read_hash(text) for text in hash_levels]})
+    wanted = partition_schema_from_plain(schema, {"hash": [read_hash(text) for text in hash_levels]})
     mine = table.partitioning.partition_schema
     if wanted.hash_levels == mine.hash_levels:
         return []

@@ -51,14 +51,14 @@ UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
-class Kind(NamedTuple):
+class FileKindAndCompression(NamedTuple):
     """What a file is: its format, and ``gzip``, ``zstd`` or nothing around it."""
 
     format: Format
     compression: str = ""
 
 
-def kind_of(path: Path, chosen: str = "") -> Kind:
+def kind_of(path: Path, chosen: str = "") -> FileKindAndCompression:
     """Return what a file's name says; ``chosen`` is a format that stands above the name.
 
     Raises:
@@ -76,7 +76,7 @@ def kind_of(path: Path, chosen: str = "") -> Kind:
         raise UnknownFormat(f"the name {path.name!r} says no format; known endings: {known}; or say it with --format")
     if found is Format.PARQUET and compression:
         raise UnknownFormat(f"{path.name}: Parquet is compressed inside; unpack the {compression} around it first")
-    return Kind(found, compression)
+    return FileKindAndCompression(found, compression)
 
 
 class Stream:

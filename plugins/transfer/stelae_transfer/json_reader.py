@@ -22,7 +22,7 @@ from stelae.client.text_values import SHOWN_CHARACTERS
 from stelae.spi.schema import Column, Schema
 from stelae_transfer.files import BrokenInput, NoInput, Stream
 from stelae_transfer.inference import arrow_of_values
-from stelae_transfer.records import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, Chunk
+from stelae_transfer.records import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, RowChunk
 
 LINE_BYTES_MAX = 32 << 20
 """Longest line: more than any row may hold."""
@@ -93,7 +93,7 @@ class JsonReader:
             stream.close()
         return found
 
-    def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[Chunk]:
+    def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[RowChunk]:
         """Yield the rows behind a number; see ``Reader.chunks``."""
         dropped = {*self.columns} - {*columns}
         reader = _Rows(schema, dropped)
@@ -113,10 +113,10 @@ class JsonReader:
                 numbers.append(number)
             size_bytes += len(line)
             if len(rows) + len(bad) >= CHUNK_ROWS_MAX or size_bytes >= CHUNK_BYTES:
-                yield Chunk(rows, numbers, bad, number, self._stream.share(seen_bytes))
+                yield RowChunk(rows, numbers, bad, number, self._stream.share(seen_bytes))
                 rows, numbers, bad, size_bytes = [], [], [], 0
         if rows or bad:
-            yield Chunk(rows, numbers, bad, number, 1.0)
+            yield RowChunk(rows, numbers, bad, number, 1.0)
 
     def _lines(self, stream: Stream) -> Iterator[bytes]:
         """The lines that are not empty."""

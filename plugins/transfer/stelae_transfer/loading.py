@@ -20,7 +20,7 @@ from stelae.client.failures import FAILURES_MAX
 from stelae.spi.errors import SchemaMismatch, StelaeError
 from stelae.spi.write import OpKind
 from stelae_transfer.journal import RESERVED_ROWS, Journal, Position
-from stelae_transfer.records import BadRow, Chunk
+from stelae_transfer.records import BadRow, RowChunk
 from stelae_transfer.rejects import Rejects
 
 RECORD_EVERY_S = 1.0
@@ -75,7 +75,7 @@ class Loader:
         self._uncertain_until = journal.position.reserved
         self.position = journal.position
 
-    async def run(self, chunks: Iterator[Chunk]) -> Position:
+    async def run(self, chunks: Iterator[RowChunk]) -> Position:
         """Write everything; return the last position.
 
         Raises:
@@ -98,7 +98,7 @@ class Loader:
                 self._journal.record(self.position)
         return self.position
 
-    async def _take(self, chunk: Chunk) -> None:
+    async def _take(self, chunk: RowChunk) -> None:
         if chunk.last > self.position.reserved:
             self.position = msgspec.structs.replace(self.position, reserved=chunk.last + RESERVED_ROWS)
             await asyncio.to_thread(self._journal.record, self.position)
@@ -121,7 +121,7 @@ class Loader:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    async def _write(self, chunk: Chunk) -> tuple[list[BadRow], int]:
+    async def _write(self, chunk: RowChunk) -> tuple[list[BadRow], int]:
         """Write a chunk; return the rows that were not taken, and the timestamp."""
         split = bisect_right(chunk.numbers, self._uncertain_until)
         bad, timestamp = await self._piecewise(*chunk.part(0, split), again=True) if split else ([], 0)
@@ -147,7 +147,7 @@ class Loader:
         bad: list[BadRow] = []
         timestamp = 0
         for start in range(0, len(numbers), FAILURES_MAX):
-            piece, mine = Chunk(rows, numbers, (), 0).part(start, FAILURES_MAX)
+            piece, mine = RowChunk(rows, numbers, (), 0).part(start, FAILURES_MAX)
             try:
                 result = await self._table.write(self._kind, piece, errors="return", timeout_s=self._timeout_s)
             except SchemaMismatch as error:

@@ -7,12 +7,12 @@ from pathlib import Path
 from stelae.spi.errors import CallerError
 from stelae_transfer.arrow_reader import ArrowReader, ParquetReader
 from stelae_transfer.csv_reader import CsvReader
-from stelae_transfer.files import Format, Kind
+from stelae_transfer.files import FileKindAndCompression, Format
 from stelae_transfer.json_reader import JsonReader
-from stelae_transfer.records import Reader
+from stelae_transfer.records import RecordReader
 
 
-def open_reader(path: Path, kind: Kind, *, delimiter: str = "", null: str = "") -> Reader:
+def open_reader(path: Path, kind: FileKindAndCompression, *, delimiter: str = "", null: str = "") -> RecordReader:
     """Open a file for one pass.
 
     Args:

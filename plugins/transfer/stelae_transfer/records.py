@@ -30,7 +30,7 @@ class BadRow(NamedTuple):
     rows: int = 1  #: Rows from ``row`` on that share this, where they could not be told apart.
 
 
-class Chunk(NamedTuple):
+class RowChunk(NamedTuple):
     """Consecutive rows of a file. ``rows`` is what the client takes: an Arrow batch, or dicts."""
 
     rows: Any
@@ -45,7 +45,7 @@ class Chunk(NamedTuple):
         return rows, self.numbers[start : start + count]
 
 
-class Reader(Protocol):
+class RecordReader(Protocol):
     """Reads one file. Made anew for each pass."""
 
     @property
@@ -63,7 +63,7 @@ class Reader(Protocol):
         """Return the first ``SAMPLE_ROWS`` values of each column, as they stand in the file. Uses the reader up."""
         ...
 
-    def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[Chunk]:
+    def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[RowChunk]:
         """Yield the rows behind a number, as values of a schema.
 
         Args:

@@ -11,9 +11,9 @@ from stelae.spi.errors import CallerError, StelaeError, StorageError, TooLarge
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX
 from stelae.spi.wal import Append
-from stelae_wal_lmdb.environment import Environment
-from stelae_wal_lmdb.format import HEAD_BYTES, NAMESPACE, Record, encode_entry, encode_record, key
-from stelae_wal_lmdb.log import Log
+from stelae_wal_lmdb.environment import LogEnvironment
+from stelae_wal_lmdb.format import HEAD_BYTES, NAMESPACE, LogRecord, encode_entry, encode_record, key
+from stelae_wal_lmdb.log import EnvironmentLog
 from stelae_wal_lmdb.reader import op_id_at
 
 
@@ -21,9 +21,9 @@ from stelae_wal_lmdb.reader import op_id_at
 class Fit:
     """An append that fits its log, and the record that will be true after it."""
 
-    log: Log
+    log: EnvironmentLog
     append: Append
-    record: Record
+    record: LogRecord
 
     @property
     def size_bytes(self) -> int:
@@ -31,7 +31,7 @@ class Fit:
         return sum(len(entry.body) + HEAD_BYTES for entry in self.append.entries)
 
 
-def examine(env: Environment, log: Log, append: Append) -> Fit | StelaeError:
+def examine(env: LogEnvironment, log: EnvironmentLog, append: Append) -> Fit | StelaeError:
     """Say what an append does to its log, or why it is refused. Changes nothing."""
     refusal = log.corrupt() or (log.failed.error if log.failed is not None else None)
     if refusal is not None:
@@ -53,7 +53,7 @@ def examine(env: Environment, log: Log, append: Append) -> Fit | StelaeError:
     return Fit(log, append, _record_after(log.record, append, before))
 
 
-def append_all(env: Environment, fits: Sequence[Fit]) -> None:
+def append_all(env: LogEnvironment, fits: Sequence[Fit]) -> None:
     """Do appends in one transaction, durable on return; then they are what the logs say of themselves.
 
     Raises:
@@ -69,10 +69,10 @@ def append_all(env: Environment, fits: Sequence[Fit]) -> None:
         fit.log.record = fit.record
 
 
-def _record_after(record: Record, append: Append, before: OpId) -> Record:
+def _record_after(record: LogRecord, append: Append, before: OpId) -> LogRecord:
     last = append.entries[-1].op_id if append.entries else before
     hint = max(record.commit_hint, append.commit_hint)
-    return Record(log=record.log, base=record.base, last=last, commit_hint=hint)
+    return LogRecord(log=record.log, base=record.base, last=last, commit_hint=hint)
 
 
 def _put(txn: Any, fit: Fit) -> None:

@@ -13,7 +13,7 @@ from stelae_wal_lmdb.format import HEADER_KEY, decode_header
 from stelae_wal_lmdb.walk import walk
 
 
-class Finding(msgspec.Struct, frozen=True):
+class EnvironmentFinding(msgspec.Struct, frozen=True):
     """A log that is not what its record says; as ``walk.Flaw``."""
 
     number: int
@@ -22,26 +22,28 @@ class Finding(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Report(child.Report, frozen=True):
+class EnvironmentReport(child.ChildReport, frozen=True):
     """What the child found: the environment is broken or newer, or so many logs are damaged."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[EnvironmentFinding, ...] = ()
 
 
-def check(directory: str) -> Report:
+def check(directory: str) -> EnvironmentReport:
     """Check the environment in a directory; may kill the process."""
-    return child.check(directory, WANTED_BY, _contents, Report)
+    return child.check(directory, WANTED_BY, _contents, EnvironmentReport)
 
 
-def _contents(txn: Any, path: str) -> Report:
+def _contents(txn: Any, path: str) -> EnvironmentReport:
     header = txn.get(HEADER_KEY)
     if header is None:
         if txn.stat()["entries"]:
             raise Corrupt("the header of the environment is gone", path=path, offset=0)
-        return Report()
+        return EnvironmentReport()
     decode_header(header, path)
     flaws = walk(txn, offset_in_map, bodies=True).flaws.values()
-    return Report(findings=tuple(Finding(one.number, one.last_good, one.offset, one.detail) for one in flaws))
+    return EnvironmentReport(
+        findings=tuple(EnvironmentFinding(one.number, one.last_good, one.offset, one.detail) for one in flaws)
+    )
 
 
 if __name__ == "__main__":

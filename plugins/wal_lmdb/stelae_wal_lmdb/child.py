@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stelae_shared.lmdb_files import child
-from stelae_wal_lmdb.check import Report
+from stelae_wal_lmdb.check import EnvironmentReport
 
 COMMAND = ("-m", "stelae_wal_lmdb.check")
 
 
-def check_in_child(directory: str, seconds_max: int) -> Report:
+def check_in_child(directory: str, seconds_max: int) -> EnvironmentReport:
     """Let a child check the environment in ``directory``; never raises for what it meets there."""
-    return child.check_in_child(COMMAND, directory, seconds_max, Report)
+    return child.check_in_child(COMMAND, directory, seconds_max, EnvironmentReport)

@@ -17,13 +17,13 @@ from stelae_shared.log_files.directories import make_durable, misplaced
 from stelae_wal_lmdb import reader
 from stelae_wal_lmdb.append import Fit, append_all, examine
 from stelae_wal_lmdb.config import LmdbConfig
-from stelae_wal_lmdb.environment import Environment
+from stelae_wal_lmdb.environment import LogEnvironment
 from stelae_wal_lmdb.export import ExportSnapshot, read_export, read_record, write_export
-from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, Record, encode_header, encode_record, key
-from stelae_wal_lmdb.log import Log
+from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, LogRecord, encode_header, encode_record, key
+from stelae_wal_lmdb.log import EnvironmentLog
 from stelae_wal_lmdb.removal import collect, mark_dropping, purge
 from stelae_wal_lmdb.spools import remove_spools, spool_path
-from stelae_wal_lmdb.startup import LOCK_NAME, Opened, Place, fresh, open_all
+from stelae_wal_lmdb.startup import LOCK_NAME, LogDirectory, Opened, fresh, open_all
 
 
 class LmdbWal(WalEngine):
@@ -34,13 +34,13 @@ class LmdbWal(WalEngine):
     capabilities: ClassVar[frozenset[str]] = frozenset({"snapshot", "always_synced"})
     optional_modules: ClassVar[dict[str, str]] = {MODULE: EXTRA}
 
-    _env: Environment | None
+    _env: LogEnvironment | None
     _condemned: StorageError | None
-    _logs: dict[LogId, Log]
-    _leftovers: list[Log]
+    _logs: dict[LogId, EnvironmentLog]
+    _leftovers: list[EnvironmentLog]
     _next_number: int
 
-    def __init__(self, place: Place, opened: Opened, lock: FileLock) -> None:
+    def __init__(self, place: LogDirectory, opened: Opened, lock: FileLock) -> None:
         self._place = place
         self._lock: FileLock | None = lock
         self._groups = 0
@@ -61,7 +61,7 @@ class LmdbWal(WalEngine):
         make_durable(files, directory)
         lock = files.lock(f"{directory}/{LOCK_NAME}")
         try:
-            place = Place(files, directory, config)
+            place = LogDirectory(files, directory, config)
             left = place.marker.claim()
             make_durable(files, f"{directory}/names")
             remove_spools(files, directory)
@@ -82,7 +82,7 @@ class LmdbWal(WalEngine):
         if not 0 <= log.generation < 1 << 63:
             raise BadIdentifier("generation", str(log.generation), "an integer from 0 to 2**63 - 1")
         env = self._writable()
-        number, record = self._next_number, Record(log=log, base=base, last=base)
+        number, record = self._next_number, LogRecord(log=log, base=base, last=base)
         env.make_room(0, 2)
         try:
             with env.write() as txn:
@@ -95,9 +95,9 @@ class LmdbWal(WalEngine):
         try:
             self._place.names.add(number, log)
         except StorageError:
-            self._remove(Log(number, record))
+            self._remove(EnvironmentLog(number, record))
             raise
-        self._logs[log] = Log(number, record)
+        self._logs[log] = EnvironmentLog(number, record)
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         """Append to many logs in one transaction, which is durable with ``sync`` and without.
@@ -255,7 +255,7 @@ class LmdbWal(WalEngine):
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _probe_and_grow(self, env: Environment, size_bytes: int) -> None:
+    def _probe_and_grow(self, env: LogEnvironment, size_bytes: int) -> None:
         """Grow the map until an append of that size fits; ``Full`` if it cannot."""
         while True:
             try:
@@ -271,7 +271,7 @@ class LmdbWal(WalEngine):
         self._leftovers = opened.leftovers
         self._next_number = opened.next_number
 
-    def _examine(self, log: Log, append: Append) -> Fit | StelaeError:
+    def _examine(self, log: EnvironmentLog, append: Append) -> Fit | StelaeError:
         if self._env is None or self._condemned is not None:
             return log.corrupt() or self._condemned or Corrupt("there is no environment")
         return examine(self._env, log, append)
@@ -294,7 +294,7 @@ class LmdbWal(WalEngine):
         self._entries += sum(len(fit.append.entries) for fit in fits)
         return {fit.log.name: Durable(fit.record.last) for fit in fits}
 
-    def _export(self, log: Log, file: File, first: int) -> None:
+    def _export(self, log: EnvironmentLog, file: File, first: int) -> None:
         """Write a log from ``first`` on to a file, as one transaction sees it."""
         env = self._env
         if env is None:
@@ -306,10 +306,10 @@ class LmdbWal(WalEngine):
                 raise Compacted(base)
             if first > last.index + 1:
                 raise CallerError(f"log {log.name} ends at {last}: no view begins at {first}")
-            record = Record(log=log.name, base=base, last=last, commit_hint=log.record.commit_hint)
+            record = LogRecord(log=log.name, base=base, last=last, commit_hint=log.record.commit_hint)
             write_export(file, log.number, record, reader.stored(env, log, txn, base, first, last.index + 1))
 
-    def _remove(self, log: Log) -> None:
+    def _remove(self, log: EnvironmentLog) -> None:
         """Remove a log, its name included; in a condemned environment, the name alone."""
         if self._env is not None and self._condemned is None:
             try:
@@ -360,17 +360,17 @@ class LmdbWal(WalEngine):
                 self._place.marker.write(Left.DISTRUSTED)
         return self._condemned
 
-    def _writable(self) -> Environment:
+    def _writable(self) -> LogEnvironment:
         if self._env is None or self._condemned is not None:
             raise self._condemned or StorageError("the engine is closed", path=self._place.directory)
         return self._env
 
-    def _readable(self, log: Log) -> Environment:
+    def _readable(self, log: EnvironmentLog) -> LogEnvironment:
         if self._env is None:
             raise log.corrupt() or self._condemned or StorageError("there is no environment")
         return self._env
 
-    def _known(self, name: LogId) -> Log:
+    def _known(self, name: LogId) -> EnvironmentLog:
         log = self._logs.get(name)
         if log is None:
             raise self._unknown(name)

@@ -25,7 +25,7 @@ _SLACK_PAGES = 64
 """For the tree's own pages: a path of a handful per log, splits, and the list of free pages."""
 
 
-class Environment(BaseEnvironment[LmdbConfig]):
+class LogEnvironment(BaseEnvironment[LmdbConfig]):
     """One open LMDB environment. Created by ``open`` only."""
 
     @classmethod

@@ -15,7 +15,7 @@ from stelae.spi.errors import Corrupt, StorageError
 from stelae.spi.log import Entry
 from stelae.spi.services import Buffer, File
 from stelae.spi.wal import SnapshotUnit, WalSnapshot
-from stelae_wal_lmdb.format import RECORD_BYTES, Record, decode_entry, decode_record, encode_record, key
+from stelae_wal_lmdb.format import RECORD_BYTES, LogRecord, decode_entry, decode_record, encode_record, key
 
 EXPORT_MAGIC = b"stelwlmx"
 EXPORT_VERSION = 1
@@ -25,7 +25,7 @@ _FRAME = struct.Struct("<QI")
 _BATCH_BYTES = 1 << 20
 
 
-def write_export(file: File, number: int, record: Record, values: Iterable[tuple[int, memoryview]]) -> int:
+def write_export(file: File, number: int, record: LogRecord, values: Iterable[tuple[int, memoryview]]) -> int:
     """Write a log to an empty file, not yet synced; return where the entries end.
 
     Raises:
@@ -45,7 +45,7 @@ def write_export(file: File, number: int, record: Record, values: Iterable[tuple
     return end
 
 
-def read_record(file: File, path: str) -> Record:
+def read_record(file: File, path: str) -> LogRecord:
     """Return what a file that ``write_export`` wrote says of its log; ``Corrupt``: it is not what was written."""
     head = file.pread(_HEADER.size + RECORD_BYTES, 0)
     whole = len(head) == _HEADER.size + RECORD_BYTES and head[: len(EXPORT_MAGIC)] == EXPORT_MAGIC

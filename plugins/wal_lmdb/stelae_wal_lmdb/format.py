@@ -96,7 +96,7 @@ class Use(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class LogRecord:
     """What the environment says of one log: as ``LogState``, without damage. See ``Use``."""
 
     log: LogId
@@ -106,14 +106,14 @@ class Record:
     use: Use = Use.LIVE
 
 
-def encode_record(number: int, record: Record) -> bytes:
+def encode_record(number: int, record: LogRecord) -> bytes:
     """The value of log ``number``'s record."""
     name = record.log.tablet_id.encode()
     fields = (*record.base, *record.last, record.commit_hint, record.log.generation, record.use, len(name))
     return _sealed(key(NAMESPACE, number), _RECORD.pack(*fields, name))
 
 
-def decode_record(number: int, data: Buffer) -> Record | None:
+def decode_record(number: int, data: Buffer) -> LogRecord | None:
     """The record of log ``number``; ``None`` if it is not what was written."""
     raw = _opened(key(NAMESPACE, number), data, _RECORD.size)
     if raw is None:
@@ -125,7 +125,7 @@ def decode_record(number: int, data: Buffer) -> Record | None:
         return None
     log = LogId(tablet, generation)
     base, last = OpId(base_term, base_index), OpId(term, index)
-    return Record(log=log, base=base, last=last, commit_hint=hint, use=Use(use))
+    return LogRecord(log=log, base=base, last=last, commit_hint=hint, use=Use(use))
 
 
 def decode_bounds(number: int, data: Buffer) -> tuple[OpId, OpId] | None:
@@ -144,7 +144,7 @@ def encode_entry(at: bytes, entry: Entry) -> bytes:
     return b"".join((head, _CRC.pack(crc32c(head, salt)), entry.body))
 
 
-class Head(NamedTuple):
+class LogHead(NamedTuple):
     """What the head of an entry says."""
 
     term: int
@@ -153,11 +153,11 @@ class Head(NamedTuple):
     kind: int
 
 
-def decode_head(at: Buffer, data: Buffer) -> Head | None:
+def decode_head(at: Buffer, data: Buffer) -> LogHead | None:
     """The head of the entry under a key; ``None`` if it fails its checksum."""
     if len(data) < HEAD_BYTES or _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size], crc32c(at)):
         return None
-    return Head(*_HEAD.unpack_from(data))
+    return LogHead(*_HEAD.unpack_from(data))
 
 
 def decode_entry(at: Buffer, data: Buffer) -> Entry | None:

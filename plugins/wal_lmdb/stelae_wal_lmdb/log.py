@@ -11,10 +11,10 @@ from typing import Any
 from stelae.spi.errors import CallerError, Corrupt, StelaeError
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.wal import Damage, Failed, LogState
-from stelae_wal_lmdb.format import NAMESPACE, Record, decode_bounds, key
+from stelae_wal_lmdb.format import NAMESPACE, LogRecord, decode_bounds, key
 
 
-class Log:
+class EnvironmentLog:
     """One log of the environment.
 
     Attributes:
@@ -27,7 +27,7 @@ class Log:
 
     __slots__ = ("_lock", "damage", "failed", "number", "record", "refused_bytes")
 
-    def __init__(self, number: int, record: Record, damage: Damage | None = None) -> None:
+    def __init__(self, number: int, record: LogRecord, damage: Damage | None = None) -> None:
         self._lock = threading.Lock()
         self.number = number
         self.record = record
@@ -84,7 +84,7 @@ class Log:
         return self.corrupt() or CallerError(f"log {self.name} ends at {last}: there is no entry {index}")
 
 
-def lost(number: int, log: LogId, path: str, detail: str) -> Log:
+def lost(number: int, log: LogId, path: str, detail: str) -> EnvironmentLog:
     """A log of which nothing is known but its name: it ends at 0.0, and is damaged there."""
     damage = Damage(path=path, offset=0, last_good=ZERO, detail=detail)
-    return Log(number, Record(log=log, base=ZERO, last=ZERO), damage)
+    return EnvironmentLog(number, LogRecord(log=log, base=ZERO, last=ZERO), damage)

@@ -12,7 +12,7 @@ from stelae.spi.ids import LogId, tablet_id
 from stelae.spi.services import Files
 
 
-class Names:
+class LogNames:
     """The name files in one directory. The WAL thread alone."""
 
     def __init__(self, files: Files, directory: str) -> None:

@@ -9,12 +9,12 @@ from stelae.spi.errors import CallerError, Compacted, Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_OVERHEAD_BYTES, Entry
 from stelae.spi.wal import Damage
-from stelae_wal_lmdb.environment import Environment, offset_in_map
+from stelae_wal_lmdb.environment import LogEnvironment, offset_in_map
 from stelae_wal_lmdb.format import HEAD_BYTES, decode_entry, decode_head, key
-from stelae_wal_lmdb.log import Log
+from stelae_wal_lmdb.log import EnvironmentLog
 
 
-def op_id_at(env: Environment, log: Log, index: int) -> OpId:
+def op_id_at(env: LogEnvironment, log: EnvironmentLog, index: int) -> OpId:
     """Return the op id at an index, from the base's to the last one: one look-up.
 
     Raises:
@@ -31,7 +31,7 @@ def op_id_at(env: Environment, log: Log, index: int) -> OpId:
         return OpId(_term_at(env, log, txn, base, index), index)
 
 
-def read(env: Environment, log: Log, first: int, end: int, bytes_max: int) -> list[Entry]:
+def read(env: LogEnvironment, log: EnvironmentLog, first: int, end: int, bytes_max: int) -> list[Entry]:
     """Return entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes.
 
     Raises:
@@ -57,7 +57,9 @@ def read(env: Environment, log: Log, first: int, end: int, bytes_max: int) -> li
     return entries
 
 
-def stored(env: Environment, log: Log, txn: Any, base: OpId, first: int, end: int) -> Iterator[tuple[int, memoryview]]:
+def stored(
+    env: LogEnvironment, log: EnvironmentLog, txn: Any, base: OpId, first: int, end: int
+) -> Iterator[tuple[int, memoryview]]:
     """Yield indexes and values as they stand in the environment, checksums not looked at.
 
     Raises:
@@ -72,7 +74,7 @@ def stored(env: Environment, log: Log, txn: Any, base: OpId, first: int, end: in
         found = cursor.next()
 
 
-def _term_at(env: Environment, log: Log, txn: Any, base: OpId, index: int) -> int:
+def _term_at(env: LogEnvironment, log: EnvironmentLog, txn: Any, base: OpId, index: int) -> int:
     at = key(log.number, index)
     value = txn.get(at)
     head = None if value is None else decode_head(at, value)
@@ -81,7 +83,9 @@ def _term_at(env: Environment, log: Log, txn: Any, base: OpId, index: int) -> in
     return head.term
 
 
-def _damaged(env: Environment, log: Log, txn: Any, base: OpId, index: int, value: memoryview | None) -> Corrupt:
+def _damaged(
+    env: LogEnvironment, log: EnvironmentLog, txn: Any, base: OpId, index: int, value: memoryview | None
+) -> Corrupt:
     """Take note that the entry at an index is not what was written, or missing (``value`` is ``None``)."""
     fact = "is missing" if value is None else "fails its checksum"
     return log.note_damage(

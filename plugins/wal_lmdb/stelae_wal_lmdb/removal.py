@@ -11,15 +11,15 @@ from typing import Any
 from stelae.spi.errors import Full
 from stelae.spi.ids import OpId
 from stelae.spi.wal import Damage
-from stelae_wal_lmdb.environment import Environment
-from stelae_wal_lmdb.format import NAMESPACE, Record, Use, decode_head, encode_record, key, split_key
-from stelae_wal_lmdb.log import Log
+from stelae_wal_lmdb.environment import LogEnvironment
+from stelae_wal_lmdb.format import NAMESPACE, LogRecord, Use, decode_head, encode_record, key, split_key
+from stelae_wal_lmdb.log import EnvironmentLog
 
 _FREED_BYTES_MAX = 64 << 20
 """Of the values removed in one transaction: the list of the pages that they free takes space too."""
 
 
-def collect(env: Environment, log: Log, upto: int, entries_max: int) -> OpId:
+def collect(env: LogEnvironment, log: EnvironmentLog, upto: int, entries_max: int) -> OpId:
     """Remove the entries at or below ``upto``; return the new base, which each step makes durable.
 
     Raises:
@@ -32,14 +32,14 @@ def collect(env: Environment, log: Log, upto: int, entries_max: int) -> OpId:
     return log.record.base
 
 
-def mark_dropping(env: Environment, log: Log) -> None:
+def mark_dropping(env: LogEnvironment, log: EnvironmentLog) -> None:
     """Record durably that a log is being removed: from now on there is no way back.
 
     Raises:
         StorageError: it is not.
     """
     old = log.record
-    record = Record(log=old.log, base=old.base, last=old.last, commit_hint=old.commit_hint, use=Use.DROPPING)
+    record = LogRecord(log=old.log, base=old.base, last=old.last, commit_hint=old.commit_hint, use=Use.DROPPING)
 
     def mark() -> None:
         with env.write() as txn:
@@ -48,7 +48,7 @@ def mark_dropping(env: Environment, log: Log) -> None:
     _freeing(env, mark)
 
 
-def purge(env: Environment, log: Log, entries_max: int) -> None:
+def purge(env: LogEnvironment, log: EnvironmentLog, entries_max: int) -> None:
     """Remove every key of a log, its record last. May be repeated.
 
     Raises:
@@ -58,18 +58,20 @@ def purge(env: Environment, log: Log, entries_max: int) -> None:
         pass
 
 
-def _collect_some(env: Environment, log: Log, target: int, entries_max: int) -> Record:
+def _collect_some(env: LogEnvironment, log: EnvironmentLog, target: int, entries_max: int) -> LogRecord:
     old = log.record
     with env.write() as txn:
         keys, base = _oldest(env, log, txn, target, entries_max)
         for at in keys:
             txn.delete(at)
-        record = Record(log=old.log, base=base, last=old.last, commit_hint=old.commit_hint)
+        record = LogRecord(log=old.log, base=base, last=old.last, commit_hint=old.commit_hint)
         txn.put(key(NAMESPACE, log.number), encode_record(log.number, record))
     return record
 
 
-def _oldest(env: Environment, log: Log, txn: Any, target: int, entries_max: int) -> tuple[list[bytes], OpId]:
+def _oldest(
+    env: LogEnvironment, log: EnvironmentLog, txn: Any, target: int, entries_max: int
+) -> tuple[list[bytes], OpId]:
     """Keys of the first entries of a log, and the op id of the last of them."""
     base, keys, freed = log.record.base, [], 0
     for index in range(base.index + 1, min(target, base.index + entries_max) + 1):
@@ -87,7 +89,7 @@ def _oldest(env: Environment, log: Log, txn: Any, target: int, entries_max: int)
     return keys, base
 
 
-def _purge_some(env: Environment, number: int, entries_max: int) -> bool:
+def _purge_some(env: LogEnvironment, number: int, entries_max: int) -> bool:
     """Remove some entries, and with the last of them the record; return whether more are left."""
     with env.write() as txn:
         keys: list[bytes] = []
@@ -108,7 +110,7 @@ def _purge_some(env: Environment, number: int, entries_max: int) -> bool:
     return found
 
 
-def _freeing(env: Environment, work: Callable[[], Any]) -> Any:
+def _freeing(env: LogEnvironment, work: Callable[[], Any]) -> Any:
     env.make_room(0, 0)
     try:
         return work()

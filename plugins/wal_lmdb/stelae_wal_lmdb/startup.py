@@ -11,15 +11,15 @@ from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import Files
 from stelae.spi.wal import Damage
 from stelae_shared.lmdb_files.environment import DATA_NAME
-from stelae_shared.lmdb_files.marker import Left, Marker, Owner
-from stelae_wal_lmdb.check import Report
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left, Owner
+from stelae_wal_lmdb.check import EnvironmentReport
 from stelae_wal_lmdb.child import check_in_child
 from stelae_wal_lmdb.config import LmdbConfig
-from stelae_wal_lmdb.environment import Environment
+from stelae_wal_lmdb.environment import LogEnvironment
 from stelae_wal_lmdb.format import HEADER_KEY, Use, decode_header, encode_header
-from stelae_wal_lmdb.log import Log, lost
-from stelae_wal_lmdb.names import Names
-from stelae_wal_lmdb.walk import Flaw, Found, walk
+from stelae_wal_lmdb.log import EnvironmentLog, lost
+from stelae_wal_lmdb.names import LogNames
+from stelae_wal_lmdb.walk import Flaw, WalkResult, walk
 
 ENV_NAME = "env"
 NAMES_NAME = "names"
@@ -28,7 +28,7 @@ OWNER = Owner(b"stelwlmm", "log", (LOCK_NAME,))
 
 
 @dataclass(slots=True)
-class Place:
+class LogDirectory:
     """The engine's directory and what it needs to work in it."""
 
     files: Files
@@ -46,14 +46,14 @@ class Place:
         return f"{self.env_directory}/{DATA_NAME}"
 
     @property
-    def names(self) -> Names:
+    def names(self) -> LogNames:
         """The names of the logs."""
-        return Names(self.files, f"{self.directory}/{NAMES_NAME}")
+        return LogNames(self.files, f"{self.directory}/{NAMES_NAME}")
 
     @property
-    def marker(self) -> Marker:
+    def marker(self) -> EnvironmentMarker:
         """How the environment was left."""
-        return Marker(self.files, self.directory, self.data_path, OWNER)
+        return EnvironmentMarker(self.files, self.directory, self.data_path, OWNER)
 
 
 @dataclass(slots=True)
@@ -69,15 +69,15 @@ class Opened:
         next_number: what the next log gets.
     """
 
-    env: Environment | None
+    env: LogEnvironment | None
     condemned: StorageError | None = None
-    logs: dict[LogId, Log] = field(default_factory=dict)
-    leftovers: list[Log] = field(default_factory=list)
-    unnamed: list[Log] = field(default_factory=list)
+    logs: dict[LogId, EnvironmentLog] = field(default_factory=dict)
+    leftovers: list[EnvironmentLog] = field(default_factory=list)
+    unnamed: list[EnvironmentLog] = field(default_factory=list)
     next_number: int = 1
 
 
-def open_all(place: Place, left: Left) -> Opened:
+def open_all(place: LogDirectory, left: Left) -> Opened:
     """Open the environment, which was left like that, and judge every log in it.
 
     Raises:
@@ -88,7 +88,7 @@ def open_all(place: Place, left: Left) -> Opened:
     if not place.files.exists(place.data_path):  # A, B
         return condemned_all(place, names, "the environment is gone") if names else fresh(place)
     place.files.open(place.data_path).close()  # A directory in its place is no environment to be checked.
-    report = Report()
+    report = EnvironmentReport()
     if left is not Left.CLEAN or place.config.check == "always":  # C
         report = check_in_child(place.env_directory, place.config.check_seconds_max)
     if report.newer:
@@ -115,7 +115,7 @@ def open_all(place: Place, left: Left) -> Opened:
     return opened
 
 
-def fresh(place: Place) -> Opened:
+def fresh(place: LogDirectory) -> Opened:
     """Begin with a new environment in place of whatever is there.
 
     Raises:
@@ -126,18 +126,18 @@ def fresh(place: Place) -> Opened:
     files.make_directory(place.env_directory)
     files.sync_directory(place.directory)
     place.marker.write(Left.OPEN)
-    return _load(place, {}, Report())
+    return _load(place, {}, EnvironmentReport())
 
 
-def condemned_all(place: Place, names: dict[int, LogId], fact: str) -> Opened:
+def condemned_all(place: LogDirectory, names: dict[int, LogId], fact: str) -> Opened:
     """Every log that has a name is damaged; the environment is not touched."""
     condemned = Corrupt(fact, path=place.data_path, offset=0)
     logs = {log: lost(number, log, place.data_path, fact) for number, log in names.items()}
     return Opened(None, condemned, logs)
 
 
-def _load(place: Place, names: dict[int, LogId], report: Report) -> Opened:
-    env = Environment.open(place.files, place.env_directory, place.config)
+def _load(place: LogDirectory, names: dict[int, LogId], report: EnvironmentReport) -> Opened:
+    env = LogEnvironment.open(place.files, place.env_directory, place.config)
     try:
         with env.read() as txn:
             header = txn.get(HEADER_KEY)
@@ -161,18 +161,18 @@ def _load(place: Place, names: dict[int, LogId], report: Report) -> Opened:
     }
     for number, record in found.records.items():
         if record is not None and record.use is Use.DROPPING:  # I
-            opened.leftovers.append(Log(number, record))
+            opened.leftovers.append(EnvironmentLog(number, record))
         elif record is not None and number not in names:
             opened.unnamed.append(_log(place, number, record.log, found, flaws))
     return opened
 
 
-def _is_dropping(found: Found, number: int) -> bool:
+def _is_dropping(found: WalkResult, number: int) -> bool:
     record = found.records.get(number)
     return record is not None and record.use is Use.DROPPING
 
 
-def _log(place: Place, number: int, name: LogId, found: Found, flaws: dict[int, Flaw]) -> Log:
+def _log(place: LogDirectory, number: int, name: LogId, found: WalkResult, flaws: dict[int, Flaw]) -> EnvironmentLog:
     """One named log: whole, or damaged at the earlier of what the child and the keys say."""
     record = found.records.get(number)
     if record is None or record.log != name:  # G
@@ -180,13 +180,13 @@ def _log(place: Place, number: int, name: LogId, found: Found, flaws: dict[int, 
     # D, J: what the child found, and what the keys say
     both = [flaw for flaw in (flaws.get(number), found.flaws.get(number)) if flaw is not None]
     if not both:
-        return Log(number, record)
+        return EnvironmentLog(number, record)
     first = min(both, key=lambda flaw: flaw.last_good)
     damage = Damage(path=place.data_path, offset=first.offset, last_good=first.last_good, detail=first.detail)
-    return Log(number, record, damage)
+    return EnvironmentLog(number, record, damage)
 
 
-def _distrust(place: Place, opened: Opened) -> None:
+def _distrust(place: LogDirectory, opened: Opened) -> None:
     """Every log ends where it does, and takes nothing more (durability rule 7)."""
     fact = "a sync of the environment failed once; replace the replicas of this node"
     opened.condemned = Corrupt(fact, path=place.data_path, offset=0)

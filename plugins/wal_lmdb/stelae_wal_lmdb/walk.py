@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae.spi.ids import OpId
-from stelae_wal_lmdb.format import NAMESPACE, Record, Use, decode_entry, decode_record, key, split_key
+from stelae_wal_lmdb.format import NAMESPACE, LogRecord, Use, decode_entry, decode_record, key, split_key
 from stelae_wal_lmdb.reader import last_good_before
 
 
@@ -26,7 +26,7 @@ class Flaw:
 
 
 @dataclass(slots=True)
-class Found:
+class WalkResult:
     """What the environment holds.
 
     Attributes:
@@ -34,13 +34,13 @@ class Found:
         flaws: by log number, the first of each.
     """
 
-    records: dict[int, Record | None] = field(default_factory=dict)
+    records: dict[int, LogRecord | None] = field(default_factory=dict)
     flaws: dict[int, Flaw] = field(default_factory=dict)
 
 
-def walk(txn: Any, offset_of: Callable[[memoryview], int], *, bodies: bool) -> Found:
+def walk(txn: Any, offset_of: Callable[[memoryview], int], *, bodies: bool) -> WalkResult:
     """Go through all that a transaction sees."""
-    found = Found()
+    found = WalkResult()
     cursor = txn.cursor()
     more = cursor.set_range(key(NAMESPACE, 1))
     while more and split_key(cursor.key())[0] == NAMESPACE:
@@ -55,7 +55,9 @@ def walk(txn: Any, offset_of: Callable[[memoryview], int], *, bodies: bool) -> F
     return found
 
 
-def _flaw(txn: Any, number: int, record: Record, offset_of: Callable[[memoryview], int], bodies: bool) -> Flaw | None:
+def _flaw(
+    txn: Any, number: int, record: LogRecord, offset_of: Callable[[memoryview], int], bodies: bool
+) -> Flaw | None:
     expected, before = record.base.index + 1, record.base
     cursor = txn.cursor()
     cursor.set_range(key(number, 0))
@@ -81,7 +83,7 @@ def _flaw(txn: Any, number: int, record: Record, offset_of: Callable[[memoryview
     return None
 
 
-def _gap(txn: Any, number: int, record: Record, expected: int, fact: str) -> Flaw:
+def _gap(txn: Any, number: int, record: LogRecord, expected: int, fact: str) -> Flaw:
     last_good = last_good_before(txn, number, record.base, min(expected, record.last.index + 1))
     return Flaw(number, last_good, 0, f"log {record.log}: {fact}")
 

@@ -21,7 +21,7 @@ from enum import IntEnum
 from stelae.spi.errors import FutureVersion
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import Files
-from stelae_shared.log_files.page_slots import PAYLOAD_AT, RecordFormat, Slot, create_slots, read_newest, write_slot
+from stelae_shared.log_files.page_slots import PAYLOAD_AT, PageSlot, RecordFormat, create_slots, read_newest, write_slot
 from stelae_wal_segmented.format import tablet_of
 
 BASE_MAGIC = b"stelwalb"
@@ -133,7 +133,7 @@ def read_base(files: Files, path: str) -> Base:
     )
 
 
-def _slot_of(base: Base) -> Slot:
+def _slot_of(base: Base) -> PageSlot:
     payload = _BASE.pack(
         base.use,
         base.log.generation,
@@ -146,4 +146,4 @@ def _slot_of(base: Base) -> Slot:
         base.durable.index,
         base.log.tablet_id.encode(),
     )
-    return Slot(base.version, payload)
+    return PageSlot(base.version, payload)

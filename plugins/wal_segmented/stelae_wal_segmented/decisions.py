@@ -12,10 +12,10 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from stelae_wal_segmented.scan import Scan, Stop
+from stelae_wal_segmented.scan import SegmentScan, SegmentScanStop
 
 
-class Verdict(Enum):
+class SegmentVerdict(Enum):
     """What becomes of a file, or of the log it belongs to."""
 
     REMOVE = auto()
@@ -30,65 +30,67 @@ class Verdict(Enum):
     """The log is corrupt from there on and refuses appends."""
 
 
-class Row(NamedTuple):
+class SegmentRow(NamedTuple):
     """One row of the table."""
 
     letter: str
     situation: str
-    verdict: Verdict
+    verdict: SegmentVerdict
 
 
-class Found(Enum):
+class SegmentFinding(Enum):
     """The situations, as rows of the table."""
 
-    UNBORN = Row("A", "a file in the making that was never renamed", Verdict.REMOVE)
-    COLLECTED = Row("B", "a segment numbered below the base's first one", Verdict.REMOVE)
-    DROPPED = Row("C", "a log whose base file says that it is being dropped", Verdict.REMOVE)
-    NO_BASE = Row("D", "no base file, or neither slot of it is valid", Verdict.DAMAGE)
-    LEAVING = Row("E", "a base file that says the log is being set aside", Verdict.DAMAGE)
-    SYNC_FAILED = Row("F", "a base file that says a sync failed", Verdict.DAMAGE)
-    BAD_HEADER = Row("G", "a segment whose header is invalid or of another log", Verdict.DAMAGE)
-    BROKEN_CHAIN = Row("H", "a segment that does not continue the one before it", Verdict.DAMAGE)
-    FOOTER = Row("I", "a valid footer at the end of the file", Verdict.CLOSED)
-    SEALED = Row("J", "has a successor; ends, valid, where that says it ends", Verdict.CLOSED)
-    BAD_SEALED = Row("K", "has a successor; invalid before where that says it ends", Verdict.DAMAGE)
-    BAD_FOOTER = Row("L", "has a successor; more behind its end than a footer", Verdict.DAMAGE)
-    UNCUT_FOOTER = Row("M", "last; a whole footer where the data end, more behind it", Verdict.CUT)
-    UNFIT = Row("N", "last; a valid group that does not fit what precedes it", Verdict.DAMAGE)
-    BEFORE_SYNCED = Row("O", "last; ends or is invalid before an offset that is recorded as synced", Verdict.DAMAGE)
-    CHANGED = Row("P", "last; invalid, though all of it was written", Verdict.DAMAGE)
-    TORN = Row("Q", "last; invalid, and part of it was never written", Verdict.CUT)
-    CLEAN = Row("R", "last; the end of the file, or what follows was never written", Verdict.OPEN)
-    UNUSABLE = Row("S", "last; its end cannot be written once more and synced", Verdict.DAMAGE)
-    MISSING = Row("T", "the base file names a segment newer than any that is there", Verdict.DAMAGE)
-    KEPT = Row("U", "a file of a collected segment, kept to be used again", Verdict.REMOVE)
+    UNBORN = SegmentRow("A", "a file in the making that was never renamed", SegmentVerdict.REMOVE)
+    COLLECTED = SegmentRow("B", "a segment numbered below the base's first one", SegmentVerdict.REMOVE)
+    DROPPED = SegmentRow("C", "a log whose base file says that it is being dropped", SegmentVerdict.REMOVE)
+    NO_BASE = SegmentRow("D", "no base file, or neither slot of it is valid", SegmentVerdict.DAMAGE)
+    LEAVING = SegmentRow("E", "a base file that says the log is being set aside", SegmentVerdict.DAMAGE)
+    SYNC_FAILED = SegmentRow("F", "a base file that says a sync failed", SegmentVerdict.DAMAGE)
+    BAD_HEADER = SegmentRow("G", "a segment whose header is invalid or of another log", SegmentVerdict.DAMAGE)
+    BROKEN_CHAIN = SegmentRow("H", "a segment that does not continue the one before it", SegmentVerdict.DAMAGE)
+    FOOTER = SegmentRow("I", "a valid footer at the end of the file", SegmentVerdict.CLOSED)
+    SEALED = SegmentRow("J", "has a successor; ends, valid, where that says it ends", SegmentVerdict.CLOSED)
+    BAD_SEALED = SegmentRow("K", "has a successor; invalid before where that says it ends", SegmentVerdict.DAMAGE)
+    BAD_FOOTER = SegmentRow("L", "has a successor; more behind its end than a footer", SegmentVerdict.DAMAGE)
+    UNCUT_FOOTER = SegmentRow("M", "last; a whole footer where the data end, more behind it", SegmentVerdict.CUT)
+    UNFIT = SegmentRow("N", "last; a valid group that does not fit what precedes it", SegmentVerdict.DAMAGE)
+    BEFORE_SYNCED = SegmentRow(
+        "O", "last; ends or is invalid before an offset that is recorded as synced", SegmentVerdict.DAMAGE
+    )
+    CHANGED = SegmentRow("P", "last; invalid, though all of it was written", SegmentVerdict.DAMAGE)
+    TORN = SegmentRow("Q", "last; invalid, and part of it was never written", SegmentVerdict.CUT)
+    CLEAN = SegmentRow("R", "last; the end of the file, or what follows was never written", SegmentVerdict.OPEN)
+    UNUSABLE = SegmentRow("S", "last; its end cannot be written once more and synced", SegmentVerdict.DAMAGE)
+    MISSING = SegmentRow("T", "the base file names a segment newer than any that is there", SegmentVerdict.DAMAGE)
+    KEPT = SegmentRow("U", "a file of a collected segment, kept to be used again", SegmentVerdict.REMOVE)
 
 
-def judge_last(scan: Scan) -> Found:
+def judge_last(scan: SegmentScan) -> SegmentFinding:
     """Judge a scan of the last segment, which has no footer at the end of its file."""
-    if scan.stop is Stop.UNFIT:
-        return Found.UNFIT
-    if scan.stop is Stop.FOOTER:
-        return Found.UNCUT_FOOTER
+    if scan.stop is SegmentScanStop.UNFIT:
+        return SegmentFinding.UNFIT
+    if scan.stop is SegmentScanStop.FOOTER:
+        return SegmentFinding.UNCUT_FOOTER
     if scan.stop_at < scan.synced:
-        return Found.BEFORE_SYNCED
-    if scan.stop is Stop.INVALID:
-        return Found.CHANGED
-    return Found.TORN if scan.stop is Stop.TORN else Found.CLEAN
+        return SegmentFinding.BEFORE_SYNCED
+    if scan.stop is SegmentScanStop.INVALID:
+        return SegmentFinding.CHANGED
+    return SegmentFinding.TORN if scan.stop is SegmentScanStop.TORN else SegmentFinding.CLEAN
 
 
-def judge_sealed(scan: Scan, ends_there: bool) -> Found:
+def judge_sealed(scan: SegmentScan, ends_there: bool) -> SegmentFinding:
     """Judge a segment without a valid footer that has a successor.
 
     Args:
         scan: of its data up to where the successor says that they end.
         ends_there: the file has nothing behind that.
     """
-    if scan.stop is not Stop.LIMIT:
-        return Found.BAD_SEALED
-    return Found.SEALED if ends_there else Found.BAD_FOOTER
+    if scan.stop is not SegmentScanStop.LIMIT:
+        return SegmentFinding.BAD_SEALED
+    return SegmentFinding.SEALED if ends_there else SegmentFinding.BAD_FOOTER
 
 
-def table() -> list[Row]:
+def table() -> list[SegmentRow]:
     """The rows in order, for the documentation and for the test that every row is tested."""
-    return [found.value for found in Found]
+    return [found.value for found in SegmentFinding]

@@ -20,7 +20,7 @@ from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.marker import LOCK_NAME, claim
 from stelae_wal_segmented.names import base_name
 from stelae_wal_segmented.reader import op_id_at, read
-from stelae_wal_segmented.recovery import Recovered
+from stelae_wal_segmented.recovery import RecoveredLog
 from stelae_wal_segmented.removal import collect, drop, set_aside
 from stelae_wal_segmented.snapshot import take_snapshot
 from stelae_wal_segmented.space import SegmentSpace, Setting, SpaceOfLog
@@ -93,7 +93,7 @@ class SegmentedWal(WalEngine):
         make_durable(files, directory)
         record = Base(log=log, base=base)
         create_base(files, f"{directory}/{base_name(log.generation)}", record)
-        found = Recovered(record, last=base)
+        found = RecoveredLog(record, last=base)
         self._logs[log] = self._log_type(self._setting, directory, log, found)
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:

@@ -15,7 +15,7 @@ from stelae_wal_segmented.base import Base, LogUse, write_base
 from stelae_wal_segmented.group import EncodedGroup
 from stelae_wal_segmented.names import base_name, sequences_of
 from stelae_wal_segmented.open_end import OpenEnd
-from stelae_wal_segmented.recovery import Recovered, recover_log
+from stelae_wal_segmented.recovery import RecoveredLog, recover_log
 from stelae_wal_segmented.segment import Chain
 from stelae_wal_segmented.space import Setting
 from stelae_wal_segmented.writer import SegmentWriter
@@ -39,7 +39,7 @@ class TabletLog:
     durable: OpId
     damage: Damage | None
 
-    def __init__(self, setting: Setting, directory: str, log: LogId, found: Recovered) -> None:
+    def __init__(self, setting: Setting, directory: str, log: LogId, found: RecoveredLog) -> None:
         self.setting = setting
         self.directory = directory
         self.log = log
@@ -89,7 +89,7 @@ class TabletLog:
     def _hint(self) -> int:
         return min(self._commit_hint, self.last.index)
 
-    def _take_over(self, found: Recovered) -> None:
+    def _take_over(self, found: RecoveredLog) -> None:
         self.base = found.base
         self.chain = found.chain
         self.last = self.durable = found.last

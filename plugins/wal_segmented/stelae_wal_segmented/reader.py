@@ -29,7 +29,7 @@ from stelae_wal_segmented.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SegmentRead:
     """Entries that stand in one segment: offsets as in its index, and where the last one ends."""
 
     segment: Segment
@@ -114,7 +114,7 @@ def _place_of(log: TabletLog, first: int, end: int) -> _Place:
         return _Place(segment, first, stop, offsets, segment.summary, segment.turns)
 
 
-def _piece_at(log: TabletLog, place: _Place, file: File, bytes_max: int) -> Piece | None:
+def _piece_at(log: TabletLog, place: _Place, file: File, bytes_max: int) -> SegmentRead | None:
     """Return what to read there; ``None`` if the segment changed meanwhile: look again.
 
     Raises:
@@ -136,10 +136,10 @@ def _piece_at(log: TabletLog, place: _Place, file: File, bytes_max: int) -> Piec
         if segment.turns != place.turns:
             return None
     count = fitting(offsets, bytes_max)
-    return Piece(segment, place.first, offsets[:count], offsets[count] & ~LEADS)
+    return SegmentRead(segment, place.first, offsets[:count], offsets[count] & ~LEADS)
 
 
-def _verified(log: TabletLog, file: File, piece: Piece) -> Iterator[Entry]:
+def _verified(log: TabletLog, file: File, piece: SegmentRead) -> Iterator[Entry]:
     """As ``read_piece``; takes note of damage."""
     try:
         yield from read_piece(file, piece)
@@ -148,7 +148,7 @@ def _verified(log: TabletLog, file: File, piece: Piece) -> Iterator[Entry]:
         raise
 
 
-def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
+def read_piece(file: File, piece: SegmentRead) -> Iterator[Entry]:
     """Yield the entries of a piece, checksums verified, those of their groups' headers too, and the end marks.
 
     Raises:
@@ -176,7 +176,7 @@ def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
         _check_end_mark(data, len(data), piece, start)
 
 
-def _check_end_mark(data: bytes, end: int, piece: Piece, start: int) -> None:
+def _check_end_mark(data: bytes, end: int, piece: SegmentRead, start: int) -> None:
     """Where a group ends in ``data``, which stand at ``start``, its mark does.
 
     Raises:
@@ -203,7 +203,7 @@ def check_collected(log: TabletLog, segment: Segment) -> None:
     raise error
 
 
-def _judge(log: TabletLog, piece: Piece, error: Corrupt) -> None:
+def _judge(log: TabletLog, piece: SegmentRead, error: Corrupt) -> None:
     """Take note of damage, unless the entry was cut off meanwhile after a failed write.
 
     Raises:

@@ -21,7 +21,7 @@ from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import File, Files
 from stelae.spi.wal import Damage
 from stelae_wal_segmented.base import Base, LogUse, read_base, unknown_base
-from stelae_wal_segmented.decisions import Found, Verdict, judge_last, judge_sealed
+from stelae_wal_segmented.decisions import SegmentFinding, SegmentVerdict, judge_last, judge_sealed
 from stelae_wal_segmented.footer import decode_footer, read_summary
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
@@ -34,14 +34,14 @@ from stelae_wal_segmented.format import (
 )
 from stelae_wal_segmented.index import SegmentIndex, Summary
 from stelae_wal_segmented.names import base_name, segment_name
-from stelae_wal_segmented.scan import Scan, Unfinished, scan_segment
+from stelae_wal_segmented.scan import SegmentScan, Unfinished, scan_segment
 from stelae_wal_segmented.segment import Chain, Segment
 
 _PIECE_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredLog:
     """What recovery made of a log.
 
     Attributes:
@@ -58,10 +58,10 @@ class Recovered:
     last: OpId = ZERO
     commit_hint: int = 0
     damage: Damage | None = None
-    found: list[Found] = field(default_factory=list)
+    found: list[SegmentFinding] = field(default_factory=list)
 
 
-def recover_log(files: Files, directory: str, log: LogId, sequences: Sequence[int]) -> Recovered:
+def recover_log(files: Files, directory: str, log: LogId, sequences: Sequence[int]) -> RecoveredLog:
     """Recover one log.
 
     Args:
@@ -84,9 +84,9 @@ class Unread(NamedTuple):
     """A log that cannot be read now: why, and what was learnt before."""
 
     error: StorageError
-    partly: Recovered
+    partly: RecoveredLog
 
-    def settled(self) -> Recovered:
+    def settled(self) -> RecoveredLog:
         """The log as it is until the next start: out of use, and not changed."""
         error, found = self.error, self.partly
         found.damage = Damage(
@@ -95,17 +95,17 @@ class Unread(NamedTuple):
         return found
 
 
-def recover_readable(files: Files, directory: str, log: LogId, sequences: Sequence[int]) -> Recovered | Unread:
+def recover_readable(files: Files, directory: str, log: LogId, sequences: Sequence[int]) -> RecoveredLog | Unread:
     """As ``recover_log``, but that something cannot be read now is an answer.
 
     Raises:
         FutureVersion, Foreign, Full: as there.
     """
-    recovery = _Recovery(files, directory, log)
+    recovery = _LogRecovery(files, directory, log)
     try:
         recovery.run(sequences)
     except (Corrupt, SyncFailed) as error:
-        recovery.damage(Found.UNUSABLE, error.path, error.offset or 0, error.fact)
+        recovery.damage(SegmentFinding.UNUSABLE, error.path, error.offset or 0, error.fact)
     except (FutureVersion, Foreign, Full):
         raise
     except StorageError as error:
@@ -113,14 +113,14 @@ def recover_readable(files: Files, directory: str, log: LogId, sequences: Sequen
     return recovery.result
 
 
-class _Recovery:
+class _LogRecovery:
     def __init__(self, files: Files, directory: str, log: LogId) -> None:
         self.files = files
         self.directory = directory
         self.log = log
-        self.result = Recovered(unknown_base(log))
+        self.result = RecoveredLog(unknown_base(log))
 
-    def damage(self, found: Found, path: str, offset: int, detail: str) -> None:
+    def damage(self, found: SegmentFinding, path: str, offset: int, detail: str) -> None:
         """Record the first damage; what was recovered up to there stays readable."""
         result = self.result
         result.found.append(found)
@@ -138,14 +138,14 @@ class _Recovery:
             if sequence < self.result.base.first_sequence:
                 with suppress(StorageError, OSError):  # Then at the next start.
                     self.files.remove(self._path(sequence))
-                self.result.found.append(Found.COLLECTED)
+                self.result.found.append(SegmentFinding.COLLECTED)
         headers, bad = self._headers(counting)
         for position, header in enumerate(headers):
             successor = headers[position + 1] if position + 1 < len(headers) else None
             if not self._take_segment(header, successor, last=successor is None and bad is None):
                 return
         if bad is not None:
-            self.damage(Found.BAD_HEADER, bad.path, bad.offset or 0, bad.fact)
+            self.damage(SegmentFinding.BAD_HEADER, bad.path, bad.offset or 0, bad.fact)
         self._check_newest(max(counting, default=0))
         self._apply_use()
 
@@ -156,13 +156,13 @@ class _Recovery:
         try:
             base = read_base(self.files, path)
         except (FileNotFoundError, IsADirectoryError):
-            self.damage(Found.NO_BASE, path, 0, "there is no base file")
+            self.damage(SegmentFinding.NO_BASE, path, 0, "there is no base file")
             return False
         except Corrupt as error:
-            self.damage(Found.NO_BASE, path, 0, error.fact)
+            self.damage(SegmentFinding.NO_BASE, path, 0, error.fact)
             return False
         if base.log != self.log:
-            self.damage(Found.NO_BASE, path, 0, f"the base file is of log {base.log}")
+            self.damage(SegmentFinding.NO_BASE, path, 0, f"the base file is of log {base.log}")
             return False
         self.result.base = base
         self.result.last = base.base
@@ -191,7 +191,7 @@ class _Recovery:
         path = self._path(header.sequence)
         if not self._continues(header):
             fact = f"segment {header.sequence} does not continue at {self.result.last}"
-            self.damage(Found.BROKEN_CHAIN, path, 0, fact)
+            self.damage(SegmentFinding.BROKEN_CHAIN, path, 0, fact)
             return False
         with closing(self.files.open(path)) as file:
             summary = read_summary(file, header.nonce)
@@ -203,14 +203,14 @@ class _Recovery:
         base = self.result.base
         recorded = base.newest_end if header.sequence == base.newest_sequence else 0
         if summary is not None:
-            found = Found.FOOTER if summary.end >= recorded else Found.BEFORE_SYNCED
+            found = SegmentFinding.FOOTER if summary.end >= recorded else SegmentFinding.BEFORE_SYNCED
             return self._add(found, path, header, summary, summary.end)
         limit = successor.previous_end if successor is not None else None
         with closing(self.files.open(path, writable=True)) as file:
             scan = scan_segment(file, header, limit)
             scan.synced = max(scan.synced, recorded)
             found = judge_last(scan) if limit is None else judge_sealed(scan, file.size() == limit)
-            if last and found.value.verdict is not Verdict.DAMAGE:
+            if last and found.value.verdict is not SegmentVerdict.DAMAGE:
                 _prove(file, header, scan)
         return self._add(found, path, header, scan.index, scan.stop_at)
 
@@ -228,18 +228,20 @@ class _Recovery:
             and header.previous == self.result.last
         )
 
-    def _add(self, found: Found, path: str, header: SegmentHeader, index: SegmentIndex | Summary, at: int = 0) -> bool:
+    def _add(
+        self, found: SegmentFinding, path: str, header: SegmentHeader, index: SegmentIndex | Summary, at: int = 0
+    ) -> bool:
         """Take a segment into the chain; false if that ends recovery."""
         verdict = found.value.verdict
         result = self.result
         if not self._fits(index):
-            self.damage(Found.UNFIT, path, index.end, f"begins at {index.first} after {result.last}")
+            self.damage(SegmentFinding.UNFIT, path, index.end, f"begins at {index.first} after {result.last}")
             return False
-        segment = Segment(path, header, index, closed=verdict is Verdict.CLOSED)
+        segment = Segment(path, header, index, closed=verdict is SegmentVerdict.CLOSED)
         result.chain.add(segment, index.runs)
         result.last = self._op_id_at(index.next - 1)
         result.commit_hint = min(max(result.commit_hint, index.commit_hint), result.last.index)
-        if verdict is Verdict.DAMAGE:
+        if verdict is SegmentVerdict.DAMAGE:
             self.damage(found, path, at, f"segment {header.sequence} is cut short or invalid")
             return False
         result.found.append(found)
@@ -265,24 +267,24 @@ class _Recovery:
             return
         if present < base.newest_sequence:
             fact = f"segment {base.newest_sequence} is missing"
-            self.damage(Found.MISSING, self._path(base.newest_sequence), 0, fact)
+            self.damage(SegmentFinding.MISSING, self._path(base.newest_sequence), 0, fact)
 
     def _apply_use(self) -> None:
         """A log that was marked is not to be used, however well it reads."""
         base = self.result.base
         path = f"{self.directory}/{base_name(self.log.generation)}"
         if base.use is LogUse.LEAVING:
-            self.damage(Found.LEAVING, path, 0, "the log is being set aside")
+            self.damage(SegmentFinding.LEAVING, path, 0, "the log is being set aside")
         elif base.use is LogUse.SYNC_FAILED:
             if base.durable.index < self.result.last.index:
                 self.result.last = self._op_id_at(max(base.durable.index, base.base.index))
-            self.damage(Found.SYNC_FAILED, path, 0, "a write or sync of this log failed before")
+            self.damage(SegmentFinding.SYNC_FAILED, path, 0, "a write or sync of this log failed before")
 
     def _path(self, sequence: int) -> str:
         return f"{self.directory}/{segment_name(self.log.generation, sequence)}"
 
 
-def _prove(file: File, header: SegmentHeader, scan: Scan) -> None:
+def _prove(file: File, header: SegmentHeader, scan: SegmentScan) -> None:
     """Make the end of the last segment durable: cut what is behind it, write what is not attested.
 
     Raises:

@@ -37,7 +37,7 @@ _WINDOW_BYTES = 256 << 10
 _ZEROS = bytes(_WINDOW_BYTES)
 
 
-class Stop(Enum):
+class SegmentScanStop(Enum):
     """At what a scan ended."""
 
     LIMIT = auto()
@@ -70,7 +70,7 @@ class Unfinished(NamedTuple):
 
 
 @dataclass(slots=True)
-class Scan:
+class SegmentScan:
     """What a scan found.
 
     Attributes:
@@ -82,11 +82,11 @@ class Scan:
     index: SegmentIndex
     synced: int
     stop_at: int
-    stop: Stop = Stop.BLANK
+    stop: SegmentScanStop = SegmentScanStop.BLANK
     unfinished: Unfinished | None = None
 
 
-class _Window:
+class _ScanWindow:
     """Reads a file forwards in large pieces.
 
     Attributes:
@@ -157,7 +157,7 @@ class _Window:
         return all(self._is_zero(max(start, one), min(stop, one + SECTOR_BYTES)) for one in sectors)
 
 
-def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) -> Scan:
+def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) -> SegmentScan:
     """Scan a segment from behind its header up to ``limit``, or as far as it is valid.
 
     Raises:
@@ -165,8 +165,8 @@ def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) ->
     """
     start = header.previous.index + 1
     begin = header.data_start
-    scan = Scan(SegmentIndex(start, begin, header.commit_hint), synced=begin, stop_at=begin)
-    window = _Window(file)
+    scan = SegmentScan(SegmentIndex(start, begin, header.commit_hint), synced=begin, stop_at=begin)
+    window = _ScanWindow(file)
     if limit is not None:
         window.size = min(window.size, limit)
     elif header.space.sectors:
@@ -175,13 +175,13 @@ def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) ->
     while _take_group(window, header.nonce, scan):
         pass
     if limit is not None and scan.index.end == limit:
-        scan.stop = Stop.LIMIT
+        scan.stop = SegmentScanStop.LIMIT
     elif limit is None:
         scan.synced = max(scan.synced, _synced_behind(window, header.nonce, scan.stop_at))
     return scan
 
 
-def _take_group(window: _Window, nonce: int, scan: Scan) -> bool:
+def _take_group(window: _ScanWindow, nonce: int, scan: SegmentScan) -> bool:
     """Take in the next group, or what is valid of it; false when the scan ends."""
     at = scan.index.end
     group = decode_group_header(window.get(at, GROUP_HEADER_BYTES), nonce)
@@ -189,7 +189,7 @@ def _take_group(window: _Window, nonce: int, scan: Scan) -> bool:
         _stop_without_group(window, nonce, scan)
         return False
     if not _fits(group, scan.index):
-        return _stop(scan, Stop.UNFIT, at)
+        return _stop(scan, SegmentScanStop.UNFIT, at)
     offset, salt, mark_at = at + GROUP_HEADER_BYTES, salt_of(nonce), at + group.size - END_MARK_BYTES
     for position in range(group.count):
         entry, end = _entry_at(window, offset, min(mark_at, window.size), salt)
@@ -198,7 +198,7 @@ def _take_group(window: _Window, nonce: int, scan: Scan) -> bool:
         if position == 0 and group.replace_from:
             scan.index.replace(group.replace_from)
         if not _follows(entry, scan.index):
-            return _stop(scan, Stop.UNFIT, offset)
+            return _stop(scan, SegmentScanStop.UNFIT, offset)
         scan.index.add(entry.op_id.term, offset | LEADS if position == 0 else offset)
         scan.index.end = offset = end
         scan.unfinished = Unfinished(at, group, position + 1)
@@ -207,9 +207,9 @@ def _take_group(window: _Window, nonce: int, scan: Scan) -> bool:
         scan.index.end = offset
         scan.unfinished = Unfinished(at, group, 0)
     if offset != mark_at:
-        return _stop(scan, Stop.UNFIT, offset)
+        return _stop(scan, SegmentScanStop.UNFIT, offset)
     if not _is_ended(window, nonce, at + group.size):
-        return _stop(scan, Stop.TORN, offset)
+        return _stop(scan, SegmentScanStop.TORN, offset)
     scan.index.end = at + group.size
     scan.unfinished = None
     scan.index.commit_hint = max(scan.index.commit_hint, group.commit_hint)
@@ -217,18 +217,18 @@ def _take_group(window: _Window, nonce: int, scan: Scan) -> bool:
     return True
 
 
-def _stop(scan: Scan, stop: Stop, at: int) -> bool:
+def _stop(scan: SegmentScan, stop: SegmentScanStop, at: int) -> bool:
     scan.stop = stop
     scan.stop_at = at
     return False
 
 
-def _stop_without_group(window: _Window, nonce: int, scan: Scan) -> None:
+def _stop_without_group(window: _ScanWindow, nonce: int, scan: SegmentScan) -> None:
     """Say what stands where no group begins: nothing, a footer, or a group or footer that is invalid."""
     at = scan.index.end
     size = decode_head(window.get(at, GROUP_HEADER_BYTES), nonce)
     if size is None and window.is_blank(at, window.size):
-        _stop(scan, Stop.BLANK, at)
+        _stop(scan, SegmentScanStop.BLANK, at)
         return
     if size is None:
         size = _size_by_trailer(window, nonce, at)
@@ -237,30 +237,30 @@ def _stop_without_group(window: _Window, nonce: int, scan: Scan) -> None:
         return
     found = next(window.find(end_mark_of(nonce), at + GROUP_HEADER_BYTES), None)
     if found is None:
-        _stop(scan, Stop.TORN if _may_begin(window, nonce, at) else Stop.INVALID, at)
+        _stop(scan, SegmentScanStop.TORN if _may_begin(window, nonce, at) else SegmentScanStop.INVALID, at)
         return
     # Without a sync between them, a later group may stand where this one was never written.
     behind = at + GROUP_HEADER_BYTES
     if window.get(behind - 1, 1) == b"\0" or window.has_blank_sector(at, behind, (at, found + END_MARK_BYTES)):
-        _stop(scan, Stop.TORN, at)
+        _stop(scan, SegmentScanStop.TORN, at)
     else:
-        _stop(scan, Stop.INVALID, at)
+        _stop(scan, SegmentScanStop.INVALID, at)
 
 
-def _stop_in_footer(window: _Window, nonce: int, at: int, end: int) -> Stop:
+def _stop_in_footer(window: _ScanWindow, nonce: int, at: int, end: int) -> SegmentScanStop:
     """Judge a footer: it was written to its end if that is the mark, of which one bit may have changed."""
     if end > window.size:
-        return Stop.TORN
+        return SegmentScanStop.TORN
     if decode_footer(window.get(at, end - at), nonce) is not None:
-        return Stop.FOOTER
+        return SegmentScanStop.FOOTER
     found, mark = window.get(end - END_MARK_BYTES, END_MARK_BYTES), end_mark_of(nonce)
     differing = int.from_bytes(found, "little") ^ int.from_bytes(mark, "little")
     if differing.bit_count() > 1 or window.has_blank_sector(at, end, (at, end)):
-        return Stop.TORN
-    return Stop.INVALID
+        return SegmentScanStop.TORN
+    return SegmentScanStop.INVALID
 
 
-def _may_begin(window: _Window, nonce: int, at: int) -> bool:
+def _may_begin(window: _ScanWindow, nonce: int, at: int) -> bool:
     """Say whether a crash may have left there what a group or a footer begins with: some bytes of that, or none.
 
     In space that was used before anything may stand behind a group that was torn in the zeros that follow it."""
@@ -268,7 +268,7 @@ def _may_begin(window: _Window, nonce: int, at: int) -> bool:
     return window.used or window.get(at, 1) in [mark.to_bytes(8, "little")[:1] for mark in marks]
 
 
-def _size_by_trailer(window: _Window, nonce: int, data_end: int) -> int | None:
+def _size_by_trailer(window: _ScanWindow, nonce: int, data_end: int) -> int | None:
     """Return the length of the footer that begins at ``data_end``, if a trailer tells of one."""
     start = max(data_end, window.size - TRAILER_BYTES)
     trailer = decode_trailer(window.get(start, TRAILER_BYTES), nonce)
@@ -277,7 +277,7 @@ def _size_by_trailer(window: _Window, nonce: int, data_end: int) -> int | None:
     return trailer.size
 
 
-def _entry_at(window: _Window, offset: int, limit: int, salt: int) -> tuple[EntryHeader | None, int]:
+def _entry_at(window: _ScanWindow, offset: int, limit: int, salt: int) -> tuple[EntryHeader | None, int]:
     """Return the entry's header if all of it is valid and before ``limit``, and where it ends as far as is known."""
     body_at = offset + ENTRY_HEADER_BYTES
     header = decode_entry_header(window.get(offset, ENTRY_HEADER_BYTES), salt) if body_at <= limit else None
@@ -301,12 +301,12 @@ def _follows(entry: EntryHeader, index: SegmentIndex) -> bool:
     return not index.offsets or entry.op_id.term >= index.runs.term_at(index.next - 1)
 
 
-def _is_ended(window: _Window, nonce: int, end: int) -> bool:
+def _is_ended(window: _ScanWindow, nonce: int, end: int) -> bool:
     """Say whether the end mark of a group stands before ``end``."""
     return end <= window.size and window.get(end - END_MARK_BYTES, END_MARK_BYTES) == end_mark_of(nonce)
 
 
-def _torn_or_invalid(window: _Window, nonce: int, start: int, end: int, group: tuple[int, int]) -> Stop:
+def _torn_or_invalid(window: _ScanWindow, nonce: int, start: int, end: int, group: tuple[int, int]) -> SegmentScanStop:
     """Tell what was never written as a whole from what changed afterwards.
 
     A crash leaves out the end of a group, or sectors of it: those are as they were before.
@@ -315,11 +315,11 @@ def _torn_or_invalid(window: _Window, nonce: int, start: int, end: int, group: t
         start, end: where the part of the group stands that is invalid.
         group: where that begins and ends."""
     if not _is_ended(window, nonce, group[1]) or window.has_blank_sector(start, end, group):
-        return Stop.TORN
-    return Stop.INVALID
+        return SegmentScanStop.TORN
+    return SegmentScanStop.INVALID
 
 
-def _synced_behind(window: _Window, nonce: int, start: int) -> int:
+def _synced_behind(window: _ScanWindow, nonce: int, start: int) -> int:
     """Return the highest synced offset that any group behind ``start`` records, or that a footer stands at."""
     highest = 0
     for found in window.find(group_mark_of(nonce).to_bytes(8, "little"), start):

@@ -81,7 +81,7 @@ def load_footer(file: File, segment: Segment, summary: Summary) -> SegmentIndex:
     return index
 
 
-class Place(NamedTuple):
+class EntryPosition(NamedTuple):
     """Where a range of entries stands; ``end`` is the first index behind it that is elsewhere."""
 
     segment: Segment
@@ -117,12 +117,12 @@ class Chain:
             last.first = from_index
             self._hold(last)
 
-    def place_of(self, index: int, last: int) -> Place:
+    def place_of(self, index: int, last: int) -> EntryPosition:
         """Say where the entry of an index is that the log holds; ``last`` is the log's last."""
         position = bisect_right(self._firsts, index) - 1
         behind = position + 1
         end = self._firsts[behind] if behind < len(self._firsts) else last + 1
-        return Place(self._holders[position], end)
+        return EntryPosition(self._holders[position], end)
 
     def op_id_at(self, index: int) -> OpId:
         """Op id of an index that the log holds."""

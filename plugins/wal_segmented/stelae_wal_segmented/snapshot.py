@@ -13,14 +13,14 @@ from stelae.spi.wal import SnapshotUnit, WalSnapshot
 from stelae_wal_segmented.footer import read_window
 from stelae_wal_segmented.index import LEADS, PAGE_ENTRIES, Summary, fitting
 from stelae_wal_segmented.log import TabletLog
-from stelae_wal_segmented.reader import Piece, check_collected, read_piece
+from stelae_wal_segmented.reader import SegmentRead, check_collected, read_piece
 from stelae_wal_segmented.segment import Segment, load_footer
 
 _PIECE_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
-class Part:
+class SnapshotSegment:
     """What one segment gives to a view.
 
     Attributes:
@@ -56,7 +56,7 @@ class SegmentedSnapshot(WalSnapshot):
     In memory it has the offsets of the newest segment; those of older ones stay in their footers,
     which no longer change."""
 
-    def __init__(self, log: TabletLog, parts: Sequence[Part]) -> None:
+    def __init__(self, log: TabletLog, parts: Sequence[SnapshotSegment]) -> None:
         self._log = log
         self._parts = list(parts)
 
@@ -72,7 +72,7 @@ class SegmentedSnapshot(WalSnapshot):
             while index < part.stop:
                 offsets = part.window(index)
                 count = fitting(offsets, _PIECE_BYTES)
-                piece = Piece(part.segment, index, offsets[:count], offsets[count] & ~LEADS)
+                piece = SegmentRead(part.segment, index, offsets[:count], offsets[count] & ~LEADS)
                 assert part.file is not None, "a view has every file open"
                 yield from read_piece(part.file, piece)
                 index += count
@@ -105,7 +105,7 @@ def take_snapshot(log: TabletLog, first: int) -> SegmentedSnapshot:
         SegmentedSnapshot(log, parts).release()  # The log changed meanwhile: look again.
 
 
-def _parts(log: TabletLog, first: int) -> list[Part]:
+def _parts(log: TabletLog, first: int) -> list[SnapshotSegment]:
     """Say which segments have the entries from ``first`` on, all at one moment, and hold them."""
     with log.lock:
         end = log.last.index + 1
@@ -113,7 +113,7 @@ def _parts(log: TabletLog, first: int) -> list[Part]:
             raise Compacted(log.base.base)
         if first > end:
             raise CallerError(f"log {log.log} ends at {end - 1}: no view begins at {first}")
-        parts: list[Part] = []
+        parts: list[SnapshotSegment] = []
         while first < end:
             segment, stop = log.chain.place_of(first, log.last.index)
             offsets: array[int] | None = None
@@ -122,12 +122,12 @@ def _parts(log: TabletLog, first: int) -> list[Part]:
                 if stop == segment.index.next:
                     offsets.append(segment.index.end)
             segment.holders += 1
-            parts.append(Part(segment, first, stop, offsets, segment.summary, segment.turns))
+            parts.append(SnapshotSegment(segment, first, stop, offsets, segment.summary, segment.turns))
             first = stop
         return parts
 
 
-def _opened(log: TabletLog, parts: Sequence[Part]) -> bool:
+def _opened(log: TabletLog, parts: Sequence[SnapshotSegment]) -> bool:
     """Open the files; false if the log changed meanwhile in a way that matters."""
     for part in parts:
         try:

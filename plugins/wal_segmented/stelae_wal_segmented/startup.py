@@ -11,7 +11,7 @@ from stelae.spi.services import Files
 from stelae_wal_segmented.base import LogUse, read_base, unknown_base
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.names import MEANS_NOTHING, FileKind, base_name, parse
-from stelae_wal_segmented.recovery import Recovered, Unread, recover_readable
+from stelae_wal_segmented.recovery import RecoveredLog, Unread, recover_readable
 from stelae_wal_segmented.removal import remove_files, remove_if_empty
 from stelae_wal_segmented.space import Setting
 
@@ -57,7 +57,7 @@ def _take(
     except (FutureVersion, Foreign, Full):
         raise
     except StorageError as error:
-        return Unread(error, Recovered(unknown_base(log)))
+        return Unread(error, RecoveredLog(unknown_base(log)))
     if dropped:
         remove_files(files, place, log.generation)
         return None

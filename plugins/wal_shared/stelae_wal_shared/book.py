@@ -15,10 +15,10 @@ from stelae.spi.ids import LogId
 from stelae.spi.services import Files
 from stelae_wal_shared.footer import load_footer
 from stelae_wal_shared.image import take_image
-from stelae_wal_shared.index import SegmentIndex
+from stelae_wal_shared.index import SharedSegmentIndex
 from stelae_wal_shared.scan import index_by_scan
-from stelae_wal_shared.segment import Segment
-from stelae_wal_shared.tablet_log import TabletLog
+from stelae_wal_shared.segment import SharedSegment
+from stelae_wal_shared.tablet_log import SharedTabletLog
 
 
 class Book:
@@ -37,21 +37,21 @@ class Book:
         self.files = files
         self.directory = directory
         self.lock = threading.Lock()
-        self.logs: dict[LogId, TabletLog] = {}
-        self.segments: dict[int, Segment] = {}
+        self.logs: dict[LogId, SharedTabletLog] = {}
+        self.segments: dict[int, SharedSegment] = {}
         self.newest = 0
         self.next_log = 1
-        self.dirty: dict[LogId, TabletLog] = {}
+        self.dirty: dict[LogId, SharedTabletLog] = {}
         self.kept = 0
         self._indexes_max = indexes_max
-        self._loaded: OrderedDict[int, Segment] = OrderedDict()
+        self._loaded: OrderedDict[int, SharedSegment] = OrderedDict()
 
     @property
     def last(self) -> int:
         """Number of the last segment that was made; 0 if there is none."""
         return max(self.segments, default=0)
 
-    def known(self, name: LogId) -> TabletLog:
+    def known(self, name: LogId) -> SharedTabletLog:
         """The log of a name.
 
         Raises:
@@ -62,7 +62,7 @@ class Book:
             raise unknown(name)
         return log
 
-    def image(self, *, without: Segment | None = None) -> bytes:
+    def image(self, *, without: SharedSegment | None = None) -> bytes:
         """An image of everything; a segment's own footer leaves that segment out."""
         with self.lock:
             segments = [one for one in self.segments.values() if one is not without]
@@ -75,24 +75,24 @@ class Book:
                 log.durable = log.last
             self.dirty.clear()
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: SharedSegment) -> None:
         """Add the segment that takes records from now on."""
         with self.lock:
             self.segments[segment.number] = segment
 
-    def sealed(self, segment: Segment) -> None:
+    def sealed(self, segment: SharedSegment) -> None:
         """Note that a footer has the segment's index."""
         with self.lock:
             segment.footer = True
             segment.index = None
 
-    def remove(self, segment: Segment) -> None:
+    def remove(self, segment: SharedSegment) -> None:
         """Forget a segment that no log needs."""
         with self.lock:
             del self.segments[segment.number]
             self._loaded.pop(segment.number, None)
 
-    def load(self, segment: Segment) -> None:
+    def load(self, segment: SharedSegment) -> None:
         """Have the index of a segment in memory. Any thread, without the lock.
 
         Raises:
@@ -111,7 +111,7 @@ class Book:
                 _, oldest = self._loaded.popitem(last=False)
                 oldest.index = None
 
-    def expendable(self) -> list[Segment]:
+    def expendable(self) -> list[SharedSegment]:
         """Segments but the last that may go once they are empty: all, or while a log is damaged those that came later.
 
         What stands behind the damage may be all that is left of what was acknowledged. A damaged log takes no more, so
@@ -119,17 +119,17 @@ class Book:
         kept = self.kept if any(log.damage is not None for log in self.logs.values()) else 0
         return [one for one in self.segments.values() if one.number > kept and one.number != self.last]
 
-    def used(self, segment: Segment) -> None:
+    def used(self, segment: SharedSegment) -> None:
         """Keep an index longer than others; the caller holds the lock."""
         if segment.number in self._loaded:
             self._loaded.move_to_end(segment.number)
 
-    def _scanned(self, segment: Segment) -> SegmentIndex:
+    def _scanned(self, segment: SharedSegment) -> SharedSegmentIndex:
         with closing(self.files.open(segment.path)) as file:
             data = file.pread(segment.end - segment.start, segment.start)
         return index_by_scan(data, segment.start, segment.nonce)
 
-    def note_damage(self, log: TabletLog, index: int, error: Corrupt) -> StelaeError:
+    def note_damage(self, log: SharedTabletLog, index: int, error: Corrupt) -> StelaeError:
         """Note damage at an index that was read, unless the log no longer has it; return the error."""
         with self.lock:
             if log.base.index < index <= log.last.index:
@@ -145,6 +145,6 @@ def unknown(name: LogId) -> CallerError:
     return CallerError(f"log {name} does not exist; it has to be created first")
 
 
-def past_the_end(log: TabletLog, index: int) -> StelaeError:
+def past_the_end(log: SharedTabletLog, index: int) -> StelaeError:
     """The error for an index above the last one."""
     return log.corrupt() or CallerError(f"log {log.name} ends at {log.last}: there is no entry {index}")

@@ -21,16 +21,18 @@ from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import ENTRY_BYTES_MAX
 from stelae.spi.wal import Append, Durable, Failed, Outcome
 from stelae_wal_shared.book import Book, past_the_end, unknown
-from stelae_wal_shared.format import RECORD_BYTES, Kind
-from stelae_wal_shared.group import Group
-from stelae_wal_shared.tablet_log import TabletLog
+from stelae_wal_shared.format import RECORD_BYTES, RecordKind
+from stelae_wal_shared.group import RecordGroup
+from stelae_wal_shared.tablet_log import SharedTabletLog
 from stelae_wal_shared.tail import Tail
-from stelae_wal_shared.writer import Writer
+from stelae_wal_shared.writer import SharedWriter
 
-Accepted: TypeAlias = tuple[TabletLog, Append, list[int]]
+Outcomes: TypeAlias = dict[LogId, Outcome]
+
+Accepted: TypeAlias = tuple[SharedTabletLog, Append, list[int]]
 """An append that fits its log, and the lengths of its bodies: everything that needs them takes them from here."""
 
-_ENTRY = int(Kind.ENTRY)
+_ENTRY = int(RecordKind.ENTRY)
 
 
 class Committer:
@@ -47,18 +49,18 @@ class Committer:
         self.entries = 0
         self.entry_bytes = 0
 
-    def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
+    def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> Outcomes:
         """See the contract. With an empty group and ``sync``, the outcomes are those that failed."""
         if not group:
             return self._sync() if sync else {}
-        outcomes: dict[LogId, Outcome] = {}
+        outcomes: Outcomes = {}
         accepted, size = self._accept(group, outcomes)
         if accepted:
             self.groups += 1
             self._write(accepted, size, sync, outcomes)
         return outcomes
 
-    def fail_all(self, error: StorageError | OSError, logs: list[TabletLog]) -> SyncFailed:
+    def fail_all(self, error: StorageError | OSError, logs: list[SharedTabletLog]) -> SyncFailed:
         """After a failed write or sync: let these logs and every un-synced one fail for good."""
         book = self._book
         if not isinstance(error, SyncFailed):
@@ -73,7 +75,7 @@ class Committer:
             self._tail.fresh()
         return error
 
-    def settle_full(self, logs: list[TabletLog]) -> SyncFailed | None:
+    def settle_full(self, logs: list[SharedTabletLog]) -> SyncFailed | None:
         """After a write found no space: close the open segment without it.
 
         Returns what failed these logs for good, if what was written before could not be synced."""
@@ -86,7 +88,7 @@ class Committer:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def _accept(self, group: Mapping[LogId, Append], outcomes: dict[LogId, Outcome]) -> tuple[list[Accepted], int]:
+    def _accept(self, group: Mapping[LogId, Append], outcomes: Outcomes) -> tuple[list[Accepted], int]:
         """What of a group fits its logs, and its length; ``outcomes`` gets the rest."""
         accepted: list[Accepted] = []
         logs, size = self._book.logs, 0
@@ -102,7 +104,7 @@ class Committer:
             size += RECORD_BYTES * len(sizes) + (sizes[0] if len(sizes) == 1 else sum(sizes))
         return accepted, size
 
-    def _write(self, accepted: list[Accepted], size: int, sync: bool, outcomes: dict[LogId, Outcome]) -> None:
+    def _write(self, accepted: list[Accepted], size: int, sync: bool, outcomes: Outcomes) -> None:
         try:
             writer = self._tail.writer_for(size)
             records = group_of(writer, accepted)
@@ -114,12 +116,12 @@ class Committer:
 
     def _wrote(
         self,
-        writer: Writer,
-        records: Group,
+        writer: SharedWriter,
+        records: RecordGroup,
         accepted: list[Accepted],
         size: int,
         sync: bool,
-        outcomes: dict[LogId, Outcome],
+        outcomes: Outcomes,
     ) -> None:
         with self._book.lock:
             self._publish(writer, accepted, records.offsets, sync, outcomes)
@@ -127,7 +129,7 @@ class Committer:
         if sync and self._book.dirty:
             self._book.settle()
 
-    def _fail(self, accepted: list[Accepted], error: StorageError | OSError, outcomes: dict[LogId, Outcome]) -> None:
+    def _fail(self, accepted: list[Accepted], error: StorageError | OSError, outcomes: Outcomes) -> None:
         """After a full disk: settle without the group, and refuse its logs until repair. Else they fail for good."""
         logs = [log for log, _, _ in accepted]
         failed: StorageError
@@ -141,7 +143,7 @@ class Committer:
             outcomes[log.name] = Failed(failed, log.durable)
 
     def _publish(
-        self, writer: Writer, accepted: list[Accepted], offsets: list[int], sync: bool, outcomes: dict[LogId, Outcome]
+        self, writer: SharedWriter, accepted: list[Accepted], offsets: list[int], sync: bool, outcomes: Outcomes
     ) -> None:
         """Let readers see a group; the caller holds the lock."""
         segment, dirty = writer.segment, self._book.dirty
@@ -176,7 +178,7 @@ class Committer:
         segment.entries += at
         segment.end = writer.end
 
-    def _sync(self) -> dict[LogId, Outcome]:
+    def _sync(self) -> Outcomes:
         waiting = list(self._book.dirty.values())
         try:
             self._tail.sync()
@@ -186,19 +188,19 @@ class Committer:
         return {}
 
 
-def group_of(writer: Writer, accepted: list[Accepted]) -> Group:
+def group_of(writer: SharedWriter, accepted: list[Accepted]) -> RecordGroup:
     """One write for all of them, at the end of what was written."""
-    group = Group(writer.segment.nonce, writer.end, writer.synced)
+    group = RecordGroup(writer.segment.nonce, writer.end, writer.synced)
     for log, append, _ in accepted:
         if append.entries:
             group.add_entries(_ENTRY, log.number, log.order + 1, append.entries, append.commit_hint)
         else:
             assert append.replace_from is not None
-            group.add(Kind.VOID, log.number, log.order + 1, OpId(0, append.replace_from), append.commit_hint)
+            group.add(RecordKind.VOID, log.number, log.order + 1, OpId(0, append.replace_from), append.commit_hint)
     return group
 
 
-def _refusal(log: TabletLog, append: Append, sizes: list[int]) -> StelaeError | None:
+def _refusal(log: SharedTabletLog, append: Append, sizes: list[int]) -> StelaeError | None:
     """Why an append with bodies of these lengths is refused, if it is."""
     if log.damage is not None:
         return log.corrupt()

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 
-class Verdict(Enum):
+class SharedVerdict(Enum):
     """What becomes of a file, or of the logs it touches."""
 
     REMOVE = auto()
@@ -26,42 +26,46 @@ class Verdict(Enum):
     """The directory is not opened."""
 
 
-class Row(NamedTuple):
+class SharedRow(NamedTuple):
     """One row of the table."""
 
     letter: str
     situation: str
-    verdict: Verdict
+    verdict: SharedVerdict
 
 
-class Found(Enum):
+class SharedFinding(Enum):
     """The situations, as rows of the table."""
 
-    UNBORN = Row("A", "a file in the making that was never renamed", Verdict.REMOVE)
-    COLLECTED = Row("B", "a segment in which no log has an entry", Verdict.REMOVE)
-    GONE = Row("C", "the marker knows of segments, and there is none, or none with a valid head", Verdict.REFUSE)
-    NEWEST_MISSING = Row("D", "the marker knows of a newer segment than there is: every log", Verdict.DAMAGE)
-    NEWEST_HEADLESS = Row("E", "newest; neither copy of its head is valid: every log", Verdict.DAMAGE)
-    CLOSED = Row("F", "newest; a whole footer with an image of all logs", Verdict.USE)
-    SEALED = Row("G", "newest; a whole footer without an image, or one that was cut short", Verdict.USE)
-    CLEAN = Row("H", "newest; the end of the file, or only zeros follow", Verdict.CUT)
-    TORN = Row("I", "newest; invalid, and part of it was never written", Verdict.CUT)
-    BAD_BODY = Row("J", "newest; a body that was durable is invalid: its log", Verdict.DAMAGE)
-    BAD_RECORD = Row(
-        "K", "newest; bytes that were durable are invalid: logs with no whole record behind", Verdict.DAMAGE
+    UNBORN = SharedRow("A", "a file in the making that was never renamed", SharedVerdict.REMOVE)
+    COLLECTED = SharedRow("B", "a segment in which no log has an entry", SharedVerdict.REMOVE)
+    GONE = SharedRow(
+        "C", "the marker knows of segments, and there is none, or none with a valid head", SharedVerdict.REFUSE
     )
-    MISSED = Row("L", "newest; records of a log are missing before a valid one: that log", Verdict.DAMAGE)
-    UNFIT = Row("M", "newest; a valid record that does not fit its log: that log", Verdict.DAMAGE)
-    UNPROVEN = Row(
-        "N", "newest; its end cannot be written once more and synced: logs with records there", Verdict.DAMAGE
+    NEWEST_MISSING = SharedRow(
+        "D", "the marker knows of a newer segment than there is: every log", SharedVerdict.DAMAGE
     )
-    MISSING = Row("O", "older; a segment with entries of logs is missing: those logs", Verdict.DAMAGE)
-    BAD_SEGMENT = Row(
-        "P", "older; its head is of another segment, or its data are cut short: those logs", Verdict.DAMAGE
+    NEWEST_HEADLESS = SharedRow("E", "newest; neither copy of its head is valid: every log", SharedVerdict.DAMAGE)
+    CLOSED = SharedRow("F", "newest; a whole footer with an image of all logs", SharedVerdict.USE)
+    SEALED = SharedRow("G", "newest; a whole footer without an image, or one that was cut short", SharedVerdict.USE)
+    CLEAN = SharedRow("H", "newest; the end of the file, or only zeros follow", SharedVerdict.CUT)
+    TORN = SharedRow("I", "newest; invalid, and part of it was never written", SharedVerdict.CUT)
+    BAD_BODY = SharedRow("J", "newest; a body that was durable is invalid: its log", SharedVerdict.DAMAGE)
+    BAD_RECORD = SharedRow(
+        "K", "newest; bytes that were durable are invalid: logs with no whole record behind", SharedVerdict.DAMAGE
     )
-    SYNC_FAILED = Row("Q", "a head says that a sync of a log's entries failed: that log", Verdict.DAMAGE)
+    MISSED = SharedRow("L", "newest; records of a log are missing before a valid one: that log", SharedVerdict.DAMAGE)
+    UNFIT = SharedRow("M", "newest; a valid record that does not fit its log: that log", SharedVerdict.DAMAGE)
+    UNPROVEN = SharedRow(
+        "N", "newest; its end cannot be written once more and synced: logs with records there", SharedVerdict.DAMAGE
+    )
+    MISSING = SharedRow("O", "older; a segment with entries of logs is missing: those logs", SharedVerdict.DAMAGE)
+    BAD_SEGMENT = SharedRow(
+        "P", "older; its head is of another segment, or its data are cut short: those logs", SharedVerdict.DAMAGE
+    )
+    SYNC_FAILED = SharedRow("Q", "a head says that a sync of a log's entries failed: that log", SharedVerdict.DAMAGE)
 
 
-def table() -> list[Row]:
+def table() -> list[SharedRow]:
     """The rows in order, for the documentation and for the test that every row is tested."""
-    return [found.value for found in Found]
+    return [found.value for found in SharedFinding]

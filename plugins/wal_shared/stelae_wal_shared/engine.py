@@ -17,15 +17,15 @@ from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.config import SharedConfig
 from stelae_wal_shared.control import write_control
 from stelae_wal_shared.export import export_log
-from stelae_wal_shared.format import Kind
+from stelae_wal_shared.format import RecordKind
 from stelae_wal_shared.marker import LOCK_NAME, claim
 from stelae_wal_shared.reader import read
 from stelae_wal_shared.recovery import recover
 from stelae_wal_shared.replay import encode_name
 from stelae_wal_shared.snapshot import take_snapshot
-from stelae_wal_shared.tablet_log import TabletLog
+from stelae_wal_shared.tablet_log import SharedTabletLog
 from stelae_wal_shared.tail import Tail
-from stelae_wal_shared.upkeep import Upkeep
+from stelae_wal_shared.upkeep import SegmentUpkeep
 
 ASIDE_BATCH_BYTES = 4 << 20
 """Bytes of entries that reading a log back holds at a time."""
@@ -57,7 +57,7 @@ class SharedWal(WalEngine):
             raise
         self._tail = self._tail_type(self._book, config, services.workers, marker)
         self._committer = self._committer_type(self._book, self._tail)
-        self._upkeep = Upkeep(self._book, config, self._tail, self._committer)
+        self._upkeep = SegmentUpkeep(self._book, config, self._tail, self._committer)
 
     @classmethod
     def fast(cls) -> type[WalEngine]:
@@ -85,8 +85,8 @@ class SharedWal(WalEngine):
         tablet_id(log.tablet_id)
         if not 0 <= log.generation < 1 << 63:
             raise BadIdentifier("generation", str(log.generation), "an integer from 0 to 2**63 - 1")
-        made = TabletLog(log, book.next_log, base)
-        write_control(book, self._tail, self._committer, made, Kind.CREATE, base, encode_name(log))
+        made = SharedTabletLog(log, book.next_log, base)
+        write_control(book, self._tail, self._committer, made, RecordKind.CREATE, base, encode_name(log))
         with book.lock:
             book.next_log += 1
             book.logs[log] = made

@@ -11,13 +11,13 @@ from stelae.spi.services import Files
 from stelae.spi.wal import Append, Failed, WalEngine
 from stelae_wal_shared.book import Book
 from stelae_wal_shared.reader import read
-from stelae_wal_shared.tablet_log import TabletLog
+from stelae_wal_shared.tablet_log import SharedTabletLog
 
 BATCH_BYTES = 4 << 20
 DAMAGE_NAME = "damage.txt"
 
 
-def export_log(book: Book, log: TabletLog, target: WalEngine, directory: str) -> None:
+def export_log(book: Book, log: SharedTabletLog, target: WalEngine, directory: str) -> None:
     """Write a log into an open engine, durably. May be repeated after a crash: it begins anew.
 
     Raises:
@@ -43,7 +43,7 @@ def export_log(book: Book, log: TabletLog, target: WalEngine, directory: str) ->
         _note_damage(book.files, log, directory)
 
 
-def _note_damage(files: Files, log: TabletLog, directory: str) -> None:
+def _note_damage(files: Files, log: SharedTabletLog, directory: str) -> None:
     damage = log.damage
     assert damage is not None
     text = f"log {log.name} is damaged behind {damage.last_good}: {damage.path}@{damage.offset}: {damage.detail}\n"

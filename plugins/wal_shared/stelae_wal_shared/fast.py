@@ -14,13 +14,13 @@ from stelae_shared.log_files.buffers import joined
 from stelae_shared.log_files.whole_blocks import WholeBlocks
 from stelae_wal_shared.commit import Committer, group_of
 from stelae_wal_shared.engine import SharedWal
-from stelae_wal_shared.segment import Segment
+from stelae_wal_shared.segment import SharedSegment
 from stelae_wal_shared.tail import Tail
-from stelae_wal_shared.writer import Writer
+from stelae_wal_shared.writer import SharedWriter
 
 
-class BlockWriter(Writer):
-    """As ``Writer``. Over space that was written with zeros, it writes whole blocks.
+class SharedBlockWriter(SharedWriter):
+    """As ``SharedWriter``. Over space that was written with zeros, it writes whole blocks.
 
     Args:
         prewritten: the file was written with zeros.
@@ -28,7 +28,7 @@ class BlockWriter(Writer):
 
     __slots__ = ("_blocks",)
 
-    def __init__(self, file: File, segment: Segment, target: int, prepare_from: int, *, prewritten: bool) -> None:
+    def __init__(self, file: File, segment: SharedSegment, target: int, prepare_from: int, *, prewritten: bool) -> None:
         self._blocks = WholeBlocks(file, file.size()) if prewritten else None
         super().__init__(file, segment, target, prepare_from)
 
@@ -44,7 +44,7 @@ class BlockWriter(Writer):
         self._moved(write, self.synced)
 
     def write(self, buffers: Sequence[Buffer], size: int, *, sync: bool) -> None:
-        """As ``Writer.write``."""
+        """As ``SharedWriter.write``."""
         if not sync or self.unsynced:
             self._blocks = None  # It would repeat bytes that are not durable, and a tear could leave part of them.
         if self._blocks is None:
@@ -63,7 +63,7 @@ class BlockWriter(Writer):
 class FastTail(Tail):
     """As ``Tail``, with writers of whole blocks, and a look at the open segment that needs no disk access."""
 
-    def hot_writer(self, size: int) -> BlockWriter | None:
+    def hot_writer(self, size: int) -> SharedBlockWriter | None:
         """Return what ``writer_for`` would, if that needs no disk access; all in it is durable then."""
         writer = self.writer
         if writer is None or writer.unsynced:
@@ -72,11 +72,13 @@ class FastTail(Tail):
             self._prepare(writer)
             if writer.end + size > writer.room and self._spare is not None and self._spare.ready:
                 return None
-        assert isinstance(writer, BlockWriter), "this tail makes no other"
+        assert isinstance(writer, SharedBlockWriter), "this tail makes no other"
         return writer
 
-    def _new_writer(self, file: File, segment: Segment, target: int, prepare_from: int, *, prewritten: bool) -> Writer:
-        return BlockWriter(file, segment, target, prepare_from, prewritten=prewritten)
+    def _new_writer(
+        self, file: File, segment: SharedSegment, target: int, prepare_from: int, *, prewritten: bool
+    ) -> SharedWriter:
+        return SharedBlockWriter(file, segment, target, prepare_from, prewritten=prewritten)
 
 
 class FastCommitter(Committer):

@@ -21,7 +21,7 @@ from crc32c import crc32c
 
 from stelae.spi.services import File, Files
 from stelae_wal_shared.format import footer_mark_of, salt_of
-from stelae_wal_shared.index import Part, SegmentIndex
+from stelae_wal_shared.index import LogRuns, SharedSegmentIndex
 
 _LEAD = struct.Struct("<QQ")
 _TRAIL = struct.Struct("<QQQI")
@@ -32,7 +32,7 @@ TRAIL_BYTES = _TRAIL.size + _CRC.size
 
 
 class PartImage(msgspec.Struct, frozen=True, array_like=True):
-    """A ``Part``: 8 bytes an offset, 4 bytes a size, little-endian."""
+    """A ``LogRuns``: 8 bytes an offset, 4 bytes a size, little-endian."""
 
     log: int
     first: int
@@ -40,7 +40,7 @@ class PartImage(msgspec.Struct, frozen=True, array_like=True):
     sizes: bytes
 
 
-class Contents(msgspec.Struct, frozen=True, array_like=True):
+class FooterContents(msgspec.Struct, frozen=True, array_like=True):
     """What a footer holds; ``image`` is empty unless the engine was closed here."""
 
     entries: int
@@ -48,7 +48,7 @@ class Contents(msgspec.Struct, frozen=True, array_like=True):
     image: bytes = b""
 
 
-def encode_footer(index: SegmentIndex, entries: int, end: int, nonce: int, image: bytes) -> bytes:
+def encode_footer(index: SharedSegmentIndex, entries: int, end: int, nonce: int, image: bytes) -> bytes:
     """Return the footer of a segment whose data end at ``end``, where it belongs."""
     mark, salt = footer_mark_of(nonce), salt_of(nonce)
     parts = [
@@ -56,7 +56,7 @@ def encode_footer(index: SegmentIndex, entries: int, end: int, nonce: int, image
         for log, found in index.parts.items()
         for part in found
     ]
-    contents = msgspec.msgpack.encode(Contents(entries, parts, image))
+    contents = msgspec.msgpack.encode(FooterContents(entries, parts, image))
     size = LEAD_BYTES + len(contents) + TRAIL_BYTES
     lead = _LEAD.pack(mark, size)
     trail = _TRAIL.pack(mark, size, end, crc32c(contents, salt))
@@ -83,7 +83,7 @@ def read_trail(file: File, nonce: int) -> tuple[int, int, int] | None:
     return end, length - LEAD_BYTES - TRAIL_BYTES, crc
 
 
-def read_footer(file: File, nonce: int) -> Contents | None:
+def read_footer(file: File, nonce: int) -> FooterContents | None:
     """Return the contents of the footer at the end of an open segment; ``None`` without a valid one."""
     trail = read_trail(file, nonce)
     if trail is None:
@@ -95,18 +95,18 @@ def read_footer(file: File, nonce: int) -> Contents | None:
     return _DECODER.decode(data)
 
 
-def index_of(contents: Contents) -> SegmentIndex:
+def index_of(contents: FooterContents) -> SharedSegmentIndex:
     """The index in a footer."""
-    index = SegmentIndex()
+    index = SharedSegmentIndex()
     for image in contents.parts:
-        part = Part(image.first)
+        part = LogRuns(image.first)
         part.offsets = _unpacked("Q", image.offsets)
         part.sizes = _unpacked("I", image.sizes)
         index.parts.setdefault(image.log, []).append(part)
     return index
 
 
-def load_footer(files: Files, path: str, nonce: int) -> SegmentIndex | None:
+def load_footer(files: Files, path: str, nonce: int) -> SharedSegmentIndex | None:
     """Return the index in the footer of a segment; ``None`` without a valid one.
 
     Raises:
@@ -133,4 +133,4 @@ def _unpacked(code: str, data: bytes) -> array[int]:
     return values
 
 
-_DECODER = msgspec.msgpack.Decoder(Contents)
+_DECODER = msgspec.msgpack.Decoder(FooterContents)

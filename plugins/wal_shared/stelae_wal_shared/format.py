@@ -16,7 +16,7 @@ invalid before the highest synced offset was durable once, so it is damage and n
 tells whether all of it was written.
 
 A record belongs to one log, which it names by its number. Per log, records are counted without a
-gap (``order``): a lost record is noticed at the log's next one. The kinds are in ``Kind``."""
+gap (``order``): a lost record is noticed at the log's next one. The kinds are in ``RecordKind``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ pack_record = _RECORD.pack
 unpack_record_from = _RECORD.unpack_from
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record says of its log. Stored as one byte; numbers are never reused."""
 
     ENTRY = 1  #: An entry; everything written earlier at or above its index is void.
@@ -66,7 +66,7 @@ class Kind(IntEnum):
     DROP = 6  #: The log is gone.
 
 
-class GroupHeader(NamedTuple):
+class SharedGroupHeader(NamedTuple):
     """What stands before the records of one write; ``size`` is the length of all of it, with the end mark."""
 
     synced: int
@@ -74,7 +74,7 @@ class GroupHeader(NamedTuple):
     records: int
 
 
-class Record(NamedTuple):
+class SharedRecord(NamedTuple):
     """The fixed part of a record. ``size`` and ``body_crc`` are those of the body behind it."""
 
     size: int
@@ -119,7 +119,7 @@ def encode_group_header(nonce: int, synced: int, size: int, count: int) -> bytes
     return raw + crc32c(raw, nonce & 0xFFFF_FFFF).to_bytes(4, "little") + LAST_BYTE
 
 
-def decode_group_header(data: bytes, at: int, nonce: int) -> GroupHeader | None:
+def decode_group_header(data: bytes, at: int, nonce: int) -> SharedGroupHeader | None:
     """Return the group header at ``data[at]``; ``None`` if there is none of this segment."""
     raw = data[at : at + GROUP_BYTES]
     if len(raw) < GROUP_BYTES or raw[:8] != group_mark_of(nonce) or raw[-1:] != LAST_BYTE:
@@ -127,18 +127,18 @@ def decode_group_header(data: bytes, at: int, nonce: int) -> GroupHeader | None:
     if _CRC.unpack_from(raw, _GROUP.size)[0] != crc32c(raw[: _GROUP.size], salt_of(nonce)):
         return None
     _, synced, size, count = _GROUP.unpack_from(raw)
-    return GroupHeader(synced, size, count)
+    return SharedGroupHeader(synced, size, count)
 
 
-def encode_record(record: Record, salt: int) -> bytes:
+def encode_record(record: SharedRecord, salt: int) -> bytes:
     """Return the fixed part of a record."""
     raw = pack_record(RECORD_LEAD, *record)
     return raw + crc32c(raw, salt).to_bytes(4, "little")
 
 
-def decode_record(data: bytes, at: int, salt: int) -> Record | None:
+def decode_record(data: bytes, at: int, salt: int) -> SharedRecord | None:
     """Return the record whose fixed part is at ``data[at]``; ``None`` if its checksum fails."""
     raw = data[at : at + RECORD_BYTES]
     if len(raw) < RECORD_BYTES or _CRC.unpack_from(raw, _RECORD.size)[0] != crc32c(raw[: _RECORD.size], salt):
         return None
-    return Record(*_RECORD.unpack_from(raw)[1:])
+    return SharedRecord(*_RECORD.unpack_from(raw)[1:])

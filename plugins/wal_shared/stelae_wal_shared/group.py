@@ -17,7 +17,7 @@ from stelae_wal_shared.format import (
     RECORD_BYTES,
     RECORD_FIELDS_BYTES,
     RECORD_LEAD,
-    Kind,
+    RecordKind,
     decode_record,
     encode_group_header,
     end_mark_of,
@@ -26,11 +26,11 @@ from stelae_wal_shared.format import (
     unpack_record_from,
 )
 
-_PLAIN = (int(Kind.ENTRY), int(Kind.MOVED))
+_PLAIN = (int(RecordKind.ENTRY), int(RecordKind.MOVED))
 _ENTRY_KINDS = {int(kind): kind for kind in EntryKind}
 
 
-class Group:
+class RecordGroup:
     """Records that one write appends to the segment of ``nonce`` at offset ``at``.
 
     Attributes:
@@ -51,7 +51,7 @@ class Group:
         self.offsets: list[int] = []
 
     def add_entries(self, kind: int, log: int, order: int, entries: Sequence[Entry], hint: int) -> None:
-        """Add entries of a log whose records are numbered from ``order`` on; ``kind`` is a plain number of ``Kind``."""
+        """Add entries of a log, as records numbered from ``order`` on. ``kind`` is the number of a ``RecordKind``."""
         salt, buffers, offsets = self._salt, self._buffers, self.offsets
         begin = offset = self._at + self.size - END_MARK_BYTES
         for entry in entries:
@@ -68,7 +68,7 @@ class Group:
             order += 1
         self.size += offset - begin
 
-    def add(self, kind: Kind, log: int, order: int, op_id: OpId, hint: int = 0, body: bytes = b"") -> None:
+    def add(self, kind: RecordKind, log: int, order: int, op_id: OpId, hint: int = 0, body: bytes = b"") -> None:
         """Add a record that is no entry."""
         term, index = op_id
         raw = pack_record(RECORD_LEAD, len(body), crc32c(body, self._salt), log, kind, 0, order, term, index, 0, hint)
@@ -120,7 +120,7 @@ def decode_entry(data: bytes, at: int, nonce: int, log: int, index: int, path: s
     record = decode_record(data, at, salt)
     if record is None:
         raise Corrupt("the record of an entry fails its checksum", path=path, offset=offset)
-    if record.kind not in (Kind.ENTRY, Kind.MOVED) or record.log != log or record.index != index:
+    if record.kind not in (RecordKind.ENTRY, RecordKind.MOVED) or record.log != log or record.index != index:
         fact = f"{record.term}.{record.index} of log number {record.log} stands where entry {index} of {log} belongs"
         raise Corrupt(fact, path=path, offset=offset)
     op_id = OpId(record.term, record.index)

@@ -33,7 +33,7 @@ _BEGIN_BYTES = PAGE_BYTES - SECTOR_BYTES
 """So much of the image stands behind each fixed part."""
 
 
-class Head(NamedTuple):
+class SegmentHead(NamedTuple):
     """What the head of a segment says; ``image`` is ``None`` if neither copy of it is valid."""
 
     number: int
@@ -56,7 +56,7 @@ def written_bytes(image: bytes) -> int:
     return 2 * (SECTOR_BYTES + len(image))
 
 
-def read_head(file: File, *, image: bool) -> Head | None:
+def read_head(file: File, *, image: bool) -> SegmentHead | None:
     """Return the head of an open segment, with its image if asked for; ``None`` if both copies are bad.
 
     Raises:
@@ -77,7 +77,7 @@ def read_head(file: File, *, image: bool) -> Head | None:
             fact = f"segment format {version} is of no release; the first one wrote {FORMAT_VERSION}"
             raise Foreign(fact, path=file.path, offset=8)
         found = _read_image(file, size, image_crc) if image else None
-        return Head(number, nonce, 2 * PAGE_BYTES + 2 * _rest_bytes(size), found)
+        return SegmentHead(number, nonce, 2 * PAGE_BYTES + 2 * _rest_bytes(size), found)
     return None
 
 

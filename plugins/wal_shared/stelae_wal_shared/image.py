@@ -14,10 +14,10 @@ import msgspec
 from stelae.spi.errors import SyncFailed
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.wal import Damage
-from stelae_wal_shared.decisions import Found
+from stelae_wal_shared.decisions import SharedFinding
 from stelae_wal_shared.runs import TermRuns
-from stelae_wal_shared.segment import Segment, segment_path
-from stelae_wal_shared.tablet_log import Extent, TabletLog
+from stelae_wal_shared.segment import SharedSegment, segment_path
+from stelae_wal_shared.tablet_log import Extent, SharedTabletLog
 
 
 class SegmentImage(msgspec.Struct, frozen=True, array_like=True):
@@ -52,7 +52,7 @@ class LogImage(msgspec.Struct, frozen=True, array_like=True):
     damage: DamageImage | None = None
 
 
-class Image(msgspec.Struct, frozen=True, array_like=True):
+class NodeImage(msgspec.Struct, frozen=True, array_like=True):
     """Everything. ``next_number`` is above the number of every log there ever was."""
 
     next_number: int
@@ -60,9 +60,11 @@ class Image(msgspec.Struct, frozen=True, array_like=True):
     logs: list[LogImage]
 
 
-def take_image(directory: str, next_number: int, segments: Iterable[Segment], logs: Iterable[TabletLog]) -> bytes:
+def take_image(
+    directory: str, next_number: int, segments: Iterable[SharedSegment], logs: Iterable[SharedTabletLog]
+) -> bytes:
     """Return the bytes of an image."""
-    image = Image(
+    image = NodeImage(
         next_number,
         [SegmentImage(one.number, one.nonce, one.start, one.end, one.entries) for one in segments],
         [_image_of(directory, log) for log in logs],
@@ -70,12 +72,12 @@ def take_image(directory: str, next_number: int, segments: Iterable[Segment], lo
     return msgspec.msgpack.encode(image)
 
 
-def read_image(data: bytes) -> Image:
+def read_image(data: bytes) -> NodeImage:
     """Return the image that these bytes are, whose checksum holds."""
     return _DECODER.decode(data)
 
 
-_DECODER = msgspec.msgpack.Decoder(Image)
+_DECODER = msgspec.msgpack.Decoder(NodeImage)
 
 
 class Restored:
@@ -87,18 +89,18 @@ class Restored:
         own: the segment in which the image stands, if that is behind its records.
     """
 
-    def __init__(self, directory: str, image: Image, own: Segment | None = None) -> None:
+    def __init__(self, directory: str, image: NodeImage, own: SharedSegment | None = None) -> None:
         self.next_number = image.next_number
-        self.segments: dict[int, Segment] = {} if own is None else {own.number: own}
-        self.logs: dict[LogId, TabletLog] = {}
+        self.segments: dict[int, SharedSegment] = {} if own is None else {own.number: own}
+        self.logs: dict[LogId, SharedTabletLog] = {}
         for one in image.segments:
             path = segment_path(directory, one.number)
-            self.segments[one.number] = Segment(one.number, one.nonce, path, one.start, one.end, one.entries)
+            self.segments[one.number] = SharedSegment(one.number, one.nonce, path, one.start, one.end, one.entries)
         for log in image.logs:
             self._add(directory, log)
 
     def _add(self, directory: str, image: LogImage) -> None:
-        log = TabletLog(LogId(TabletId(image.tablet), image.generation), image.number, OpId(*image.base))
+        log = SharedTabletLog(LogId(TabletId(image.tablet), image.generation), image.number, OpId(*image.base))
         log.order = image.order
         log.commit_hint = image.commit_hint
         log.runs = TermRuns(image.runs)
@@ -116,7 +118,7 @@ class Restored:
         self.logs[log.name] = log
 
 
-def _image_of(directory: str, log: TabletLog) -> LogImage:
+def _image_of(directory: str, log: SharedTabletLog) -> LogImage:
     return LogImage(
         tablet=log.name.tablet_id,
         generation=log.name.generation,
@@ -130,14 +132,14 @@ def _image_of(directory: str, log: TabletLog) -> LogImage:
     )
 
 
-def _damage_of(directory: str, log: TabletLog) -> DamageImage | None:
+def _damage_of(directory: str, log: SharedTabletLog) -> DamageImage | None:
     """What to remember of damage or a failed sync; nothing of a full disk, which a restart forgets."""
     if log.damage is not None:
         path, offset, detail = log.damage.path, log.damage.offset, log.damage.detail
     elif log.failed is not None and isinstance(log.failed.error, SyncFailed):
         error = log.failed.error
         path, offset = error.path, error.offset or 0
-        detail = f"{error.fact} (recovery row {Found.SYNC_FAILED.value.letter})"
+        detail = f"{error.fact} (recovery row {SharedFinding.SYNC_FAILED.value.letter})"
     else:
         return None
     return DamageImage(path.removeprefix(directory).lstrip("/"), offset, detail)

@@ -18,7 +18,7 @@ class Places(NamedTuple):
     sizes: array[int]
 
 
-class Part:
+class LogRuns:
     """Consecutive entries of one log in one segment, from index ``first`` on."""
 
     __slots__ = ("first", "offsets", "sizes")
@@ -34,7 +34,7 @@ class Part:
         return self.first + len(self.offsets)
 
 
-class SegmentIndex:
+class SharedSegmentIndex:
     """Places of the entries of a segment, by number of the log.
 
     An index may stand twice, if an entry was replaced or moved within the segment; the place that
@@ -43,7 +43,7 @@ class SegmentIndex:
     __slots__ = ("parts",)
 
     def __init__(self) -> None:
-        self.parts: dict[int, list[Part]] = {}
+        self.parts: dict[int, list[LogRuns]] = {}
 
     def add(self, log: int, index: int, offset: int, size: int) -> None:
         """Add the entry of an index."""
@@ -51,7 +51,7 @@ class SegmentIndex:
         if parts is None:
             parts = self.parts[log] = []
         if not parts or index != (part := parts[-1]).first + len(part.offsets):
-            parts.append(part := Part(index))
+            parts.append(part := LogRuns(index))
         part.offsets.append(offset)
         part.sizes.append(size)
 
@@ -59,7 +59,7 @@ class SegmentIndex:
         """Add the entries of consecutive indexes from ``first`` on."""
         parts = self.parts.setdefault(log, [])
         if not parts or first != parts[-1].next:
-            parts.append(Part(first))
+            parts.append(LogRuns(first))
         parts[-1].offsets.fromlist(offsets)
         parts[-1].sizes.fromlist(sizes)
 

@@ -23,7 +23,7 @@ _MARKER = struct.Struct("<QQQ")
 _FORMAT = RecordFormat(MARKER_MAGIC, MARKER_VERSION, _MARKER.size)
 
 
-class Marker:
+class SharedMarker:
     """The marker of a directory that is ours. See the module.
 
     Attributes:
@@ -58,7 +58,7 @@ class Marker:
         self._file.write(_MARKER.pack(self._opened, self.newest, self.newest_end))
 
 
-def claim(files: Files, directory: str, *, beside_others: bool = False) -> Marker:
+def claim(files: Files, directory: str, *, beside_others: bool = False) -> SharedMarker:
     """Check that the directory is ours or empty and count this opening, durably.
 
     Args:
@@ -70,8 +70,8 @@ def claim(files: Files, directory: str, *, beside_others: bool = False) -> Marke
     file = MarkerFile(files, directory, MARKER_NAME, _FORMAT, thing="log", beside=(LOCK_NAME,))
     found = file.claim(_MARKER.pack(1, 0, 0), beside_others=beside_others)
     if found is None:
-        return Marker(file, 1)
+        return SharedMarker(file, 1)
     opened, newest, newest_end = _MARKER.unpack(found)
-    marker = Marker(file, opened + 1, newest, newest_end)
+    marker = SharedMarker(file, opened + 1, newest, newest_end)
     marker.write()
     return marker

@@ -14,8 +14,8 @@ from stelae_wal_shared.book import Book, past_the_end
 from stelae_wal_shared.format import RECORD_BYTES
 from stelae_wal_shared.group import decode_entries
 from stelae_wal_shared.index import Places
-from stelae_wal_shared.segment import Segment
-from stelae_wal_shared.tablet_log import TabletLog
+from stelae_wal_shared.segment import SharedSegment
+from stelae_wal_shared.tablet_log import SharedTabletLog
 
 GAP_BYTES_MAX = 16 << 10
 """Bytes of other logs that are read along rather than skipped by another call."""
@@ -24,16 +24,16 @@ READ_BYTES_MAX = 4 << 20
 """How much one call reads, unless one entry is larger."""
 
 
-class Piece(NamedTuple):
+class SharedRead(NamedTuple):
     """Consecutive entries of a log, from index ``first`` on, that stand in one segment."""
 
-    segment: Segment
+    segment: SharedSegment
     log: int
     first: int
     places: Places
 
 
-def read(book: Book, log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
+def read(book: Book, log: SharedTabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
     """Return entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes.
 
     Raises:
@@ -50,7 +50,7 @@ def read(book: Book, log: TabletLog, first: int, end: int, bytes_max: int) -> li
     return entries
 
 
-def read_from(book: Book, log: TabletLog, first: int, end: int, bytes_max: int, least: int = 1) -> list[Entry]:
+def read_from(book: Book, log: SharedTabletLog, first: int, end: int, bytes_max: int, least: int = 1) -> list[Entry]:
     """Return ``least`` entries from ``first`` on, and those behind it in the same segment, up to a size.
 
     Raises:
@@ -70,7 +70,7 @@ def read_from(book: Book, log: TabletLog, first: int, end: int, bytes_max: int, 
             raise book.note_damage(log, index, error) from error
 
 
-def find(book: Book, log: TabletLog, first: int, end: int, bytes_max: int, least: int = 1) -> Piece:
+def find(book: Book, log: SharedTabletLog, first: int, end: int, bytes_max: int, least: int = 1) -> SharedRead:
     """Say where the entries from ``first`` on stand, as far as they are in one segment and within a size.
 
     Raises:
@@ -88,7 +88,7 @@ def find(book: Book, log: TabletLog, first: int, end: int, bytes_max: int, least
                 book.used(segment)
                 places = index.places(log.number, first, min(end, extent.end), bytes_max, least)
                 if places is not None:
-                    return Piece(segment, log.number, first, places)
+                    return SharedRead(segment, log.number, first, places)
         if index is not None:
             fact = f"segment {segment.number} does not tell where entry {first} stands"
             error = Corrupt(fact, path=segment.path, offset=segment.start)
@@ -99,7 +99,7 @@ def find(book: Book, log: TabletLog, first: int, end: int, bytes_max: int, least
             check_removed(book, log, segment, first)
 
 
-def read_piece(file: File, piece: Piece) -> Iterator[Entry]:
+def read_piece(file: File, piece: SharedRead) -> Iterator[Entry]:
     """Yield the entries of a piece, checksums verified.
 
     Raises:
@@ -124,12 +124,12 @@ def _batches(places: Places) -> Iterator[tuple[int, int, int]]:
     yield first, len(offsets), end
 
 
-def _index_at(piece: Piece, offset: int | None) -> int:
+def _index_at(piece: SharedRead, offset: int | None) -> int:
     at = (number for number, found in enumerate(piece.places.offsets) if found == offset)
     return piece.first + next(at, 0)
 
 
-def check_removed(book: Book, log: TabletLog, segment: Segment, first: int) -> None:
+def check_removed(book: Book, log: SharedTabletLog, segment: SharedSegment, first: int) -> None:
     """A file is gone: either the log no longer needs it, or it is damage.
 
     Raises:

@@ -8,12 +8,12 @@ those it hit: they are damaged, too."""
 from __future__ import annotations
 
 from stelae.spi.ids import LogId, OpId, TabletId
-from stelae_wal_shared.decisions import Found
-from stelae_wal_shared.format import Kind, Record
-from stelae_wal_shared.index import SegmentIndex
-from stelae_wal_shared.scan import Invalid, Stop, Valid, note_place, scan
-from stelae_wal_shared.segment import Segment
-from stelae_wal_shared.tablet_log import TabletLog
+from stelae_wal_shared.decisions import SharedFinding
+from stelae_wal_shared.format import RecordKind, SharedRecord
+from stelae_wal_shared.index import SharedSegmentIndex
+from stelae_wal_shared.scan import Invalid, SharedScanStop, Valid, note_place, scan
+from stelae_wal_shared.segment import SharedSegment
+from stelae_wal_shared.tablet_log import SharedTabletLog
 
 GENERATION_BYTES = 8
 FILLING = b"\xff"
@@ -31,14 +31,16 @@ def decode_name(body: bytes) -> LogId:
     return LogId(TabletId(body[GENERATION_BYTES:].rstrip(FILLING).decode()), generation)
 
 
-def damage_log(log: TabletLog, found: Found, path: str, offset: int, detail: str, last_good: int | None = None) -> None:
+def damage_log(
+    log: SharedTabletLog, found: SharedFinding, path: str, offset: int, detail: str, last_good: int | None = None
+) -> None:
     """Let a log end at ``last_good``, or where it ends now, and remember why."""
     good = log.last.index if last_good is None else max(log.base.index, min(last_good, log.last.index))
     row = found.value
     log.note_damage(path, offset, f"{detail} (recovery row {row.letter}: {row.situation})", log.op_id_at(good))
 
 
-class Replay:
+class RecordReplay:
     """Brings logs up to date with one segment.
 
     Args:
@@ -52,16 +54,16 @@ class Replay:
         stop, synced: as in ``scan.End``.
     """
 
-    def __init__(self, logs: dict[LogId, TabletLog], next_log: int, segment: Segment) -> None:
+    def __init__(self, logs: dict[LogId, SharedTabletLog], next_log: int, segment: SharedSegment) -> None:
         self._logs = logs
         self._by_number = {log.number: log for log in logs.values()}
         self._segment = segment
         self._suspects: set[int] = set()
         self._first_bad: Invalid | None = None
-        segment.index = self._index = SegmentIndex()
+        segment.index = self._index = SharedSegmentIndex()
         self.next_log = next_log
-        self.found: list[Found] = []
-        self.stop = Stop.CLEAN
+        self.found: list[SharedFinding] = []
+        self.stop = SharedScanStop.CLEAN
         self.synced = segment.start
 
     def run(self, data: bytes, synced: int = 0) -> None:
@@ -77,29 +79,29 @@ class Replay:
         bad = self._first_bad
         for number in sorted(self._suspects):
             assert bad is not None
-            damage_log(self._by_number[number], Found.BAD_RECORD, segment.path, bad.offset, bad.detail)
+            damage_log(self._by_number[number], SharedFinding.BAD_RECORD, segment.path, bad.offset, bad.detail)
 
     # -- damage ----------------------------------------------------------------------------------
 
     def _invalid(self, bad: Invalid) -> None:
         record = bad.record
         if record is None:
-            self.found.append(Found.BAD_RECORD)
+            self.found.append(SharedFinding.BAD_RECORD)
             self._first_bad = self._first_bad or bad
             self._suspects = {number for number, log in self._by_number.items() if log.damage is None}
             return
         log = self._by_number.get(record.log)
-        if log is not None and log.damage is None and record.kind != Kind.CREATE:
-            self.found.append(Found.BAD_BODY)
+        if log is not None and log.damage is None and record.kind != RecordKind.CREATE:
+            self.found.append(SharedFinding.BAD_BODY)
             self._suspects.discard(record.log)
-            damage_log(log, Found.BAD_BODY, self._segment.path, bad.offset, bad.detail, record.index - 1)
+            damage_log(log, SharedFinding.BAD_BODY, self._segment.path, bad.offset, bad.detail, record.index - 1)
 
     # -- records ---------------------------------------------------------------------------------
 
     def _record(self, found: Valid) -> None:
         record = found.record
         log = self._by_number.get(record.log)
-        if record.kind == Kind.CREATE:
+        if record.kind == RecordKind.CREATE:
             if log is None and record.log >= self.next_log:
                 self._create(found)
             return
@@ -107,17 +109,17 @@ class Replay:
             return
         if log.damage is not None:
             # It takes no entries, but whatever lets go of it holds: both are durable before a segment goes.
-            if record.kind == Kind.DROP or (record.kind == Kind.BASE and _fits(record, log)):
+            if record.kind == RecordKind.DROP or (record.kind == RecordKind.BASE and _fits(record, log)):
                 self._apply(log, record)
-            elif record.kind in (Kind.ENTRY, Kind.VOID):
+            elif record.kind in (RecordKind.ENTRY, RecordKind.VOID):
                 _hide(log, record.index)
             return
         if record.order != log.order + 1:
             self._missed(log, record, found.offset)
         elif not _fits(record, log):
-            self.found.append(Found.UNFIT)
+            self.found.append(SharedFinding.UNFIT)
             fact = f"record {record.term}.{record.index} does not fit a log from {log.base} to {log.last}"
-            damage_log(log, Found.UNFIT, self._segment.path, found.offset, fact)
+            damage_log(log, SharedFinding.UNFIT, self._segment.path, found.offset, fact)
         else:
             self._apply(log, record)
             note_place(self._index, found)
@@ -125,43 +127,43 @@ class Replay:
 
     def _create(self, found: Valid) -> None:
         record = found.record
-        log = TabletLog(decode_name(found.body), record.log, OpId(record.term, record.index))
+        log = SharedTabletLog(decode_name(found.body), record.log, OpId(record.term, record.index))
         log.order = record.order
         self._logs[log.name] = self._by_number[log.number] = log
         self.next_log = record.log + 1
 
-    def _missed(self, log: TabletLog, record: Record, offset: int) -> None:
+    def _missed(self, log: SharedTabletLog, record: SharedRecord, offset: int) -> None:
         """Some records of a log are missing before this one; so many entries before it they may have replaced."""
-        self.found.append(Found.MISSED)
+        self.found.append(SharedFinding.MISSED)
         bad = self._first_bad
         where, why = (offset, "records before it are missing") if bad is None else (bad.offset, bad.detail)
-        damage_log(log, Found.MISSED, self._segment.path, where, why)
-        if record.kind in (Kind.ENTRY, Kind.VOID):
+        damage_log(log, SharedFinding.MISSED, self._segment.path, where, why)
+        if record.kind in (RecordKind.ENTRY, RecordKind.VOID):
             _hide(log, record.index - max(0, record.order - log.order - 1))
 
-    def _apply(self, log: TabletLog, record: Record) -> None:
+    def _apply(self, log: SharedTabletLog, record: SharedRecord) -> None:
         segment, index = self._segment, record.index
         log.order = record.order
         log.commit_hint = max(log.commit_hint, record.commit_hint)
-        if record.kind == Kind.ENTRY:
+        if record.kind == RecordKind.ENTRY:
             if index <= log.last.index:
                 log.void(index)
             log.append(OpId(record.term, index), segment)
             segment.entries += 1
-        elif record.kind == Kind.MOVED:
+        elif record.kind == RecordKind.MOVED:
             log.move(index, index + 1, segment)
             segment.entries += 1
-        elif record.kind == Kind.VOID:
+        elif record.kind == RecordKind.VOID:
             log.void(index)
-        elif record.kind == Kind.BASE:
+        elif record.kind == RecordKind.BASE:
             log.collect(OpId(record.term, index))
-        elif record.kind == Kind.DROP:
+        elif record.kind == RecordKind.DROP:
             log.release()
             del self._logs[log.name], self._by_number[log.number]
         log.durable = log.last
 
 
-def _hide(log: TabletLog, first: int) -> None:
+def _hide(log: SharedTabletLog, first: int) -> None:
     """Let a damaged log end before ``first``: what it has there was replaced behind the damage."""
     damage = log.damage
     assert damage is not None
@@ -170,13 +172,13 @@ def _hide(log: TabletLog, first: int) -> None:
         log.note_damage(damage.path, damage.offset, damage.detail, good)
 
 
-def _fits(record: Record, log: TabletLog) -> bool:
+def _fits(record: SharedRecord, log: SharedTabletLog) -> bool:
     """Say whether a record that follows the one before it makes sense for its log."""
     base, last, index = log.base.index, log.last.index, record.index
-    if record.kind in (Kind.ENTRY, Kind.VOID):
+    if record.kind in (RecordKind.ENTRY, RecordKind.VOID):
         return base < index <= last + 1
-    if record.kind == Kind.MOVED:
+    if record.kind == RecordKind.MOVED:
         return base < index <= last and log.op_id_at(index).term == record.term
-    if record.kind == Kind.BASE:
+    if record.kind == RecordKind.BASE:
         return base <= index <= last and log.op_id_at(index).term == record.term
-    return record.kind == Kind.DROP
+    return record.kind == RecordKind.DROP

@@ -19,8 +19,8 @@ from stelae_wal_shared.format import (
     END_MARK_BYTES,
     GROUP_BYTES,
     RECORD_BYTES,
-    Kind,
-    Record,
+    RecordKind,
+    SharedRecord,
     decode_group_header,
     decode_record,
     end_mark_of,
@@ -29,10 +29,10 @@ from stelae_wal_shared.format import (
     salt_of,
 )
 from stelae_wal_shared.head import SECTOR_BYTES
-from stelae_wal_shared.index import SegmentIndex
+from stelae_wal_shared.index import SharedSegmentIndex
 
 
-class Stop(Enum):
+class SharedScanStop(Enum):
     """Why a scan ends where it does."""
 
     CLEAN = auto()  #: The end of the data, or only zeros follow.
@@ -45,7 +45,7 @@ class Valid(NamedTuple):
     """A record that is as it was written, at an offset of the file; with its body."""
 
     offset: int
-    record: Record
+    record: SharedRecord
     body: bytes
 
 
@@ -56,7 +56,7 @@ class Invalid(NamedTuple):
     alone. Otherwise it may be of any."""
 
     offset: int
-    record: Record | None
+    record: SharedRecord | None
     detail: str
 
 
@@ -64,7 +64,7 @@ class End(NamedTuple):
     """Where the valid records end. ``synced`` is the highest synced offset that a group records."""
 
     offset: int
-    stop: Stop
+    stop: SharedScanStop
     synced: int
 
 
@@ -79,10 +79,10 @@ def scan(data: bytes, start: int, nonce: int, synced: int = 0) -> Iterator[Found
         nonce: of the segment.
         synced: the file is known to have been durable up to there.
     """
-    return _Scan(data, start, nonce, synced).run()
+    return _SharedScan(data, start, nonce, synced).run()
 
 
-class _Scan:
+class _SharedScan:
     def __init__(self, data: bytes, start: int, nonce: int, synced: int) -> None:
         self.data = data
         self.start = start
@@ -103,7 +103,7 @@ class _Scan:
                 end = at + group.size
                 torn_at = yield from self._records(at, group.records, end)
                 if torn_at is not None:
-                    yield End(self.start + torn_at, Stop.TORN, self.synced)
+                    yield End(self.start + torn_at, SharedScanStop.TORN, self.synced)
                     return
                 at = end
                 continue
@@ -114,7 +114,7 @@ class _Scan:
             yield Invalid(self.start + at, None, "the header of a group is missing or fails its checksum")
             behind = self._next_group(at + 1)
             if behind is None:
-                yield End(self.start + at, Stop.LOST, self.synced)
+                yield End(self.start + at, SharedScanStop.LOST, self.synced)
                 return
             at = behind
 
@@ -140,22 +140,22 @@ class _Scan:
         # A file that ends in the mark lacks nothing, but for what was durable behind it.
         return at if end > len(self.data) and self.start + end >= self.synced else None
 
-    def _stop_at(self, at: int) -> Stop | None:
+    def _stop_at(self, at: int) -> SharedScanStop | None:
         """Say why records end where no group begins; ``None`` if that is damage."""
         self._look_behind(at)
         if self.start + at < self.synced:
             return None
         if at >= self.written:
-            return Stop.CLEAN
+            return SharedScanStop.CLEAN
         if is_lead(self.data, at, self.nonce):
-            return Stop.FOOTER
+            return SharedScanStop.FOOTER
         mark_at = self.data.find(self.end_mark, at + GROUP_BYTES)
         if mark_at < 0:
-            return Stop.TORN if self._may_begin(at) else None
+            return SharedScanStop.TORN if self._may_begin(at) else None
         # Without a sync between them, a later group may stand where this one was never written.
         if self.data[at + GROUP_BYTES - 1] == 0:
-            return Stop.TORN
-        return None if self._was_whole(at, at + GROUP_BYTES, at, mark_at + END_MARK_BYTES) else Stop.TORN
+            return SharedScanStop.TORN
+        return None if self._was_whole(at, at + GROUP_BYTES, at, mark_at + END_MARK_BYTES) else SharedScanStop.TORN
 
     def _may_begin(self, at: int) -> bool:
         """Say whether a crash may have left there what a group or a footer begins with: some bytes of that, or none."""
@@ -201,26 +201,26 @@ class _Scan:
         return None
 
 
-def index_by_scan(data: bytes, start: int, nonce: int) -> SegmentIndex:
+def index_by_scan(data: bytes, start: int, nonce: int) -> SharedSegmentIndex:
     """Return the places of the entries in a closed segment, of which ``data`` are all records.
 
     What is damaged is left out: whoever looks for it does not find it."""
-    index = SegmentIndex()
+    index = SharedSegmentIndex()
     for found in scan(data, start, nonce):
         if isinstance(found, Valid):
             note_place(index, found)
     return index
 
 
-def note_place(index: SegmentIndex, found: Valid) -> None:
+def note_place(index: SharedSegmentIndex, found: Valid) -> None:
     """Bring an index up to date with the next record of its segment."""
     record = found.record
-    if record.kind == Kind.ENTRY:
+    if record.kind == RecordKind.ENTRY:
         index.replace(record.log, record.index)
         index.add(record.log, record.index, found.offset, record.size)
-    elif record.kind == Kind.MOVED:
+    elif record.kind == RecordKind.MOVED:
         index.add(record.log, record.index, found.offset, record.size)
-    elif record.kind == Kind.VOID:
+    elif record.kind == RecordKind.VOID:
         index.cut(record.log, record.index)
-    elif record.kind == Kind.DROP:
+    elif record.kind == RecordKind.DROP:
         index.forget(record.log)

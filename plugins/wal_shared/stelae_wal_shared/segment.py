@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stelae_wal_shared.index import SegmentIndex
+from stelae_wal_shared.index import SharedSegmentIndex
 
 SEGMENT_SUFFIX = ".seg"
 UNBORN_SUFFIX = ".new"
 
 
-class Segment:
+class SharedSegment:
     """One file of the node's log. Changes under the engine's lock.
 
     Attributes:
@@ -33,7 +33,7 @@ class Segment:
         self.entries = entries
         self.live = 0
         self.footer = False
-        self.index: SegmentIndex | None = None
+        self.index: SharedSegmentIndex | None = None
 
 
 def segment_path(directory: str, number: int) -> str:

@@ -9,14 +9,14 @@ from stelae.spi.log import Entry
 from stelae.spi.services import File
 from stelae.spi.wal import SnapshotUnit, WalSnapshot
 from stelae_wal_shared.book import Book
-from stelae_wal_shared.reader import Piece, check_removed, find, read_piece
-from stelae_wal_shared.tablet_log import TabletLog
+from stelae_wal_shared.reader import SharedRead, check_removed, find, read_piece
+from stelae_wal_shared.tablet_log import SharedTabletLog
 
 
 class SharedSnapshot(WalSnapshot):
     """Holds its segments open, so that removing their names takes nothing from it."""
 
-    def __init__(self, pieces: list[Piece], files: dict[str, File]) -> None:
+    def __init__(self, pieces: list[SharedRead], files: dict[str, File]) -> None:
         self._pieces = pieces
         self._files = files
 
@@ -38,7 +38,7 @@ class SharedSnapshot(WalSnapshot):
         self._pieces = []
 
 
-def take_snapshot(book: Book, log: TabletLog, first: int) -> SharedSnapshot:
+def take_snapshot(book: Book, log: SharedTabletLog, first: int) -> SharedSnapshot:
     """Take a view from ``first`` to the present last entry.
 
     Raises:
@@ -50,7 +50,7 @@ def take_snapshot(book: Book, log: TabletLog, first: int) -> SharedSnapshot:
             raise Compacted(log.base)
     if first > end:
         raise CallerError(f"log {log.name} ends at {end - 1}: no view begins at {first}")
-    pieces: list[Piece] = []
+    pieces: list[SharedRead] = []
     files: dict[str, File] = {}
     try:
         while first < end:

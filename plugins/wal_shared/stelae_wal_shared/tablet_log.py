@@ -16,7 +16,7 @@ from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.wal import Damage, Failed, LogState
 from stelae_wal_shared.runs import TermRuns
-from stelae_wal_shared.segment import Segment
+from stelae_wal_shared.segment import SharedSegment
 
 
 class Extent:
@@ -24,13 +24,13 @@ class Extent:
 
     __slots__ = ("end", "first", "segment")
 
-    def __init__(self, first: int, end: int, segment: Segment) -> None:
+    def __init__(self, first: int, end: int, segment: SharedSegment) -> None:
         self.first = first
         self.end = end
         self.segment = segment
 
 
-class TabletLog:
+class SharedTabletLog:
     """A log that was recovered or created.
 
     Attributes:
@@ -80,7 +80,7 @@ class TabletLog:
 
     # -- changes ---------------------------------------------------------------------------------
 
-    def append(self, op_id: OpId, segment: Segment) -> None:
+    def append(self, op_id: OpId, segment: SharedSegment) -> None:
         """Add the entry that follows the last one."""
         term, index = op_id
         extents = self.extents
@@ -94,7 +94,7 @@ class TabletLog:
         segment.live += 1
         self.last = op_id
 
-    def extend(self, entries: Sequence[Entry], segment: Segment) -> None:
+    def extend(self, entries: Sequence[Entry], segment: SharedSegment) -> None:
         """Add the entries, at least one, that follow the last one."""
         first, last = entries[0].op_id, entries[-1].op_id
         self.append(first, segment)
@@ -137,7 +137,7 @@ class TabletLog:
         if self.durable.index < base.index:
             self.durable = base
 
-    def move(self, first: int, end: int, segment: Segment) -> None:
+    def move(self, first: int, end: int, segment: SharedSegment) -> None:
         """Note that entries the log holds now stand in another segment."""
         moved: list[Extent] = []
         for extent in self.extents:

@@ -22,10 +22,10 @@ from stelae_wal_shared.book import Book
 from stelae_wal_shared.config import SharedConfig
 from stelae_wal_shared.footer import encode_footer
 from stelae_wal_shared.head import encode_head, written_bytes
-from stelae_wal_shared.index import SegmentIndex
-from stelae_wal_shared.marker import Marker
-from stelae_wal_shared.segment import Segment, segment_path, unborn_path
-from stelae_wal_shared.writer import Writer
+from stelae_wal_shared.index import SharedSegmentIndex
+from stelae_wal_shared.marker import SharedMarker
+from stelae_wal_shared.segment import SharedSegment, segment_path, unborn_path
+from stelae_wal_shared.writer import SharedWriter
 
 HEAD_SHARE = 8
 """A segment has so many times the room of what its head says, however many logs there are."""
@@ -38,7 +38,7 @@ class Tail:
         writer: what takes records now; ``None`` while no segment is open.
     """
 
-    def __init__(self, book: Book, config: SharedConfig, workers: Workers, marker: Marker) -> None:
+    def __init__(self, book: Book, config: SharedConfig, workers: Workers, marker: SharedMarker) -> None:
         self._book = book
         self._config = config
         self._workers = workers
@@ -46,9 +46,9 @@ class Tail:
         self._spare: Spare | None = None
         self._retry_at = 0
         self._rolls = 0
-        self.writer: Writer | None = None
+        self.writer: SharedWriter | None = None
 
-    def writer_for(self, size: int) -> Writer:
+    def writer_for(self, size: int) -> SharedWriter:
         """Return what takes the next ``size`` bytes of entries, beginning another segment if need be.
 
         Raises:
@@ -63,7 +63,7 @@ class Tail:
                 return self._roll(writer)
         return writer
 
-    def fresh(self) -> Writer:
+    def fresh(self) -> SharedWriter:
         """Begin a segment behind whatever there is.
 
         Raises:
@@ -106,7 +106,7 @@ class Tail:
         if closing:
             self._note_end()
 
-    def footer_of(self, segment: Segment, *, closing: bool) -> bytes:
+    def footer_of(self, segment: SharedSegment, *, closing: bool) -> bytes:
         """The footer of a segment whose index is in memory."""
         image = self._book.image(without=segment) if closing else b""
         assert segment.index is not None
@@ -137,7 +137,7 @@ class Tail:
 
     # -- one segment after another ---------------------------------------------------------------
 
-    def _prepare(self, writer: Writer) -> None:
+    def _prepare(self, writer: SharedWriter) -> None:
         """Have the next segment's space reserved; after a failure not before some more was appended."""
         spare = self._spare
         if spare is not None and spare.failed:
@@ -150,7 +150,7 @@ class Tail:
             self._spare = Spare(self._book.files, path, size, prewritten=self._config.prewritten(size))
             self._spare.request(self._workers)
 
-    def _roll(self, writer: Writer) -> Writer:
+    def _roll(self, writer: SharedWriter) -> SharedWriter:
         spare = self._spare
         file = spare.take() if spare is not None else None
         if spare is None or file is None:
@@ -164,7 +164,7 @@ class Tail:
         self._rolls += 1
         return self._adopt(file, spare.path, spare.size, prewritten=self._config.prewritten(spare.size))
 
-    def _adopt(self, file: File, path: str, size: int, *, prewritten: bool = False) -> Writer:
+    def _adopt(self, file: File, path: str, size: int, *, prewritten: bool = False) -> SharedWriter:
         """Steps 2 and 3 of the module's description; ``prewritten``: the file was written with zeros."""
         book = self._book
         number = book.newest + 1
@@ -187,8 +187,8 @@ class Tail:
         except StorageError:
             discard(book.files, file, path)
             raise
-        segment = Segment(number, nonce, name, len(head), len(head))
-        segment.index = SegmentIndex()
+        segment = SharedSegment(number, nonce, name, len(head), len(head))
+        segment.index = SharedSegmentIndex()
         book.add(segment)
         early = self._config.prewritten(self._config.segment_bytes(self._rolls + 1))
         prepare_from = target // 2 if early else -(-3 * target // 4)
@@ -197,6 +197,8 @@ class Tail:
             self._marker.note_newest(number)
         return self.writer
 
-    def _new_writer(self, file: File, segment: Segment, target: int, prepare_from: int, *, prewritten: bool) -> Writer:
+    def _new_writer(
+        self, file: File, segment: SharedSegment, target: int, prepare_from: int, *, prewritten: bool
+    ) -> SharedWriter:
         """Return the writer of a new segment; ``prewritten``: its file was written with zeros."""
-        return Writer(file, segment, target, prepare_from)
+        return SharedWriter(file, segment, target, prepare_from)

@@ -22,22 +22,22 @@ from stelae_wal_shared.book import Book
 from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.config import SharedConfig
 from stelae_wal_shared.control import write_control
-from stelae_wal_shared.format import RECORD_BYTES, Kind
-from stelae_wal_shared.group import Group
+from stelae_wal_shared.format import RECORD_BYTES, RecordKind
+from stelae_wal_shared.group import RecordGroup
 from stelae_wal_shared.reader import read_from
-from stelae_wal_shared.segment import Segment
-from stelae_wal_shared.tablet_log import TabletLog
+from stelae_wal_shared.segment import SharedSegment
+from stelae_wal_shared.tablet_log import SharedTabletLog
 from stelae_wal_shared.tail import Tail
 
 
-class Share(NamedTuple):
+class LogShare(NamedTuple):
     """Consecutive entries of one log that are moved."""
 
-    log: TabletLog
+    log: SharedTabletLog
     entries: list[Entry]
 
 
-class Upkeep:
+class SegmentUpkeep:
     """One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
@@ -54,7 +54,7 @@ class Upkeep:
         self.moved_bytes = 0
         self.removed = 0
 
-    def collect(self, log: TabletLog, upto: int) -> OpId:
+    def collect(self, log: SharedTabletLog, upto: int) -> OpId:
         """Let every entry up to ``upto`` go; return the new base.
 
         Raises:
@@ -63,7 +63,7 @@ class Upkeep:
         upto = min(upto, log.last.index)
         if upto > log.base.index:
             base = log.op_id_at(upto)
-            write_control(self._book, self._tail, self._committer, log, Kind.BASE, base)
+            write_control(self._book, self._tail, self._committer, log, RecordKind.BASE, base)
             with self._book.lock:
                 if base.index <= log.last.index:  # A reader may have met damage meanwhile.
                     log.collect(base)
@@ -71,13 +71,13 @@ class Upkeep:
         self._empty_sparse_segments()
         return log.base
 
-    def drop(self, log: TabletLog) -> None:
+    def drop(self, log: SharedTabletLog) -> None:
         """Remove a log, durably.
 
         Raises:
             StorageError: it is still there.
         """
-        write_control(self._book, self._tail, self._committer, log, Kind.DROP, log.last)
+        write_control(self._book, self._tail, self._committer, log, RecordKind.DROP, log.last)
         with self._book.lock:
             log.release()
             del self._book.logs[log.name]
@@ -126,18 +126,18 @@ class Upkeep:
         allowed = self._committer.entry_bytes * self._config.move_percent_max // 100
         return allowed - self.moved_bytes
 
-    def _move_out(self, segment: Segment, budget: int) -> int:
+    def _move_out(self, segment: SharedSegment, budget: int) -> int:
         """Move entries out of a segment until it is empty or the budget used up.
 
         Returns the bytes: none if nothing of it can be read now, or is small enough ever to be moved; the budget if
         that is too little, or moving failed."""
-        batch: list[Share] = []
+        batch: list[LogShare] = []
         spent, stuck = 0, budget >= self._config.move_bytes_max
         for log in list(self._book.logs.values()):
             for extent in [one for one in log.extents if one.segment is segment]:
                 try:
                     for entries in self._within_budget(log, extent.first, extent.end, budget - spent):
-                        batch.append(Share(log, entries))
+                        batch.append(LogShare(log, entries))
                         spent += _bytes_of(entries)
                 except (StorageError, OSError):
                     # If it is damage, the log has noted it by now, and no longer holds the rest.
@@ -146,7 +146,7 @@ class Upkeep:
             return 0 if stuck else budget
         return spent if self._move(batch, spent) else budget
 
-    def _within_budget(self, log: TabletLog, first: int, end: int, budget: int) -> Iterator[list[Entry]]:
+    def _within_budget(self, log: SharedTabletLog, first: int, end: int, budget: int) -> Iterator[list[Entry]]:
         """Read a range as far as the budget reaches.
 
         Raises:
@@ -160,15 +160,15 @@ class Upkeep:
             budget -= _bytes_of(entries)
             first += len(entries)
 
-    def _move(self, batch: list[Share], size: int) -> bool:
+    def _move(self, batch: list[LogShare], size: int) -> bool:
         """Write entries once more with one sync, and note their new places; false if that failed."""
         try:
             writer = self._tail.writer_for(size)
-            group = Group(writer.segment.nonce, writer.end, writer.synced)
+            group = RecordGroup(writer.segment.nonce, writer.end, writer.synced)
             orders: dict[int, int] = {}
             for log, entries in batch:
                 order = orders.get(log.number, log.order + 1)
-                group.add_entries(int(Kind.MOVED), log.number, order, entries, 0)
+                group.add_entries(int(RecordKind.MOVED), log.number, order, entries, 0)
                 orders[log.number] = order + len(entries)
             writer.write(group.buffers(), group.size, sync=True)
         except Full:
@@ -190,7 +190,7 @@ class Upkeep:
         return True
 
 
-def _publish(segment: Segment, log: TabletLog, entries: list[Entry], places: list[int]) -> None:
+def _publish(segment: SharedSegment, log: SharedTabletLog, entries: list[Entry], places: list[int]) -> None:
     """Let readers see where entries stand now; the caller holds the lock."""
     assert segment.index is not None
     first = entries[0].op_id.index

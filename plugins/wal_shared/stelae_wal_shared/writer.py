@@ -8,13 +8,13 @@ from contextlib import suppress
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import Buffer, File
 from stelae_shared.log_files.buffers import joined
-from stelae_wal_shared.segment import Segment
+from stelae_wal_shared.segment import SharedSegment
 
 RESERVE_SHARE = 16
 RESERVE_BYTES_MIN = 512
 
 
-class Writer:
+class SharedWriter:
     """Appends groups to a segment, through the system's cache. One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
@@ -27,7 +27,7 @@ class Writer:
 
     __slots__ = ("_allocated", "_file", "end", "prepare_from", "room", "segment", "synced", "target")
 
-    def __init__(self, file: File, segment: Segment, target: int, prepare_from: int) -> None:
+    def __init__(self, file: File, segment: SharedSegment, target: int, prepare_from: int) -> None:
         self._file = file
         self.segment = segment
         self.end = self.synced = segment.end

@@ -8,11 +8,11 @@ import msgspec
 
 from stelae.protocol.actions import DeleteReplica, Evicted, Terminal
 from stelae.protocol.catalog_names import TableState, TabletState
-from stelae.protocol.fences import Judgement, Verdict
+from stelae.protocol.fences import FenceVerdict, Judgement
 from stelae.protocol.master_messages import ChangeReply
-from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.events import Decided, ReadIndexTold, Replicate, Reply
-from stelae.server.master.core.locks import Wanted
+from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.mutations import table_lock
 from stelae.server.master.core.operations import Outcome
 from stelae.server.master.core.reconcile import Transition
@@ -35,7 +35,7 @@ def begin_at_once(original: Any, self: Any, leadership: Any) -> bool:
 
 
 def lock_identities_alone(original: Any, self: Any, owner: int, wanted: Any) -> Any:
-    return original(self, owner, Wanted(write=tuple(n for n in wanted.write if n.startswith("request/"))))
+    return original(self, owner, LockRequest(write=tuple(n for n in wanted.write if n.startswith("request/"))))
 
 
 def unknown_is_failure(original: Any, self: Any, token: int, outcome: Outcome, op_id: Any, applied: Any) -> Any:
@@ -65,8 +65,8 @@ def replicate_in_two(original: Any, self: Any, mutation: Any, leadership: Any, a
         return effects
     (whole,) = effects
     rest = tuple(r for r in mutation.batch.puts if not isinstance(r, TabletRecord))
-    apart = Replicate(next(self._tokens), whole.term, Batch(puts=tuple(tablets)))
-    return [Replicate(whole.token, whole.term, Batch(puts=rest)), apart]
+    apart = Replicate(next(self._tokens), whole.term, CatalogBatch(puts=tuple(tablets)))
+    return [Replicate(whole.token, whole.term, CatalogBatch(puts=rest)), apart]
 
 
 def delete_strangers(original: Any, view: Any, tablet_id: Any, plan: Any) -> None:
@@ -79,7 +79,7 @@ def delete_strangers(original: Any, view: Any, tablet_id: Any, plan: Any) -> Non
 
 def delete_without_the_fence(original: Any, action: Any, local: Any) -> Any:
     judged = original(action, local)
-    return Judgement(Verdict.ACT, "asked to") if judged.verdict is Verdict.REFUSED else judged
+    return Judgement(FenceVerdict.ACT, "asked to") if judged.verdict is FenceVerdict.REFUSED else judged
 
 
 def evict_by_an_invented_config(original: Any, view: Any, tablet: Any, config: Any, plan: Any) -> None:
@@ -148,7 +148,7 @@ def settle_at_once(original: Any, view: Any, table: Any) -> Any:
     if table.state is not TableState.ALTERING:
         return None
     after = msgspec.structs.replace(table, state=TableState.RUNNING, fully_applied=None)
-    return Transition(puts=(after,), locks=Wanted(write=(table_lock(table.table_id),)))
+    return Transition(puts=(after,), locks=LockRequest(write=(table_lock(table.table_id),)))
 
 
 def alter_at_once(original: Any, table: Any) -> None:

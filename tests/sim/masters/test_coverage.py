@@ -6,20 +6,20 @@ from collections import Counter
 
 import pytest
 
-from stelae.protocol.actions import Action
-from stelae.protocol.fences import Verdict
+from stelae.protocol.actions import ServerAction
+from stelae.protocol.fences import FenceVerdict
 from stelae.protocol.master_messages import Change
 from stelae.server.master.core.operations import Outcome
-from stelae.sim.masters.faults import FaultKind
-from stelae.sim.masters.run import RunResult, run_seed
-from stelae.sim.masters.steps import Step
+from stelae.sim.masters.faults import MastersFaultKind
+from stelae.sim.masters.run import MastersRunResult, run_seed
+from stelae.sim.masters.steps import ChangeStep
 
 pytestmark = pytest.mark.xdist_group("coverage of masters")
 """One process runs the seeds, once for all tests of this file."""
 
 SEEDS = range(1, 49)
 
-STRIKES = (FaultKind.STRIKE_CRASH, FaultKind.STRIKE_PAUSE, FaultKind.STRIKE_PARTITION)
+STRIKES = (MastersFaultKind.STRIKE_CRASH, MastersFaultKind.STRIKE_PAUSE, MastersFaultKind.STRIKE_PARTITION)
 
 OTHERS = {
     "action.of_a_deposed_master",
@@ -51,13 +51,13 @@ OTHERS = {
 
 
 @pytest.fixture(scope="module")
-def results() -> list[RunResult]:
+def results() -> list[MastersRunResult]:
     """The seeds, run once."""
     return [run_seed(seed) for seed in SEEDS]
 
 
 @pytest.fixture(scope="module")
-def seen(results: list[RunResult]) -> Counter[str]:
+def seen(results: list[MastersRunResult]) -> Counter[str]:
     """What they have shown."""
     total: Counter[str] = Counter()
     for result in results:
@@ -65,18 +65,18 @@ def seen(results: list[RunResult]) -> Counter[str]:
     return total
 
 
-def test_no_seed_violates_an_invariant(results: list[RunResult]) -> None:
+def test_no_seed_violates_an_invariant(results: list[MastersRunResult]) -> None:
     assert [(result.seed, result.violation) for result in results if result.violation] == []
     assert min(result.events for result in results) >= 3_000
     assert min(result.entries for result in results) >= 30
 
 
 def test_every_kind_of_fault_strikes(seen: Counter[str]) -> None:
-    assert [kind for kind in FaultKind if not seen[f"fault.{kind}"]] == []
+    assert [kind for kind in MastersFaultKind if not seen[f"fault.{kind}"]] == []
 
 
 def test_a_master_is_struck_in_every_way_at_every_step_of_a_change(seen: Counter[str]) -> None:
-    wanted = [f"struck.{step}.{kind}" for step in Step for kind in STRIKES]
+    wanted = [f"struck.{step}.{kind}" for step in ChangeStep for kind in STRIKES]
     assert [name for name in wanted if not seen[name]] == []
 
 
@@ -86,9 +86,9 @@ def test_every_change_is_made_and_refused(seen: Counter[str]) -> None:
 
 
 def test_every_action_takes_effect_and_is_refused_by_its_fence(seen: Counter[str]) -> None:
-    kinds = [kind.__name__ for kind in Action.__args__]
-    assert [kind for kind in kinds if not seen[f"action.{kind}.{Verdict.ACT}"]] == []
-    assert [kind for kind in kinds if not seen[f"action.{kind}.{Verdict.REFUSED}"]] == []
+    kinds = [kind.__name__ for kind in ServerAction.__args__]
+    assert [kind for kind in kinds if not seen[f"action.{kind}.{FenceVerdict.ACT}"]] == []
+    assert [kind for kind in kinds if not seen[f"action.{kind}.{FenceVerdict.REFUSED}"]] == []
 
 
 def test_every_outcome_of_replication_comes_about(seen: Counter[str]) -> None:

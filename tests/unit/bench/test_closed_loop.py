@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from stelae.spi.errors import Unavailable
-from stelae_bench.closed_loop import Sample, run_calls
+from stelae_bench.closed_loop import LoopSample, run_calls
 
 
 class Calls:
@@ -29,7 +29,7 @@ class Calls:
         return ""
 
 
-def run(calls: Calls, in_flight: int) -> Sample:
+def run(calls: Calls, in_flight: int) -> LoopSample:
     return asyncio.run(asyncio.wait_for(run_calls(calls, in_flight, 0.03), 20))
 
 

@@ -10,8 +10,8 @@ import typer
 from stelae_bench import machine
 from stelae_bench.cluster_bulk import LoadRound
 from stelae_bench.cluster_command import PARTS_TEXT, parts_of
-from stelae_bench.cluster_context import Part
-from stelae_bench.report import LoadFigures, Report, Round, ScanFigures, ScanRound
+from stelae_bench.cluster_context import BenchPart
+from stelae_bench.report import ClusterReport, ClusterRound, LoadFigures, ScanFigures, ScanRound
 from stelae_bench.table import lines
 
 
@@ -19,11 +19,11 @@ def loaded(*seconds: float) -> list[LoadRound]:
     return [LoadRound(rows=1000, value_bytes=170_000, seconds=one) for one in seconds]
 
 
-def rounds(*ops_per_s: float) -> list[Round]:
-    return [Round(writes=10, ops_per_s=one, p50_ms=1.0, p99_ms=2.0) for one in ops_per_s]
+def rounds(*ops_per_s: float) -> list[ClusterRound]:
+    return [ClusterRound(writes=10, ops_per_s=one, p50_ms=1.0, p99_ms=2.0) for one in ops_per_s]
 
 
-def report(**changes: Any) -> Report:
+def report(**changes: Any) -> ClusterReport:
     pairs = [(0.5, 0.4), (0.4, 0.1), (0.25, 0.2)]
     values: dict[str, Any] = {
         "loads": {
@@ -35,7 +35,7 @@ def report(**changes: Any) -> Report:
         "ycsb": {(letter, 16): rounds(30.0, 10.0, 20.0) for letter in "CA"},
         "machine": {**machine.describe(), "seed": 1, "rounds": 3, "settings": {"round_seconds": 0.5}},
     }
-    return Report(**{**values, **changes})
+    return ClusterReport(**{**values, **changes})
 
 
 def test_a_bulk_load_has_rows_and_megabytes_per_second_and_the_scale_of_its_table() -> None:
@@ -74,7 +74,7 @@ def test_reads_and_workloads_have_a_row_for_each_number_in_flight() -> None:
 
 
 def test_what_was_not_measured_is_null_or_empty_and_not_zero() -> None:
-    document = Report(machine=report().machine).document()
+    document = ClusterReport(machine=report().machine).document()
     assert [document[name] for name in ("bulk", "bulk_mixed", "scan")] == [None, None, None]
     assert (document["reads"], document["ycsb"], document["writes"]) == ([], [], [])
     assert not any("rows/s" in line or "ops/s" in line or "writes/s" in line for line in lines(document))
@@ -94,8 +94,8 @@ def test_the_table_shows_every_part_and_what_was_left_out() -> None:
 
 
 def test_all_parts_are_measured_unless_some_are_named() -> None:
-    assert parts_of(PARTS_TEXT) == frozenset(Part)
-    assert parts_of(" scan, reads") == {Part.SCAN, Part.READS}
+    assert parts_of(PARTS_TEXT) == frozenset(BenchPart)
+    assert parts_of(" scan, reads") == {BenchPart.SCAN, BenchPart.READS}
 
 
 @pytest.mark.parametrize(("text", "words"), [("scan,scan", "named twice"), ("rows", "no part"), ("", "known parts")])

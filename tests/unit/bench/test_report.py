@@ -10,21 +10,21 @@ import pytest
 
 from stelae.spi.extras import MissingExtra
 from stelae_bench import machine, plot
-from stelae_bench.closed_loop import Sample
+from stelae_bench.closed_loop import LoopSample
 from stelae_bench.plot import BadPlotFile
-from stelae_bench.report import Report, Round, round_of
+from stelae_bench.report import ClusterReport, ClusterRound, round_of
 from stelae_bench.table import lines
 
 
-def one_round(ops_per_s: float) -> Round:
-    return Round(writes=10, ops_per_s=ops_per_s, p50_ms=1.0, p99_ms=2.0)
+def one_round(ops_per_s: float) -> ClusterRound:
+    return ClusterRound(writes=10, ops_per_s=ops_per_s, p50_ms=1.0, p99_ms=2.0)
 
 
-def sample(began: float, ended: float, latencies_ms: list[float]) -> Sample:
-    return Sample(began=began, ended=ended, latencies_ms=latencies_ms, problems=[])
+def sample(began: float, ended: float, latencies_ms: list[float]) -> LoopSample:
+    return LoopSample(began=began, ended=ended, latencies_ms=latencies_ms, problems=[])
 
 
-def report(**changes: Any) -> Report:
+def report(**changes: Any) -> ClusterReport:
     values: dict[str, Any] = {
         "writes": {n: [one_round(n * r) for r in (3.0, 1.0, 2.0)] for n in (256, 1, 64, 16)},
         "writes_8x8": [one_round(50.0)] * 3,
@@ -34,12 +34,12 @@ def report(**changes: Any) -> Report:
         "rows_acked": 150,
         "rows_read": 150,
     }
-    return Report(**{**values, **changes})
+    return ClusterReport(**{**values, **changes})
 
 
 def test_processes_of_a_round_are_measured_from_the_first_start_to_the_last_end() -> None:
     joined = round_of([sample(0.0, 1.0, [5.0, 1.0]), sample(0.5, 2.0, [3.0, 9.0])])
-    assert joined == Round(writes=4, ops_per_s=2.0, p50_ms=3.0, p99_ms=9.0)
+    assert joined == ClusterRound(writes=4, ops_per_s=2.0, p50_ms=3.0, p99_ms=9.0)
 
 
 def test_the_document_has_a_row_per_load_in_order_each_with_medians_and_spread() -> None:
@@ -79,7 +79,7 @@ def test_the_machine_says_what_it_is_and_which_versions_ran() -> None:
 
 
 def test_a_problem_makes_a_report_not_ok_even_before_the_first_round() -> None:
-    broken = Report(writes={1: []}, problems=["a write failed"], machine=report().machine)
+    broken = ClusterReport(writes={1: []}, problems=["a write failed"], machine=report().machine)
     document = broken.document()
     assert (document["ok"], document["problems"]) == (False, ["a write failed"])
     assert document["writes"][0]["ops_per_s"] == 0

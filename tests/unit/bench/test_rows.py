@@ -5,7 +5,7 @@ from __future__ import annotations
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Schema
 from stelae_bench.rows import COLUMNS, KEY, WRITER_SHIFT, RowSource
-from stelae_bench.verify import Tally, Verification
+from stelae_bench.verify import Verification, VerifyTally
 
 
 def keys(writer: int, *places: int) -> list[int]:
@@ -43,16 +43,16 @@ def test_every_acknowledged_row_that_is_read_once_is_fine() -> None:
     found = Verification({0: 3, 7: 2})
     found.take(keys(7, 1, 0))
     found.take(keys(0, 0, 2, 1))
-    assert found.tally() == Tally(read=5, lost=0, strange=0)
+    assert found.tally() == VerifyTally(read=5, lost=0, strange=0)
 
 
 def test_a_missing_row_is_lost() -> None:
     found = Verification({0: 3, 7: 2})
     found.take(keys(0, 0, 2) + keys(7, 0, 1))
-    assert found.tally() == Tally(read=4, lost=1, strange=0)
+    assert found.tally() == VerifyTally(read=4, lost=1, strange=0)
 
 
 def test_a_row_read_twice_or_written_by_nobody_is_strange() -> None:
     found = Verification({0: 2})
     found.take(keys(0, 0, 1, 1, 2) + keys(1, 0) + [-1])
-    assert found.tally() == Tally(read=6, lost=0, strange=4)
+    assert found.tally() == VerifyTally(read=6, lost=0, strange=4)

@@ -8,7 +8,7 @@ import pytest
 
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, DeadlineExceeded
-from stelae_bench.closed_loop import Sample
+from stelae_bench.closed_loop import LoopSample
 from stelae_bench.rows import COLUMNS, KEY, RowSource
 from stelae_bench.single_writes import SingleWrites
 from tests.unit.client.tablets import MemoryTable
@@ -16,10 +16,10 @@ from tests.unit.client.tablets import MemoryTable
 SCHEMA = schema_from_plain({"columns": COLUMNS, "key": KEY})
 
 
-def run(in_flight: int, error: Exception | None = None, second_writer: int = 1) -> tuple[MemoryTable, list[Sample]]:
+def run(in_flight: int, error: Exception | None = None, second_writer: int = 1) -> tuple[MemoryTable, list[LoopSample]]:
     """Two rounds. Before the second one, the tablet begins to answer with ``error``; ``second_writer`` writes it."""
 
-    async def go() -> tuple[MemoryTable, list[Sample]]:
+    async def go() -> tuple[MemoryTable, list[LoopSample]]:
         world = MemoryTable(SCHEMA)
         first = await SingleWrites(world.table, RowSource(0, seed=1)).run(in_flight, 0.05)
         world.tablets[0].error = error

@@ -12,7 +12,7 @@ from stelae.config.registry import Registry, UnknownEngine
 from stelae.spi.errors import CallerError
 from stelae.spi.extras import MissingExtra
 from stelae_bench import wal_run
-from stelae_bench.wal_cases import CEILING, ENGINES, OTHERS, Settings
+from stelae_bench.wal_cases import CEILING, ENGINES, OTHERS, WalBenchSettings
 from stelae_bench.wal_command import _names
 from stelae_bench.wal_plot import draw
 from stelae_bench.wal_report import HUNDRED, MANY, ONE
@@ -21,8 +21,10 @@ from stelae_bench.wal_table import lines
 from tests.unit.bench.test_wal_report import report_of
 
 
-def settings(*engines: str) -> Settings:
-    return Settings(seed=1, rounds=5, seconds=0.005, quick=True, restart_bytes=1, directory=None, engines=engines)
+def settings(*engines: str) -> WalBenchSettings:
+    return WalBenchSettings(
+        seed=1, rounds=5, seconds=0.005, quick=True, restart_bytes=1, directory=None, engines=engines
+    )
 
 
 def test_names_are_separated_by_commas_in_the_order_in_which_they_are_shown() -> None:
@@ -66,7 +68,7 @@ def test_what_the_rounds_found_stands_when_a_large_log_cannot_be_measured(monkey
     async def broken(*_: object) -> None:
         raise CallerError("planted")
 
-    monkeypatch.setattr(Settings, "cases", property(lambda _: [ONE]))
+    monkeypatch.setattr(WalBenchSettings, "cases", property(lambda _: [ONE]))
     monkeypatch.setattr(wal_run, "measure_life", broken)
     report = run(replace(settings("segmented"), quick=False), lambda _: None)
     assert len(report.rounds["segmented", ONE]) == 5

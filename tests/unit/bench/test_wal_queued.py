@@ -9,7 +9,7 @@ from stelae.machine.event_loop import new_event_loop
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Append, Durable
-from stelae_bench.wal_cases import Bodies, Sync
+from stelae_bench.wal_cases import Bodies, SyncMode
 from stelae_bench.wal_open import Desk, OpenLogs
 from stelae_bench.wal_queued import CrcQueued
 from stelae_bench.wal_replay import RawCrc
@@ -41,7 +41,7 @@ def test_it_is_measured_as_an_engine_is(tmp_path: Path) -> None:
     async def run() -> None:
         with Desk() as desk:
             logs = OpenLogs(desk, CrcQueued, tmp_path / "raw", 3)  # type: ignore[arg-type]
-            for mode in Sync:
+            for mode in SyncMode:
                 sample = await logs.measure(Bodies(100, 1), 2, 0.01, sync=mode)
                 assert not sample.problems and sum(sample.groups) == len(sample.latencies_us) > 0
             await logs.close()

@@ -14,14 +14,14 @@ import rocksdict
 from stelae.machine.files import RealFile
 from stelae.spi.services import Buffer
 from stelae_bench import wal_replay
-from stelae_bench.wal_cases import INTERVAL_S, Bodies, Pace, Sync
+from stelae_bench.wal_cases import INTERVAL_S, Bodies, SyncMode, SyncPace
 from stelae_bench.wal_others import RocksDb, Sqlite
-from stelae_bench.wal_replay import Raw, RawCrc, RawWritten, Replay, replay
+from stelae_bench.wal_replay import GroupReplay, Raw, RawCrc, RawWritten, replay
 
 BODIES = Bodies(100, 1)
 
 
-class Noted(Replay):
+class Noted(GroupReplay):
     """Notes the sizes of groups; each must have been prepared."""
 
     def __init__(self) -> None:
@@ -58,8 +58,8 @@ def test_every_group_is_synced_unless_the_mode_says_otherwise() -> None:
     assert all(target.synced)
 
 
-@pytest.mark.parametrize("mode", [Sync.INTERVAL, Sync.NEVER])
-def test_what_a_mode_left_unsynced_is_synced_behind_the_slot(mode: Sync) -> None:
+@pytest.mark.parametrize("mode", [SyncMode.INTERVAL, SyncMode.NEVER])
+def test_what_a_mode_left_unsynced_is_synced_behind_the_slot(mode: SyncMode) -> None:
     target = Noted()
     sample = replay(target, [3], BODIES, 0.001, mode)
     assert target.synced == [False] * len(sample.groups) + [True]
@@ -67,10 +67,10 @@ def test_what_a_mode_left_unsynced_is_synced_behind_the_slot(mode: Sync) -> None
 
 
 def test_an_interval_is_over_once_and_then_begins_anew() -> None:
-    pace = Pace(Sync.INTERVAL, 5.0)
+    pace = SyncPace(SyncMode.INTERVAL, 5.0)
     times = (5.0, 5.0 + INTERVAL_S / 2, 5.0 + INTERVAL_S, 5.0 + 1.5 * INTERVAL_S, 5.0 + 2.5 * INTERVAL_S)
     assert [pace.due(now_s) for now_s in times] == [False, False, True, False, True]
-    assert Pace(Sync.ALWAYS, 0.0).due(0.0) and not Pace(Sync.NEVER, 0.0).due(1e9)
+    assert SyncPace(SyncMode.ALWAYS, 0.0).due(0.0) and not SyncPace(SyncMode.NEVER, 0.0).due(1e9)
 
 
 class NotedFile:

@@ -9,19 +9,19 @@ import orjson
 import pytest
 
 from stelae_bench import machine
-from stelae_bench.wal_cases import OTHERS, Case, Settings
+from stelae_bench.wal_cases import OTHERS, WalBenchSettings, WalCase
 from stelae_bench.wal_plot import draw, figure_of
 from stelae_bench.wal_report import HUNDRED, MANY, ONE, WalReport
-from stelae_bench.wal_samples import Round, Sample, round_of
+from stelae_bench.wal_samples import WalRound, WalSample, round_of
 from stelae_bench.wal_table import lines, markdown
 
-FULL = Settings(seed=1, rounds=5, seconds=1.0, quick=False, restart_bytes=1, directory=None)
+FULL = WalBenchSettings(seed=1, rounds=5, seconds=1.0, quick=False, restart_bytes=1, directory=None)
 
 
 def one_round(
     entries_per_s: float, p50_us: float = 100.0, entries_per_group: float = 4.0, commit_p50_us: float = 80.0
-) -> Round:
-    return Round(
+) -> WalRound:
+    return WalRound(
         entries_per_s=entries_per_s,
         p50_us=p50_us,
         p99_us=2 * p50_us,
@@ -31,7 +31,7 @@ def one_round(
     )
 
 
-def report_of(rates: dict[tuple[str, Case], list[float]]) -> WalReport:
+def report_of(rates: dict[tuple[str, WalCase], list[float]]) -> WalReport:
     report = WalReport()
     for key, values in rates.items():
         report.rounds[key] = [one_round(value) for value in values]
@@ -50,9 +50,9 @@ def whole_report() -> WalReport:
 
 
 def test_a_round_joins_samples_by_their_time_and_counts_groups() -> None:
-    one = Sample(seconds=1.0, cpu_s=0.5, latencies_us=[10.0] * 60, groups=[30, 30], commits_us=[7.0, 9.0])
-    other = Sample(seconds=3.0, cpu_s=1.5, latencies_us=[30.0] * 40, groups=[20, 20], commits_us=[8.0])
-    assert round_of([one, other]) == Round(
+    one = WalSample(seconds=1.0, cpu_s=0.5, latencies_us=[10.0] * 60, groups=[30, 30], commits_us=[7.0, 9.0])
+    other = WalSample(seconds=3.0, cpu_s=1.5, latencies_us=[30.0] * 40, groups=[20, 20], commits_us=[8.0])
+    assert round_of([one, other]) == WalRound(
         entries_per_s=25.0,
         p50_us=10.0,
         p99_us=30.0,
@@ -193,5 +193,5 @@ def test_the_full_list_holds_every_size_and_load_and_the_cases_of_the_ratios() -
         (1, 100),
         (1, 1000),
     }
-    quick = Settings(seed=1, rounds=5, seconds=1.0, quick=True, restart_bytes=1, directory=None).cases
+    quick = WalBenchSettings(seed=1, rounds=5, seconds=1.0, quick=True, restart_bytes=1, directory=None).cases
     assert {ONE, MANY, HUNDRED} < set(quick) < set(cases)

@@ -14,10 +14,10 @@ from stelae_bench.ycsb import (
     SCAN_ROWS_MAX,
     WORKLOADS,
     Chooser,
-    Kind,
     Population,
-    Step,
     Values,
+    YcsbOperation,
+    YcsbStep,
     Zipfian,
     fnv64,
     key_of,
@@ -26,7 +26,7 @@ from stelae_bench.ycsb import (
 DRAWS = 60_000
 
 
-def steps(letter: str, count: int = DRAWS, *, records: int = 1000, seed: int = 1) -> list[Step]:
+def steps(letter: str, count: int = DRAWS, *, records: int = 1000, seed: int = 1) -> list[YcsbStep]:
     chooser = Chooser(WORKLOADS[letter], Population(records), seed)
     return [chooser.next() for _ in range(count)]
 
@@ -91,15 +91,15 @@ def test_the_hash_of_numbers_is_fnv_over_their_eight_bytes_without_a_sign() -> N
 @pytest.mark.parametrize(
     ("letter", "shares"),
     [
-        ("A", {Kind.READ: 0.5, Kind.UPDATE: 0.5}),
-        ("B", {Kind.READ: 0.95, Kind.UPDATE: 0.05}),
-        ("C", {Kind.READ: 1.0}),
-        ("D", {Kind.READ: 0.95, Kind.INSERT: 0.05}),
-        ("E", {Kind.SCAN: 0.95, Kind.INSERT: 0.05}),
-        ("F", {Kind.READ: 0.5, Kind.READ_MODIFY_WRITE: 0.5}),
+        ("A", {YcsbOperation.READ: 0.5, YcsbOperation.UPDATE: 0.5}),
+        ("B", {YcsbOperation.READ: 0.95, YcsbOperation.UPDATE: 0.05}),
+        ("C", {YcsbOperation.READ: 1.0}),
+        ("D", {YcsbOperation.READ: 0.95, YcsbOperation.INSERT: 0.05}),
+        ("E", {YcsbOperation.SCAN: 0.95, YcsbOperation.INSERT: 0.05}),
+        ("F", {YcsbOperation.READ: 0.5, YcsbOperation.READ_MODIFY_WRITE: 0.5}),
     ],
 )
-def test_a_workload_mixes_its_operations_as_published(letter: str, shares: dict[Kind, float]) -> None:
+def test_a_workload_mixes_its_operations_as_published(letter: str, shares: dict[YcsbOperation, float]) -> None:
     found = Counter(step.kind for step in steps(letter))
     assert set(found) == set(shares)
     for kind, share in shares.items():
@@ -108,7 +108,7 @@ def test_a_workload_mixes_its_operations_as_published(letter: str, shares: dict[
 
 @pytest.mark.parametrize("letter", ["A", "B", "C", "E", "F"])
 def test_popular_records_are_few_and_lie_anywhere(letter: str) -> None:
-    counts = Counter(step.record for step in steps(letter) if step.kind is not Kind.INSERT)
+    counts = Counter(step.record for step in steps(letter) if step.kind is not YcsbOperation.INSERT)
     drawn = counts.total()
     hot = [record for record, _ in counts.most_common(20)]
     assert sum(counts[record] for record in hot) / drawn > 0.13, "a uniform draw gives 0.02"
@@ -124,7 +124,7 @@ def test_workload_d_reads_what_was_inserted_last() -> None:
     ages: Counter[int] = Counter()
     for _ in range(20_000):
         step = chooser.next()
-        if step.kind is Kind.INSERT:
+        if step.kind is YcsbOperation.INSERT:
             population.ack(step.record)
         else:
             ages[population.acked - 1 - step.record] += 1
@@ -134,7 +134,7 @@ def test_workload_d_reads_what_was_inserted_last() -> None:
 
 
 def test_scans_of_workload_e_are_of_one_to_a_hundred_rows_each_length_as_likely() -> None:
-    lengths = Counter(step.rows for step in steps("E") if step.kind is Kind.SCAN)
+    lengths = Counter(step.rows for step in steps("E") if step.kind is YcsbOperation.SCAN)
     assert set(lengths) == set(range(1, SCAN_ROWS_MAX + 1))
     assert max(lengths.values()) < 2 * min(lengths.values())
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.check.cluster_state import Survey
+from stelae.check.cluster_state import ClusterState
 from stelae.check.findings import findings
 from stelae.check.health import NodeFacts, table_health, tablet_health
 from stelae.check.setting_differences import RULES, Severity, differences, versions
@@ -75,7 +75,7 @@ def said(node: NodeId, role: str = "tserver", **changed: Any) -> NodeFacts:
     return msgspec.structs.replace(facts, **fields)
 
 
-def cluster(*nodes: NodeFacts, table_state: TableState = TableState.RUNNING, **changed: Any) -> Survey:
+def cluster(*nodes: NodeFacts, table_state: TableState = TableState.RUNNING, **changed: Any) -> ClusterState:
     """One master and three servers with one tablet; ``nodes`` stand in for those of the same id."""
     present = {M: said(M, "master"), **{node: said(node) for node in SERVERS}} | {one.node_id: one for one in nodes}
     lines = tuple(
@@ -88,26 +88,26 @@ def cluster(*nodes: NodeFacts, table_state: TableState = TableState.RUNNING, **c
         partition_schema=PartitionSchema().to_bytes(),
     )  # fmt: skip
     summary = TableSummary(table_id=TABLE, name="people", state=table_state)
-    whole = Survey(masters=((M, "f:1"),), nodes=present, servers=lines, summaries=(summary,), tables=(table,))
+    whole = ClusterState(masters=((M, "f:1"),), nodes=present, servers=lines, summaries=(summary,), tables=(table,))
     return msgspec.structs.replace(whole, **changed)
 
 
-def judged(survey: Survey) -> tuple[list[str], list[str]]:
+def judged(state: ClusterState) -> tuple[list[str], list[str]]:
     """Errors and warnings."""
-    tables = [table_health(table, survey.nodes) for table in survey.tables]
-    found = findings(survey, tablet_health(SYSTEM_TABLET, survey.masters, survey.nodes), tables)
+    tables = [table_health(table, state.nodes) for table in state.tables]
+    found = findings(state, tablet_health(SYSTEM_TABLET, state.masters, state.nodes), tables)
     errors, warnings = Severity.ERROR, Severity.WARNING
     return [f.text for f in found if f.severity is errors], [f.text for f in found if f.severity is warnings]
 
 
-def the_error(survey: Survey) -> str:
-    errors, warnings = judged(survey)
+def the_error(state: ClusterState) -> str:
+    errors, warnings = judged(state)
     assert len(errors) == 1 and not warnings, (errors, warnings)
     return errors[0]
 
 
-def the_warning(survey: Survey) -> str:
-    errors, warnings = judged(survey)
+def the_warning(state: ClusterState) -> str:
+    errors, warnings = judged(state)
     assert len(warnings) == 1 and not errors, (errors, warnings)
     return warnings[0]
 
@@ -139,11 +139,13 @@ def test_causes_are_told_before_what_follows_from_them() -> None:
 def test_tablets_that_lack_the_same_server_are_told_as_one_problem() -> None:
     (table,) = cluster().tables
     two = tuple(msgspec.structs.replace(table.tablets[0], tablet_id=TabletId(name)) for name in ("t", "u"))
-    down = NodeFacts(node_id=B, address="b:1", problem="does not answer: nobody answers at b:1 (no hello in time)")
+    down = NodeFacts(
+        node_id=B, address="b:1", problem="does not answer: no answer from b:1: no answer to hello within 500 ms"
+    )
     others = [said(node, reports={t: report(node, t) for t in ("t", "u")}) for node in (A, C)]
     errors, _ = judged(cluster(down, *others, tables=(msgspec.structs.replace(table, tablets=two),)))
     assert errors == [
-        "tablet server b:1: does not answer: nobody answers at b:1 (no hello in time)",
+        "tablet server b:1: does not answer: no answer from b:1: no answer to hello within 500 ms",
         "2 tablets of people: UNDER_REPLICATED: 2 of 3 replicas run; not: b:1 (does not answer)",
     ]
 
@@ -276,10 +278,10 @@ def test_a_disk_that_is_nearly_full_is_an_error() -> None:
 
 def test_a_replica_that_no_table_has_is_a_warning_unless_its_table_can_be_recalled() -> None:
     stray = replica(A, tablet_id=TabletId("x"), table_id="9" * 32)
-    survey = cluster(said(A, replicas=(replica(A), stray)))
-    assert "tablet x, which no table has" in the_warning(survey)
+    state = cluster(said(A, replicas=(replica(A), stray)))
+    assert "tablet x, which no table has" in the_warning(state)
     gone = TableSummary(table_id=TableId("9" * 32), name="old", state=TableState.SOFT_DELETED)
-    assert judged(msgspec.structs.replace(survey, summaries=(*survey.summaries, gone))) == ([], [])
+    assert judged(msgspec.structs.replace(state, summaries=(*state.summaries, gone))) == ([], [])
 
 
 def test_a_server_in_maintenance_is_a_warning() -> None:

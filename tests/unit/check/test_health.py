@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stelae.check.health import REMEDY, NodeFacts, TabletHealth, Verdict, tablet_health
+from stelae.check.health import REMEDY, NodeFacts, TabletHealth, TabletVerdict, tablet_health
 from stelae.protocol.node_messages import NodeInfo, ReplicaFacts
 from stelae.protocol.tablet_messages import ReplicaReport
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId, OpId, TabletId
@@ -38,36 +38,38 @@ LEADS = {"role": "LEADER"}
 
 
 def test_all_members_that_agree_on_one_leader_are_healthy() -> None:
-    assert judged(a=LEADS).verdict is Verdict.HEALTHY
+    assert judged(a=LEADS).verdict is TabletVerdict.HEALTHY
 
 
 def test_one_that_does_not_run_leaves_the_tablet_under_replicated_and_is_named() -> None:
     for missing in ("does not answer", None, {"state": "FAILED", "failure": "disk"}):
         found = judged(a=LEADS, b=missing)
-        assert found.verdict is Verdict.UNDER_REPLICATED and "b:1" in found.why
+        assert found.verdict is TabletVerdict.UNDER_REPLICATED and "b:1" in found.why
     assert "disk" in judged(a=LEADS, b={"state": "FAILED", "failure": "disk"}).why
 
 
 def test_without_a_majority_or_a_leader_it_is_unavailable() -> None:
-    assert judged(a=LEADS, b="down", c="down").verdict is Verdict.UNAVAILABLE
-    assert judged().verdict is Verdict.UNAVAILABLE
-    assert judged(a=LEADS, b={"term": 4, "leader": None}).verdict is Verdict.UNAVAILABLE, "a newer term without one"
+    assert judged(a=LEADS, b="down", c="down").verdict is TabletVerdict.UNAVAILABLE
+    assert judged().verdict is TabletVerdict.UNAVAILABLE
+    assert judged(a=LEADS, b={"term": 4, "leader": None}).verdict is TabletVerdict.UNAVAILABLE, (
+        "a newer term without one"
+    )
 
 
 def test_replicas_that_run_and_lack_a_leader_are_said_to_run() -> None:
     """It was told as "0 of 3 replicas run"."""
     waits = {"state": "CONFIGURING", "leader": None, "role": "FOLLOWER"}
     found = judged(a=waits, b=waits, c=waits)
-    assert (found.verdict, found.why) == (Verdict.UNAVAILABLE, "3 of 3 replicas run, and none leads")
+    assert (found.verdict, found.why) == (TabletVerdict.UNAVAILABLE, "3 of 3 replicas run, and none leads")
     assert {(replica.problem, replica.state) for replica in found.replicas} == {("", "CONFIGURING")}
     found = judged(a=LEADS | {"state": "CONFIGURING"}, b=waits, c="down")
-    assert found.verdict is Verdict.UNAVAILABLE
+    assert found.verdict is TabletVerdict.UNAVAILABLE
     assert found.why == "2 of 3 replicas run, and a:1 leads in term 3, of which nothing is committed yet"
 
 
 def test_one_that_waits_for_the_leader_is_told_from_one_that_is_down() -> None:
     found = judged(a=LEADS, b={"state": "CONFIGURING", "leader": None})
-    assert (found.verdict, found.why) == (Verdict.UNDER_REPLICATED, "not in touch with the leader yet: b:1")
+    assert (found.verdict, found.why) == (TabletVerdict.UNDER_REPLICATED, "not in touch with the leader yet: b:1")
 
 
 def facts(node: NodeId, base: int, *copies_needed: NodeId) -> NodeInfo:
@@ -116,7 +118,7 @@ def judged_with_bases(a: int, c: int, b: dict[str, Any] | None) -> TabletHealth:
 def test_a_replica_that_the_log_cannot_catch_up_needs_a_copy_and_is_told_why(state: str) -> None:
     """It was "not in touch with the leader yet", for ever."""
     found = judged_with_bases(20, 30, {"state": state})
-    assert found.verdict is Verdict.UNDER_REPLICATED
+    assert found.verdict is TabletVerdict.UNDER_REPLICATED
     why = "its log ends at 3.9, and the logs of all others begin at index 21 on a:1, 31 on c:1"
     assert found.why == f"b:1 needs a copy, because {why}; {REMEDY}"
     late = found.replicas[1]
@@ -140,19 +142,19 @@ def test_a_replica_that_is_down_and_needs_a_copy_is_told_as_both() -> None:
 def test_replicas_that_name_different_leaders_or_terms_do_not_agree() -> None:
     for other in ({"leader": C}, {"term": 2}):
         found = judged(a=LEADS, b=other)
-        assert found.verdict is Verdict.CONSENSUS_MISMATCH and "b:1" in found.why
+        assert found.verdict is TabletVerdict.CONSENSUS_MISMATCH and "b:1" in found.why
 
 
 def test_an_old_leader_beside_the_new_one_is_a_mismatch() -> None:
     found = judged(a={"role": "LEADER", "term": 2}, b={"role": "LEADER", "term": 3, "leader": B}, c={"leader": B})
-    assert found.verdict is Verdict.CONSENSUS_MISMATCH and "a:1" in found.why
+    assert found.verdict is TabletVerdict.CONSENSUS_MISMATCH and "a:1" in found.why
 
 
 def test_what_masters_still_work_on_is_unfinished_whatever_its_members_say() -> None:
     found = judged("the masters have it as CREATING", b="down", c="down")
-    assert found.verdict is Verdict.UNFINISHED and "CREATING" in found.why
+    assert found.verdict is TabletVerdict.UNFINISHED and "CREATING" in found.why
 
 
 def test_a_member_that_no_server_stands_for_does_not_run() -> None:
     found = tablet_health(T, MEMBERS, {})
-    assert found.verdict is Verdict.UNAVAILABLE and {r.problem for r in found.replicas} == {"no such server"}
+    assert found.verdict is TabletVerdict.UNAVAILABLE and {r.problem for r in found.replicas} == {"no such server"}

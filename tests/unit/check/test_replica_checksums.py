@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from stelae.check import replica_checksums
-from stelae.check.health import ReplicaHealth, TabletHealth, Verdict
+from stelae.check.health import ReplicaHealth, TabletHealth, TabletVerdict
 from stelae.check.replica_checksums import Comparison, compare
-from stelae.client.connection import Client
+from stelae.client.connection import Connection
 from stelae.protocol.tablet_messages import Checksum
 from stelae.spi.errors import TooOld, Unavailable
 from stelae.spi.ids import NodeId, OpId, TabletId
@@ -48,8 +48,8 @@ def compared(replicas: Replicas, **problems: str) -> Comparison:
         )
         for node in (A, B, C)
     )
-    tablet = TabletHealth(tablet_id=TabletId("t"), verdict=Verdict.HEALTHY, why="", replicas=members)
-    return asyncio.run(compare(cast(Client, replicas), tablet))
+    tablet = TabletHealth(tablet_id=TabletId("t"), verdict=TabletVerdict.HEALTHY, why="", replicas=members)
+    return asyncio.run(compare(cast(Connection, replicas), tablet))
 
 
 @pytest.fixture(autouse=True)

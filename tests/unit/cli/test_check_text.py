@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stelae.check.cluster_check import CheckReport, NodeHealth
-from stelae.check.health import ReplicaHealth, TableHealth, TabletHealth, Verdict
+from stelae.check.cluster_check import CheckReport, NodeCheck
+from stelae.check.health import ReplicaHealth, TableHealth, TabletHealth, TabletVerdict
 from stelae.cli.run_check import MATRICES_MAX, print_checkup
 from stelae.protocol.catalog_names import TableId, TableState
 from stelae.spi.ids import NodeId, TabletId
@@ -14,7 +14,7 @@ from stelae.spi.ids import NodeId, TabletId
 A, B, C = (NodeId(letter * 32) for letter in "abc")
 
 
-def tablet(name: str, verdict: Verdict, *leaders: NodeId | None) -> TabletHealth:
+def tablet(name: str, verdict: TabletVerdict, *leaders: NodeId | None) -> TabletHealth:
     """A tablet on three servers; a replica without a leader is one that does not answer."""
     replicas = tuple(
         ReplicaHealth(node_id=node, address=f"{node[0]}:1", problem="does not answer: nobody answers")
@@ -25,10 +25,10 @@ def tablet(name: str, verdict: Verdict, *leaders: NodeId | None) -> TabletHealth
     return TabletHealth(tablet_id=TabletId(name), verdict=verdict, why="why", replicas=replicas)
 
 
-def found(*tablets: TabletHealth, masters: Verdict = Verdict.HEALTHY, **changed: object) -> CheckReport:
+def found(*tablets: TabletHealth, masters: TabletVerdict = TabletVerdict.HEALTHY, **changed: object) -> CheckReport:
     table = TableHealth(table_id=TableId("1" * 32), name="people", state=TableState.RUNNING, tablets=tablets)
     nodes = tuple(
-        NodeHealth(node_id=node, address=f"{node[0]}:1", role="tserver", version="1.0", silent_ms=100)
+        NodeCheck(node_id=node, address=f"{node[0]}:1", role="tserver", version="1.0", silent_ms=100)
         for node in (A, B, C)
     )
     whole = CheckReport(
@@ -50,7 +50,7 @@ def printed(checkup: CheckReport, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_replicas_that_disagree_are_shown_with_what_each_believes(capsys: pytest.CaptureFixture[str]) -> None:
-    out = printed(found(tablet("apart", Verdict.CONSENSUS_MISMATCH, A, B, A)), capsys)
+    out = printed(found(tablet("apart", TabletVerdict.CONSENSUS_MISMATCH, A, B, A)), capsys)
     assert "apart: CONSENSUS_MISMATCH" in out
     rows = [line.split() for line in out.partition("MEMBERS\n")[2].splitlines()]
     believed = [(row[0], row[2], row[3]) for row in rows[1:4]]
@@ -58,13 +58,13 @@ def test_replicas_that_disagree_are_shown_with_what_each_believes(capsys: pytest
 
 
 def test_a_dead_server_brings_no_matrix_for_each_of_its_tablets(capsys: pytest.CaptureFixture[str]) -> None:
-    many = [tablet(f"t{number}", Verdict.UNDER_REPLICATED, A, A, None) for number in range(3)]
+    many = [tablet(f"t{number}", TabletVerdict.UNDER_REPLICATED, A, A, None) for number in range(3)]
     out = printed(found(*many), capsys)
     assert "MEMBERS" not in out and "NOT HEALTHY: 1 problem" in out
     assert any(line.split() == ["people", "RUNNING", "3", "3"] for line in out.splitlines())
 
 
 def test_matrices_have_a_limit_and_the_rest_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    many = [tablet(f"t{number}", Verdict.UNAVAILABLE, None, None, None) for number in range(MATRICES_MAX + 1)]
+    many = [tablet(f"t{number}", TabletVerdict.UNAVAILABLE, None, None, None) for number in range(MATRICES_MAX + 1)]
     out = printed(found(*many), capsys)
     assert out.count("MEMBERS") == MATRICES_MAX and "1 tablet more like these" in out

@@ -14,10 +14,10 @@ import pytest
 
 from stelae.cli.kit.errors import EXIT_MISUSED, report
 from stelae.client.times import from_wall_us
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import INSTANCE, Instance, InstanceFile
-from stelae.host.layout import Layout
-from stelae.host.metadata import HEADER_BYTES, encode
-from stelae.host.superblock import Partition, Superblock, SuperblockFile
+from stelae.host.metadata_files import HEADER_BYTES, encode
+from stelae.host.superblock import PartitionBounds, Superblock, SuperblockFile
 from stelae.machine.files import RealFiles
 from stelae.partition.schema import HashLevel, PartitionSchema
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
@@ -264,9 +264,9 @@ def test_dump_of_a_directory_shows_every_file(tmp_path: Path) -> None:
     schema = schema_from_plain({"columns": [{"name": "k", "type": "int64"}], "key": ["k"]})
     tablet = TabletId("t1")
     scheme = PartitionSchema((HashLevel((1,), 4),)).to_bytes()
-    held = Partition(hash_buckets=(3,), scheme=scheme)
+    held = PartitionBounds(hash_buckets=(3,), scheme=scheme)
     block = Superblock(tablet_id=tablet, schemas=(schema.to_bytes(),), results=b"\x01\xff", partition=held)
-    SuperblockFile(RealFiles(), Layout(str(root)), tablet).save(block)
+    SuperblockFile(RealFiles(), DirectoryLayout(str(root)), tablet).save(block)
     done = run("fs", "dump", str(root), "--json")
     files = {entry["kind"]: entry["record"] for entry in document(done)["files"]}
     assert done.returncode == 0
@@ -331,9 +331,9 @@ def test_output_to_a_closed_pipe_fails_without_a_word(tmp_path: Path) -> None:
 
 def test_uuid_works_while_the_node_holds_its_lock(tmp_path: Path) -> None:
     root = formatted(tmp_path)
-    lock = RealFiles().lock(Layout(str(root)).lock)
+    lock = RealFiles().lock(DirectoryLayout(str(root)).lock)
     assert run("fs", "uuid", str(root)).stdout.strip() == UUID
-    assert InstanceFile(RealFiles(), Layout(str(root))).load().node_id == UUID
+    assert InstanceFile(RealFiles(), DirectoryLayout(str(root))).load().node_id == UUID
     lock.release()
 
 

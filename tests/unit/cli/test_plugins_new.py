@@ -15,7 +15,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from stelae.cli import plugins_new
-from stelae.cli.plugins_new import Names
+from stelae.cli.plugins_new import PluginNames
 from stelae.spi.errors import StorageError
 from tests.tidy.tree import ROOT, files
 from tests.unit.cli.test_commands import document, run
@@ -91,7 +91,7 @@ def test_it_says_what_it_made_and_what_to_do_next(tmp_path: Path) -> None:
 
 
 def test_words_of_a_name_stay_apart_in_every_form_of_it() -> None:
-    names = Names.of("wal", "big_ring2")
+    names = PluginNames.of("wal", "big_ring2")
     assert (names.distribution, names.package) == ("stelae-wal-big-ring2", "stelae_wal_big_ring2")
     assert (names.engine, names.config) == ("BigRing2Wal", "BigRing2Config")
 
@@ -167,7 +167,7 @@ def test_what_is_half_made_is_removed(
 
     monkeypatch.setattr(Path, "write_text", fails_in_the_end)
     with pytest.raises(expected):
-        plugins_new._write(Names.of("wal", "timeline"), tmp_path / "new")
+        plugins_new._write(PluginNames.of("wal", "timeline"), tmp_path / "new")
     assert left == [0]
     assert list(tmp_path.iterdir()) == []
 

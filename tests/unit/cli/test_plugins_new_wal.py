@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stelae.cli import plugins_new
-from stelae.cli.plugins_new import Names
+from stelae.cli.plugins_new import PluginNames
 from stelae.spi.wal import WalEngine
 from stelae.testing.conformance.wal import WalBasics, WalConformance
 from stelae.testing.wal_harness import RealHarness, VirtualHarness
@@ -35,7 +35,7 @@ def checks(suite: type) -> list[str]:
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[WalEngine]]:
     """The engine as it is made, imported from where it was made."""
     place = tmp_path_factory.mktemp("new")
-    names = Names.of("wal", "made_here")
+    names = PluginNames.of("wal", "made_here")
     plugins_new._write(names, place / names.distribution)
     sys.path.insert(0, str(place / names.distribution / "src"))
     try:

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from stelae.cli.kit.naming import UnknownName
 from stelae.cli.main import build_app
-from stelae.host.layout import Layout
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import DataState, SuperblockFile
-from stelae.lifecycle.restoring import BackInTime
+from stelae.lifecycle.restore_from_quarantine import BackInTime
 from stelae.machine.files import RealFiles
 from stelae.spi.errors import CallerError, Locked, StorageError
 from tests.unit.lifecycle.disk_node import LAYOUT, OTHER, TABLET, DiskNode
@@ -38,7 +38,7 @@ def directory(tmp_path: Path) -> str:
     node = DiskNode.with_rows(TABLET, OTHER)
     node.delete()
     node.wal.close()
-    for path in Layout("/node").directories():
+    for path in DirectoryLayout("/node").directories():
         (tmp_path / path.removeprefix("/")).mkdir(parents=True, exist_ok=True)
     for path, data in node.disk.tree().items():
         target = tmp_path / path.removeprefix("/")
@@ -69,7 +69,7 @@ def test_what_cannot_be_read_and_what_a_conversion_left_are_listed_as_that(direc
 def test_a_replica_is_restored_and_the_command_says_up_to_where(directory: str) -> None:
     found = answer("restore", directory, "--name", "t.1")
     assert (found["restored"], found["tablet_id"], found["last"], found["generation"]) == ("t.1", "t", "1.9", 2)
-    block = SuperblockFile(RealFiles(), Layout(directory), TABLET).load()
+    block = SuperblockFile(RealFiles(), DirectoryLayout(directory), TABLET).load()
     assert block.data_state is DataState.READY and Path(directory, "data/t/rows-3").exists()
     assert answer("list", directory)["quarantine"] == []
     with pytest.raises(UnknownName, match=r"no directory in quarantine 't\.1'; there are none"):
@@ -113,7 +113,7 @@ def test_a_deletion_that_was_cut_short_keeps_what_it_fills(directory: str) -> No
 
 
 def test_a_node_that_runs_keeps_its_quarantine_to_itself(directory: str) -> None:
-    lock = RealFiles().lock(Layout(directory).lock)
+    lock = RealFiles().lock(DirectoryLayout(directory).lock)
     try:
         for words in (("purge", directory, "--all"), ("restore", directory, "--name", "t.1")):
             with pytest.raises(Locked):

@@ -8,7 +8,7 @@ import pytest
 
 from stelae.cli.run_table import describe_plainly, read_column
 from stelae.partition.partitioning import Partitioning
-from stelae.partition.plain import from_plain
+from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
 from stelae.protocol.master_messages import TableDescription, TabletPlace
 from stelae.rows.plain_schema import schema_from_plain
@@ -20,7 +20,7 @@ LEADER, OTHER = NodeId("a" * 32), NodeId("b" * 32)
 
 def described(columns: list[str], key: list[str], partition: dict[str, Any]) -> dict[str, Any]:
     schema = schema_from_plain({"columns": [read_column("--column", text, key) for text in columns], "key": key})
-    scheme = from_plain(schema, partition)
+    scheme = partition_schema_from_plain(schema, partition)
     places = tuple(
         TabletPlace(
             tablet_id=TabletId(f"t{number}"),

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from stelae.cli.main import build_app
 from stelae.cli.wal_offline import PrintingMeter
 from stelae.convert.conversion import building
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile, lock_directory
-from stelae.host.layout import Layout
 from stelae.machine.files import RealFile, RealFiles
 from stelae.spi.errors import CallerError, ConfigError, Corrupt, Locked, StelaeError, StorageError
 from tests.unit.convert.places import SEGMENTED, formatted, place
@@ -154,7 +154,7 @@ def test_convert_changes_the_engine_and_keeps_the_old_log(root: str, to: str) ->
     before = document("dump", root, "--bodies")
     done = document("convert", root, "--to", to)
     assert (done["from"], done["to"], done["entries"]) == ("segmented", to, 30)
-    assert InstanceFile(FILES, Layout(root)).load().wal_engine == to
+    assert InstanceFile(FILES, DirectoryLayout(root)).load().wal_engine == to
     assert document("dump", root, "--bodies") == before
     assert os.listdir(f"{root}/quarantine") == ["wals-segmented.1"]
     assert "is of engine" in invoke("convert", root, "--to", to)[0]
@@ -164,8 +164,8 @@ def test_a_dry_run_says_what_would_be_copied_and_changes_no_engine(root: str) ->
     done = document("convert", root, "--to", "shared", "--dry-run")
     assert done["dry_run"] and done["entries"] == 30
     assert done["space_left_bytes"] > done["space_wanted_bytes"]
-    assert InstanceFile(FILES, Layout(root)).load().wal_engine == "segmented"
-    assert not os.path.exists(building(Layout(root)))
+    assert InstanceFile(FILES, DirectoryLayout(root)).load().wal_engine == "segmented"
+    assert not os.path.exists(building(DirectoryLayout(root)))
 
 
 def node_toml(tmp_path: Path, root: str, settings: str) -> str:
@@ -218,11 +218,11 @@ def test_a_damaged_log_is_not_converted(root: str) -> None:
     damage(root, 11)
     with pytest.raises(Corrupt, match="replace these replicas"):
         invoke("convert", root, "--to", "shared")
-    assert InstanceFile(FILES, Layout(root)).load().wal_engine == "segmented"
+    assert InstanceFile(FILES, DirectoryLayout(root)).load().wal_engine == "segmented"
 
 
 def test_a_node_in_use_is_refused_with_the_process_that_holds_it(root: str) -> None:
-    lock = lock_directory(FILES, Layout(root), 4711)
+    lock = lock_directory(FILES, DirectoryLayout(root), 4711)
     for words in (("dump",), ("verify",), ("stats",), ("convert", "--to", "lmdb")):
         with pytest.raises(Locked, match="process 4711"):
             invoke(words[0], root, *words[1:])
@@ -231,9 +231,9 @@ def test_a_node_in_use_is_refused_with_the_process_that_holds_it(root: str) -> N
 
 
 def test_what_an_interrupted_conversion_left_is_removed_and_told(root: str) -> None:
-    os.makedirs(f"{building(Layout(root))}/half")
+    os.makedirs(f"{building(DirectoryLayout(root))}/half")
     assert "removed what an interrupted conversion left" in invoke("convert", root)[1]
-    assert not os.path.exists(building(Layout(root)))
+    assert not os.path.exists(building(DirectoryLayout(root)))
 
 
 def test_a_log_behind_a_link_is_not_exchanged(root: str, tmp_path: Path) -> None:

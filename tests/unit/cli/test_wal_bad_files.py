@@ -15,7 +15,7 @@ from stelae.spi.errors import Foreign, FutureVersion, Locked, StelaeError
 from tests.unit.convert.places import ENGINES, formatted, place
 from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_slot_version, zeroed
 
-DATA = {"segmented": "busy/g3-000000000001.seg", "shared": "000000000001.seg", "lmdb": "env/data.mdb"}
+DATA = {"segmented": "busy/g3-000000000001.seg", "shared": "000000000002.seg", "lmdb": "env/data.mdb"}
 """A file with entries of the log ``busy``. With ``lmdb`` there is no other, for any log."""
 
 REFUSED: dict[str, tuple[Change, type[StelaeError], str]] = {

@@ -11,12 +11,12 @@ import msgspec
 from stelae.client.locations import TableLocation, TabletLocation
 from stelae.client.page_rows import PageRows
 from stelae.client.table import AsyncTable
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.hybrid_clock import timestamp
-from stelae.host.results import ResultsTable
-from stelae.partition.bounds import scheme_of
 from stelae.partition.partitioning import Partitioning
-from stelae.partition.plain import from_plain
+from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.partition.schema import PartitionSchema
+from stelae.partition.tablet_partition import tablet_scheme
 from stelae.protocol.codec import decode
 from stelae.protocol.tablet_messages import ScanPage
 from stelae.rows.batcher import Batcher, Outside
@@ -164,7 +164,7 @@ SCHEMA = schema_from_plain(
 def tablets_of(name: str, schema: Schema, scheme: PartitionSchema, clock: Clock) -> list[MemoryTablet]:
     """The tablets of a table, each with its bounds."""
     partitions = Partitioning(schema, scheme).partitions
-    all_kept = [kept(schema, one, scheme_of(scheme, one)) for one in partitions]
+    all_kept = [kept(schema, one, tablet_scheme(scheme, one)) for one in partitions]
     return [MemoryTablet(f"{name}-{n}", schema, clock, bounds_of(one)) for n, one in enumerate(all_kept)]
 
 
@@ -174,7 +174,7 @@ class MemoryTable:
     def __init__(
         self, schema: Schema = SCHEMA, partition: Mapping[str, Any] | None = None, name: str = "readings"
     ) -> None:
-        scheme = from_plain(schema, partition or {})
+        scheme = partition_schema_from_plain(schema, partition or {})
         self.clock = Clock()
         self.tablets = tablets_of(name, schema, scheme, self.clock)
         where = tuple(TabletLocation(tablet.tablet_id) for tablet in self.tablets)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stelae.client.streams import Source
+from stelae.client.streams import ScanSource
 from stelae.client.tokens import TokenPart
 from stelae.protocol.tablet_messages import ScanPage
 from stelae.spi.errors import Corrupt, Unavailable
@@ -44,8 +44,8 @@ class Slow:
         self.coming[number].set_result(RowBatch.from_equal_rows(SCHEMA.layout, [(1, number, None, None)]))
 
 
-def source(tablet: Slow, limit: int | None = None) -> Source:
-    return Source(0, tablet, ScanSpec(limit=limit), TokenPart(T), None, 1.0)
+def source(tablet: Slow, limit: int | None = None) -> ScanSource:
+    return ScanSource(0, tablet, ScanSpec(limit=limit), TokenPart(T), None, 1.0)
 
 
 async def turns() -> None:

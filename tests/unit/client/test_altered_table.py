@@ -15,7 +15,7 @@ from stelae.client.locations import NoSuchTable, TableLocation, TabletLocation
 from stelae.client.row_input import BATCH_ROWS_MAX
 from stelae.client.table import AsyncTable
 from stelae.client.table_writer import BATCH_WRITES_MAX
-from stelae.partition.plain import from_plain
+from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.operations import Operation
 from stelae.spi.errors import SchemaMismatch, StelaeError, Unavailable
@@ -43,7 +43,7 @@ class OfAnotherVersion(MemoryTablet):
 
 def located(schema: Schema, tablets: Sequence[MemoryTablet], partition: Any = None) -> TableLocation:
     where = tuple(TabletLocation(tablet.tablet_id) for tablet in tablets)
-    return TableLocation("readings", schema, from_plain(schema, partition or {}), where, "id-1")
+    return TableLocation("readings", schema, partition_schema_from_plain(schema, partition or {}), where, "id-1")
 
 
 class Altered:

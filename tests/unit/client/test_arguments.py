@@ -23,7 +23,7 @@ from stelae.client import (
 )
 from stelae.client.arguments import alter_step
 from stelae.client.async_client import connect_async
-from stelae.client.catalog import Catalog
+from stelae.client.catalog import CatalogClient
 from stelae.spi.errors import CallerError
 from stelae.spi.write import OpKind
 from tests.unit.client.tablets import MemoryTable
@@ -104,7 +104,7 @@ def test_half_a_row_is_no_size_of_a_batch() -> None:
 @pytest.mark.parametrize("wrong", [5, None, True, [], b"t", datetime.min], ids=repr)
 def test_names_of_tables_are_text(wrong: Any) -> None:
     client = AsyncClient(None, ["127.0.0.1:1"])  # type: ignore[arg-type]
-    client.catalog = Catalog(None, None)  # type: ignore[arg-type]
+    client.catalog = CatalogClient(None, None)  # type: ignore[arg-type]
     for call in (
         lambda: client.table(wrong),
         lambda: client.create_table(wrong, {"k": "int64"}, "k"),

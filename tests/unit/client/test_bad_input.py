@@ -401,5 +401,5 @@ def test_a_table_that_cannot_be_described_is_refused_as_such(columns: Any, key: 
 
 @pytest.mark.parametrize("part", [{"hash": 5}, {"range": {"columns": ["id"], "bounds": 5}}])
 def test_a_partitioning_whose_lists_are_none_is_refused_as_such(part: Any) -> None:
-    with pytest.raises(BadPartitioning, match="is a list, not int"):
+    with pytest.raises(BadPartitioning, match="must be a list, not int"):
         definition("t", {"id": "int64"}, "id", part, 1)

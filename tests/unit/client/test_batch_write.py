@@ -9,10 +9,10 @@ import pytest
 
 from stelae.client import batch_write, table_writer
 from stelae.client.batch_write import BatchWrite
-from stelae.client.failures import Tally
+from stelae.client.failures import FailureTally
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import PartitionSchema
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.rows.key_order import key_order
 from stelae.rows.operations import operation
 from stelae.rows.plain_schema import schema_from_plain
@@ -32,7 +32,7 @@ def batch(kind: str, *batches: list[tuple[Any, ...]]) -> BatchWrite:
     found = schema(kind)
     rows = [build_batch(found.layout, batch) for batch in batches]
     return BatchWrite(
-        Partitioning(found, PartitionSchema()), [], key_order(found), rows, Tally("t", OpKind.UPSERT), [], []
+        Partitioning(found, PartitionSchema()), [], key_order(found), rows, FailureTally("t", OpKind.UPSERT), [], []
     )
 
 

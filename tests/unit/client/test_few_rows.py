@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stelae.client.failures import Tally
+from stelae.client.failures import FailureTally
 from stelae.client.few_rows import RowPlans
 from stelae.client.table_writer import TableWriter
 from stelae.partition.partitioning import Partitioning
-from stelae.partition.plain import from_plain
+from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.rows.operations import ROW_FORM_ROWS_MAX
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import StelaeError
@@ -63,13 +63,13 @@ def schema_of(key: str, *others: tuple[str, bool]) -> Schema:
 
 
 def writer_of(schema: Schema, plain: dict[str, Any]) -> TableWriter:
-    partitioning = Partitioning(schema, from_plain(schema, plain))
+    partitioning = Partitioning(schema, partition_schema_from_plain(schema, plain))
     return TableWriter("t", partitioning, [NoTablet(n) for n in range(partitioning.partition_schema.count)])
 
 
 def planned(writer: TableWriter, kind: OpKind, rows: Any) -> tuple[list[Any], list[Any], int]:
     """What would be sent: partition, columns, encoded rows and places; the rows that failed; and how many there are."""
-    tally = Tally("t", kind)
+    tally = FailureTally("t", kind)
     sent = [
         (one.tablet, one.encoded.columns, bytes(one.encoded.rows), [*one.places])
         for batch in writer.planned(kind, rows, tally)

@@ -191,7 +191,7 @@ def test_a_float_for_a_decimal_is_refused_with_what_to_do() -> None:
             await table.insert(frame)
         assert ".map(lambda value: Decimal(str(value)))" in str(told.value)
         result = await table.insert(frame.to_dict("records"), errors="return")
-        assert "got float 1.1; a float is not exact: give decimal.Decimal(str(value))" in result.failures[0].reason
+        assert "got float 1.1; a float is not exact: pass decimal.Decimal(str(value))" in result.failures[0].reason
         frame["value"] = frame["value"].map(lambda value: Decimal(str(value)))
         await table.insert(frame)
         assert [row["value"] for row in await table.scan().to_pylist()] == [Decimal("1.10"), Decimal("2.25")]
@@ -202,7 +202,7 @@ def test_a_float_for_a_decimal_is_refused_with_what_to_do() -> None:
 def test_a_dict_of_columns_is_told_from_a_dict_of_values() -> None:
     async def work(table: AsyncTable) -> None:
         result = await table.upsert({"station": ["a", "b"], "day": [1, 2], "minutes": [5, 6]}, errors="return")
-        hint = "got list ['a', 'b']; a dict is one row: give many as a list of dicts, or as a frame"
+        hint = "got list ['a', 'b']; a dict is one row: pass many rows as a list of dicts, or as a frame"
         assert result.failures[0].reason == f"column 'station': expected string, {hint}"
 
     on_table(work)

@@ -53,7 +53,7 @@ def test_a_file_says_tablets_members_and_partitions(tmp_path: Path) -> None:
         TabletLocation(TabletId("readings-0"), ((NodeId(NODE), "127.0.0.1:7051"),)),
         TabletLocation(TabletId("readings-1")),
     )
-    assert found(tmp_path, GOOD, "plain").partitioning().whole
+    assert found(tmp_path, GOOD, "plain").partitioning().is_unpartitioned
 
 
 @pytest.mark.parametrize("error", [NoSuchTable, NoTable])
@@ -99,7 +99,7 @@ def test_the_masters_are_asked_for_as_long_as_the_caller_says() -> None:
         ("[tables.readings]\ntablets = [{id = 'x', members = [{uuid = 'y', address = 'z'}]}]", "node uuid"),
         ("[tables.readings]\ntablets = [{id = 'a'}, {id = 'b'}]", "1 partitions and 2 tablets"),
         (GOOD.replace("readings-1", "readings-0"), "names a tablet twice"),
-        (GOOD.replace("sensor", "sensr"), "'sensr'; the table has: sensor, minute"),
+        (GOOD.replace("sensor", "sensr"), "'sensr', but the table has: sensor, minute"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(tmp_path: Path, text: str, fact: str) -> None:

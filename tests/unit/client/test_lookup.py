@@ -60,7 +60,7 @@ def test_neighbours_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_keys_far_apart_are_read_by_themselves_and_not_all_that_lies_between(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(memory: MemoryTable) -> None:
         read = 0
-        scanned = lookup.Lookup._scanned
+        scanned = lookup.KeyLookup._scanned
 
         async def counting(*given: Any) -> Any:
             nonlocal read
@@ -68,7 +68,7 @@ def test_keys_far_apart_are_read_by_themselves_and_not_all_that_lies_between(mon
             read += found[0]
             return found
 
-        monkeypatch.setattr(lookup.Lookup, "_scanned", counting)
+        monkeypatch.setattr(lookup.KeyLookup, "_scanned", counting)
         found = await memory.table.get_many([(0, 0), (3, 101), (6, 195)])
         assert [row and row["celsius"] for row in found] == [0.0, 101.0, 195.0]
         assert read <= lookup.ROWS_FOR_A_KEY * (3 + 2 + 1)

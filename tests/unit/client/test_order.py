@@ -17,7 +17,7 @@ from stelae.client import SessionOptions
 from stelae.client.leader import LeaderTracker
 from stelae.client.row_input import BATCH_BYTES
 from stelae.client.tablet_writer import TabletWriter
-from stelae.client.turns import Turns
+from stelae.client.turns import ClientTurns
 from stelae.client.writer_core import REQUEST_BYTES_MAX
 from stelae.rows.operations import Operation, operation
 from stelae.spi.ids import ClientId, NodeId, TabletId
@@ -39,7 +39,7 @@ class Recording:
 
     def call(self, to: NodeId, kind: str, frames: Sequence[Any], *, deadline_ms: int) -> asyncio.Future[Any]:
         request = decode_request(frames[0])
-        self.requests.append([len(op) for run in request.runs for op in run.ops])
+        self.requests.append([len(op) for run in request.sequences for op in run.ops])
         return asyncio.get_running_loop().create_future()
 
 
@@ -55,7 +55,7 @@ def requests_of(ops: Sequence[tuple[Operation, bool]]) -> list[list[int]]:
             client_id=ClientId("c"),
             schema_version=1,
             rng=random.Random(1),
-            defer=Turns(asyncio.get_running_loop()).defer,
+            defer=ClientTurns(asyncio.get_running_loop()).defer,
         )
         for op, follows in ops:
             writer.write(op, 1.0, follows=follows)

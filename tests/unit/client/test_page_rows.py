@@ -11,7 +11,7 @@ import pytest
 
 from stelae.client.page_rows import STORED_LIMIT_MIN, THREAD_BYTES_MIN, PageRows
 from stelae.protocol.tablet_messages import ScanPage
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.rows.parquet_rows import Footer, StoredChunk, StoredRows, footer_id, read_stored
 from stelae.spi.errors import Corrupt
 from stelae.spi.rows import RowBatch
@@ -138,7 +138,7 @@ def test_nulls_where_there_may_be_none_are_an_error() -> None:
     keys = b"".join(data[at : at + chunk.size_bytes] for at, chunk in zip(starts, kept, strict=True))
     said = StoredRows(page.stored.file, page.stored.groups, (0, None), tuple(kept))
     assert base == kept[0].offset
-    with pytest.raises(Corrupt, match="holds nulls"):
+    with pytest.raises(Corrupt, match="has nulls"):
         read_stored(layout, said, keys, Footer(page.stored.file, footer))
     nullable = SCHEMA.project((1, 2))
     rows = read_stored(nullable, said, keys, Footer(page.stored.file, footer))

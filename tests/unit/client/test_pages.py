@@ -11,13 +11,13 @@ from stelae.host.read_faults import ReadFaults
 from stelae.host.replica import ReplicaState
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import SCAN_PAGE_ROWS_MAX, ScanPage, ScanRequest
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.server.tserver import scan_pages
 from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.service import TabletService
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ClientId, OpId, TabletId
-from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadSequenceRange, WritePayload
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Compare, Order, ScanSpec
 from stelae.spi.store import ApplyEntry
@@ -52,7 +52,7 @@ def serving(rows: list[tuple[int, str]]) -> TabletService:
     payload = WritePayload(
         1,
         (PayloadClient(ClientId("me"), 1),),
-        (PayloadRun(0, 1, (len(rows),), (1,), ()),),
+        (PayloadSequenceRange(0, 1, (len(rows),), (1,), ()),),
         (OpGroup(OpKind.INSERT, None, len(rows), batch.to_ipc()),),
     )
     store.apply([ApplyEntry(OpId(1, 1), AT, payload)])

@@ -20,7 +20,7 @@ from stelae.client.filters import BadFilter, predicates
 from stelae.client.times import hybrid
 from stelae.partition.schema import BadPartitioning, PartitionSchema
 from stelae.protocol.master_messages import AddColumn, SetDefault
-from stelae.rows.building import describe_misfit
+from stelae.rows.batch_building import describe_misfit
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.schema import Column, Schema
 from tests.unit.client.tablets import MemoryTable, one_column
@@ -172,7 +172,7 @@ def test_nanoseconds_are_refused_with_what_to_do() -> None:
         one_column("value", "timestamp"), [(1, pd.Timestamp(NOON.replace(tzinfo=UTC)) + pd.Timedelta(7))]
     )
     assert "goes from" not in result.failures[0].reason
-    assert "; it has nanoseconds, which no column does: cut them first, in pandas with .floor('us')" in (
+    assert "; it has nanoseconds, which no column can store: remove them first, in pandas with .floor('us')" in (
         result.failures[0].reason
     )
 
@@ -200,7 +200,7 @@ def test_a_row_of_a_frame_with_one_missing_value_fails_alone_and_says_what_null_
     frame = pd.DataFrame({"id": [1, 2], "value": [5, None]})
     result, rows = written(one_column("value", "int32"), frame.to_dict("records"))
     assert rows == [{"id": 1, "value": 5}]
-    assert "got float nan; a missing value is None" in result.failures[0].reason
+    assert "got float nan; pass None for a missing value" in result.failures[0].reason
 
 
 @pytest.mark.parametrize("whole", [np.int64(1 << 40), np.uint64(1 << 40)])

@@ -13,8 +13,8 @@ from stelae.client.failures import RowsFailed
 from stelae.client.locations import TableLocation, TabletLocation
 from stelae.client.session import SessionOptions
 from stelae.client.table import AsyncTable
-from stelae.partition.plain import from_plain
-from stelae.rows.building import build_batch
+from stelae.partition.plain_partitioning import partition_schema_from_plain
+from stelae.rows.batch_building import build_batch
 from tests.unit.client.tablets import SCHEMA, Clock, MemoryTablet, failures, tablets_of
 
 FOUR = {"hash": [{"columns": ["sensor"], "buckets": 4}]}
@@ -28,7 +28,7 @@ class Astray:
         cured: who looks it up again gets the true ones."""
 
     def __init__(self, *, cured: bool) -> None:
-        self.scheme = from_plain(SCHEMA, FOUR)
+        self.scheme = partition_schema_from_plain(SCHEMA, FOUR)
         clock = Clock()
         self.tablets = tablets_of("readings", SCHEMA, self.scheme, clock)
         one, two, *rest = self.tablets
@@ -54,7 +54,7 @@ class Astray:
     @property
     def shares(self) -> list[int]:
         """Number of rows that each tablet is to hold."""
-        places = self.table.partitioning.place(_batch())
+        places = self.table.partitioning.partitions_of(_batch())
         return [places.count(n) for n in range(4)]
 
 
@@ -87,11 +87,11 @@ def test_rows_of_a_session_do_too() -> None:
 def test_with_locations_that_stay_wrong_each_row_is_told_of_and_the_others_are_written() -> None:
     async def run() -> None:
         world = Astray(cured=False)
-        with pytest.raises(RowsFailed, match="lies outside the tablet's partition: bucket 1 of 4 by sensor") as caught:
+        with pytest.raises(RowsFailed, match="is outside of the tablet's partition: bucket 1 of 4 by sensor") as caught:
             await world.table.insert(ROWS)
         assert world.looks == 1
         assert world.held == [0, 0, *world.shares[2:]]
-        lost = [n for n, place in enumerate(world.table.partitioning.place(_batch())) if place < 2]
+        lost = [n for n, place in enumerate(world.table.partitioning.partitions_of(_batch())) if place < 2]
         assert failures(caught) == [(n, "OUTSIDE_PARTITION") for n in lost]
         first = caught.value.failures[0]
         assert first.values == ROWS[lost[0]]

@@ -43,7 +43,7 @@ def test_rows_go_to_the_tablets_of_their_partitions_and_come_back_whole() -> Non
     async def work(memory: MemoryTable) -> None:
         result = await memory.table.insert(rows(100))
         assert (result.rows, result.written, result.failures) == (100, 100, ())
-        places = [memory.table.partitioning.place_key((row["sensor"], row["minute"])) for row in rows(100)]
+        places = [memory.table.partitioning.partition_of_key((row["sensor"], row["minute"])) for row in rows(100)]
         assert memory.held_rows() == [places.count(n) for n in range(4)]
         found = await memory.table.scan(["sensor", "minute", "celsius"], order="key").to_pylist()
         assert found == sorted(rows(100), key=lambda row: (row["sensor"], row["minute"]))

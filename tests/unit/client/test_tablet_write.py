@@ -1,4 +1,4 @@
-"""``Tablet.write``: in which form rows travel, and what is refused before they do."""
+"""``ConnectedTablet.write``: in which form rows travel, and what is refused before they do."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from stelae.client.connection import Client, Tablet
+from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.leader import LeaderTracker
-from stelae.client.turns import Turns
+from stelae.client.turns import ClientTurns
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, decode_rows
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch
-from stelae.spi.write import OpKind, WriteRun, decode_request
+from stelae.spi.write import OpKind, SequenceRange, decode_request
 
 NODE = NodeId("a" * 32)
 SCHEMA = schema_from_plain(
@@ -28,23 +28,23 @@ class SilentMessenger:
     """Keeps what is sent, answers nothing."""
 
     def __init__(self) -> None:
-        self.runs: list[WriteRun] = []
+        self.runs: list[SequenceRange] = []
 
     def call(self, _to: NodeId, _kind: str, frames: Sequence[bytes], **_: Any) -> Any:
-        self.runs += decode_request(frames[0]).runs
+        self.runs += decode_request(frames[0]).sequences
         return asyncio.get_running_loop().create_future()
 
     def close(self) -> None:
         """Nothing to close."""
 
 
-def sent(write: Callable[[Tablet], Any]) -> list[WriteRun]:
+def sent(write: Callable[[ConnectedTablet], Any]) -> list[SequenceRange]:
     """What a client sends in one turn in which ``write`` is called."""
     messenger = SilentMessenger()
 
     async def turn() -> None:
-        client = Client(messenger, Turns(asyncio.get_running_loop()), [NODE])  # type: ignore[arg-type]
-        write(Tablet(client, TabletId("t"), SCHEMA, LeaderTracker([NODE])))
+        client = Connection(messenger, ClientTurns(asyncio.get_running_loop()), [NODE])  # type: ignore[arg-type]
+        write(ConnectedTablet(client, TabletId("t"), SCHEMA, LeaderTracker([NODE])))
         await asyncio.sleep(0)
 
     asyncio.run(turn())
@@ -70,7 +70,7 @@ def test_few_rows_travel_in_row_form() -> None:
 
 
 def test_what_one_turn_wrote_travels_as_runs_of_one_kind() -> None:
-    def write(tablet: Tablet) -> None:
+    def write(tablet: ConnectedTablet) -> None:
         for kind in (OpKind.INSERT, OpKind.INSERT, OpKind.UPSERT):
             tablet.write(kind, rows(1))
 
@@ -79,7 +79,7 @@ def test_what_one_turn_wrote_travels_as_runs_of_one_kind() -> None:
 
 
 def test_arrow_batches_of_one_turn_are_runs_of_their_own() -> None:
-    def write(tablet: Tablet) -> None:
+    def write(tablet: ConnectedTablet) -> None:
         for count in (1, ROW_FORM_ROWS_MAX, ROW_FORM_ROWS_MAX, 1, 1):
             tablet.write(OpKind.INSERT, rows(count))
 
@@ -110,7 +110,7 @@ def test_a_row_that_does_not_fit_among_many_is_named_and_nothing_is_sent(bad: tu
     many = rows(ROW_FORM_ROWS_MAX)
     many[9] = bad
 
-    def write(tablet: Tablet) -> None:
+    def write(tablet: ConnectedTablet) -> None:
         with pytest.raises(SchemaMismatch) as caught:
             tablet.write(OpKind.INSERT, many)
         assert str(caught.value) == says

@@ -11,7 +11,7 @@ import pytest
 
 from stelae.client.leader import LeaderTracker
 from stelae.client.tablet_writer import TabletWriter
-from stelae.client.turns import Turns
+from stelae.client.turns import ClientTurns
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.operations import operation
 from stelae.spi.errors import DeadlineExceeded, Overloaded, StelaeError, Unavailable
@@ -45,7 +45,7 @@ async def refused(error: StelaeError) -> tuple[str, NodeId]:
         client_id=ClientId("c"),
         schema_version=1,
         rng=random.Random(1),
-        defer=Turns(asyncio.get_running_loop()).defer,
+        defer=ClientTurns(asyncio.get_running_loop()).defer,
     )
     with pytest.raises(DeadlineExceeded) as caught:
         await writer.write(operation(OpKind.INSERT, [(1,)]), AT_ONCE_S)
@@ -92,7 +92,7 @@ def writer_of(caller: Any) -> TabletWriter:
         client_id=ClientId("c"),
         schema_version=1,
         rng=random.Random(1),
-        defer=Turns(asyncio.get_running_loop()).defer,
+        defer=ClientTurns(asyncio.get_running_loop()).defer,
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from stelae.client.turns import Turns
+from stelae.client.turns import ClientTurns
 
 
 def test_links_send_in_the_same_round_as_the_writers_that_filled_them() -> None:
     done: list[str] = []
 
     async def run() -> None:
-        turns = Turns(asyncio.get_running_loop())
+        turns = ClientTurns(asyncio.get_running_loop())
 
         def flush_a_writer() -> None:
             done.append("writer")
@@ -35,7 +35,7 @@ def test_a_call_that_raises_is_reported_and_keeps_no_other_from_running() -> Non
     async def run() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: reported.append(context))
-        turns = Turns(loop)
+        turns = ClientTurns(loop)
         for _ in range(2):
             turns.defer(lambda: 1 // 0)
             turns.defer(lambda: done.append("next"))

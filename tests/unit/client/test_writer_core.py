@@ -94,7 +94,7 @@ class World:
     def requests(self) -> list[tuple[str, int, list[int]]]:
         """Of each request: to whom, its ``first_incomplete``, and its sequences."""
         return [
-            (to, one.first_incomplete, [run.first_sequence + n for run in one.runs for n in range(len(run.ops))])
+            (to, one.first_incomplete, [run.first_sequence + n for run in one.sequences for n in range(len(run.ops))])
             for to, one, _ in self.ports.sent
         ]
 
@@ -122,7 +122,7 @@ def test_a_write_of_unknown_fate_is_sent_again_under_its_number_and_with_its_byt
     world.answer(0, Unavailable("the connection was lost"))
     world.write()
     assert world.requests() == [("a", 1, [1]), ("b", 1, [1]), ("b", 1, [2])]
-    assert world.ports.sent[0][1].runs == world.ports.sent[1][1].runs
+    assert world.ports.sent[0][1].sequences == world.ports.sent[1][1].sequences
     assert waiter.outcome is None
     world.answer(1, done(1))
     assert waiter.outcome == OpResult(101)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling, physical_us, timestamp
 from stelae.spi.errors import ClockError, Full
+from tests.at_length import times
 
 EPOCH_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -316,7 +317,7 @@ Step = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(300), deadline=None)
 @given(st.lists(Step, max_size=60))
 def test_nothing_makes_timestamps_repeat_go_back_or_pass_the_durable_ceiling(steps: list[tuple[str, int]]) -> None:
     machine = Machine()

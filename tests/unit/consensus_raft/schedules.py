@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stelae.spi.consensus import PeerUnreachable, Role, Tick
-from stelae.testing.conformance.consensus_cluster import Cluster, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster, node_name
 from stelae_consensus_raft.core import RaftCore
 
 T_US = 1_000_000
@@ -17,7 +17,7 @@ T_US = 1_000_000
 class Schedule:
     """Runs a cluster through ``steps`` random events; safety is checked by the cluster itself."""
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    def __init__(self, cluster: ConsensusCluster, seed: int) -> None:
         self.cluster = cluster
         self.random = random.Random(seed)
         self.written = 0

@@ -6,7 +6,7 @@ from stelae.spi.consensus import PeerAlive, Proposal, Propose, Tick
 from stelae.spi.log import EntryKind
 from stelae_consensus_raft.config import Config
 from stelae_consensus_raft.messages import AppendEntries
-from stelae_consensus_raft.progress import NEWS_BURST_MAX
+from stelae_consensus_raft.progress import COMMIT_ONLY_BURST_MAX
 from tests.unit.consensus_raft.solo import A, B, Solo
 
 NEWS_US = 50_000
@@ -44,7 +44,7 @@ def test_an_idle_peer_hears_of_each_commit_at_once() -> None:
 
 def test_a_busy_peer_hears_with_the_entries_that_follow() -> None:
     solo = Solo().serve()
-    assert until_busy(solo) <= NEWS_BURST_MAX
+    assert until_busy(solo) <= COMMIT_ONLY_BURST_MAX
     commit = solo.core.status().commit
     solo.step(Propose((Proposal(1, EntryKind.WRITE, b"x"),)))
     (carried,) = [o.message for o in solo.outbound() if o.to == A]
@@ -78,7 +78,7 @@ def test_a_peer_that_was_busy_long_ago_has_its_burst_again_and_no_more() -> None
     until_busy(solo)
     pass_time(solo, NEWS_US)
     pass_time(solo, 20 * NEWS_US)
-    assert until_busy(solo) == NEWS_BURST_MAX
+    assert until_busy(solo) == COMMIT_ONLY_BURST_MAX
 
 
 def test_an_interval_of_zero_tells_every_commit_at_once() -> None:

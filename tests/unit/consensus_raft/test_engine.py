@@ -42,7 +42,7 @@ def test_the_plugin_registers_the_engine_by_its_name() -> None:
     ("hard_state", "log", "commit", "applied", "fact"),
     [
         (HardState(1), log_of(1, 2), 0, 0, "the log ends at 2.2, but the durable term is 1"),
-        (HardState(2), log_of(1, 2), 3, 0, "commit index 3 is behind the end of the log"),
+        (HardState(2), log_of(1, 2), 3, 0, "the commit index is 3, but the log ends at 2.2"),
         (HardState(2), log_of(1, 2), 1, 2, "applied index 2 is above the commit index 1"),
     ],
 )

@@ -128,7 +128,7 @@ def test_replacing_a_committed_entry_is_fatal_and_tells_the_history() -> None:
     solo.append(1, OpId(1, 3))
     solo.append(2, OpId(1, 1), *entries(2, 2))
     fatal = solo.readies[-1].fatal
-    assert fatal is not None and "truncate at 2" in fatal.reason and "commit index is 2" in fatal.reason
+    assert fatal is not None and "truncated at 2" in fatal.reason and "commit index is 2" in fatal.reason
     assert fatal.history
     assert solo.step(Tick(10**9)) == []
     assert solo.core.next_deadline() is None

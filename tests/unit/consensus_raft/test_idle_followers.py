@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from stelae.testing.conformance.consensus_cluster import Cluster, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster, node_name
 from stelae_consensus_raft import RaftEngine
-from stelae_consensus_raft.feeder import IDLE_LOG_BYTES, IDLE_RETRIES
+from stelae_consensus_raft.replication import IDLE_LOG_BYTES, IDLE_RETRIES
 
 IDLE_US = RaftEngine.Config().append_retry_ms * 1000 * IDLE_RETRIES
 
 
-def caught_up(size: int) -> Cluster:
+def caught_up(size: int) -> ConsensusCluster:
     """A cluster in which node 3 has just got the last entry, of some size; node 2 has been idle since it had that."""
-    cluster = Cluster(RaftEngine, RaftEngine.Config())
+    cluster = ConsensusCluster(RaftEngine, RaftEngine.Config())
     cluster.elect(1)
     cluster.isolate(3)
     cluster.propose(1, bytes(size))
@@ -22,11 +22,11 @@ def caught_up(size: int) -> Cluster:
     return cluster
 
 
-def known(cluster: Cluster) -> list[int]:
+def known(cluster: ConsensusCluster) -> list[int]:
     return [node.status.all_replicated_index for node in cluster.nodes.values()]
 
 
-def sent(cluster: Cluster) -> int:
+def sent(cluster: ConsensusCluster) -> int:
     """Messages of the leader to node 2."""
     readies = cluster.nodes[1].readies
     return sum(message.to == node_name(2) for ready in readies for message in (*ready.at_once, *ready.ranges))

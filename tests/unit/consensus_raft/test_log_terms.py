@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.spi.ids import ZERO, OpId
-from stelae_consensus_raft.log_terms import TermLog
-from stelae_consensus_raft.sizes import ENTRIES_KEPT_MAX, SizeLog
+from stelae_consensus_raft.entry_sizes import ENTRIES_KEPT_MAX, EntrySizes
+from stelae_consensus_raft.log_terms import LogTerms
 
 TERMS = st.lists(st.integers(0, 2), max_size=12)
 BASES = st.sampled_from([ZERO, OpId(1, 5), OpId(3, 7)])
 
 
-def built(base: OpId, steps: list[int]) -> tuple[TermLog, list[int]]:
-    log, terms, term = TermLog(base, base), [], max(base.term, 1)
+def built(base: OpId, steps: list[int]) -> tuple[LogTerms, list[int]]:
+    log, terms, term = LogTerms(base, base), [], max(base.term, 1)
     for step in steps:
         term += step
         log.append(term)
@@ -56,7 +56,7 @@ def test_cutting_forgets_exactly_what_lies_at_or_above(base: OpId, steps: list[i
     log.validate()
     kept = terms[: above_base - 1]
     assert log.last == (OpId(kept[-1], base.index + len(kept)) if kept else base)
-    assert TermLog(base, log.last, log.runs()).runs() == log.runs()
+    assert LogTerms(base, log.last, log.runs()).runs() == log.runs()
 
 
 @given(BASES, TERMS, st.integers(0, 25), st.integers(0, 30))
@@ -71,7 +71,7 @@ def test_agreement_is_the_last_position_not_above_in_index_and_term(
 
 @given(st.lists(st.integers(1, 50), max_size=20), st.data())
 def test_sizes_between_positions_are_sums_and_estimates(sizes: list[int], data: st.DataObject) -> None:
-    log = SizeLog(10, estimate=7)
+    log = EntrySizes(10, estimate=7)
     for size in sizes:
         log.append(size)
     known = [7] * 10 + sizes
@@ -84,7 +84,7 @@ def test_sizes_between_positions_are_sums_and_estimates(sizes: list[int], data: 
 def test_a_message_takes_as_many_entries_as_fit_and_at_least_one(
     sizes: list[int], bytes_max: int, data: st.DataObject
 ) -> None:
-    log = SizeLog(10, estimate=7)
+    log = EntrySizes(10, estimate=7)
     for size in sizes:
         log.append(size)
     known = [7] * 10 + sizes
@@ -96,7 +96,7 @@ def test_a_message_takes_as_many_entries_as_fit_and_at_least_one(
 
 @pytest.mark.parametrize("cut_at", [3, 11, 14, 16])
 def test_sizes_can_be_cut_and_appended_again(cut_at: int) -> None:
-    log = SizeLog(10, estimate=7)
+    log = EntrySizes(10, estimate=7)
     for _ in range(5):
         log.append(100)
     log.cut(cut_at)
@@ -106,7 +106,7 @@ def test_sizes_can_be_cut_and_appended_again(cut_at: int) -> None:
 
 
 def test_the_memory_of_sizes_is_bounded() -> None:
-    log = SizeLog(0, estimate=1)
+    log = EntrySizes(0, estimate=1)
     for _ in range(3 * ENTRIES_KEPT_MAX):
         log.append(2)
     last = 3 * ENTRIES_KEPT_MAX

@@ -15,8 +15,8 @@ def replicating(match: int) -> Progress:
 
 def test_a_range_that_was_sent_short_is_continued_behind_its_end() -> None:
     peer = replicating(match=10)
-    peer.sent(20, 1_000, 1)
-    assert peer.shortened(20, 14)
+    peer.add_in_flight(20, 1_000, 1)
+    assert peer.range_shortened(20, 14)
     assert (peer.next, peer.in_flight_count, peer.in_flight_bytes) == (15, 1, 0)
     peer.validate()
 
@@ -25,19 +25,19 @@ def test_a_second_report_of_a_shortened_range_leaves_no_range_twice() -> None:
     """Found by simulation: two reads of the log under way for ranges with the same end, the first
     report had been acted upon when the second, equal one arrived."""
     peer = replicating(match=10)
-    peer.sent(20, 1_000, 1)
-    peer.shortened(20, 14)
-    peer.sent(20, 500, 2)
-    assert peer.shortened(20, 14)
+    peer.add_in_flight(20, 1_000, 1)
+    peer.range_shortened(20, 14)
+    peer.add_in_flight(20, 500, 2)
+    assert peer.range_shortened(20, 14)
     peer.validate()
     assert (peer.next, peer.in_flight_count) == (15, 1)
 
 
 def test_a_late_report_does_not_fall_back_behind_what_is_under_way() -> None:
     peer = replicating(match=10)
-    peer.sent(14, 100, 1)
-    peer.sent(20, 1_000, 1)
-    assert peer.shortened(20, 12)
+    peer.add_in_flight(14, 100, 1)
+    peer.add_in_flight(20, 1_000, 1)
+    assert peer.range_shortened(20, 12)
     peer.validate()
     assert peer.next == 15
-    assert not peer.shortened(20, 13)
+    assert not peer.range_shortened(20, 13)

@@ -49,7 +49,7 @@ def test_a_round_that_was_never_started_confirms_nothing() -> None:
     solo.step(ReadRequest(1))
     solo.ack(A, round_number=7)
     assert ready_reads(solo) == []
-    assert solo.core.refused == {"answer to what was never sent": 1}
+    assert solo.core.refused == {"answer to a message that was never sent": 1}
 
 
 def test_an_unanswered_round_is_asked_again() -> None:

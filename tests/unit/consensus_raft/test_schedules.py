@@ -15,15 +15,17 @@ import pytest
 
 from stelae.spi.consensus import MemberType, Outbound, Role
 from stelae.spi.ids import NodeId
-from stelae.testing.conformance.consensus_cluster import Cluster
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae_consensus_raft import RaftEngine
+from stelae_consensus_raft.commit_rule import CommitRule
 from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.leader import Leader
-from stelae_consensus_raft.outbox import Outbox
-from stelae_consensus_raft.replica import Leadership
+from stelae_consensus_raft.raft_state import LeaderState
+from stelae_consensus_raft.ready_builder import ReadyBuilder
 from stelae_consensus_raft.transitions import TRANSITIONS
-from stelae_consensus_raft.voting import Tally
-from stelae_consensus_raft.watermark import Watermark
+from stelae_consensus_raft.vote_rules import VoteTally
+from tests.at_length import times
 from tests.unit.consensus_raft.schedules import Schedule
 
 SMALL = Config(append_bytes_max=400, in_flight_messages_max=3, append_retry_ms=100)
@@ -35,13 +37,14 @@ def run(seed: int, steps: int = 1200) -> Schedule:
     size = (3, 5, 3, 4)[seed % 4]
     learners = [MemberType.NON_VOTER] if seed % 3 == 0 else []
     config = SMALL if seed % 2 else Config()
-    cluster = Cluster(RaftEngine, config, size, member_types=learners, seed=seed)
+    cluster = ConsensusCluster(RaftEngine, config, size, member_types=learners, seed=seed)
     schedule = Schedule(cluster, seed)
     schedule.run(steps)
     return schedule
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.fuzzer
+@pytest.mark.parametrize("seed", range(times(SEEDS)))
 def test_a_schedule_of_faults_loses_nothing_and_ends_on_one_log(seed: int) -> None:
     schedule = run(seed)
     assert schedule.cluster.committed
@@ -67,33 +70,33 @@ def test_the_schedules_reach_every_fault_and_nearly_every_transition() -> None:
 # term, need a rare coincidence: the conformance suite stages them.
 
 
-def _sends_before_durable(self: Outbox, to: NodeId, message: msgspec.Struct, term: int) -> None:
+def _sends_before_durable(self: ReadyBuilder, to: NodeId, message: msgspec.Struct, term: int) -> None:
     self._at_once.append(Outbound(to, message, term))
 
 
-def _has_no_floor(self: Watermark, ready_id: int, index: int) -> None:
+def _has_no_floor(self: DurableIndex, ready_id: int, index: int) -> None:
     self.index = min(self.index, index - 1)
 
 
-def _counts_twice(self: Tally, voter: NodeId, granted: bool) -> bool:
+def _counts_twice(self: VoteTally, voter: NodeId, granted: bool) -> bool:
     name = NodeId(f"{voter}/{len(self.granted)}")
     (self.granted if granted else self.refused).add(name)
     return True
 
 
-def _confirms_reads_by_itself(self: Leader, lead: Leadership) -> None:
-    self._replica.outbox.reads_ready.extend(lead.reads.confirmed(lead.reads.round))
+def _confirms_reads_by_itself(self: Leader, lead: LeaderState) -> None:
+    self._state.ready.reads_ready.extend(lead.reads.confirmed(lead.reads.round))
 
 
-def _counts_one_less(self: Leader, own: int, values: list[int]) -> int:
+def _counts_one_less(self: CommitRule, own: int, values: list[int]) -> int:
     return max(own, *values)
 
 
 PLANTED: list[tuple[Any, str, Callable[..., Any]]] = [
-    (Outbox, "send_durable", _sends_before_durable),
-    (Leader, "_majority_of", _counts_one_less),
-    (Watermark, "truncated", _has_no_floor),
-    (Tally, "count", _counts_twice),
+    (ReadyBuilder, "send_durable", _sends_before_durable),
+    (CommitRule, "majority_value", _counts_one_less),
+    (DurableIndex, "truncated", _has_no_floor),
+    (VoteTally, "count", _counts_twice),
     (Leader, "_confirm_reads", _confirms_reads_by_itself),
 ]
 

@@ -17,8 +17,8 @@ from stelae_consensus_raft.leader import Leader
 from stelae_consensus_raft.messages import AppendEntries, AppendReply, TimeoutNow, VoteReply, VoteRequest
 from tests.unit.consensus_raft.solo import T_US, A, B, Solo, entries, log_of
 
-NOT_STATE = {"outbox", "refused", "transitions", "history", "patience", "_late_from", "settings"}
-"""Effects, counters and history; and patience, which late answers to a campaign raise on purpose."""
+NOT_STATE = {"ready", "refused", "transitions", "history", "backoff_factor", "_late_attempts_from", "settings"}
+"""Effects, counters and history; and backoff, which late answers to a campaign raise on purpose."""
 
 NOW_US = 300_000
 
@@ -92,10 +92,10 @@ def core_state(solo: Solo) -> Any:
     core: Any = solo.core
     parts = (core._leader, core._elections, core._follower)
     own = [{n: state_of(getattr(p, n)) for n in p.__slots__ if n not in {*NOT_STATE, *SHARED}} for p in parts]
-    return state_of(core._replica), own
+    return state_of(core._state), own
 
 
-SHARED = {"_replica", "_leader", "_feeder"}
+SHARED = {"_state", "_commit_rule", "_leader", "_replicator"}
 
 
 def check_unmoved(make: Callable[[], Solo], event: Event) -> None:
@@ -132,7 +132,7 @@ def test_the_state_that_is_compared_holds_what_matters() -> None:
 
 def heard_of_its_leader(original: Any) -> Any:
     def on_append(self: Any, sender: Any, message: Any, carried: Any) -> None:
-        self._replica.leader_heard_at_us = self._replica.now_us
+        self._state.leader_heard_at_us = self._state.now_us
         original(self, sender, message, carried)
 
     return on_append
@@ -140,9 +140,9 @@ def heard_of_its_leader(original: Any) -> Any:
 
 def heard_of_its_peer(original: Any) -> Any:
     def on_reply(self: Any, sender: Any, reply: Any) -> None:
-        lead = self._replica.leadership
+        lead = self._state.leadership
         if lead is not None and sender in lead.peers:
-            lead.peers[sender].heard_at_us = self._replica.now_us
+            lead.peers[sender].heard_at_us = self._state.now_us
         original(self, sender, reply)
 
     return on_reply

@@ -78,7 +78,7 @@ def test_what_is_out_of_the_ordinary_does_not_wait(reply: AppendReply) -> None:
     solo, _ = proposed()
     assert not solo.core.can_wait(Received(A, reply, ()))
     assert not solo.core.can_wait(Received("stranger", reply, ()))
-    assert not solo.core.can_wait(Tick(solo.core._replica.now_us))
+    assert not solo.core.can_wait(Tick(solo.core._state.now_us))
 
 
 def test_a_followers_durability_waits_and_a_candidates_does_not() -> None:

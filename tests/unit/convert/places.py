@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from stelae.convert.conversion import Place
+from stelae.convert.conversion import ConversionPaths
 from stelae.convert.offline import InlineWorkers
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, InstanceFile, format_directory
-from stelae.host.layout import Layout
-from stelae.host.metadata import NO_CRASH, CrashPoints
-from stelae.host.settings import Picked
+from stelae.host.metadata_files import NO_CRASH, CrashPoints
+from stelae.host.settings import ChosenEngine
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.services import EngineServices, Files
 from stelae.spi.wal import Append, Durable, WalEngine
@@ -19,11 +19,13 @@ from stelae_wal_lmdb import LmdbConfig, LmdbWal
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_shared import SharedConfig, SharedWal
 
-SEGMENTED = Picked(
+SEGMENTED = ChosenEngine(
     name="segmented", engine=SegmentedWal, config=SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=8192)
 )
-SHARED = Picked(name="shared", engine=SharedWal, config=SharedConfig(segment_bytes_first=4096, segment_bytes_max=8192))
-LMDB = Picked(name="lmdb", engine=LmdbWal, config=LmdbConfig())
+SHARED = ChosenEngine(
+    name="shared", engine=SharedWal, config=SharedConfig(segment_bytes_first=4096, segment_bytes_max=8192)
+)
+LMDB = ChosenEngine(name="lmdb", engine=LmdbWal, config=LmdbConfig())
 ENGINES = {picked.name: picked for picked in (SEGMENTED, SHARED, LMDB)}
 
 NODE = NodeId("a" * 32)
@@ -33,12 +35,12 @@ COPIED = LogId(TabletId("copied"), 2)
 HINTS = {BUSY: 30, EMPTY: 0, COPIED: 0}
 
 
-def place(files: Files, root: str, crash: CrashPoints = NO_CRASH) -> Place:
+def place(files: Files, root: str, crash: CrashPoints = NO_CRASH) -> ConversionPaths:
     services = EngineServices(files=files, clock=StillClock(), metrics=CountingMetrics(), workers=InlineWorkers())
-    return Place(Layout(root), services, crash)
+    return ConversionPaths(DirectoryLayout(root), services, crash)
 
 
-def wal_of(where: Place, picked: Picked) -> Any:
+def wal_of(where: ConversionPaths, picked: ChosenEngine) -> Any:
     return picked.engine.open(where.layout.wals, picked.config, where.services)
 
 
@@ -47,7 +49,7 @@ def append(engine: WalEngine, log: LogId, given: Append) -> None:
     assert isinstance(outcome, Durable), outcome
 
 
-def formatted(where: Place, picked: Picked) -> None:
+def formatted(where: ConversionPaths, picked: ChosenEngine) -> None:
     """A node with a log of many segments and a replaced suffix, an empty log, and an empty one that begins late."""
     instance = Instance(node_id=NODE, cluster_id=None, wal_engine=picked.name, clean_shutdown=False)
     format_directory(where.services.files, where.layout, instance)
@@ -68,7 +70,7 @@ def held() -> dict[LogId, Model]:
     return {BUSY: busy, EMPTY: Model(OpId(0, 0)), COPIED: Model(OpId(7, 1 << 40))}
 
 
-def found(where: Place) -> tuple[str, dict[LogId, Model]]:
+def found(where: ConversionPaths) -> tuple[str, dict[LogId, Model]]:
     """The engine in charge, and what every log holds under it."""
     instance = InstanceFile(where.services.files, where.layout).load()
     assert instance.converted_from is None

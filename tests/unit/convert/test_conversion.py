@@ -13,10 +13,10 @@ import pytest
 
 from stelae.convert.conversion import building, convert, settle
 from stelae.convert.offline import Meter
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import INSTANCE, Instance, InstanceFile, WrongDirectory, format_directory
-from stelae.host.layout import Layout
-from stelae.host.metadata import CrashPoints, load, save
-from stelae.host.settings import Picked
+from stelae.host.metadata_files import CrashPoints, load, save
+from stelae.host.settings import ChosenEngine
 from stelae.machine.files import RealFiles
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.errors import CallerError, Corrupt, Full, StorageError, SyncFailed
@@ -68,7 +68,7 @@ def metadata(disk: VirtualDisk) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=lambda picked: picked.name)
 def test_every_log_is_the_same_under_the_new_engine_on_a_real_disk(
-    tmp_path: Path, source: Picked, target: Picked
+    tmp_path: Path, source: ChosenEngine, target: ChosenEngine
 ) -> None:
     where = place(RealFiles(), str(tmp_path / "node"))
     formatted(where, source)
@@ -152,7 +152,9 @@ def test_a_damaged_log_is_refused_by_name_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), [(SHARED, SEGMENTED), (SEGMENTED, SEGMENTED)])
-def test_a_conversion_from_another_engine_or_to_the_same_one_is_refused(source: Picked, target: Picked) -> None:
+def test_a_conversion_from_another_engine_or_to_the_same_one_is_refused(
+    source: ChosenEngine, target: ChosenEngine
+) -> None:
     disk = prepared()
     with pytest.raises(CallerError, match="is of engine 'segmented'"):
         convert(place(disk, ROOT), source, target)
@@ -170,7 +172,7 @@ def test_what_another_conversion_left_is_not_taken_for_part_of_this_one() -> Non
 
 def test_a_copy_without_a_log_beside_it_is_never_removed() -> None:
     disk = prepared()
-    layout = Layout(ROOT)
+    layout = DirectoryLayout(ROOT)
     disk.rename(layout.wals, building(layout))
     with pytest.raises(Corrupt, match="nothing was touched"):
         settle(disk, layout)
@@ -179,7 +181,7 @@ def test_a_copy_without_a_log_beside_it_is_never_removed() -> None:
 
 def test_a_pending_record_without_any_log_is_corrupt() -> None:
     disk = prepared()
-    layout = Layout(ROOT)
+    layout = DirectoryLayout(ROOT)
     pending = msgspec.structs.replace(load(disk, INSTANCE, layout.instance), converted_from="shared")
     save(disk, INSTANCE, layout.instance, pending)
     disk.remove_tree(layout.wals)
@@ -190,7 +192,7 @@ def test_a_pending_record_without_any_log_is_corrupt() -> None:
 
 def test_a_node_does_not_start_on_a_half_converted_log() -> None:
     disk = prepared()
-    layout = Layout(ROOT)
+    layout = DirectoryLayout(ROOT)
     pending = msgspec.structs.replace(load(disk, INSTANCE, layout.instance), converted_from="shared")
     save(disk, INSTANCE, layout.instance, pending)
     with pytest.raises(WrongDirectory, match=f"stelae wal convert {ROOT}"):
@@ -201,7 +203,7 @@ def test_a_node_does_not_start_on_a_half_converted_log() -> None:
 
 def test_a_node_started_with_another_engine_is_told_the_command() -> None:
     with pytest.raises(WrongDirectory, match=f"stelae wal convert {ROOT} --to shared"):
-        InstanceFile(prepared(), Layout(ROOT)).start(cluster=ClusterId("c"), wal_engine="shared")
+        InstanceFile(prepared(), DirectoryLayout(ROOT)).start(cluster=ClusterId("c"), wal_engine="shared")
 
 
 @pytest.mark.parametrize("phase", ["checking", "copying", "comparing"])
@@ -292,11 +294,11 @@ class ClaimsMoreIsCommitted(SharedWal):
 
 
 @pytest.fixture(params=[FlipsABody, LosesATimestamp, LosesTheLastEntry, ForgetsALog, ClaimsMoreIsCommitted])
-def bugged(request: pytest.FixtureRequest) -> Picked:
-    return Picked(name="bugged", engine=request.param, config=SHARED.config)
+def bugged(request: pytest.FixtureRequest) -> ChosenEngine:
+    return ChosenEngine(name="bugged", engine=request.param, config=SHARED.config)
 
 
-def test_a_copy_that_differs_in_anything_is_refused_and_removed(bugged: Picked) -> None:
+def test_a_copy_that_differs_in_anything_is_refused_and_removed(bugged: ChosenEngine) -> None:
     disk = prepared()
     where = place(disk, ROOT)
     with pytest.raises(StorageError, match="the copy"):

@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from stelae.convert.conversion import building, convert, settle
-from stelae.host.metadata import CrashPoints
-from stelae.host.settings import Picked
+from stelae.host.metadata_files import CrashPoints
+from stelae.host.settings import ChosenEngine
 from stelae.sim.disk import PowerLost, Survival, VirtualDisk
 from tests.unit.convert.places import SEGMENTED, SHARED, formatted, found, held, place
 
@@ -52,7 +52,7 @@ class PowerOffAt(CrashPoints):
         self.passed.append(point)
 
 
-def prepared(source: Picked) -> VirtualDisk:
+def prepared(source: ChosenEngine) -> VirtualDisk:
     disk = VirtualDisk()
     formatted(place(disk, ROOT), source)
     return disk.crash(random.Random(0), Survival.KEPT)
@@ -65,7 +65,7 @@ def operations(disk: VirtualDisk, work: Callable[[VirtualDisk], object]) -> int:
     return twin.faults.operations
 
 
-def check_whole(disk: VirtualDisk, source: Picked, target: Picked) -> str:
+def check_whole(disk: VirtualDisk, source: ChosenEngine, target: ChosenEngine) -> str:
     """Settle as a start does; return the engine in charge, under which every entry is there."""
     where = place(disk, ROOT)
     settle(disk, where.layout)
@@ -82,7 +82,7 @@ def check_whole(disk: VirtualDisk, source: Picked, target: Picked) -> str:
 @pytest.mark.parametrize("survival", list(Survival))
 @pytest.mark.parametrize("number", range(len(POINTS) + 1))
 def test_a_crash_at_a_named_point_leaves_the_old_log_before_the_commit_and_the_new_one_after(
-    source: Picked, target: Picked, survival: Survival, number: int
+    source: ChosenEngine, target: ChosenEngine, survival: Survival, number: int
 ) -> None:
     disk = prepared(source)
     points = PowerOffAt(disk, number)
@@ -94,7 +94,7 @@ def test_a_crash_at_a_named_point_leaves_the_old_log_before_the_commit_and_the_n
 
 
 @BOTH_WAYS
-def test_a_crash_at_any_operation_of_the_disk_leaves_one_whole_log(source: Picked, target: Picked) -> None:
+def test_a_crash_at_any_operation_of_the_disk_leaves_one_whole_log(source: ChosenEngine, target: ChosenEngine) -> None:
     disk = prepared(source)
     count = operations(disk, lambda twin: convert(place(twin, ROOT), source, target))
     assert count > 50
@@ -110,7 +110,9 @@ def test_a_crash_at_any_operation_of_the_disk_leaves_one_whole_log(source: Picke
 
 
 @BOTH_WAYS
-def test_a_crash_at_any_operation_of_the_roll_forward_is_rolled_forward_again(source: Picked, target: Picked) -> None:
+def test_a_crash_at_any_operation_of_the_roll_forward_is_rolled_forward_again(
+    source: ChosenEngine, target: ChosenEngine
+) -> None:
     disk = prepared(source)
     with pytest.raises(PowerLost):
         convert(place(disk, ROOT, PowerOffAt(disk, COMMITTED_FROM)), source, target)

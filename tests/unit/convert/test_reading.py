@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.convert.conversion import Place
+from stelae.convert.conversion import ConversionPaths
 from stelae.convert.offline import InlineWorkers
 from stelae.convert.reading import LogReport, check_logs
 from stelae.convert.showing import entry_document, report_document, summary
@@ -22,14 +22,14 @@ from tests.unit.convert.places import BUSY, SEGMENTED, formatted, held, place, w
 ROOT = "/srv/node"
 
 
-def prepared() -> tuple[VirtualDisk, Place]:
+def prepared() -> tuple[VirtualDisk, ConversionPaths]:
     disk = VirtualDisk()
     formatted(place(disk, ROOT), SEGMENTED)
     disk = disk.crash(random.Random(0), Survival.KEPT)
     return disk, place(disk, ROOT)
 
 
-def checked(where: Place) -> dict[LogId, LogReport]:
+def checked(where: ConversionPaths) -> dict[LogId, LogReport]:
     engine = wal_of(where, SEGMENTED)
     reports = check_logs(engine)
     engine.close()

@@ -221,7 +221,7 @@ def sync_the_rest_not(original: Original, *arguments: Any) -> Any:
 
 
 FILES = "stelae.machine.files"
-REPLACING = "stelae.host.replacing"
+REPLACING = "stelae.host.atomic_replace"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,14 @@ import msgspec
 from fake_engines import FakeBatcher, FakeStore, FakeWal, SoloConsensus
 from fake_machine import FakeClock, FakeMachine, FakeMetrics
 
-from stelae.host.assembly import Engines, Recovered
-from stelae.host.consensus_meta import ConsensusMetadata
+from stelae.host.assembly import Engines, RecoveredTablet
+from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.instance import Instance, format_directory
-from stelae.host.layout import Layout
 from stelae.host.log_sizes import LogSizes
 from stelae.host.node import Node
-from stelae.host.results import ResultsTable
-from stelae.host.settings import NodeConfig, NodeSettings, Picked, TabletSettings
+from stelae.host.settings import ChosenEngine, NodeConfig, NodeSettings, TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.spi.consensus import HardState, LogView, Member, Status
 from stelae.spi.errors import StelaeError
@@ -30,9 +30,9 @@ from stelae.spi.schema import Column, Schema
 from stelae.spi.services import Files
 from stelae.spi.write import (
     OpKind,
+    SequenceRange,
     WriteReply,
     WriteRequest,
-    WriteRun,
     decode_reply,
     decode_request,
     encode_reply,
@@ -75,7 +75,7 @@ class FakeService:
 class FakeTablets:
     """Creates the configured tablet, which is empty; nothing else was ever here."""
 
-    def __init__(self, files: Files, layout: Layout, engines: Engines, names: tuple[str, str]) -> None:
+    def __init__(self, files: Files, layout: DirectoryLayout, engines: Engines, names: tuple[str, str]) -> None:
         self.failed: dict[TabletId, str] = {}
         self._files, self._layout, self._engines = files, layout, engines
 
@@ -87,12 +87,12 @@ class FakeTablets:
         self.superblock_file(tablet.id).save(self._block)
         return True
 
-    def recover_all(self) -> list[Recovered]:
+    def recover_all(self) -> list[RecoveredTablet]:
         engines, block = self._engines, self._block
         directory, schemas = self._layout.data_of(block.tablet_id), [Schema.from_bytes(body) for body in block.schemas]
         known = {schema.version: schema for schema in schemas}
         return [
-            Recovered(
+            RecoveredTablet(
                 superblock=block,
                 consensus=self._consensus.load(),
                 log=LogView(base=ZERO, last=ZERO),
@@ -138,7 +138,7 @@ class NoTime:
 
 def node_config(directory: str) -> NodeConfig:
     engines = (FakeWal, SoloConsensus, FakeStore)
-    wal, consensus, store = (Picked(name="fake", engine=e, config=None) for e in engines)
+    wal, consensus, store = (ChosenEngine(name="fake", engine=e, config=None) for e in engines)
     member = Member(node_id=NODE, address="127.0.0.1:1")
     return NodeConfig(
         node=NodeSettings(directory=directory, listen="127.0.0.1:0"),
@@ -166,7 +166,7 @@ async def write(address: str, key: int) -> WriteReply:
         client_id=ClientId("c"),
         first_incomplete=1,
         schema_version=SCHEMA.version,
-        runs=[WriteRun(1, OpKind.INSERT, None, [msgspec.Raw(msgspec.msgpack.encode([(key,)]))])],
+        sequences=[SequenceRange(1, OpKind.INSERT, None, [msgspec.Raw(msgspec.msgpack.encode([(key,)]))])],
     )
     try:
         node = await messenger.connect(address)
@@ -179,7 +179,9 @@ async def write(address: str, key: int) -> WriteReply:
 
 async def run() -> dict[str, Any]:
     machine = FakeMachine()
-    format_directory(machine.files, Layout("/node"), Instance(node_id=NODE, cluster_id=CLUSTER, wal_engine="fake"))
+    format_directory(
+        machine.files, DirectoryLayout("/node"), Instance(node_id=NODE, cluster_id=CLUSTER, wal_engine="fake")
+    )
     witness = Witness()
     node = Node(
         node_config("/node"),

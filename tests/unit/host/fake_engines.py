@@ -29,13 +29,13 @@ from stelae.spi.consensus import (
 )
 from stelae.spi.ids import ClientId, LogId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload, encode_payload
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadSequenceRange, WritePayload, encode_payload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices
 from stelae.spi.store import ApplyEntry, ApplyResult, TabletStore
 from stelae.spi.wal import Append, Durable, LogState, Outcome, WalEngine
-from stelae.spi.write import OpKind, WriteRun
+from stelae.spi.write import OpKind, SequenceRange
 
 Fake = TypeVar("Fake", bound=type[Any])
 
@@ -234,7 +234,7 @@ class FakeBatcher:
     def __init__(self, schema: Schema, key_bytes_max: int | None, partition: object) -> None:
         self.schema = schema
         self._clients: set[PayloadClient] = set()
-        self._runs: list[PayloadRun] = []
+        self._runs: list[PayloadSequenceRange] = []
         self._rows: list[tuple[Any, ...]] = []
         self._tokens: list[Any] = []
 
@@ -242,12 +242,12 @@ class FakeBatcher:
         return len(self._runs)
 
     def add(
-        self, client_id: ClientId, first_incomplete: int, run: WriteRun, digests: tuple[int, ...], token: Any
+        self, client_id: ClientId, first_incomplete: int, run: SequenceRange, digests: tuple[int, ...], token: Any
     ) -> None:
         assert run.kind is OpKind.INSERT
         given = [msgspec.msgpack.decode(op, type=list[tuple[Any, ...]]) for op in run.ops]
         self._clients.add(PayloadClient(client_id, first_incomplete))
-        self._runs.append(PayloadRun(0, run.first_sequence, tuple(map(len, given)), digests))
+        self._runs.append(PayloadSequenceRange(0, run.first_sequence, tuple(map(len, given)), digests))
         self._rows += [row for rows in given for row in rows]
         self._tokens.append(token)
 

@@ -187,6 +187,7 @@ class FakeMachine:
         self.files: Any = FakeFiles()
         self.clock = FakeClock()
         self.metrics = FakeMetrics()
+        self.network_faults = None
         self.pid = 1
         self.rng = random.Random(1)
 

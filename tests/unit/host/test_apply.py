@@ -11,14 +11,14 @@ import pytest
 
 from stelae.host.apply import Applier, ApplyGroup
 from stelae.host.entry_cache import EntryCache
-from stelae.host.results import ResultsTable
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import Corrupt, Full, SchemaMismatch, StorageError
 from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.payload import PayloadClient, PayloadRun, WritePayload, encode_payload
+from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload, encode_payload
 from stelae.spi.schema import Schema
 from stelae.spi.store import ApplyResult, RowFault
 from stelae.spi.write import OpKind, RowCode, digests_of
@@ -71,7 +71,7 @@ class World:
             on_schema=lambda _: None,
             on_applied=lambda _: None,
             on_failed=self.failures.append,
-            later=self.later.append,
+            retry_later=self.later.append,
         )
         self.applier.commit_to(1)
         while self.pool.due:
@@ -144,7 +144,7 @@ def test_of_two_leaders_schemas_with_one_version_the_second_changes_nothing_and_
 def of_version(version: int, sequence: int, first_incomplete: int = 1) -> bytes:
     """The body of an entry with one write of client ``c``."""
     client = PayloadClient(ClientId("c"), first_incomplete)
-    return encode_payload(WritePayload(version, (client,), (PayloadRun(0, sequence, (0,), (sequence,)),), ()))
+    return encode_payload(WritePayload(version, (client,), (PayloadSequenceRange(0, sequence, (0,), (sequence,)),), ()))
 
 
 def test_rows_of_an_older_schema_that_follow_the_change_in_the_log_are_refused_and_not_remembered() -> None:

@@ -7,8 +7,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.disk_watch import CEILING_SAVES_MAX, PROBE_NAME, DiskWatch, probe
-from stelae.host.layout import Layout
 from stelae.host.node import Node
 from stelae.host.ports import BlockingPool
 from stelae.sim.disk import VirtualDisk
@@ -28,7 +28,7 @@ class World:
         self.ended: list[StorageError] = []
         self.replicas = {name: SimpleNamespace(failure="") for name in (RED, BLUE)}
         self.probes = 0
-        self.watch = DiskWatch(self.observer, MagicMock(), Layout("/node"), self.ended.append)
+        self.watch = DiskWatch(self.observer, MagicMock(), DirectoryLayout("/node"), self.ended.append)
         pool: BlockingPool = MagicMock()
         pool.run.side_effect = self._probe  # type: ignore[attr-defined]
         self.watch.watch(self.replicas, pool)  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def test_a_full_disk_never_ends_the_node_for_its_clock() -> None:
 
 
 def test_a_probe_leaves_nothing_behind_and_finds_the_directory_that_fails() -> None:
-    disk, layout = VirtualDisk(), Layout("/node")
+    disk, layout = VirtualDisk(), DirectoryLayout("/node")
     for directory in layout.directories():
         disk.make_directory(directory)
     probe(disk, layout)
@@ -103,5 +103,5 @@ def test_a_disk_that_does_not_say_how_much_is_left_counts_as_full() -> None:
     def fails(path: str) -> int:
         raise StorageError("Input/output error", path=path)
 
-    node = SimpleNamespace(files=SimpleNamespace(space_left=fails), layout=Layout("/node"))
+    node = SimpleNamespace(files=SimpleNamespace(space_left=fails), layout=DirectoryLayout("/node"))
     assert Node.free_bytes(node) == 0  # type: ignore[arg-type]

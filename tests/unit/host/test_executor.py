@@ -9,7 +9,7 @@ import msgspec
 
 from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
-from stelae.host.log_writer import Completion, Group, LogWriter
+from stelae.host.log_writer import CommitGroup, Completion, LogWriter
 from stelae.spi.consensus import (
     Accepted,
     Beats,
@@ -102,7 +102,7 @@ class Bench:
     def disk(self, failed: Failed | None = None) -> None:
         """Let the WAL thread do one group."""
         group = self.writer.take_work()
-        assert isinstance(group, Group)
+        assert isinstance(group, CommitGroup)
         outcome = failed or Durable(group.appends[LOG].entries[-1].op_id)
         self._post(self.writer.complete(group, {LOG: outcome}))
 
@@ -357,7 +357,7 @@ def test_after_a_failed_replacement_the_next_append_replaces_what_may_still_stan
     bench._post(bench.writer.perform(work, Engine()))  # type: ignore[arg-type]
     bench.run(Ready(id=2, append=append(new_entry(11, 3))))
     group = bench.writer.take_work()
-    assert isinstance(group, Group) and group.appends[LOG].replace_from == 11
+    assert isinstance(group, CommitGroup) and group.appends[LOG].replace_from == 11
 
 
 def test_a_full_queue_stalls_the_pipeline_and_room_resumes_it() -> None:
@@ -491,7 +491,7 @@ def test_the_commit_hint_of_an_append_is_not_that_of_a_later_ready() -> None:
     bench.run(Ready(id=2, append=replacement, commit=1))
     bench.metadata()
     hints = []
-    while isinstance(group := bench.writer.take_work(), Group):
+    while isinstance(group := bench.writer.take_work(), CommitGroup):
         hints.append(group.appends[LOG].commit_hint)
         bench.writer.complete(group, {LOG: Durable(group.appends[LOG].entries[-1].op_id)})
     assert hints == [0, 1]

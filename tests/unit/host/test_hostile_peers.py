@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from stelae.host.heartbeats import Beat, BeatAck
-from stelae.host.peer_codec import Guard, PeerCodec
-from stelae.host.peers import PeerTraffic
+from stelae.host.peer_codec import PeerCodec, PeerMessageHeader
+from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica
 from stelae.spi.consensus import Persisted, Role, encode_config
 from stelae.spi.errors import PeerError, StelaeError
@@ -70,7 +70,7 @@ class World:
 
 def _arrive(world: World, draw: Draw, rng: random.Random, sender: NodeId) -> str:
     """Let one drawn message arrive; return what became of it."""
-    guard = Guard(LOG.tablet_id, 2, OpId(2, 3), OpId(1, 2))
+    guard = PeerMessageHeader(LOG.tablet_id, 2, OpId(2, 3), OpId(1, 2))
     try:
         match int(rng.random() * 4):
             case 0:

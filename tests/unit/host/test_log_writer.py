@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from stelae.host.log_writer import Completion, Group, LogWriter
+from stelae.host.log_writer import CommitGroup, Completion, LogWriter
 from stelae.spi.errors import CallerError, Full, Overloaded, SyncFailed, Unavailable
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
@@ -48,12 +48,12 @@ class Driver:
         slot = self.writer.reserve(log, sum(entry.size_bytes for entry in batch))
         self.writer.append_async(slot, batch, done=lambda outcome: self.outcomes.append((label, outcome)), **more)
 
-    def take(self) -> Group:
+    def take(self) -> CommitGroup:
         work = self.writer.take_work()
-        assert isinstance(work, Group)
+        assert isinstance(work, CommitGroup)
         return work
 
-    def succeed(self, group: Group) -> None:
+    def succeed(self, group: CommitGroup) -> None:
         outcomes: dict[LogId, Outcome] = {
             log: Durable(append.entries[-1].op_id) for log, append in group.appends.items()
         }
@@ -128,7 +128,7 @@ def test_no_wake_is_lost_between_the_last_question_and_what_comes_next(kind: str
             driver.writer.submit_job(lambda _engine: None, lambda _result: None)
         assert driver.wakes == round_number
         while (work := driver.writer.take_work()) is not None:
-            if isinstance(work, Group):
+            if isinstance(work, CommitGroup):
                 driver.succeed(work)
 
 
@@ -319,7 +319,7 @@ def test_appends_from_the_loop_race_a_real_thread_and_none_is_lost_or_doubled() 
             wake.acquire()
             while (work := writer.take_work()) is not None:
                 writer.post(writer.perform(work, Engine()))  # type: ignore[arg-type]
-                if not isinstance(work, Group):
+                if not isinstance(work, CommitGroup):
                     return
 
     thread = threading.Thread(target=run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stelae.host.peer_codec import Guard, PeerCodec
+from stelae.host.peer_codec import PeerCodec, PeerMessageHeader
 from stelae.spi.errors import PeerError
 from stelae.spi.ids import OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
@@ -15,7 +15,7 @@ class Hello(msgspec.Struct):
     text: str
 
 
-GUARD = Guard(TabletId("t"), 1, OpId(1, 1), OpId(0, 0))
+GUARD = PeerMessageHeader(TabletId("t"), 1, OpId(1, 1), OpId(0, 0))
 ENTRIES = (Entry(OpId(1, 2), EntryKind.WRITE, 9, b"body"),)
 
 

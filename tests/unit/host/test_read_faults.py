@@ -6,9 +6,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from stelae.host.leadership_transfers import LeadershipTransfers
 from stelae.host.read_faults import READ_ERRORS_MAX, NotedReader, ReadFaults
 from stelae.host.replica import ReplicaState
-from stelae.host.transfers import Transfers
 from stelae.spi.consensus import Rejection, RejectReason, Role, Transfer
 from stelae.spi.errors import CallerError, ClockError, Compacted, Corrupt, Full, StorageError, Unavailable
 from tests.unit.host.test_replica_failure import LOG
@@ -67,8 +67,8 @@ def test_results_of_a_log_reader_are_noted_before_they_are_handed_on() -> None:
 def test_a_condemned_leader_refuses_clients_at_once_hands_over_and_then_fails() -> None:
     turns = Turns()
     replica = turns.replica
-    replica.transfers = transfers = Transfers(iter(range(1, 9)))
-    replica.condemn("damage found: /d/1.parquet@4096")
+    replica.transfers = transfers = LeadershipTransfers(iter(range(1, 9)))
+    replica.fail_after_handover("damage found: /d/1.parquet@4096")
     assert replica.state is ReplicaState.FAILED and not replica.failure
     answers: list[object] = []
     replica.write(MagicMock(), answers.append)
@@ -84,8 +84,8 @@ def test_a_condemned_leader_refuses_clients_at_once_hands_over_and_then_fails() 
 
 def test_a_condemned_leader_without_a_successor_fails_all_the_same() -> None:
     turns = Turns()
-    turns.replica.transfers = Transfers(iter(range(1, 9)))
-    turns.replica.condemn("damage found")
+    turns.replica.transfers = LeadershipTransfers(iter(range(1, 9)))
+    turns.replica.fail_after_handover("damage found")
     turns.run()
     turns.replica.reads = MagicMock(failed=lambda _token, _error: False)
     turns.replica.rejected(Rejection(1, RejectReason.NO_SUCCESSOR))
@@ -97,5 +97,5 @@ def test_a_condemned_follower_fails_at_once() -> None:
     turns = Turns()
     turns.follow()
     assert turns.replica.status.role is Role.FOLLOWER
-    turns.replica.condemn("damage found")
+    turns.replica.fail_after_handover("damage found")
     assert turns.replica.failure == "damage found"

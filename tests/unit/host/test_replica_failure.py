@@ -14,11 +14,11 @@ import pytest
 from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.heartbeats import HeartbeatService
-from stelae.host.log_writer import Group, LogWriter
-from stelae.host.reads import ReadIndexes
+from stelae.host.leadership_transfers import LeadershipTransfers
+from stelae.host.log_retention import LogRetention
+from stelae.host.log_writer import CommitGroup, LogWriter
+from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.replica import REPAIR_INTERVAL_US, Replica, ReplicaState
-from stelae.host.retention import Retention
-from stelae.host.transfers import Transfers
 from stelae.spi.consensus import (
     Beats,
     HardState,
@@ -73,7 +73,7 @@ def failed_writer(error: StorageError) -> LogWriter:
     entry = Entry(OpId(2, 6), EntryKind.NOOP, 9, b"")
     writer.append_async(slot, (entry,), done=lambda _outcome: None)
     group = writer.take_work()
-    assert isinstance(group, Group)
+    assert isinstance(group, CommitGroup)
     writer.complete(group, {LOG: Failed(error, LAST)})
     return writer
 
@@ -106,12 +106,14 @@ class World:
         self.writer = writer = failed_writer(error)
         self.heartbeats = HeartbeatService(MagicMock(), lambda _tablet, _event: None)
         ports = MagicMock(turns=turns, writer=writer, heartbeats=self.heartbeats)
-        self.retention = Retention(0, 0, 0)
+        self.retention = LogRetention(0, 0, 0)
         self.replica = Replica(log=LOG, core=self.core, vote_kinds=frozenset(), ports=ports)
         applier, writes, flusher = MagicMock(applied=LAST), MagicMock(), MagicMock(retention=self.retention)
         writes.take_proposals.return_value = None
-        self.reads = ReadIndexes(count(1), lambda: 1)
-        self.replica.wire(executor_of(self.replica, writer), applier, writes, self.reads, Transfers(count(1)), flusher)
+        self.reads = ReadIndexWaits(count(1), lambda: 1)
+        self.replica.connect(
+            executor_of(self.replica, writer), applier, writes, self.reads, LeadershipTransfers(count(1)), flusher
+        )
 
     def turn(self, **effects: Any) -> None:
         """One turn whose Ready appends, and has some more effects."""
@@ -202,7 +204,7 @@ def test_a_replica_whose_store_is_full_pushes_writers_and_appends_back_and_serve
     ports.writer.has_room.return_value = True
     replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
     executor, flusher = MagicMock(stalled=False), MagicMock(full=True)
-    replica.wire(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), MagicMock(), flusher)
+    replica.connect(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), MagicMock(), flusher)
     answers: list[Any] = []
     replica.write(MagicMock(), answers.append)
     assert isinstance(answers[0], Overloaded) and "memory is full" in str(answers[0])

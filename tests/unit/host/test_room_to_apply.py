@@ -10,7 +10,7 @@ import pytest
 
 from stelae.host.apply import Applier
 from stelae.host.entry_cache import EntryCache
-from stelae.host.flush import Flusher
+from stelae.host.flush_and_collect import Flusher
 from stelae.host.superblock import Superblock
 from stelae.spi.errors import Full, StelaeError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
@@ -102,7 +102,7 @@ class Scene:
             on_schema=lambda schema: None,
             on_applied=self._applied,
             on_failed=self.failures.append,
-            later=lambda call: None,
+            retry_later=lambda call: None,
         )
         self.flusher = Flusher(
             file=SimpleNamespace(save=self._save),  # type: ignore[arg-type]

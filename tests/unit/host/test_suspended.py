@@ -14,12 +14,12 @@ import pytest
 from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.heartbeats import HeartbeatService
-from stelae.host.log_writer import Completion, Group, LogWriter
-from stelae.host.peer_codec import Guard, PeerMessage
-from stelae.host.reads import ReadIndexes
+from stelae.host.leadership_transfers import LeadershipTransfers
+from stelae.host.log_retention import LogRetention
+from stelae.host.log_writer import CommitGroup, Completion, LogWriter
+from stelae.host.peer_codec import PeerMessage, PeerMessageHeader
+from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.replica import Replica
-from stelae.host.retention import Retention
-from stelae.host.transfers import Transfers
 from stelae.spi.consensus import (
     Campaign,
     Event,
@@ -80,9 +80,9 @@ class World:
         self.replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
         writes = MagicMock()
         writes.take_proposals.return_value = None
-        applier, flusher = MagicMock(applied=LAST), MagicMock(retention=Retention(0, 0, 0), full=False)
-        reads, transfers = ReadIndexes(self.tokens, lambda: 1), Transfers(self.tokens)
-        self.replica.wire(self._executor(), applier, writes, reads, transfers, flusher)
+        applier, flusher = MagicMock(applied=LAST), MagicMock(retention=LogRetention(0, 0, 0), full=False)
+        reads, transfers = ReadIndexWaits(self.tokens, lambda: 1), LeadershipTransfers(self.tokens)
+        self.replica.connect(self._executor(), applier, writes, reads, transfers, flusher)
         self.replica.start()
         self.run()
 
@@ -113,12 +113,12 @@ class World:
             self.deferred.pop(0)()
 
     def hear(self, sender: NodeId, message: Any) -> None:
-        self.replica.receive(sender, PeerMessage(Guard(TABLET, 1, ZERO, ZERO), "raft", message, ()))
+        self.replica.receive(sender, PeerMessage(PeerMessageHeader(TABLET, 1, ZERO, ZERO), "raft", message, ()))
         self.run()
 
     def disk(self, failure: StelaeError | None = None) -> None:
         """Let the log writer do what is queued."""
-        while isinstance(group := self.writer.take_work(), Group):
+        while isinstance(group := self.writer.take_work(), CommitGroup):
             durable = self.writer.durable(LOG)
             end = group.appends[LOG].entries[-1].op_id
             outcome = Durable(end) if failure is None else Failed(failure, durable)

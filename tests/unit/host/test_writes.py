@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.host import results
-from stelae.host.apply import Answered
-from stelae.host.results import ResultsTable
+from stelae.host import exactly_once_results
+from stelae.host.apply import EntryAnswers
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.writes import WritePath
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
@@ -19,7 +19,7 @@ from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, St
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import PayloadClient, WritePayload, decode_payload
 from stelae.spi.store import RowFault
-from stelae.spi.write import OpKind, OpResult, RowCode, RowError, WriteReply, WriteRequest, WriteRun
+from stelae.spi.write import OpKind, OpResult, RowCode, RowError, SequenceRange, WriteReply, WriteRequest
 
 PLAIN = {"columns": [{"name": "id", "type": "int64"}], "key": ["id"]}
 
@@ -58,7 +58,7 @@ class World:
         for op_id, body in entries:
             payload = decode_payload(body)
             admission = self.results.admit(payload, 100 + op_id.index)
-            self.path.answered(Answered(op_id, self.results.record(admission, faults)))
+            self.path.answered(EntryAnswers(op_id, self.results.record(admission, faults)))
 
     def answers(self) -> list[tuple[int, OpResult]]:
         """The answers of the one reply that has come."""
@@ -113,7 +113,7 @@ def test_a_request_may_mix_retries_and_new_operations(world: World) -> None:
     world.write((1, 10), (2, 20))
     assert world.replies == []
     ((op_id, body),) = entries = world.append()
-    assert [r.first_sequence for r in decode_payload(body).runs] == [2]
+    assert [r.first_sequence for r in decode_payload(body).sequences] == [2]
     world.apply(entries)
     assert world.answers() == [(1, OpResult(101)), (2, OpResult(100 + op_id.index))]
 
@@ -145,7 +145,7 @@ def test_an_operation_that_cannot_be_taken_is_refused_and_the_others_stand(world
         ClientId("c"),
         1,
         1,
-        [WriteRun(1, OpKind.INSERT, None, [msgspec.Raw(b"\xc0"), operation(OpKind.INSERT, [(1,)]).rows])],
+        [SequenceRange(1, OpKind.INSERT, None, [msgspec.Raw(b"\xc0"), operation(OpKind.INSERT, [(1,)]).rows])],
     )
     world.path.add(request, world.replies.append)
     world.apply(world.append())
@@ -217,14 +217,14 @@ def test_every_caller_hears_once_when_the_replica_stops(world: World) -> None:
 def test_a_new_client_is_pushed_back_while_every_known_one_may_still_retry(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "CLIENTS_MAX", 1)
+    monkeypatch.setattr(exactly_once_results, "CLIENTS_MAX", 1)
     world.write((1, 10))
     world.apply(world.append())
     assert [result.refusal for _, result in world.answers()] == [""]
     world.write((1, 20), client="new")
     assert [type(reply) for reply in world.replies] == [Overloaded] and not world.append()
     world.replies.clear()
-    world.now = 101 + results.RESULT_AGE_MAX + 1
+    world.now = 101 + exactly_once_results.RESULT_AGE_MAX + 1
     world.write((1, 20), client="new")
     assert not world.replies and len(world.append()) == 1
 
@@ -235,7 +235,7 @@ def test_a_clock_that_cannot_go_on_makes_a_new_client_retry_when_the_table_is_fu
     def stuck() -> int:
         raise ClockError("the clock's ceiling cannot be raised")
 
-    monkeypatch.setattr(results, "CLIENTS_MAX", 0)
+    monkeypatch.setattr(exactly_once_results, "CLIENTS_MAX", 0)
     monkeypatch.setattr(world.path, "_now", stuck)
     world.results.admit(WritePayload(1, (PayloadClient(ClientId("old"), 1),), (), ()), 100)
     world.write((1, 10))

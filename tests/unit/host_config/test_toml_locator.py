@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.config.toml_locator import Path, locate
+from tests.at_length import times
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -131,14 +132,14 @@ def document(statements: list[str]) -> str:
     return "\n".join(kept)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=times(400), deadline=None)
 @given(st.lists(STATEMENTS, max_size=10))
 def test_any_document_has_the_keys_that_tomllib_finds(statements: list[str]) -> None:
     text = document(statements)
     assert set(locate(text)) == set(paths(tomllib.loads(text)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(200), deadline=None)
 @given(st.lists(st.tuples(VALUES, GAPS), min_size=1, max_size=8))
 def test_any_key_is_on_the_line_where_it_was_written(parts: list[tuple[str, str]]) -> None:
     text, expected = "", {}

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stelae.host.assembly import Engines, Recovered
-from stelae.host.consensus_meta import ConsensusMetadata
+from stelae.host.assembly import Engines, RecoveredTablet
+from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, format_directory
-from stelae.host.layout import Layout
-from stelae.host.metadata import CrashPoints
+from stelae.host.metadata_files import CrashPoints
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.lifecycle.deletion import LastOpId, bury, roll_forward
-from stelae.lifecycle.loading import TabletLoader
-from stelae.lifecycle.quarantine import About
+from stelae.lifecycle.deletion import LastOpId, roll_forward, write_tombstone
+from stelae.lifecycle.quarantine import DeletionRecord
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain
@@ -29,7 +29,7 @@ from stelae.spi.write import OpKind, digests_of
 from stelae_wal_segmented import SegmentedWal
 from tests.conformance.durable_store import DurableStore
 
-LAYOUT = Layout("/node")
+LAYOUT = DirectoryLayout("/node")
 NODE = NodeId("a" * 32)
 TABLET, OTHER = TabletId("t"), TabletId("other")
 SCHEMA = schema_from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
@@ -113,15 +113,15 @@ class DiskNode:
 
     def delete(self, tablet: TabletId = TABLET, last: LastOpId = LAST) -> None:
         """Steps 2 to 6."""
-        about = About(tablet_id=tablet, table_name="", deleted_us=5, reason="test")
-        tombstone = bury(self.disk, LAYOUT, self.block(tablet), last, about, self.crash)
+        about = DeletionRecord(tablet_id=tablet, table_name="", deleted_us=5, reason="test")
+        tombstone = write_tombstone(self.disk, LAYOUT, self.block(tablet), last, about, self.crash)
         roll_forward(self.disk, LAYOUT, tombstone, self.wal.set_aside, self.crash)
 
-    def recovered(self) -> dict[TabletId, Recovered]:
+    def recovered(self) -> dict[TabletId, RecoveredTablet]:
         return {one.superblock.tablet_id: one for one in self.loader.recover_all()}
 
 
-def ids(recovered: Recovered) -> list[int]:
+def ids(recovered: RecoveredTablet) -> list[int]:
     return [row[0] for batch in recovered.store.scan(ScanSpec(order=Order.KEY)) for row in batch.to_rows()]
 
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 
-from stelae.host.consensus_meta import ConsensusMetadata
-from stelae.host.metadata import CrashPoints
+from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.metadata_files import CrashPoints
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle.quarantine import listed
-from stelae.lifecycle.startup import Action
+from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
@@ -146,7 +146,7 @@ def test_a_copy_that_was_cut_short_goes_back_to_its_tombstone_without_a_look_int
     node.wal.create(LogId(TABLET, 2), OpId(9, 99))  # of another's history: not ours to speak of
     again = DiskNode(node.disk.clone())
     found = again.loader.look(TABLET, again.wal.logs())
-    assert found.decision.action is Action.DELETE_SELF
+    assert found.decision.action is StartupAction.DELETE_SELF
     assert TABLET not in again.recovered()
     after = again.block()
     assert after.data_state is DataState.DELETED and after.tombstone == (ZERO if kept is None else kept)

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.lifecycle.deletion import abandon_copy, bury, set_data_aside
-from stelae.lifecycle.quarantine import About, listed, purge
+from stelae.lifecycle.deletion import abandon_copy, set_data_aside, write_tombstone
+from stelae.lifecycle.quarantine import DeletionRecord, listed, purge
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.ids import LogId
 from tests.unit.lifecycle.disk_node import LAST, LAYOUT, TABLET, DiskNode
@@ -26,8 +26,8 @@ def after_power_was_lost(disk: VirtualDisk) -> VirtualDisk:
 def data_are_set_aside_before_the_log_is() -> None:
     """The log engine may sync no more than its own names, so those of the data must be durable before it is asked."""
     node = DiskNode.with_rows(TABLET)
-    about = About(tablet_id=TABLET, table_name="", deleted_us=5, reason="test")
-    tombstone = bury(node.disk, LAYOUT, node.block(), LAST, about)
+    about = DeletionRecord(tablet_id=TABLET, table_name="", deleted_us=5, reason="test")
+    tombstone = write_tombstone(node.disk, LAYOUT, node.block(), LAST, about)
     set_data_aside(node.disk, LAYOUT, tombstone)
     disk = after_power_was_lost(node.disk)
     assert disk.listdir(f"{LAYOUT.root}/{tombstone.quarantine}/data") == ["rows-3"]

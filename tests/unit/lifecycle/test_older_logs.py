@@ -11,15 +11,15 @@ from unittest.mock import MagicMock
 import pytest
 
 from stelae.host.assembly import Engines
-from stelae.host.consensus_meta import ConsensusMetadata
+from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, format_directory
-from stelae.host.layout import Layout
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock
-from stelae.lifecycle.bootstrap import recover
-from stelae.lifecycle.loading import TabletLoader
 from stelae.lifecycle.log_agreement import LogContradicts
-from stelae.lifecycle.manager import TabletManager
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.lifecycle.tablet_manager import TabletManager
+from stelae.lifecycle.tablet_recovery import recover
 from stelae.machine.files import RealFiles
 from stelae.spi.consensus import ConsensusEngine, HardState, Member, TabletConfig
 from stelae.spi.ids import ZERO, LogId, OpId
@@ -42,7 +42,7 @@ class RealNode:
     """A node in a real directory, with two tablets of nine rows, of which five are flushed."""
 
     def __init__(self, root: Path, wal: WalEngine) -> None:
-        self.files, self.layout, self.wal = RealFiles(), Layout(str(root)), wal
+        self.files, self.layout, self.wal = RealFiles(), DirectoryLayout(str(root)), wal
         self.engines = Engines(
             wal=wal,
             consensus=ConsensusEngine,
@@ -123,7 +123,9 @@ def test_a_log_that_contradicts_its_superblock_fails_the_replica_and_its_last_op
     engine: str, name: str, tmp_path: Path
 ) -> None:
     base, entries, config, says = LOGS[name]
-    format_directory(RealFiles(), Layout(str(tmp_path)), Instance(node_id=NODE, cluster_id=None, wal_engine=engine))
+    format_directory(
+        RealFiles(), DirectoryLayout(str(tmp_path)), Instance(node_id=NODE, cluster_id=None, wal_engine=engine)
+    )
     with running(tmp_path, engine) as node:
         node.fill()
         node.log(base, entries)
@@ -142,7 +144,9 @@ def test_a_log_that_contradicts_its_superblock_fails_the_replica_and_its_last_op
 
 @pytest.mark.parametrize("engine", WALS)
 def test_a_log_that_was_collected_up_to_what_is_flushed_starts(engine: str, tmp_path: Path) -> None:
-    format_directory(RealFiles(), Layout(str(tmp_path)), Instance(node_id=NODE, cluster_id=None, wal_engine=engine))
+    format_directory(
+        RealFiles(), DirectoryLayout(str(tmp_path)), Instance(node_id=NODE, cluster_id=None, wal_engine=engine)
+    )
     with running(tmp_path, engine) as node:
         node.fill()
         node.log(OpId(1, 5), ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stelae.lifecycle.quarantine import (
-    About,
+    DeletionRecord,
     Quarantined,
     QuarantineSettings,
     allowed_bytes,
@@ -20,7 +20,7 @@ from tests.unit.lifecycle.disk_node import LAYOUT, OTHER, TABLET, DiskNode
 
 
 def one(name: str, size_bytes: int, deleted_us: int | None) -> Quarantined:
-    about = deleted_us and About(tablet_id=TabletId("t"), table_name="", deleted_us=deleted_us, reason="")
+    about = deleted_us and DeletionRecord(tablet_id=TabletId("t"), table_name="", deleted_us=deleted_us, reason="")
     return Quarantined(name=name, about=about or None, size_bytes=size_bytes)
 
 

@@ -9,13 +9,13 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stelae.host import voter as voter_module
-from stelae.host.consensus_meta import ConsensusMetadata, HardStateWriter
-from stelae.host.peer_codec import Guard, PeerMessage
-from stelae.host.peers import PeerTraffic
+from stelae.host import tombstone_voter as voter_module
+from stelae.host.consensus_metadata import ConsensusMetadata, HardStateWriter
+from stelae.host.peer_codec import PeerMessage, PeerMessageHeader
+from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import REPAIR_INTERVAL_US
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.host.voter import Voter
+from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.lifecycle import tombstones as module
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.sim.disk import VirtualDisk
@@ -95,7 +95,7 @@ class World:
             self.due.pop(0)()
 
     def ask(self, tablet: str, sender: NodeId, message: Any) -> None:
-        guard = Guard(TabletId(tablet), 1, ZERO, ZERO)
+        guard = PeerMessageHeader(TabletId(tablet), 1, ZERO, ZERO)
         self.peers._to_voter(sender, PeerMessage(guard=guard, kind="vote", message=message, entries=()))
 
     def answers(self) -> list[VoteReply]:
@@ -238,9 +238,11 @@ def test_what_a_voter_says_keeps_its_order_behind_a_save() -> None:
     hard_states.save.side_effect = lambda *args: saves.append(args[-1])
     network.send.side_effect = lambda _tablet, out, _entries: sent.append(out)
     turns = SimpleNamespace(now_us=lambda: 10**9)
-    voter = Voter(TabletId("t"), core, CONFIG, turns=turns, hard_states=hard_states, network=network)  # type: ignore[arg-type]
+    voter = TombstoneVoter(TabletId("t"), core, CONFIG, turns=turns, hard_states=hard_states, network=network)  # type: ignore[arg-type]
     for sender, term in ((CANDIDATE, 4), (RIVAL, 4), (RIVAL, 5)):
-        voter.receive(sender, PeerMessage(Guard(TabletId("t"), 1, ZERO, ZERO), "vote", vote_request(term), ()))
+        voter.receive(
+            sender, PeerMessage(PeerMessageHeader(TabletId("t"), 1, ZERO, ZERO), "vote", vote_request(term), ())
+        )
     assert sent == [] and len(saves) == 1
     saves.pop()(None)
     assert [out.to for out in sent] == [CANDIDATE, RIVAL] and len(saves) == 1

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from stelae.local.loading import CALLS_MAX, ROWS_PER_CALL_MAX, Lane, Load
-from stelae.local.sources import Source
+from stelae.local.loading import CALLS_MAX, ROWS_PER_CALL_MAX, Load, LoadLane
+from stelae.local.sources import DemoSource
 from stelae.partition.partitioning import Partitioning
-from stelae.partition.plain import from_plain
+from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import DeadlineExceeded
 from stelae.spi.write import OpKind, OpResult, RowCode, RowError
 
 COLUMNS = ({"name": "id", "type": "int64"}, {"name": "text", "type": "string"})
 SCHEMA = schema_from_plain({"columns": list(COLUMNS), "key": ["id"]})
-PARTITIONING = Partitioning(SCHEMA, from_plain(SCHEMA, {"hash": [{"columns": ["id"], "buckets": 2}]}))
+PARTITIONING = Partitioning(SCHEMA, partition_schema_from_plain(SCHEMA, {"hash": [{"columns": ["id"], "buckets": 2}]}))
 
 
 class FakeTablet:
@@ -38,9 +38,9 @@ class FakeTablet:
         return [call for _, call in self.calls if not call.done()]
 
 
-def source(count: int) -> Source:
+def source(count: int) -> DemoSource:
     rows = [(number, f"row {number}") for number in range(count)]
-    return Source(name="rows", table="rows", columns=COLUMNS, key=("id",), rows=rows)
+    return DemoSource(name="rows", table="rows", columns=COLUMNS, key=("id",), rows=rows)
 
 
 def loaded(count: int, work: Callable[[Load, list[FakeTablet]], Coroutine[Any, Any, None]]) -> None:
@@ -62,7 +62,7 @@ def test_each_row_goes_once_to_the_tablet_that_its_key_belongs_to_in_order() -> 
                     call.set_result(OpResult(timestamp=1))
         for place, tablet in enumerate(tablets):
             sent = [row[0] for rows, _ in tablet.calls for row in rows]
-            assert sent == [n for n in range(10_000) if PARTITIONING.place_key((n,)) == place]
+            assert sent == [n for n in range(10_000) if PARTITIONING.partition_of_key((n,)) == place]
             assert max(len(rows) for rows, _ in tablet.calls) <= ROWS_PER_CALL_MAX
         assert load.acked_count == sum(load.acked) == 10_000 and load.share == 1.0 and not load.problems
 
@@ -102,7 +102,7 @@ def test_a_write_of_unknown_outcome_ends_the_load_and_wakes_who_waits_for_it() -
 
 
 def test_a_lane_that_is_held_gives_single_rows_away_and_goes_on_in_calls() -> None:
-    lane = Lane(FakeTablet(), range(10_000), lambda: 0.0)  # type: ignore[arg-type]
+    lane = LoadLane(FakeTablet(), range(10_000), lambda: 0.0)  # type: ignore[arg-type]
     lane.hold_from = 25
     assert [len(lane.take()) for _ in range(5)] == [12, 12, 1, 1, 1]
     lane.hold_from = 10_000
@@ -110,7 +110,7 @@ def test_a_lane_that_is_held_gives_single_rows_away_and_goes_on_in_calls() -> No
 
 
 def test_a_short_lane_gives_away_no_larger_share_of_its_rows_while_it_is_held() -> None:
-    long, short = (Lane(FakeTablet(), range(count), lambda: 0.0) for count in (40_000, 250))  # type: ignore[arg-type]
+    long, short = (LoadLane(FakeTablet(), range(count), lambda: 0.0) for count in (40_000, 250))  # type: ignore[arg-type]
     assert long.trickle_s < short.trickle_s
     for lane in (long, short):
         assert 10.0 / lane.trickle_s < 0.1 * len(lane.numbers)

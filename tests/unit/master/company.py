@@ -8,13 +8,12 @@ from itertools import pairwise
 from typing import TypeVar
 
 from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
-from stelae.protocol.actions import Action
-from stelae.protocol.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus, Report
-from stelae.protocol.master_messages import Change, ChangeRequest, CreateTable, Question, ReadRequest
+from stelae.protocol.actions import ServerAction
+from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState, ServerReport
+from stelae.protocol.master_messages import CatalogReadRequest, Change, ChangeRequest, CreateTable, Question
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import (
-    Applied,
     AskPolicy,
     ChangeAsked,
     CompareMasters,
@@ -22,17 +21,18 @@ from stelae.server.master.core.events import (
     Confirmed,
     Decided,
     Effect,
+    EntryApplied,
     Event,
     HeartbeatHeard,
-    LeaderChanged,
+    MasterLeaderChanged,
     MastersCompared,
+    MasterTick,
     Planned,
     ReadAsked,
     Refuse,
     Replicate,
     Reply,
     Send,
-    Tick,
 )
 from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.core.operations import Outcome
@@ -91,7 +91,7 @@ class Company:
         self.planner = planner
         self.policy_answers = True  #: At once; else the test says ``plan``.
         self.masters_object: str | None = ""  #: What comparing their lists finds; ``None``: no answer.
-        self.log: list[Applied] = []
+        self.log: list[EntryApplied] = []
         self.core = self._new(Catalog.empty())
         self.proposed: list[Replicate] = []
         self.effects: list[Effect] = []
@@ -103,8 +103,8 @@ class Company:
         rng = random.Random(1)
         return MasterCore(ME, ClusterId("one"), self.settings, rng, catalog, self._tick(), self.limits)
 
-    def _tick(self) -> Tick:
-        return Tick(self.now_us, WALL_US + self.now_us)
+    def _tick(self) -> MasterTick:
+        return MasterTick(self.now_us, WALL_US + self.now_us)
 
     # -- the core's driver -------------------------------------------------------------------------
 
@@ -133,13 +133,13 @@ class Company:
     def lead(self, term: int) -> list[Effect]:
         """Become leader, with an entry of the term applied."""
         self.term = term
-        self.step(LeaderChanged(term, ME))
+        self.step(MasterLeaderChanged(term, ME))
         return self.step(self._entry(None))
 
     def follow(self, term: int) -> list[Effect]:
         """Somebody else leads."""
         self.term = term
-        return self.step(LeaderChanged(term, OTHER))
+        return self.step(MasterLeaderChanged(term, OTHER))
 
     def commit(self) -> list[Effect]:
         """Commit and apply everything that was proposed, and what follows from it."""
@@ -155,9 +155,9 @@ class Company:
         taken, self.proposed = self.proposed, []
         return [effect for one in taken for effect in self.step(Decided(one.token, outcome))]
 
-    def _entry(self, batch: object) -> Applied:
+    def _entry(self, batch: object) -> EntryApplied:
         op_id = OpId(max(1, self.term), len(self.log) + 1)
-        entry = Applied(op_id, batch)  # type: ignore[arg-type]
+        entry = EntryApplied(op_id, batch)  # type: ignore[arg-type]
         self.log.append(entry)
         return entry
 
@@ -172,12 +172,12 @@ class Company:
     def read(self, question: Question, staleness_ms: int = 0) -> list[Effect]:
         """A client asks a question; a confirmation that it needs is given."""
         self._token += 1
-        effects = self.step(ReadAsked(self._token, ReadRequest(question=question, staleness_ms=staleness_ms)))
+        effects = self.step(ReadAsked(self._token, CatalogReadRequest(question=question, staleness_ms=staleness_ms)))
         for confirm in only(effects, Confirm):
             effects += self.step(Confirmed(confirm.token, True))
         return effects
 
-    def heartbeat(self, server: NodeId, report: Report | None = None, run: int = 1) -> HeartbeatReply:
+    def heartbeat(self, server: NodeId, report: ServerReport | None = None, run: int = 1) -> HeartbeatReply:
         """A server's heartbeat; returns the answer to it."""
         self._token += 1
         self._sequences[server] = self._sequences.get(server, 0) + 1
@@ -241,7 +241,7 @@ def only(effects: Iterable[Effect], kind: type[E]) -> list[E]:
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
-def sent(effects: Iterable[Effect], kind: type[Action] | None = None) -> list[Action]:
+def sent(effects: Iterable[Effect], kind: type[ServerAction] | None = None) -> list[ServerAction]:
     """The actions among effects."""
     return [e.action for e in only(effects, Send) if kind is None or isinstance(e.action, kind)]
 
@@ -270,7 +270,7 @@ def status(
     known = committed(config, op_id or OpId(1, 1))
     role = Role.LEADER if leads else Role.FOLLOWER
     fields = {
-        "data_state": DataState.READY,
+        "data_state": ReportedDataState.READY,
         "role": role,
         "term": 1,
         "config": known,
@@ -280,14 +280,14 @@ def status(
     return ReplicaStatus(tablet_id=tablet, **fields)  # type: ignore[arg-type]
 
 
-def full(*replicas: ReplicaStatus, upto: int = 1) -> Report:
+def full(*replicas: ReplicaStatus, upto: int = 1) -> ServerReport:
     """A full report."""
-    return Report(full=True, since=0, upto=upto, replicas=replicas)
+    return ServerReport(full=True, since=0, upto=upto, replicas=replicas)
 
 
-def changes(*replicas: ReplicaStatus, since: int = 1, upto: int = 2) -> Report:
+def changes(*replicas: ReplicaStatus, since: int = 1, upto: int = 2) -> ServerReport:
     """An incremental report."""
-    return Report(full=False, since=since, upto=upto, replicas=replicas)
+    return ServerReport(full=False, since=since, upto=upto, replicas=replicas)
 
 
 VOTER = MemberType.VOTER

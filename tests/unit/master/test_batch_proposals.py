@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.host.rejections import rejection_error
+from stelae.host.rejection_errors import rejection_error
 from stelae.server.master.core.operations import Outcome
 from stelae.server.master.driver.batch_proposals import outcome_of
 from stelae.spi.consensus import Rejection, RejectReason

@@ -6,7 +6,7 @@ import pytest
 
 from stelae.partition.schema import Partition
 from stelae.protocol.catalog_names import ServerMode, TableId, TableState, TabletState
-from stelae.server.master.core.batches import SYSTEM_SCHEMA, Batch, from_rows, records_of, to_rows
+from stelae.server.master.core.batches import SYSTEM_SCHEMA, CatalogBatch, from_rows, records_of, to_rows
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.records import (
     ClientRecord,
@@ -82,15 +82,15 @@ def test_a_record_is_read_back_as_it_was_written(record: Record) -> None:
 
 
 def test_a_batch_is_one_operation_on_rows_of_the_system_table_and_comes_back_from_the_log() -> None:
-    kind, rows = to_rows(Batch(puts=RECORDS))
+    kind, rows = to_rows(CatalogBatch(puts=RECORDS))
     assert kind is OpKind.UPSERT
     assert rows.layout == SYSTEM_SCHEMA.layout
     again = RowBatch.from_ipc(SYSTEM_SCHEMA.layout, rows.to_ipc())
-    assert from_rows(kind, again) == Batch(puts=RECORDS)
+    assert from_rows(kind, again) == CatalogBatch(puts=RECORDS)
 
 
 def test_what_is_dropped_is_one_operation_on_keys() -> None:
-    dropped = Batch(drops=(Key("request", "ann/4"),))
+    dropped = CatalogBatch(drops=(Key("request", "ann/4"),))
     kind, rows = to_rows(dropped)
     assert kind is OpKind.DELETE_IGNORE
     assert from_rows(kind, RowBatch.from_ipc(SYSTEM_SCHEMA.key_layout, rows.to_ipc())) == dropped
@@ -99,7 +99,7 @@ def test_what_is_dropped_is_one_operation_on_keys() -> None:
 def test_a_batch_neither_mixes_nor_is_empty() -> None:
     for puts, drops in (((), ()), (RECORDS, (Key("a", "b"),))):
         with pytest.raises(ValueError, match="either puts or drops"):
-            Batch(puts=puts, drops=drops)
+            CatalogBatch(puts=puts, drops=drops)
 
 
 @pytest.mark.parametrize("kind", [OpKind.UPSERT, OpKind.DELETE_IGNORE, OpKind.INSERT])
@@ -107,7 +107,7 @@ def test_an_operation_that_no_master_makes_is_corrupt(kind: OpKind) -> None:
     with pytest.raises(Corrupt):
         from_rows(kind, RowBatch.from_equal_rows(SYSTEM_SCHEMA.layout, []))
     with pytest.raises(Corrupt):
-        from_rows(OpKind.INSERT, to_rows(Batch(puts=RECORDS))[1])
+        from_rows(OpKind.INSERT, to_rows(CatalogBatch(puts=RECORDS))[1])
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"junk", encode_record(RECORDS[0])[:-1]])
@@ -123,44 +123,44 @@ def test_a_row_that_stands_under_another_key_is_corrupt() -> None:
 
 
 def test_a_snapshot_stays_as_it_is_when_the_next_is_made() -> None:
-    first = Catalog.empty().apply(Batch(puts=RECORDS), OpId(1, 1))
-    second = first.apply(Batch(puts=(table(name="other"), tablet(state=TabletState.REMOVED))), OpId(1, 2))
+    first = Catalog.empty().apply(CatalogBatch(puts=RECORDS), OpId(1, 1))
+    second = first.apply(CatalogBatch(puts=(table(name="other"), tablet(state=TabletState.REMOVED))), OpId(1, 2))
     assert set(first.names) == {"readings"} and set(second.names) == {"other"}
     assert first.of_table[TableId("t1")] == ("x1",) and second.of_table[TableId("t1")] == ()
     assert first.applied == OpId(1, 1) and second.applied == OpId(1, 2)
 
 
 def test_an_entry_without_rows_moves_the_place_alone() -> None:
-    first = Catalog.empty().apply(Batch(puts=RECORDS), OpId(1, 1))
+    first = Catalog.empty().apply(CatalogBatch(puts=RECORDS), OpId(1, 1))
     assert first.apply(None, OpId(2, 2)).tables is first.tables
     assert first.apply(None, OpId(2, 2)).applied == OpId(2, 2)
 
 
 def test_a_name_is_free_again_once_its_table_is_hidden_and_taken_again_by_another() -> None:
-    first = Catalog.empty().apply(Batch(puts=(table(),)), OpId(1, 1))
-    hidden = first.apply(Batch(puts=(table(state=TableState.SOFT_DELETED),)), OpId(1, 2))
+    first = Catalog.empty().apply(CatalogBatch(puts=(table(),)), OpId(1, 1))
+    hidden = first.apply(CatalogBatch(puts=(table(state=TableState.SOFT_DELETED),)), OpId(1, 2))
     assert hidden.table_named("readings") is None
-    taken = hidden.apply(Batch(puts=(table("t2"),)), OpId(1, 3))
-    removed = taken.apply(Batch(puts=(table(state=TableState.REMOVED),)), OpId(1, 4))
+    taken = hidden.apply(CatalogBatch(puts=(table("t2"),)), OpId(1, 3))
+    removed = taken.apply(CatalogBatch(puts=(table(state=TableState.REMOVED),)), OpId(1, 4))
     assert removed.names == {"readings": "t2"}
 
 
 def test_answers_can_be_dropped_and_nothing_else_can() -> None:
-    first = Catalog.empty().apply(Batch(puts=RECORDS), OpId(1, 1))
+    first = Catalog.empty().apply(CatalogBatch(puts=RECORDS), OpId(1, 1))
     keys = tuple(record.key for record in RECORDS)
-    left = first.apply(Batch(drops=keys), OpId(1, 2))
+    left = first.apply(CatalogBatch(drops=keys), OpId(1, 2))
     assert {key.kind for key in left.records} == {"table", "tablet", "server", "cluster"}
     assert left.requests == {} and left.clients == {}
     assert left.tables == first.tables
 
 
 def test_a_catalog_loaded_from_its_rows_is_the_one_that_was_applied() -> None:
-    applied = Catalog.empty().apply(Batch(puts=RECORDS), OpId(1, 1)).apply(None, OpId(2, 2))
+    applied = Catalog.empty().apply(CatalogBatch(puts=RECORDS), OpId(1, 1)).apply(None, OpId(2, 2))
     assert Catalog.load(applied.records.values(), OpId(2, 2)) == applied
 
 
 def test_ten_thousand_tablets_are_one_batch_well_below_an_entry() -> None:
-    many = Batch(puts=tuple(tablet(f"x{n}", TabletState.RUNNING) for n in range(10_000)))
+    many = CatalogBatch(puts=tuple(tablet(f"x{n}", TabletState.RUNNING) for n in range(10_000)))
     assert many.size_bytes < 4 << 20
     assert len(Catalog.empty().apply(many, OpId(1, 1)).of_table[TableId("t1")]) == 10_000
 

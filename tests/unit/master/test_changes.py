@@ -14,6 +14,7 @@ from stelae.protocol.master_messages import (
     AddColumn,
     AddRange,
     AlterTable,
+    CatalogReadRequest,
     ChangeReply,
     CreateTable,
     DeleteTable,
@@ -22,7 +23,6 @@ from stelae.protocol.master_messages import (
     GetTable,
     ListServers,
     ListTables,
-    ReadRequest,
     RecallTable,
     RenameColumn,
     RenameTable,
@@ -37,7 +37,7 @@ from stelae.server.master.core.events import (
     CaughtUp,
     Confirm,
     Confirmed,
-    LeaderChanged,
+    MasterLeaderChanged,
     ReadAsked,
     Refuse,
     Replicate,
@@ -315,7 +315,7 @@ def test_clients_see_the_old_schema_until_every_leader_knows_the_new_one(company
         (DropColumn(name="k"), "BAD_CHANGE", "key"),
         (DropColumn(name="nix"), "BAD_CHANGE", "it has: k, v"),
         (RenameColumn(name="v", to="k"), "SCHEMA_MISMATCH", "twice"),
-        (SetDefault(name="v", default="text"), "SCHEMA_MISMATCH", "plain"),
+        (SetDefault(name="v", default="text"), "SCHEMA_MISMATCH", "is not a int64"),
         (RenameTable(to="other"), "TABLE_EXISTS", "other"),
         (AddRange(range=KeyRange(b"a", b"b")), "BAD_PARTITIONING", "columns"),
         (DropRange(range=KeyRange(b"a", b"b")), "BAD_CHANGE", "none of the 1"),
@@ -458,7 +458,7 @@ def test_who_waits_is_sent_on_when_the_leader_steps_down(company: Company) -> No
 
 def test_a_leader_serves_nobody_before_an_entry_of_its_own_term_is_applied(company: Company) -> None:
     company.follow(2)
-    company.step(LeaderChanged(3, ME))
+    company.step(MasterLeaderChanged(3, ME))
     assert refusals(company.ask(create())) == ["NOT_LEADER"]
     assert refusals(company.read(ListTables())) == ["NOT_LEADER"]
     assert company.heartbeat(SERVERS[0], full()).term == 0
@@ -471,7 +471,7 @@ def test_a_leader_serves_nobody_before_an_entry_of_its_own_term_is_applied(compa
 
 
 def test_a_linearizable_read_is_confirmed_by_a_majority_first(company: Company) -> None:
-    effects = company.step(ReadAsked(7, ReadRequest(question=ListTables())))
+    effects = company.step(ReadAsked(7, CatalogReadRequest(question=ListTables())))
     assert effects == [Confirm(7)]
     assert refusals(company.step(Confirmed(7, False))) == ["NOT_LEADER"]
 

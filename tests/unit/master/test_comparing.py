@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.protocol.cluster_bootstrap_messages import BootstrapAnswer, Stage
+from stelae.protocol.cluster_bootstrap_messages import BootstrapAnswer, BootstrapStage
 from stelae.server.master.driver.master_comparison import Answers, MasterComparison, silent, stages
 from stelae.spi.consensus import Member
 from stelae.spi.errors import Unavailable
@@ -28,7 +28,7 @@ def comparison(began: tuple[NodeId, ...] = ()) -> MasterComparison:
 
 
 def answer(
-    *members: NodeId, masters: tuple[tuple[NodeId, str], ...] = THREE, stage: Stage = Stage.NEW
+    *members: NodeId, masters: tuple[tuple[NodeId, str], ...] = THREE, stage: BootstrapStage = BootstrapStage.NEW
 ) -> BootstrapAnswer:
     return BootstrapAnswer(masters=masters, members=members, stage=stage)
 
@@ -58,11 +58,11 @@ def test_members_in_force_count_whatever_the_list_says_by_now() -> None:
 
 
 def test_who_does_not_answer_and_who_is_how_far_are_told_apart() -> None:
-    answers = {"b:1": Unavailable("nobody there"), "c:1": answer(stage=Stage.BEGUN)}
+    answers = {"b:1": Unavailable("nobody there"), "c:1": answer(stage=BootstrapStage.BEGUN)}
     assert comparison().differences(answers) == []
     (told,) = silent(answers)
     assert told.startswith("master b:1 does not answer (nobody there): all masters have to run")
-    assert stages(answers, Stage.BEGUN) == ["c:1"] and stages(answers, Stage.NEW) == []
+    assert stages(answers, BootstrapStage.BEGUN) == ["c:1"] and stages(answers, BootstrapStage.NEW) == []
 
 
 @pytest.mark.parametrize("body", [[], [b"\xc1"], [b"", b""], [b"\x93"]])

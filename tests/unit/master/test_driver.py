@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stelae.host.hybrid_clock import ClockSettings
 from stelae.protocol.read_index_messages import READ_INDEX
-from stelae.server.master.core.events import Applied, CaughtUp, LeaderChanged, Tick
+from stelae.server.master.core.events import CaughtUp, EntryApplied, MasterLeaderChanged, MasterTick
 from stelae.server.master.core.freshness import FOLLOWING_US
 from stelae.spi.ids import OpId
 from tests.unit.master.company import ME, OTHER, WALL_US
@@ -31,10 +31,10 @@ def test_a_change_of_the_leader_reaches_the_core_in_the_moment_when_the_replica_
     driver = DriverOnFakes()
     now_us = driver.turns.time_us
     [events] = driver.elect(3, OTHER)
-    assert events[1:] == [LeaderChanged(3, OTHER)]
-    assert isinstance(events[0], Tick) and events[0].now_us == now_us
+    assert events[1:] == [MasterLeaderChanged(3, OTHER)]
+    assert isinstance(events[0], MasterTick) and events[0].now_us == now_us
     [events] = driver.elect(4, ME)
-    assert events[1:] == [LeaderChanged(4, ME)]
+    assert events[1:] == [MasterLeaderChanged(4, ME)]
 
 
 def test_a_status_that_changes_neither_term_nor_leader_brings_no_step() -> None:
@@ -46,7 +46,7 @@ def test_a_status_that_changes_neither_term_nor_leader_brings_no_step() -> None:
 def test_an_applied_entry_reaches_the_core_in_the_moment_when_it_is_applied() -> None:
     driver = DriverOnFakes()
     [events] = driver.apply(OpId(1, 1))
-    assert events[1:] == [Applied(OpId(1, 1), None)]
+    assert events[1:] == [EntryApplied(OpId(1, 1), None)]
 
 
 def test_a_stopped_master_takes_no_step() -> None:

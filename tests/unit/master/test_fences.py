@@ -8,19 +8,19 @@ import pytest
 
 from stelae.partition.schema import Partition
 from stelae.protocol.actions import (
-    Action,
     AlterSchema,
     ChangeConfig,
     ConfigChange,
     CreateReplica,
     DeleteReplica,
     Evicted,
+    ServerAction,
     Terminal,
     TransferLeadership,
 )
 from stelae.protocol.catalog_names import TableId, TabletState
-from stelae.protocol.fences import LocalReplica, Verdict, judge
-from stelae.protocol.heartbeats import DataState
+from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
+from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.spi.consensus import MemberType, TabletConfig
 from stelae.spi.ids import ZERO, OpId, TabletId
 from tests.unit.master.company import SCHEMA, SERVERS
@@ -52,7 +52,7 @@ CHANGE = ChangeConfig(
 TRANSFER = TransferLeadership(node_id=SERVERS[0], tablet_id=TABLET, to=SERVERS[1], cas=CAS)
 
 
-def local(state: DataState = DataState.READY, **more: object) -> LocalReplica:
+def local(state: ReportedDataState = ReportedDataState.READY, **more: object) -> LocalReplica:
     fields = {
         "data_state": state,
         "committed_config": CAS,
@@ -65,85 +65,87 @@ def local(state: DataState = DataState.READY, **more: object) -> LocalReplica:
     return LocalReplica(**fields)  # type: ignore[arg-type]
 
 
-def verdict(action: Action, replica: LocalReplica | None) -> Verdict:
+def verdict(action: ServerAction, replica: LocalReplica | None) -> FenceVerdict:
     judged = judge(action, replica)
     assert judged.reason
     return judged.verdict
 
 
 def test_a_replica_is_created_only_where_the_tablet_has_never_been() -> None:
-    assert verdict(CREATE, None) is Verdict.ACT
-    assert verdict(CREATE, local()) is Verdict.DONE
-    for state in (DataState.DELETED, DataState.COPYING, DataState.FAILED):
-        assert verdict(CREATE, local(state)) is Verdict.REFUSED
+    assert verdict(CREATE, None) is FenceVerdict.ACT
+    assert verdict(CREATE, local()) is FenceVerdict.DONE
+    for state in (ReportedDataState.DELETED, ReportedDataState.COPYING, ReportedDataState.FAILED):
+        assert verdict(CREATE, local(state)) is FenceVerdict.REFUSED
 
 
-@pytest.mark.parametrize("state", [DataState.READY, DataState.COPYING, DataState.FAILED])
-def test_what_the_catalog_calls_gone_for_ever_is_deleted_in_any_state(state: DataState) -> None:
+@pytest.mark.parametrize("state", [ReportedDataState.READY, ReportedDataState.COPYING, ReportedDataState.FAILED])
+def test_what_the_catalog_calls_gone_for_ever_is_deleted_in_any_state(state: ReportedDataState) -> None:
     later = local(state, committed_config=OpId(9, 9), newest_config=OpId(9, 9))
-    assert verdict(GONE, later) is Verdict.ACT
+    assert verdict(GONE, later) is FenceVerdict.ACT
 
 
 @pytest.mark.parametrize("state", [TabletState.PREPARING, TabletState.CREATING, TabletState.RUNNING])
 def test_a_state_of_the_catalog_that_is_not_terminal_deletes_nothing(state: TabletState) -> None:
     claim = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Terminal(state=state))
-    assert verdict(claim, local()) is Verdict.REFUSED
+    assert verdict(claim, local()) is FenceVerdict.REFUSED
 
 
 def test_deleting_what_is_not_there_is_done_already() -> None:
     for action in (GONE, EVICTED):
-        assert verdict(action, None) is Verdict.DONE
-        assert verdict(action, local(DataState.DELETED)) is Verdict.DONE
+        assert verdict(action, None) is FenceVerdict.DONE
+        assert verdict(action, local(ReportedDataState.DELETED)) is FenceVerdict.DONE
 
 
 def test_an_eviction_deletes_a_replica_that_was_left_behind() -> None:
-    assert verdict(EVICTED, local(committed_config=SEEN, newest_config=SEEN)) is Verdict.ACT
+    assert verdict(EVICTED, local(committed_config=SEEN, newest_config=SEEN)) is FenceVerdict.ACT
 
 
 def test_an_eviction_is_refused_by_a_replica_that_knows_the_evicting_config_or_a_later_one() -> None:
     for known in (CAS, OpId(3, 8), OpId(4, 1)):
-        assert verdict(EVICTED, local(committed_config=known, newest_config=known)) is Verdict.REFUSED
+        assert verdict(EVICTED, local(committed_config=known, newest_config=known)) is FenceVerdict.REFUSED
 
 
 def test_an_eviction_is_refused_by_a_replica_that_is_not_the_one_that_was_reported() -> None:
     for known in (OpId(3, 5), OpId(1, 1)):
-        assert verdict(EVICTED, local(committed_config=known, newest_config=known)) is Verdict.REFUSED
+        assert verdict(EVICTED, local(committed_config=known, newest_config=known)) is FenceVerdict.REFUSED
 
 
 def test_an_eviction_is_refused_by_a_replica_whose_leader_is_adding_it_again() -> None:
     told = local(committed_config=SEEN, newest_config=OpId(3, 9))
-    assert verdict(EVICTED, told) is Verdict.REFUSED
+    assert verdict(EVICTED, told) is FenceVerdict.REFUSED
 
 
 def test_an_eviction_is_refused_by_a_replica_that_is_being_copied() -> None:
-    copying = local(DataState.COPYING, committed_config=SEEN, newest_config=SEEN)
-    assert verdict(EVICTED, copying) is Verdict.REFUSED
+    copying = local(ReportedDataState.COPYING, committed_config=SEEN, newest_config=SEEN)
+    assert verdict(EVICTED, copying) is FenceVerdict.REFUSED
 
 
 def test_a_schema_is_taken_by_a_leader_that_has_the_one_before_it() -> None:
-    assert verdict(ALTER, local()) is Verdict.ACT
+    assert verdict(ALTER, local()) is FenceVerdict.ACT
     for version in (0, 2):
-        assert verdict(ALTER, local(schema_version=version)) is Verdict.REFUSED
+        assert verdict(ALTER, local(schema_version=version)) is FenceVerdict.REFUSED
     for version in (4, 5):
-        assert verdict(ALTER, local(schema_version=version)) is Verdict.DONE
-    assert verdict(ALTER, local(leads=False)) is Verdict.REFUSED
-    assert verdict(ALTER, None) is Verdict.REFUSED
+        assert verdict(ALTER, local(schema_version=version)) is FenceVerdict.DONE
+    assert verdict(ALTER, local(leads=False)) is FenceVerdict.REFUSED
+    assert verdict(ALTER, None) is FenceVerdict.REFUSED
 
 
 @pytest.mark.parametrize("action", [CHANGE, TRANSFER])
-def test_a_config_changes_only_from_the_one_that_it_was_planned_for(action: Action) -> None:
-    assert verdict(action, local()) is Verdict.ACT
+def test_a_config_changes_only_from_the_one_that_it_was_planned_for(action: ServerAction) -> None:
+    assert verdict(action, local()) is FenceVerdict.ACT
     for known in (OpId(3, 6), OpId(3, 8)):
-        assert verdict(action, local(committed_config=known)) is Verdict.REFUSED
+        assert verdict(action, local(committed_config=known)) is FenceVerdict.REFUSED
 
 
 @pytest.mark.parametrize("action", [CHANGE, TRANSFER])
-def test_a_config_changes_by_its_leader_and_one_change_at_a_time(action: Action) -> None:
-    assert verdict(action, local(leads=False)) is Verdict.REFUSED
-    assert verdict(action, local(change_pending=True)) is Verdict.REFUSED
-    assert verdict(action, None) is Verdict.REFUSED
+def test_a_config_changes_by_its_leader_and_one_change_at_a_time(action: ServerAction) -> None:
+    assert verdict(action, local(leads=False)) is FenceVerdict.REFUSED
+    assert verdict(action, local(change_pending=True)) is FenceVerdict.REFUSED
+    assert verdict(action, None) is FenceVerdict.REFUSED
 
 
 def test_every_action_is_judged_in_every_state() -> None:
-    for action, state in itertools.product((CREATE, GONE, EVICTED, ALTER, CHANGE, TRANSFER), (None, *DataState)):
-        assert verdict(action, None if state is None else local(state)) in Verdict
+    for action, state in itertools.product(
+        (CREATE, GONE, EVICTED, ALTER, CHANGE, TRANSFER), (None, *ReportedDataState)
+    ):
+        assert verdict(action, None if state is None else local(state)) in FenceVerdict

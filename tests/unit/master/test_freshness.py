@@ -9,11 +9,11 @@ from stelae.server.master.core.events import (
     AskReadIndex,
     CaughtUp,
     Effect,
-    LeaderChanged,
+    MasterLeaderChanged,
+    MasterTick,
     ReadIndexTold,
     Refuse,
     Reply,
-    Tick,
 )
 from stelae.server.master.core.freshness import FOLLOWING_US, LEADING_US, Freshness
 from stelae.spi.ids import NodeId
@@ -22,9 +22,9 @@ from tests.unit.master.company import ME, OTHER, WALL_US, Company, only, refusal
 LEADER = NodeId("c" * 32)
 
 
-def at(now_ms: int, wall_ms: int | None = None) -> Tick:
+def at(now_ms: int, wall_ms: int | None = None) -> MasterTick:
     """A time; the wall clock goes with the monotonic one unless told."""
-    return Tick(now_ms * 1000, WALL_US + (now_ms if wall_ms is None else wall_ms) * 1000)
+    return MasterTick(now_ms * 1000, WALL_US + (now_ms if wall_ms is None else wall_ms) * 1000)
 
 
 def follower() -> Company:
@@ -35,7 +35,7 @@ def follower() -> Company:
     return company
 
 
-def asked(company: Company) -> Tick:
+def asked(company: Company) -> MasterTick:
     """The time of the last question."""
     return only(company.effects, AskReadIndex)[-1].asked
 
@@ -53,7 +53,7 @@ def leaders(effects: list[Effect]) -> list[NodeId]:
 def test_the_leader_is_asked_at_a_steady_pace_by_the_others_and_by_itself(leader: NodeId, pause_us: int) -> None:
     company = Company()
     assert leaders(company.pass_ms(10_000)) == []
-    assert leaders(company.step(LeaderChanged(1, leader))) == [leader]
+    assert leaders(company.step(MasterLeaderChanged(1, leader))) == [leader]
     assert leaders(company.pass_ms(pause_us // 1000 - 1)) == []
     assert company.core.next_deadline() == company.now_us + 1000
     assert leaders(company.pass_ms(1)) == [leader]
@@ -90,7 +90,7 @@ def test_an_answer_counts_once_what_it_names_is_applied() -> None:
 def test_an_answer_stays_true_whoever_leads_afterwards() -> None:
     company = follower()
     question = asked(company)
-    company.step(LeaderChanged(2, LEADER), ReadIndexTold(question, 1))
+    company.step(MasterLeaderChanged(2, LEADER), ReadIndexTold(question, 1))
     assert answer(company, 100) == [TableList(tables=())]
 
 

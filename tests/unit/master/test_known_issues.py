@@ -10,7 +10,7 @@ import pytest
 from stelae.protocol.actions import AlterSchema, DeleteReplica
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.heartbeats import Heartbeat, HeartbeatReply
+from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
 from stelae.protocol.master_messages import AddColumn, AlterTable, ChangeReply, DeleteTable, GetTable, TableDescription
 from stelae.server.master.core.events import Decided, Refuse, Reply
 from stelae.server.master.core.operations import Operations, Outcome

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.host.settings import NodeConfig, NodeSettings, Picked, TabletSettings
+from stelae.host.settings import ChosenEngine, NodeConfig, NodeSettings, TabletSettings
 from stelae.protocol.master_messages import AddColumn, AlterTable, DropColumn, RenameColumn, SetDefault
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.limits import check_tablet
@@ -86,7 +86,7 @@ def test_a_default_that_no_row_could_have_is_refused() -> None:
 
 
 def test_a_tablet_in_a_file_is_held_to_the_limit_of_that_file() -> None:
-    engine = Picked(name="x", engine=object, config=None)
+    engine = ChosenEngine(name="x", engine=object, config=None)
     config = NodeConfig(
         node=NodeSettings(directory="/d", listen="127.0.0.1:0"),
         cluster_id=ClusterId("c"),
@@ -96,6 +96,6 @@ def test_a_tablet_in_a_file_is_held_to_the_limit_of_that_file() -> None:
         store=engine,
         extra={"limits": LimitSettings(columns_max=1)},
     )
-    with pytest.raises(ConfigError, match=r"node.toml: \[tablet\] has 2 columns; at most 1 are accepted"):
+    with pytest.raises(ConfigError, match=r"node.toml: \[tablet\]: the schema has 2 columns; at most 1 are accepted"):
         check_tablet(config, "node.toml")
     check_tablet(dataclasses.replace(config, extra={}), "node.toml")

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.partition.bounds import Bounds
 from stelae.partition.partitioning import Partitioning
+from stelae.partition.tablet_partition import TabletPartition
 from stelae.protocol.actions import (
     AlterSchema,
     ChangeConfig,
@@ -22,9 +22,9 @@ from stelae.protocol.actions import (
     TransferLeadership,
 )
 from stelae.protocol.catalog_names import ServerMode, TabletState
-from stelae.protocol.heartbeats import DataState
+from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.protocol.master_messages import AddColumn, AlterTable, DeleteTable, SetServerMode
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.server.master.core.events import AskPolicy
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.settings import MasterSettings
@@ -105,9 +105,9 @@ def test_members_are_told_which_rows_are_the_tablets() -> None:
     rows = build_batch(schema.layout, [(f"key {n}", n) for n in range(30)])
     taken = []
     for action in created.values():
-        outside = Bounds(schema, action.scheme, action.partition.buckets).outside(rows)
+        outside = TabletPartition(schema, action.scheme, action.partition.buckets).outside(rows)
         taken.append([place for place in range(30) if place not in outside])
-    assert sorted(taken) == sorted(share.places for share in partitioning.split(rows))
+    assert sorted(taken) == sorted(share.positions for share in partitioning.split(rows))
 
 
 def test_who_does_not_report_a_new_replica_is_nudged_and_others_are_not() -> None:
@@ -246,8 +246,8 @@ def test_a_replica_that_the_config_left_behind_is_deleted_by_compare_and_set(com
     )
 
 
-@pytest.mark.parametrize("state", [DataState.READY, DataState.COPYING])
-def test_a_newcomer_of_a_pending_config_is_left_alone(company: Company, state: DataState) -> None:
+@pytest.mark.parametrize("state", [ReportedDataState.READY, ReportedDataState.COPYING])
+def test_a_newcomer_of_a_pending_config_is_left_alone(company: Company, state: ReportedDataState) -> None:
     known = config_of(company)
     newcomer = status(the_tablet(company), known, data_state=state, op_id=known.op_id)
     company.effects.clear()
@@ -391,7 +391,7 @@ def test_without_a_leader_nothing_of_a_config_is_changed(company: Company, plann
 
 
 def test_a_replica_that_lost_its_last_op_id_is_barred_for_ever(company: Company, planner: Planner) -> None:
-    report(company, THIRD, op_id_lost=True, data_state=DataState.FAILED)
+    report(company, THIRD, op_id_lost=True, data_state=ReportedDataState.FAILED)
     assert company.core.catalog.tablets[the_tablet(company)].barred == (THIRD,)
     without = TabletConfig(
         op_id=OpId(2, 2), members=(*(m for m in config_of(company).members if m.node_id != THIRD), _voter(FOURTH))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.protocol.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus, Report
+from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState, ServerReport
 from stelae.server.tserver.reporting import CHANGES_MAX, Reporter, ServerFacts
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 from tests.unit.master.company import ME, OTHER, SERVERS
@@ -17,7 +17,7 @@ def reporter() -> Reporter:
     return made
 
 
-def replica(name: str, term: int = 1, state: DataState = DataState.READY) -> ReplicaStatus:
+def replica(name: str, term: int = 1, state: ReportedDataState = ReportedDataState.READY) -> ReplicaStatus:
     return ReplicaStatus(tablet_id=TabletId(name), data_state=state, term=term)
 
 
@@ -25,7 +25,7 @@ def beats(one: Reporter) -> dict[NodeId, Heartbeat]:
     return dict(one.heartbeats(FACTS))
 
 
-def told(one: Reporter) -> Report | None:
+def told(one: Reporter) -> ServerReport | None:
     return beats(one)[ME].report
 
 
@@ -33,7 +33,7 @@ def led(one: Reporter, term: int, acknowledged: int = 0, *, wants_full: bool = F
     return one.replied(by, HeartbeatReply(term=term, leader=by, wants_full=wants_full, acknowledged=acknowledged))
 
 
-def names(report: Report | None) -> list[str]:
+def names(report: ServerReport | None) -> list[str]:
     assert report is not None
     return [status.tablet_id for status in report.replicas]
 
@@ -117,7 +117,7 @@ def test_a_tombstone_is_told_and_then_forgotten() -> None:
     one = reporter()
     led(one, 3)
     led(one, 3, acknowledged=2)
-    one.replica_changed(replica("a", state=DataState.DELETED))
+    one.replica_changed(replica("a", state=ReportedDataState.DELETED))
     assert names(told(one)) == ["a"]
     led(one, 3, acknowledged=3)
     assert set(one._replicas) == {"b"}
@@ -127,7 +127,7 @@ def test_a_tombstone_is_told_and_then_forgotten() -> None:
 
 def test_a_full_report_leaves_tombstones_out() -> None:
     one = reporter()
-    one.replica_changed(replica("a", state=DataState.DELETED))
+    one.replica_changed(replica("a", state=ReportedDataState.DELETED))
     led(one, 3)
     assert names(told(one)) == ["b"]
 

@@ -8,9 +8,9 @@ import pytest
 
 from stelae.partition.schema import Partition
 from stelae.protocol.catalog_names import TableId, TabletState
-from stelae.protocol.heartbeats import DataState, Heartbeat, ReplicaStatus, Report
+from stelae.protocol.master_heartbeats import Heartbeat, ReplicaStatus, ReportedDataState, ServerReport
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.reconcile import View, _newest_config
+from stelae.server.master.core.reconcile import ClusterView, _newest_config
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness, Servers
 from stelae.server.master.settings import MasterSettings
@@ -23,11 +23,11 @@ SETTINGS = MasterSettings()
 
 
 def status(term: int, *, role: Role = Role.FOLLOWER, config: TabletConfig | None = None) -> ReplicaStatus:
-    return ReplicaStatus(tablet_id=TABLET, data_state=DataState.READY, role=role, term=term, config=config)
+    return ReplicaStatus(tablet_id=TABLET, data_state=ReportedDataState.READY, role=role, term=term, config=config)
 
 
 def heartbeat(node: NodeId, run: int, sequence: int, *replicas: ReplicaStatus, full: bool = True) -> Heartbeat:
-    report = Report(full=full, since=0, upto=sequence, replicas=replicas) if replicas else None
+    report = ServerReport(full=full, since=0, upto=sequence, replicas=replicas) if replicas else None
     incarnation = IncarnationId(f"{run:016x}")
     return Heartbeat(node_id=node, incarnation=incarnation, sequence=sequence, address="a:1", report=report)
 
@@ -40,8 +40,8 @@ def hear(servers: Servers, said: Heartbeat, now_us: int = 0) -> bool:
     return taken
 
 
-def view(servers: Servers, now_us: int = 0) -> View:
-    return View(catalog=Catalog.empty(), servers=servers, settings=SETTINGS, now_us=now_us, wall_us=0)
+def view(servers: Servers, now_us: int = 0) -> ClusterView:
+    return ClusterView(catalog=Catalog.empty(), servers=servers, settings=SETTINGS, now_us=now_us, wall_us=0)
 
 
 def on_record(op_id: OpId) -> TabletRecord:

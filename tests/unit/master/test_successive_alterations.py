@@ -9,8 +9,8 @@ import pytest
 
 from stelae.protocol.actions import AlterSchema
 from stelae.protocol.catalog_names import TableState
-from stelae.protocol.fences import LocalReplica, Verdict, judge
-from stelae.protocol.heartbeats import DataState
+from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
+from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.protocol.master_messages import (
     AddColumn,
     AddRange,
@@ -111,7 +111,7 @@ class Leaders:
         """One round: who hears the masters takes what follows on its version, and reports it; ``well``: all do."""
         for action in sent(self.company.pass_ms(SETTINGS.action_retry_ms), AlterSchema):
             assert isinstance(action, AlterSchema)
-            if self._hears(action.tablet_id, well) and judge(action, self._local(action)).verdict is Verdict.ACT:
+            if self._hears(action.tablet_id, well) and judge(action, self._local(action)).verdict is FenceVerdict.ACT:
                 self.version[action.tablet_id] += 1
         heard = [tablet for tablet in self.version if self._hears(tablet, well)]
         tablets = self.company.core.catalog.tablets
@@ -125,7 +125,7 @@ class Leaders:
 
     def _local(self, action: AlterSchema) -> LocalReplica:
         return LocalReplica(
-            data_state=DataState.READY,
+            data_state=ReportedDataState.READY,
             committed_config=OpId(1, 1),
             newest_config=OpId(1, 1),
             schema_version=self.version[action.tablet_id],

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from stelae.cli.fs_dump import dump_files
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import CLOCK, ClockCeiling, Instance, format_directory, load_ceiling, save_ceiling
-from stelae.host.layout import Layout
-from stelae.host.metadata import HEADER_BYTES, Kind, MetadataMissing, encode
+from stelae.host.metadata_files import HEADER_BYTES, FileKind, MetadataMissing, encode
 from stelae.machine.files import RealFiles
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.errors import Corrupt, Foreign, FutureVersion, SyncFailed
 from stelae.spi.ids import NodeId
 
-LAYOUT = Layout("/node")
+LAYOUT = DirectoryLayout("/node")
 NODE = Instance(node_id=NodeId("a" * 32), cluster_id=None, wal_engine="segmented")
 SLOT_BYTES = 4096
 OLD, NEW = 1 << 61, (1 << 61) + (1 << 33)
@@ -107,7 +107,7 @@ def test_what_is_no_clock_file_is_refused(content: bytes) -> None:
 
 def test_a_slot_of_a_newer_format_is_refused_although_the_other_can_be_read() -> None:
     disk = node()
-    newer = Kind("clock", CLOCK.magic, CLOCK.version + 1, msgspec.msgpack.Decoder(ClockCeiling))
+    newer = FileKind("clock", CLOCK.magic, CLOCK.version + 1, msgspec.msgpack.Decoder(ClockCeiling))
     with_one = encode(newer, ClockCeiling(NEW)).ljust(SLOT_BYTES, b"\0")
     disk.replace(LAYOUT.clock, disk.read_bytes(LAYOUT.clock)[:SLOT_BYTES] + with_one)
     with pytest.raises(FutureVersion):
@@ -162,7 +162,7 @@ def test_the_dump_shows_the_ceiling_also_beside_a_damaged_slot() -> None:
 
 
 def test_real_files_keep_a_ceiling_too(tmp_path: Path) -> None:
-    files, layout = RealFiles(), Layout(str(tmp_path / "node"))
+    files, layout = RealFiles(), DirectoryLayout(str(tmp_path / "node"))
     format_directory(files, layout, NODE)
     assert load_ceiling(files, layout) == 0
     for ceiling in (OLD, NEW):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from stelae.host.consensus_meta import CONSENSUS, ConsensusMetadata
+from stelae.host.consensus_metadata import CONSENSUS, ConsensusMetadata
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import (
     CLOCK,
     INSTANCE,
@@ -18,8 +19,7 @@ from stelae.host.instance import (
     load_ceiling,
     save_ceiling,
 )
-from stelae.host.layout import Layout
-from stelae.host.metadata import NO_CRASH, CrashPoints
+from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.superblock import SUPERBLOCK, Superblock, SuperblockFile
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
@@ -28,7 +28,7 @@ from stelae.spi.ids import ZERO, ClusterId, NodeId, TabletId
 
 NODE = NodeId("a" * 32)
 TABLET = TabletId("t")
-LAYOUT = Layout("/deep/er/node")
+LAYOUT = DirectoryLayout("/deep/er/node")
 CONFIG = TabletConfig(op_id=ZERO, members=())
 NEW = Instance(node_id=NODE, cluster_id=None, wal_engine="segmented")
 

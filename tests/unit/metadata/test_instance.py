@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import (
     AlreadyFormatted,
     Instance,
@@ -15,15 +16,14 @@ from stelae.host.instance import (
     format_directory,
     lock_directory,
 )
-from stelae.host.layout import Layout
-from stelae.host.metadata import HEADER_BYTES
+from stelae.host.metadata_files import HEADER_BYTES
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.errors import BadIdentifier, Corrupt, Locked
 from stelae.spi.ids import ClusterId, NodeId
 
 NODE = NodeId("a" * 32)
 CLUSTER = ClusterId("c")
-LAYOUT = Layout("/node")
+LAYOUT = DirectoryLayout("/node")
 
 
 def formatted(cluster: ClusterId | None = None) -> VirtualDisk:

@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.host.consensus_meta import CONSENSUS, ConsensusMetadata, ConsensusRecord, HardStateWriter, VoteRegression
+from stelae.host.consensus_metadata import (
+    CONSENSUS,
+    ConsensusMetadata,
+    ConsensusRecord,
+    HardStateWriter,
+    VoteRegression,
+)
+from stelae.host.directory_layout import DirectoryLayout, tablet_names
 from stelae.host.instance import CLOCK, INSTANCE, ClockCeiling, Instance, format_directory
-from stelae.host.layout import Layout, tablet_names
-from stelae.host.metadata import HEADER_BYTES, Kind, MetadataMissing, decode, encode
-from stelae.host.superblock import SUPERBLOCK, DataState, Partition, Superblock, SuperblockFile
+from stelae.host.metadata_files import HEADER_BYTES, FileKind, MetadataMissing, decode, encode
+from stelae.host.superblock import SUPERBLOCK, DataState, PartitionBounds, Superblock, SuperblockFile
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState, Member, TabletConfig
 from stelae.spi.errors import (
@@ -28,6 +34,7 @@ from stelae.spi.errors import (
     SyncFailed,
 )
 from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId, TabletId
+from tests.at_length import times
 
 TABLET = TabletId("t1")
 NODE_A, NODE_B = NodeId("a" * 32), NodeId("b" * 32)
@@ -38,14 +45,14 @@ BLOCK = Superblock(
     generation=1 << 40,
     data_state=DataState.COPYING,
     schemas=(b"one", b"two"),
-    partition=Partition(hash_buckets=(3,), key_low=b"\x00", key_high=b"\xff"),
+    partition=PartitionBounds(hash_buckets=(3,), key_low=b"\x00", key_high=b"\xff"),
     manifest=b"\x00\x01",
     flushed=OpId(1 << 33, 1 << 35),
     results=b"r",
     tombstone="UNKNOWN",
     quarantine="quarantine/t1.0",
 )
-RECORDS: list[tuple[Kind[Any], Any]] = [
+RECORDS: list[tuple[FileKind[Any], Any]] = [
     (INSTANCE, Instance(node_id=NODE_A, cluster_id=None, wal_engine="segmented")),
     (CLOCK, ClockCeiling(1 << 60)),
     (SUPERBLOCK, BLOCK),
@@ -54,20 +61,20 @@ RECORDS: list[tuple[Kind[Any], Any]] = [
 KINDS = pytest.mark.parametrize(("kind", "record"), RECORDS, ids=[k.name for k, _ in RECORDS])
 
 
-def formatted() -> tuple[VirtualDisk, Layout]:
-    disk, layout = VirtualDisk(), Layout("/node")
+def formatted() -> tuple[VirtualDisk, DirectoryLayout]:
+    disk, layout = VirtualDisk(), DirectoryLayout("/node")
     instance = Instance(node_id=NODE_A, cluster_id=ClusterId("c"), wal_engine="segmented")
     format_directory(disk, layout, instance)
     return disk, layout
 
 
 @KINDS
-def test_a_record_is_read_back_as_it_was_written(kind: Kind[Any], record: Any) -> None:
+def test_a_record_is_read_back_as_it_was_written(kind: FileKind[Any], record: Any) -> None:
     assert decode(kind, encode(kind, record), "f") == record
 
 
 @KINDS
-def test_every_cut_is_refused_with_the_files_name(kind: Kind[Any], record: Any) -> None:
+def test_every_cut_is_refused_with_the_files_name(kind: FileKind[Any], record: Any) -> None:
     data = encode(kind, record)
     for size in range(len(data)):
         with pytest.raises(Corrupt, match="some/file"):
@@ -75,7 +82,7 @@ def test_every_cut_is_refused_with_the_files_name(kind: Kind[Any], record: Any) 
 
 
 @KINDS
-def test_every_flipped_bit_is_refused(kind: Kind[Any], record: Any) -> None:
+def test_every_flipped_bit_is_refused(kind: FileKind[Any], record: Any) -> None:
     data = encode(kind, record)
     for position in range(len(data) * 8):
         damaged = bytearray(data)
@@ -84,7 +91,7 @@ def test_every_flipped_bit_is_refused(kind: Kind[Any], record: Any) -> None:
             decode(kind, bytes(damaged), "f")
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(200))
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises((Corrupt, Foreign)):
@@ -92,7 +99,7 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
 
 
 def test_a_body_of_another_shape_is_refused_although_its_checksum_holds() -> None:
-    other = Kind("superblock", SUPERBLOCK.magic, SUPERBLOCK.version, msgspec.msgpack.Decoder(ClockCeiling))
+    other = FileKind("superblock", SUPERBLOCK.magic, SUPERBLOCK.version, msgspec.msgpack.Decoder(ClockCeiling))
     with pytest.raises(Corrupt, match="not readable"):
         decode(SUPERBLOCK, encode(other, ClockCeiling(1)), "f")
 
@@ -107,9 +114,9 @@ class Named(msgspec.Struct):
 
 @pytest.mark.parametrize("value", [b"\xa2\xff\xff", b"\x91" * 100_000])
 def test_a_body_that_is_no_messagepack_of_ours_is_refused(value: bytes) -> None:
-    data = encode(Kind("name", b"NAME", 1, msgspec.msgpack.Decoder(Raw)), Raw(msgspec.Raw(value)))
+    data = encode(FileKind("name", b"NAME", 1, msgspec.msgpack.Decoder(Raw)), Raw(msgspec.Raw(value)))
     with pytest.raises(Corrupt, match="not readable"):
-        decode(Kind("name", b"NAME", 1, msgspec.msgpack.Decoder(Named)), data, "f")
+        decode(FileKind("name", b"NAME", 1, msgspec.msgpack.Decoder(Named)), data, "f")
 
 
 def test_another_kind_of_file_is_foreign() -> None:
@@ -118,7 +125,7 @@ def test_another_kind_of_file_is_foreign() -> None:
 
 
 def test_a_newer_format_is_refused_with_both_versions() -> None:
-    newer = Kind("clock", CLOCK.magic, CLOCK.version + 1, msgspec.msgpack.Decoder(ClockCeiling))
+    newer = FileKind("clock", CLOCK.magic, CLOCK.version + 1, msgspec.msgpack.Decoder(ClockCeiling))
     with pytest.raises(FutureVersion, match="format 2 is newer than 1"):
         decode(CLOCK, encode(newer, ClockCeiling(1)), "f")
 
@@ -205,7 +212,7 @@ def test_terms_and_votes_never_go_back(later: HardState, refused: bool, reopened
 
 @pytest.mark.parametrize("bad", ["", "../x", "a/b", ".hidden", "a.tmp", "a" * 65, "a\n", "ü"])
 def test_a_bad_tablet_id_never_becomes_a_path(bad: str) -> None:
-    layout, tablet = Layout("/node"), TabletId(bad)
+    layout, tablet = DirectoryLayout("/node"), TabletId(bad)
     for path in (layout.superblock_of, layout.consensus_of, layout.data_of):
         with pytest.raises(BadIdentifier):
             path(tablet)

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from stelae.host.assembly import Engines
-from stelae.host.consensus_meta import ConsensusMetadata
+from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, format_directory
-from stelae.host.layout import Layout
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.lifecycle.loading import TabletLoader
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState, TabletConfig
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.wal import LogState
 
-LAYOUT = Layout("/node")
+LAYOUT = DirectoryLayout("/node")
 TABLETS = [TabletId(name) for name in ("a", "b", "c")]
 
 

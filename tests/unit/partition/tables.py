@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from stelae.partition.columns import KeyColumns
+from stelae.partition.key_columns import KeyColumns
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.partition.columns import KeyColumns
-from stelae.partition.partitioning import NOWHERE, NoPartition, Partitioning
+from stelae.partition.key_columns import KeyColumns
+from stelae.partition.partitioning import NO_PARTITION, NoPartition, Partitioning
 from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.rows.keys import encode_keys
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import RowBatch
@@ -43,7 +43,7 @@ def test_every_row_lands_in_exactly_one_partition(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     partitioning = data.draw(partitionings(schema))
     rows = data.draw(batches(schema))
-    places = partitioning.place(rows)
+    places = partitioning.partitions_of(rows)
     for number, place in enumerate(places):
         row = rows.slice(number, 1)
         assert [i for i in range(len(partitioning.partitions)) if holds(partitioning, i, row)] == [place]
@@ -54,10 +54,10 @@ def test_with_gaps_a_row_lands_in_one_partition_or_nowhere(data: st.DataObject) 
     schema = data.draw(schemas())
     partitioning = data.draw(partitionings(schema, gaps=True))
     rows = data.draw(batches(schema))
-    for number, place in enumerate(partitioning.place(rows)):
+    for number, place in enumerate(partitioning.partitions_of(rows)):
         row = rows.slice(number, 1)
         fit = [i for i in range(len(partitioning.partitions)) if holds(partitioning, i, row)]
-        assert fit == ([] if place == NOWHERE else [place])
+        assert fit == ([] if place == NO_PARTITION else [place])
 
 
 @given(st.data())
@@ -66,12 +66,12 @@ def test_a_split_batch_holds_every_row_once_in_order(data: st.DataObject) -> Non
     partitioning = data.draw(partitionings(schema, gaps=True))
     rows = data.draw(batches(schema))
     shares = partitioning.split(rows)
-    assert sorted(place for share in shares for place in share.places) == list(range(len(rows)))
-    assert [share.partition for share in shares] == sorted({*partitioning.place(rows)})
+    assert sorted(place for share in shares for place in share.positions) == list(range(len(rows)))
+    assert [share.partition for share in shares] == sorted({*partitioning.partitions_of(rows)})
     for share in shares:
-        assert list(share.places) == sorted(share.places)
-        assert {*partitioning.place(share.rows)} == {share.partition}
-        for place, row in zip(share.places, range(len(share.rows)), strict=True):
+        assert list(share.positions) == sorted(share.positions)
+        assert {*partitioning.partitions_of(share.rows)} == {share.partition}
+        for place, row in zip(share.positions, range(len(share.rows)), strict=True):
             assert share.rows.arrow.slice(row, 1).equals(rows.arrow.slice(place, 1)) or has_nan(share.rows, row)
 
 
@@ -86,7 +86,9 @@ def test_a_key_alone_says_where_its_row_is(data: st.DataObject) -> None:
     rows = data.draw(batches(schema))
     keys = rows.select(schema.key_layout)
     assert (
-        [partitioning.place_key(key) for key in keys.to_rows()] == partitioning.place(rows) == partitioning.place(keys)
+        [partitioning.partition_of_key(key) for key in keys.to_rows()]
+        == partitioning.partitions_of(rows)
+        == partitioning.partitions_of(keys)
     )
 
 
@@ -94,21 +96,21 @@ def test_a_slice_of_a_batch_is_placed_like_its_rows() -> None:
     schema = table(["int32", "string"])
     partitioning = Partitioning(schema, PartitionSchema((HashLevel((1,), 7), HashLevel((2,), 3))))
     rows = build_batch(schema.layout, [(n, f"text {n}") for n in range(50)])
-    assert partitioning.place(rows.slice(13, 20)) == partitioning.place(rows)[13:33]
+    assert partitioning.partitions_of(rows.slice(13, 20)) == partitioning.partitions_of(rows)[13:33]
 
 
 def test_levels_over_equal_values_are_independent() -> None:
     """With one seed for all levels, both buckets of such a row would always be the same."""
     schema = table(["int64", "int64"])
     partitioning = Partitioning(schema, PartitionSchema((HashLevel((1,), 4), HashLevel((2,), 4))))
-    places = partitioning.place(build_batch(schema.layout, [(n, n) for n in range(1000)]))
+    places = partitioning.partitions_of(build_batch(schema.layout, [(n, n) for n in range(1000)]))
     assert {*places} == set(range(16))
 
 
 def test_hash_buckets_are_even() -> None:
     schema = table(["int64"])
     partitioning = Partitioning(schema, PartitionSchema((HashLevel((1,), 8),)))
-    places = partitioning.place(build_batch(schema.layout, [(n,) for n in range(8000)]))
+    places = partitioning.partitions_of(build_batch(schema.layout, [(n,) for n in range(8000)]))
     assert all(800 < places.count(bucket) < 1200 for bucket in range(8))
 
 
@@ -117,16 +119,16 @@ def test_a_key_in_a_gap_is_refused_with_its_values() -> None:
     day = KeyColumns(schema, (1,))
     ranges = (KeyRange(day.encode((0,)), day.encode((10,))), KeyRange(day.encode((20,)), None))
     partitioning = Partitioning(schema, PartitionSchema((), (1,), ranges))
-    assert partitioning.place_key((9, "x")) == 0
-    assert partitioning.place_key((20, "x")) == 1
-    with pytest.raises(NoPartition, match=r"k0 = 10 lies in none of the table's 2 ranges"):
-        partitioning.place_key((10, "x"))
+    assert partitioning.partition_of_key((9, "x")) == 0
+    assert partitioning.partition_of_key((20, "x")) == 1
+    with pytest.raises(NoPartition, match=r"k0 = 10 is in none of the table's 2 ranges"):
+        partitioning.partition_of_key((10, "x"))
 
 
 def test_a_key_of_another_type_is_refused() -> None:
     partitioning = Partitioning(table(["int32"]), PartitionSchema((HashLevel((1,), 2),)))
     with pytest.raises(SchemaMismatch, match="expected int32, got str 'x'"):
-        partitioning.place_key(("x",))
+        partitioning.partition_of_key(("x",))
 
 
 def test_a_table_without_levels_is_one_partition_and_its_batches_are_not_touched() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import mmh3
 import pytest
 
-from stelae.partition.columns import KeyColumns
+from stelae.partition.key_columns import KeyColumns
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import PARTITION_VERSION, HashLevel, PartitionSchema
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.rows.keys import KEY_ENCODING_VERSION
 from stelae.spi.schema import Schema
 from tests.unit.partition.tables import TYPES, table
@@ -55,6 +55,6 @@ def bucket_of(schema: Schema, values: list[Any], level: int) -> int:
     levels.insert(0, HashLevel(wider.key[-1:], 2))
     partitioning = Partitioning(wider, PartitionSchema(tuple(levels[1 - level :])))
     rows = build_batch(wider.layout, [(*values, 0)] * 3)
-    places = {partitioning.partitions[place].buckets[-1] for place in partitioning.place(rows)}
+    places = {partitioning.partitions[place].buckets[-1] for place in partitioning.partitions_of(rows)}
     assert len(places) == 1
     return places.pop()

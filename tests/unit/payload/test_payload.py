@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.ids import ClientId
-from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload, decode_payload, encode_payload
+from stelae.spi.payload import (
+    OpGroup,
+    PayloadClient,
+    PayloadSequenceRange,
+    WritePayload,
+    decode_payload,
+    encode_payload,
+)
 from stelae.spi.rows import RowBatch
 from stelae.spi.write import OpKind, RowCode, RowError
 
@@ -31,9 +38,9 @@ def payload() -> WritePayload:
         4,
         (PayloadClient(ClientId("alice"), 3), PayloadClient(ClientId("bob"), 1)),
         (
-            PayloadRun(0, 3, (1, 1), (2**64 - 1, 4)),
-            PayloadRun(1, 1, (1,), (5,), ((0, error),)),
-            PayloadRun(0, 5, (1,), (6,)),
+            PayloadSequenceRange(0, 3, (1, 1), (2**64 - 1, 4)),
+            PayloadSequenceRange(1, 1, (1,), (5,), ((0, error),)),
+            PayloadSequenceRange(0, 5, (1,), (6,)),
         ),
         (OpGroup(OpKind.UPSERT, None, 3, whole.to_ipc()), OpGroup(OpKind.DELETE, (1,), 1, keys.to_ipc())),
     )
@@ -41,7 +48,7 @@ def payload() -> WritePayload:
 
 def test_a_payload_comes_back_whole() -> None:
     back = decode_payload(encode_payload(payload()))
-    assert (back.schema_version, back.clients, back.runs) == (4, payload().clients, payload().runs)
+    assert (back.schema_version, back.clients, back.sequences) == (4, payload().clients, payload().sequences)
     assert [(g.kind, g.columns, g.row_count) for g in back.groups] == [
         (OpKind.UPSERT, None, 3),
         (OpKind.DELETE, (1,), 1),
@@ -127,7 +134,7 @@ def test_deep_nesting_in_the_header_is_corrupt() -> None:
 
 def test_groups_that_are_not_what_the_header_says_are_refused() -> None:
     group = payload().groups[0]
-    with pytest.raises(Corrupt, match="holds 3"):
+    with pytest.raises(Corrupt, match="contains 3"):
         OpGroup(OpKind.UPSERT, None, 2, group.body).rows(SCHEMA)
     with pytest.raises(SchemaMismatch):
         OpGroup(OpKind.UPSERT, (1, 77), 3, group.body).rows(SCHEMA)

@@ -19,10 +19,10 @@ from stelae.spi.write import (
     OpResult,
     RowCode,
     RowError,
+    SequenceRange,
     StaleSequence,
     WriteReply,
     WriteRequest,
-    WriteRun,
     decode_reply,
     decode_request,
     digests_of,
@@ -34,34 +34,34 @@ from stelae.spi.write import (
 VECTOR = 0xD4C85FB988912722
 
 
-def run_of(*operations: Any) -> WriteRun:
+def run_of(*operations: Any) -> SequenceRange:
     """Operations in one run, of rows in row form or of an Arrow message."""
-    return WriteRun(1, OpKind.INSERT, None, [operation(OpKind.INSERT, rows).rows for rows in operations])
+    return SequenceRange(1, OpKind.INSERT, None, [operation(OpKind.INSERT, rows).rows for rows in operations])
 
 
 def decode_op(data: bytes) -> Any:
     """Decode the rows of one operation."""
-    return decode_rows(WriteRun(1, OpKind.INSERT, None, [msgspec.Raw(data)]))
+    return decode_rows(SequenceRange(1, OpKind.INSERT, None, [msgspec.Raw(data)]))
 
 
 ROW = (1, "a", None, 1.5, True, b"x", "1.50", 18000)
 
 
 def request(**changes: Any) -> WriteRequest:
-    run = WriteRun(5, OpKind.UPSERT, (1, 2), [operation(OpKind.UPSERT, [ROW]).rows])
+    run = SequenceRange(5, OpKind.UPSERT, (1, 2), [operation(OpKind.UPSERT, [ROW]).rows])
     good = WriteRequest(TabletId("t"), ClientId("c"), 1, 3, [run])
     return msgspec.structs.replace(good, **changes)
 
 
-def none(first: int, count: int = 1) -> WriteRun:
+def none(first: int, count: int = 1) -> SequenceRange:
     """Operations that say nothing."""
-    return WriteRun(first, OpKind.INSERT, None, [msgspec.Raw(b"\x90")] * count)
+    return SequenceRange(first, OpKind.INSERT, None, [msgspec.Raw(b"\x90")] * count)
 
 
 def test_a_request_comes_back_with_its_rows_still_encoded() -> None:
     back = decode_request(encode_request(request()))
     assert (back.tablet_id, back.client_id, back.first_incomplete) == ("t", "c", 1)
-    (run,) = back.runs
+    (run,) = back.sequences
     assert (back.schema_version, run.first_sequence, run.kind, run.columns) == (3, 5, OpKind.UPSERT, (1, 2))
     assert decode_rows(run) == [[ROW]]
 
@@ -74,7 +74,7 @@ def test_the_digest_tells_operations_apart_and_survives_the_way_and_other_compan
         operation(OpKind.INSERT, [(1, "a")], (1, 2)),
     ]
     runs = runs_of(enumerate([one, one, *others], start=1))
-    carried = decode_request(encode_request(request(runs=runs))).runs
+    carried = decode_request(encode_request(request(sequences=runs))).sequences
     found = [digest for run in carried for digest in digests_of(run)]
     assert found == [digest for n, op in enumerate([one, one, *others]) for digest in digests_of(runs_of([(n, op)])[0])]
     assert found[0] == found[1] and len({*found}) == 4
@@ -82,7 +82,7 @@ def test_the_digest_tells_operations_apart_and_survives_the_way_and_other_compan
 
 
 def test_digest_vector() -> None:
-    assert digests_of(WriteRun(9, OpKind.UPSERT, (1, 2), [msgspec.Raw(b"stelae")])) == (VECTOR,)
+    assert digests_of(SequenceRange(9, OpKind.UPSERT, (1, 2), [msgspec.Raw(b"stelae")])) == (VECTOR,)
 
 
 def test_a_reply_comes_back() -> None:
@@ -100,13 +100,13 @@ def test_a_reply_comes_back() -> None:
         {"client_id": ""},
         {"first_incomplete": 0},
         {"first_incomplete": 1 << 63},
-        {"runs": [none(0)]},
-        {"runs": [none(-4)]},
-        {"runs": [none((1 << 63) - 4, 5)]},
-        {"runs": [none(1, 0)]},
-        {"runs": [none(1, OPS_MAX + 1)]},
-        {"runs": [none(1)] * (OPS_MAX + 1)},
-        {"runs": 5},
+        {"sequences": [none(0)]},
+        {"sequences": [none(-4)]},
+        {"sequences": [none((1 << 63) - 4, 5)]},
+        {"sequences": [none(1, 0)]},
+        {"sequences": [none(1, OPS_MAX + 1)]},
+        {"sequences": [none(1)] * (OPS_MAX + 1)},
+        {"sequences": 5},
         {"schema_version": "one"},
     ],
 )

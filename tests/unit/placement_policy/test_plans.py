@@ -12,8 +12,8 @@ from collections import Counter
 import msgspec
 import pytest
 
-from stelae.cli.policy_simulate import Simulation
-from stelae.cli.policy_world import World
+from stelae.cli.policy_simulate import PolicySimulation
+from stelae.cli.policy_world import PolicyWorld
 from stelae.spi.policy import ActionKind, NodeHealth
 from stelae.testing.conformance.policy_model import node_name
 from stelae_placement_policy import PlacementPolicy
@@ -24,9 +24,9 @@ RACKS = tuple(f"/d/r{rack}/h{rack}-{host}" for rack in range(3) for host in rang
 
 REPLAY = """
 import hashlib, random
-from stelae.cli.policy_world import World
+from stelae.cli.policy_world import PolicyWorld
 from stelae_placement_policy import PlacementPolicy
-world, rng, digest = World(5), random.Random(5), hashlib.sha256()
+world, rng, digest = PolicyWorld(5), random.Random(5), hashlib.sha256()
 world.join(40); world.create(400, 3)
 for happen in (lambda: None, world.grow, lambda: world.join(3)):
     happen()
@@ -113,7 +113,7 @@ def test_skewed_clusters_of_uneven_servers_come_to_rest(seed: int) -> None:
 
 def test_two_hundred_servers_are_spread_within_five_percent() -> None:
     """A fifth of the size that the project promises, so that it takes a second; `stelae policy simulate` does all."""
-    simulation = Simulation(PlacementPolicy, servers=200, tablets=8000, replication=3, seed=1)
+    simulation = PolicySimulation(PlacementPolicy, servers=200, tablets=8000, replication=3, seed=1)
     created, grown, died, *_ = simulation.run(plans_max=12)
     for phase, tolerated in ((created, 5), (grown, 8), (died, 8)):
         for what in ("replicas", "leaders"):
@@ -126,7 +126,7 @@ def test_two_hundred_servers_are_spread_within_five_percent() -> None:
 
 
 def test_a_dead_server_is_replaced_in_a_few_plans() -> None:
-    world = World(3)
+    world = PolicyWorld(3)
     world.join(60)
     world.create(600, 3)
     world.apply(PlacementPolicy.plan(world.snapshot(), Config(), world.rng))

@@ -17,7 +17,7 @@ from stelae.spi.ids import ClientId
 from stelae.spi.payload import WritePayload, decode_payload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
-from stelae.spi.write import OpKind, RowCode, WriteRun, digests_of
+from stelae.spi.write import OpKind, RowCode, SequenceRange, digests_of
 
 SCHEMA = schema_from_plain(
     {
@@ -55,14 +55,14 @@ class Requests:
         (run,) = runs_of([(self.sequence, operation(kind, rows, columns))])
         self.add_run(run, client, first_incomplete)
 
-    def add_run(self, run: WriteRun, client: str = "c", first_incomplete: int = 1) -> None:
+    def add_run(self, run: SequenceRange, client: str = "c", first_incomplete: int = 1) -> None:
         token = f"token {run.first_sequence}"
         self.batcher.add(ClientId(client), first_incomplete, run, digests_of(run), token)
 
     def one(self) -> WritePayload:
         ((body, tokens),) = self.batcher.build()
         payload = decode_payload(body)
-        assert tokens == [f"token {r.first_sequence}" for r in payload.runs]
+        assert tokens == [f"token {r.first_sequence}" for r in payload.sequences]
         return payload
 
 
@@ -86,7 +86,7 @@ def test_requests_of_many_clients_share_one_batch() -> None:
     assert len(requests.batcher) == 3
     payload = requests.one()
     assert [(c.client_id, c.first_incomplete) for c in payload.clients] == [("a", 3), ("b", 2)]
-    assert [(r.client, r.first_sequence, r.row_counts) for r in payload.runs] == [
+    assert [(r.client, r.first_sequence, r.row_counts) for r in payload.sequences] == [
         (0, 1, (1,)),
         (1, 2, (2,)),
         (0, 3, (1,)),
@@ -122,8 +122,8 @@ def test_bad_rows_become_errors_of_their_own_request_and_the_rest_stands() -> No
     requests.add(OpKind.INSERT, [row(7, b"bytes"), row(8)], client="d")
     payload = requests.one()
     assert [r[0] for r in rows_of(payload)] == [1, 3, 5, 6, 8]
-    assert [r.row_counts for r in payload.runs] == [(2,), (2,), (0,), (1,)]
-    errors = [[(e.row, e.code, e.detail) for _, e in r.errors] for r in payload.runs]
+    assert [r.row_counts for r in payload.sequences] == [(2,), (2,), (0,), (1,)]
+    errors = [[(e.row, e.code, e.detail) for _, e in r.errors] for r in payload.sequences]
     bad = RowCode.BAD_VALUE
     assert errors == [
         [(1, bad, "column 'id': expected int64, got str 'two'"), (3, bad, "expected 5 values, got 4")],
@@ -144,8 +144,8 @@ def test_bad_rows_within_a_run_become_errors_of_their_own_operation() -> None:
     requests.add_run(run, "other")
     payload = requests.one()
     assert [r[0] for r in rows_of(payload)] == [1, 2, 3, 4, 5]
-    assert [(r.first_sequence, r.row_counts) for r in payload.runs] == [(1, (0,)), (8, (1, 1, 0, 2, 1))]
-    assert [[(place, e.row) for place, e in r.errors] for r in payload.runs] == [[(0, 0)], [(1, 0), (3, 2)]]
+    assert [(r.first_sequence, r.row_counts) for r in payload.sequences] == [(1, (0,)), (8, (1, 1, 0, 2, 1))]
+    assert [[(place, e.row) for place, e in r.errors] for r in payload.sequences] == [[(0, 0)], [(1, 0), (3, 2)]]
 
 
 def test_a_run_above_the_limit_of_one_operation_is_left_to_be_tried_one_by_one() -> None:
@@ -162,20 +162,20 @@ def test_a_request_whose_rows_are_all_bad_is_recorded_without_rows() -> None:
     requests.add(OpKind.INSERT, [row("x")])
     payload = requests.one()
     assert payload.groups == ()
-    assert [(r.row_counts, len(r.errors)) for r in payload.runs] == [((0,), 1)]
+    assert [(r.row_counts, len(r.errors)) for r in payload.sequences] == [((0,), 1)]
 
 
 def test_a_request_without_rows_is_recorded() -> None:
     requests = Requests()
     requests.add(OpKind.INSERT, [])
     payload = requests.one()
-    assert (payload.groups, [r.row_counts for r in payload.runs]) == ((), [(0,)])
+    assert (payload.groups, [r.row_counts for r in payload.sequences]) == ((), [(0,)])
 
 
 def test_only_the_first_errors_come_with_words() -> None:
     requests = Requests()
     requests.add(OpKind.INSERT, [row("x") for _ in range(100)])
-    (run,) = requests.one().runs
+    (run,) = requests.one().sequences
     assert [bool(e.detail) for _, e in run.errors] == [True] * ERROR_DETAILS_MAX + [False] * 84
 
 
@@ -184,7 +184,7 @@ def test_words_are_for_the_first_errors_of_a_payload_only(monkeypatch: pytest.Mo
     requests = Requests()
     for _ in range(4):
         requests.add(OpKind.INSERT, [row("x"), row("y")])
-    assert [[bool(e.detail) for _, e in run.errors] for run in requests.one().runs] == [
+    assert [[bool(e.detail) for _, e in run.errors] for run in requests.one().sequences] == [
         [True, True],
         [True, True],
         [True, False],
@@ -218,7 +218,7 @@ def test_arrow_rows_are_passed_on_untouched() -> None:
     requests.add(OpKind.INSERT, [row(501)])
     payload = requests.one()
     assert [bytes(g.body) == data for g in payload.groups] == [False, True, False]
-    assert [r.row_counts for r in payload.runs] == [(1,), (100,), (1,)]
+    assert [r.row_counts for r in payload.sequences] == [(1,), (100,), (1,)]
     assert [r[0] for r in rows_of(payload)] == [500, *range(100), 501]
 
 
@@ -231,7 +231,7 @@ def test_nulls_in_arrow_rows_become_errors_where_none_may_be() -> None:
     requests.add(OpKind.UPSERT, RowBatch.from_equal_rows(loose.layout, rows).to_ipc())
     payload = requests.one()
     assert [r[0] for r in rows_of(payload)] == [0, 2, 4]
-    (run,) = payload.runs
+    (run,) = payload.sequences
     assert [(e.row, e.detail) for _, e in run.errors] == [
         (1, "column 'must': expected bool, got null"),
         (3, "column 'must': expected bool, got null"),
@@ -272,7 +272,7 @@ def test_columns_that_do_not_fit_the_kind_are_refused(kind: OpKind, columns: tup
 
 def test_malformed_operations_are_refused() -> None:
     with pytest.raises(CallerError):
-        Requests().add_run(WriteRun(1, OpKind.INSERT, None, [msgspec.Raw(b"\xc1")]))
+        Requests().add_run(SequenceRange(1, OpKind.INSERT, None, [msgspec.Raw(b"\xc1")]))
 
 
 def test_an_operation_above_the_limit_is_refused_with_both_sizes() -> None:
@@ -294,8 +294,8 @@ def test_what_is_too_much_for_one_entry_becomes_several_in_order(monkeypatch: py
     assert [r[0] for payload in payloads for r in rows_of(payload)] == [*range(30)]
     assert [t for _, tokens in built for t in tokens] == [f"token {n}" for n in range(1, 31)]
     for payload in payloads:
-        owners = [payload.clients[r.client].client_id for r in payload.runs]
-        assert owners == [f"c{(r.first_sequence - 1) % 3}" for r in payload.runs]
+        owners = [payload.clients[r.client].client_id for r in payload.sequences]
+        assert owners == [f"c{(r.first_sequence - 1) % 3}" for r in payload.sequences]
 
 
 NAMED = schema_from_plain(
@@ -321,7 +321,7 @@ def taken(
     requests.add(OpKind.UPSERT, data)
     payload = requests.one()
     found = [row[0] for group in payload.groups for row in group.rows(NAMED).to_rows()]
-    first, mine = payload.runs
+    first, mine = payload.sequences
     assert (first.row_counts, first.errors, mine.row_counts) == ((1,), (), (len(found) - 1,))
     assert all(e.code is RowCode.BAD_VALUE for _, e in mine.errors)
     return found[1:], [(e.row, e.detail) for _, e in mine.errors]
@@ -409,7 +409,7 @@ def test_a_date_or_time_that_no_calendar_has_is_a_row_error_with_the_range(
     payload = requests.one()
     assert [row[0] for row in payload.groups[0].rows(DATED).to_rows()] == [first, last, 1]
     goes = "0001-01-01 00:00:00 to 9999-12-31 23:59:59.999999"
-    assert [(error.row, error.detail) for _, error in payload.runs[0].errors] == [
+    assert [(error.row, error.detail) for _, error in payload.sequences[0].errors] == [
         (1, f"column 'at': expected timestamp, got int {first - 1}; timestamp goes from {goes}"),
         (4, f"column 'day': expected date or null, got int {greatest + 1}; date goes from 0001-01-01 to 9999-12-31"),
         (5, f"column 'at': expected timestamp, got int {last + 1}; timestamp goes from {goes}"),

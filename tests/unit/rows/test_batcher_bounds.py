@@ -11,7 +11,7 @@ from stelae.rows.batcher import ERROR_DETAILS_MAX, Batcher, Outside
 from stelae.rows.operations import operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.ids import ClientId
-from stelae.spi.payload import PayloadRun, WritePayload, decode_payload
+from stelae.spi.payload import PayloadSequenceRange, WritePayload, decode_payload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, RowCode, RowError, digests_of
@@ -52,7 +52,7 @@ def built(of: Batcher) -> WritePayload:
     return decode_payload(body)
 
 
-def errors(run: PayloadRun) -> list[RowError]:
+def errors(run: PayloadSequenceRange) -> list[RowError]:
     return [error for _, error in run.errors]
 
 
@@ -63,8 +63,8 @@ def test_rows_of_another_partition_are_row_errors_and_the_others_are_logged(kind
     rows = [(3,), (10,), (4,), (-1,)] if kind is OpKind.DELETE else [(3, "a"), (10, "b"), (4, "c"), (-1, "d")]
     add(mine, 1, kind, rows, arrow=arrow)
     payload = built(mine)
-    assert errors(payload.runs[0]) == [RowError(1, STRAY, "10 under 1"), RowError(3, STRAY, "-1 under 1")]
-    assert payload.runs[0].row_counts == (2,)
+    assert errors(payload.sequences[0]) == [RowError(1, STRAY, "10 under 1"), RowError(3, STRAY, "-1 under 1")]
+    assert payload.sequences[0].row_counts == (2,)
     assert payload.groups[0].rows(SCHEMA).values(0) == [3, 4]
 
 
@@ -73,14 +73,14 @@ def test_each_client_hears_of_its_own_rows_alone() -> None:
     add(mine, 1, OpKind.INSERT, [(1, "a"), (11, "b")])
     add(mine, 2, OpKind.INSERT, [(2, "c")])
     add(mine, 3, OpKind.INSERT, [(12, "d"), (3, "e")])
-    runs = built(mine).runs
+    runs = built(mine).sequences
     assert [[error.row for error in errors(run)] for run in runs] == [[1], [], [0]]
 
 
 def test_a_row_that_does_not_fit_and_one_of_another_partition_are_told_apart() -> None:
     mine = batcher()
     add(mine, 1, OpKind.INSERT, [(1, 5), (11, "b"), (2, "c"), (1 << 63, "d")])
-    (run,) = built(mine).runs
+    (run,) = built(mine).sequences
     assert [(e.row, e.code.name) for e in errors(run)] == [(0, "BAD_VALUE"), (1, STRAY.name), (3, "BAD_VALUE")]
 
 
@@ -88,18 +88,18 @@ def test_an_operation_of_strays_alone_is_decided_with_no_row_in_the_log() -> Non
     mine = batcher()
     add(mine, 1, OpKind.INSERT, [(n, None) for n in range(10, 40)])
     payload = built(mine)
-    assert payload.groups == () and len(errors(payload.runs[0])) == 30
-    assert [bool(e.detail) for e in errors(payload.runs[0])] == [True] * ERROR_DETAILS_MAX + [False] * 14
+    assert payload.groups == () and len(errors(payload.sequences[0])) == 30
+    assert [bool(e.detail) for e in errors(payload.sequences[0])] == [True] * ERROR_DETAILS_MAX + [False] * 14
 
 
 def test_bounds_follow_the_schema() -> None:
     mine = batcher()
     mine.change_schema(LATER)
     add(mine, 1, OpKind.INSERT, [(10, None)])
-    assert errors(built(mine).runs[0]) == [RowError(0, STRAY, "10 under 2")]
+    assert errors(built(mine).sequences[0]) == [RowError(0, STRAY, "10 under 2")]
 
 
 def test_a_tablet_without_bounds_takes_every_row() -> None:
     mine = Batcher(SCHEMA)
     add(mine, 1, OpKind.INSERT, [(10, None), (-1, None)])
-    assert built(mine).runs[0].errors == ()
+    assert built(mine).sequences[0].errors == ()

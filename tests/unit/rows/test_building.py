@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.rows.building import Misfit, build_batch, misfits
+from stelae.rows.batch_building import Misfit, build_batch, misfits
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Column

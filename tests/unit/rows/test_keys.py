@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.rows import keys
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.rows.keys import KEY_ENCODING_VERSION, decode_key, encode_key
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch

@@ -27,7 +27,9 @@ def empty(count: int) -> list[dict[str, Any]]:
 
 def test_a_schema_of_too_many_columns_is_refused_with_both_numbers() -> None:
     LIMITS.check_schema(schema(*empty(2)))
-    with pytest.raises(SchemaMismatch, match=r"^4 columns; at most 3 are accepted \(columns_max in .*: take fewer"):
+    with pytest.raises(
+        SchemaMismatch, match=r"^the schema has 4 columns; at most 3 are accepted \(columns_max in .*: use fewer"
+    ):
         LIMITS.check_schema(schema(*empty(3)))
 
 
@@ -35,7 +37,7 @@ def test_what_was_let_in_under_another_limit_may_change_but_not_grow() -> None:
     wide = schema(*empty(5))
     LIMITS.check_schema(wide, wide)
     LIMITS.check_schema(schema(*empty(4)), wide)
-    with pytest.raises(SchemaMismatch, match=r"^7 columns; at most 3"):
+    with pytest.raises(SchemaMismatch, match=r"^the schema has 7 columns; at most 3"):
         LIMITS.check_schema(schema(*empty(6)), wide)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stelae.rows.matching import matching
 from stelae.rows.plain_schema import schema_from_plain
+from stelae.rows.predicate_filter import filter_rows
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Compare, In, IsNull, Predicate, Prefix
@@ -30,7 +30,7 @@ ZEROS = [(1, "", 0.0), (2, "", -0.0), (3, "", NAN), (4, None, None)]
 
 def ids(*predicates: Predicate) -> list[int]:
     batch = RowBatch.from_equal_rows(SCHEMA.layout, ROWS)
-    return [row[0] for row in matching(SCHEMA, predicates, batch).to_rows()]
+    return [row[0] for row in filter_rows(SCHEMA, predicates, batch).to_rows()]
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_a_predicate_keeps_the_rows_for_which_it_holds(predicate: Predicate, fou
 def test_a_list_holds_for_what_one_of_its_values_equals(value: float) -> None:
     """A list with zero passed over minus zero, and one with NaN held for it."""
     batch = RowBatch.from_equal_rows(SCHEMA.layout, ZEROS)
-    equal = matching(SCHEMA, [Compare(SCORE, "=", value)], batch).arrow
-    assert matching(SCHEMA, [In(SCORE, (value,))], batch).arrow.equals(equal)
-    assert matching(SCHEMA, [In(SCORE, (7, value))], batch).arrow.equals(equal)
+    equal = filter_rows(SCHEMA, [Compare(SCORE, "=", value)], batch).arrow
+    assert filter_rows(SCHEMA, [In(SCORE, (value,))], batch).arrow.equals(equal)
+    assert filter_rows(SCHEMA, [In(SCORE, (7, value))], batch).arrow.equals(equal)
     assert len(equal) == (2 if value == value else 0)
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.rows.declared import check_declared
+from stelae.rows.declared_size import check_declared_size
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
 from stelae.spi.rows import RowBatch, to_array
@@ -99,9 +99,9 @@ def test_nulls_where_none_may_be_are_corrupt_unless_allowed() -> None:
 def test_a_batch_above_the_limit_is_refused_with_both_sizes() -> None:
     batch = RowBatch.from_equal_rows(SCHEMA.layout, [(n, "x" * 90, n) for n in range(100)])
     data = batch.to_ipc()
-    check_declared(data, "a batch", len(data))
+    check_declared_size(data, "a batch", len(data))
     with pytest.raises(TooLarge) as caught:
-        check_declared(data, "a batch", 9_000)
+        check_declared_size(data, "a batch", 9_000)
     assert 9_000 == caught.value.size_bytes_max < caught.value.size_bytes <= len(data)
 
 
@@ -110,7 +110,7 @@ def test_bytes_that_are_no_batch_are_corrupt(data: bytes) -> None:
     with pytest.raises(Corrupt):
         RowBatch.from_ipc(SCHEMA.layout, data)
     with pytest.raises(Corrupt):
-        check_declared(data, "a batch", 1 << 20)
+        check_declared_size(data, "a batch", 1 << 20)
 
 
 def test_damaged_batches_are_corrupt_or_rows_but_never_a_crash() -> None:
@@ -124,7 +124,7 @@ def test_damaged_batches_are_corrupt_or_rows_but_never_a_crash() -> None:
             data[int(rng.random() * len(data))] = rng.getrandbits(8)
         cut = len(data) if rng.random() < 0.7 else int(rng.random() * len(data))
         try:
-            check_declared(bytes(data[:cut]), "a batch", 1 << 20)
+            check_declared_size(bytes(data[:cut]), "a batch", 1 << 20)
             batch = RowBatch.from_ipc(SCHEMA.layout, bytes(data[:cut]))
             assert len(batch.to_rows()) == batch.num_rows
         except (Corrupt, TooLarge):

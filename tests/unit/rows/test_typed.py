@@ -13,12 +13,12 @@ from stelae.rows.batcher import Batcher
 from stelae.rows.limits import RANGES
 from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.rows.typed import TypedRows
+from stelae.rows.typed_rows import TypedRows
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import WritePayload, decode_payload
 from stelae.spi.rows import RowBatch
-from stelae.spi.write import OpKind, WriteRun, digests_of
+from stelae.spi.write import OpKind, SequenceRange, digests_of
 
 TYPES = ("int8", "int64", "double", "bool", "string", "binary", "date", "timestamp")
 SCHEMA = schema_from_plain(
@@ -38,12 +38,12 @@ OTHERS = (None, True, "", "x", b"", b"x", [1], {}, datetime(2020, 1, 1, tzinfo=U
 VALUES = (*INTEGERS, *EDGES, *FLOATS, *OTHERS)
 
 
-def run_of(*rows: tuple[Any, ...]) -> WriteRun:
+def run_of(*rows: tuple[Any, ...]) -> SequenceRange:
     (run,) = runs_of((n, operation(OpKind.UPSERT, [row])) for n, row in enumerate(rows, start=1))
     return run
 
 
-def payload(run: WriteRun, *, typed: bool) -> WritePayload:
+def payload(run: SequenceRange, *, typed: bool) -> WritePayload:
     """What the batcher makes of a run, with and without types."""
     batcher = Batcher(SCHEMA)
     if not typed:

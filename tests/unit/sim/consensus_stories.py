@@ -8,7 +8,7 @@ import msgspec
 
 from stelae.host.hybrid_clock import timestamp
 from stelae.sim.clock import EPOCH_US
-from stelae.sim.history import SCHEMA, Action, Answer, AnswerKind, Row
+from stelae.sim.history import SCHEMA, AnswerKind, ClientAction, ClientAnswer, HistoryRow
 from stelae.sim.log_model import LogModel
 from stelae.sim.stale import Told
 from stelae.sim.world import Needs
@@ -235,18 +235,18 @@ def answers_an_imposition(rig: Rig) -> None:
 
 def answers_an_error_that_was_not(rig: Rig) -> None:
     history(rig)
-    rig.watch.answered(write(), Answer(kind=AnswerKind.DONE, node=0, errors=((0, "NOT_FOUND"),)))
+    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.DONE, node=0, errors=((0, "NOT_FOUND"),)))
 
 
 def takes_a_row_that_is_unfit(rig: Rig) -> None:
     history(rig)
     operation = write()
-    operation.rows = (Row(1, "v"), Row(2, "w", unfit=True))
+    operation.rows = (HistoryRow(1, "v"), HistoryRow(2, "w", unfit=True))
     rig.watch.answered(operation, done())
 
 
 def calls_an_open_write_stale(rig: Rig) -> None:
-    rig.watch.answered(write(), Answer(kind=AnswerKind.STALE, node=0))
+    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.STALE, node=0))
 
 
 def applies_what_nobody_asked_for(rig: Rig) -> None:
@@ -262,19 +262,19 @@ def applies_another_payload(rig: Rig) -> None:
 
 def refuses_what_took_effect(rig: Rig) -> None:
     history(rig)
-    rig.watch.answered(write(), Answer(kind=AnswerKind.REFUSED, node=0))
+    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.REFUSED, node=0))
 
 
 def applies_what_was_refused(rig: Rig) -> None:
     committed(rig, entry(1, 1))
     begin(rig, write(), 1)
-    rig.watch.answered(write(), Answer(kind=AnswerKind.REFUSED, node=0))
+    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.REFUSED, node=0))
     rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
 
 
 def answers_with_the_time_of_another_entry(rig: Rig) -> None:
     history(rig)
-    rig.watch.answered(write(), Answer(kind=AnswerKind.DONE, node=0, timestamp=2))
+    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.DONE, node=0, timestamp=2))
 
 
 SECOND = Schema(2, (*SCHEMA.columns, Column(id=3, name="a", type="int64", nullable=True)), (1,))
@@ -327,7 +327,7 @@ def acknowledged_write_vanishes(rig: Rig) -> None:
 
 
 def read(rig: Rig, value: str | None) -> None:
-    operation = begin(rig, write(0, Action.READ), 10)
+    operation = begin(rig, write(0, ClientAction.READ), 10)
     rig.watch.answered(operation, done(value=value))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import Facts
-from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
+from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation, HistoryRow
 from stelae.sim.invariants import AppliedRequest
 from stelae.sim.scheduler import Scheduler
-from stelae.sim.world import NodeView, World
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.consensus import HardState, LogAppend, LogView, Member, PeerProgress, Ready, Role, Status, TabletConfig
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
@@ -22,7 +22,7 @@ class Rig:
     """A watch over three nodes, and short ways to show it facts."""
 
     def __init__(self) -> None:
-        self.world = World(nodes=[NodeView(position) for position in range(3)], now_us=lambda: 0)
+        self.world = World(nodes=[ObservedNode(position) for position in range(3)], now_us=lambda: 0)
         self.watch = Facts(self.world, Scheduler(), Coverage())
         self._begun: set[tuple[str, int]] = set()
         for node in self.world.nodes:
@@ -77,7 +77,7 @@ class Rig:
                 self.invoked(write(request.sequence))
         self.watch.applied(self.world.nodes[position], entry.op_id, requests)
 
-    def invoked(self, operation: Operation) -> None:
+    def invoked(self, operation: ClientOperation) -> None:
         self._begun.add((operation.client, operation.sequence))
         self.watch.invoked(operation)
 
@@ -99,16 +99,16 @@ def entry(term: int, index: int, body: bytes = b"", timestamp: int = 0) -> Entry
     return Entry(OpId(term, index), EntryKind.WRITE, timestamp or index, body)
 
 
-def write(sequence: int = 1, action: Action = Action.UPSERT, value: str = "v") -> Operation:
-    return Operation(client="c", sequence=sequence, action=action, rows=(Row(1, value),))
+def write(sequence: int = 1, action: ClientAction = ClientAction.UPSERT, value: str = "v") -> ClientOperation:
+    return ClientOperation(client="c", sequence=sequence, action=action, rows=(HistoryRow(1, value),))
 
 
 def applied(op_id: OpId, sequence: int = 1, *, skipped: bool = False) -> AppliedRequest:
     return AppliedRequest(op_id, 0, "c", sequence, skipped, ())
 
 
-def done(node: int = 0, value: str | None = None) -> Answer:
-    return Answer(kind=AnswerKind.DONE, node=node, value=value)
+def done(node: int = 0, value: str | None = None) -> ClientAnswer:
+    return ClientAnswer(kind=AnswerKind.DONE, node=node, value=value)
 
 
 def committed(rig: Rig, *entries: Entry, term: int = 1) -> None:
@@ -119,7 +119,7 @@ def committed(rig: Rig, *entries: Entry, term: int = 1) -> None:
     rig.ready(0, commit=entries[-1].op_id.index)
 
 
-def begin(rig: Rig, operation: Operation, moment: int) -> Operation:
+def begin(rig: Rig, operation: ClientOperation, moment: int) -> ClientOperation:
     operation.invoked = moment
     rig.invoked(operation)
     return operation

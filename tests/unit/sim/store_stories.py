@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stelae.host.results import ResultsTable
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.superblock import Superblock
-from stelae.sim.history import Action, Answer, AnswerKind, Operation, Row
+from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation, HistoryRow
 from stelae.sim.invariants import Scanned
 from stelae.spi.ids import ClientId, OpId
-from stelae.spi.payload import PayloadClient, PayloadRun, WritePayload
+from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload
 from tests.unit.sim.rig import LOG, Rig, applied, begin, committed, done, entry, history, write
 
 EMPTY = ResultsTable().dump()
@@ -23,7 +23,9 @@ def results_of(*sequences: int) -> bytes:
     """A table that knows writes of client ``c``."""
     table = ResultsTable()
     for sequence in sequences:
-        payload = WritePayload(1, (PayloadClient(ClientId("c"), 1),), (PayloadRun(0, sequence, (1,), (0,)),), ())
+        payload = WritePayload(
+            1, (PayloadClient(ClientId("c"), 1),), (PayloadSequenceRange(0, sequence, (1,), (0,)),), ()
+        )
         table.record(table.admit(payload, 1), [])
     return table.dump()
 
@@ -188,7 +190,7 @@ def an_insert_replaces_a_row_on_every_replica(rig: Rig) -> None:
     """The log agrees with it, and all replicas with each other: only who knows what an insert is can tell."""
     committed(rig, entry(1, 1), entry(1, 2))
     for sequence, value in ((1, "a"), (2, "b")):
-        operation = begin(rig, write(sequence, Action.INSERT, value), 2 * sequence)
+        operation = begin(rig, write(sequence, ClientAction.INSERT, value), 2 * sequence)
         rig.apply(0, entry(1, sequence), applied(OpId(1, sequence), sequence))
         operation.answered, operation.answer = 2 * sequence + 1, done()
         rig.watch.answered(operation, done())
@@ -253,10 +255,10 @@ def unknown_outcomes(rig: Rig) -> None:
     committed(rig, entry(1, 1), entry(1, 2))
     begin(rig, write(1, value="a"), 1)
     rig.apply(0, entry(1, 1), applied(OpId(1, 1), 1))
-    gone = Operation(client="c", sequence=2, action=Action.DELETE, rows=(Row(1, ""),))
+    gone = ClientOperation(client="c", sequence=2, action=ClientAction.DELETE, rows=(HistoryRow(1, ""),))
     begin(rig, gone, 2)
     rig.apply(0, entry(1, 2), applied(OpId(1, 2), 2))
-    gone.answered, gone.answer = 3, Answer(kind=AnswerKind.DONE, node=0)
+    gone.answered, gone.answer = 3, ClientAnswer(kind=AnswerKind.DONE, node=0)
     rig.watch.answered(gone, gone.answer)
     rig.watch.at_end()
 

@@ -10,38 +10,42 @@ from stelae.rows.checksum import LogicalChecksum
 from stelae.sim.agreed import Agreed
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.draw import stream
-from stelae.sim.history import SCHEMA, Action, Operation, Row
+from stelae.sim.history import SCHEMA, ClientAction, ClientOperation, HistoryRow
 from stelae.sim.invariants import AppliedRequest
 from stelae.sim.store_profile import STORES, draw_store_profile
 from stelae.spi.ids import OpId
 from stelae.spi.schema import Column, Schema
 
 
-def told(*steps: tuple[Action, Row]) -> Agreed:
+def told(*steps: tuple[ClientAction, HistoryRow]) -> Agreed:
     """One write in each entry, at timestamps 10, 20, ..."""
     agreed = Agreed()
     for number, (action, row) in enumerate(steps, 1):
-        agreed.invoked(Operation(client="c", sequence=number, action=action, rows=(row,)))
+        agreed.invoked(ClientOperation(client="c", sequence=number, action=action, rows=(row,)))
         op_id = OpId(1, number)
         agreed.applied(op_id, 10 * number, [AppliedRequest(op_id, 0, "c", number, False, ())])
     return agreed
 
 
 def test_rows_as_of_an_entry_are_those_that_it_left() -> None:
-    agreed = told((Action.UPSERT, Row(2, "a")), (Action.UPSERT, Row(1, "b")), (Action.DELETE, Row(2, "")))
+    agreed = told(
+        (ClientAction.UPSERT, HistoryRow(2, "a")),
+        (ClientAction.UPSERT, HistoryRow(1, "b")),
+        (ClientAction.DELETE, HistoryRow(2, "")),
+    )
     assert [agreed.rows(index) for index in range(4)] == [{}, {2: ("a",)}, {1: ("b",), 2: ("a",)}, {1: ("b",)}]
     assert agreed.rows() == {1: ("b",)}
     assert list(agreed.rows(2)) == [1, 2]
 
 
 def test_a_timestamp_names_the_last_entry_at_or_below_it() -> None:
-    agreed = told((Action.UPSERT, Row(1, "a")), (Action.UPSERT, Row(1, "b")))
+    agreed = told((ClientAction.UPSERT, HistoryRow(1, "a")), (ClientAction.UPSERT, HistoryRow(1, "b")))
     assert [agreed.index_at(stamp) for stamp in (0, 9, 10, 19, 20, 99)] == [0, 0, 1, 1, 2, 2]
     assert list(agreed.moments(1)) == [10]
 
 
 def test_an_entry_that_another_replica_applies_adds_nothing() -> None:
-    agreed = told((Action.UPSERT, Row(1, "a")), (Action.UPSERT, Row(1, "b")))
+    agreed = told((ClientAction.UPSERT, HistoryRow(1, "a")), (ClientAction.UPSERT, HistoryRow(1, "b")))
     agreed.applied(OpId(1, 1), 10, [AppliedRequest(OpId(1, 1), 0, "c", 1, False, ())])
     assert agreed.rows() == {1: ("b",)}
     assert list(agreed.moments(9)) == [10, 20]
@@ -50,7 +54,10 @@ def test_an_entry_that_another_replica_applies_adds_nothing() -> None:
 def test_the_checksum_is_the_one_that_stores_give() -> None:
     total = LogicalChecksum()
     total.add([(1, "a")])
-    assert told((Action.UPSERT, Row(1, "a")), (Action.DELETE, Row(1, ""))).checksum(1) == total.hex()
+    assert (
+        told((ClientAction.UPSERT, HistoryRow(1, "a")), (ClientAction.DELETE, HistoryRow(1, ""))).checksum(1)
+        == total.hex()
+    )
 
 
 WIDER = Schema(2, (*SCHEMA.columns, Column(id=3, name="a", type="int64", default=7)), (1,))
@@ -58,10 +65,12 @@ WIDER = Schema(2, (*SCHEMA.columns, Column(id=3, name="a", type="int64", default
 
 
 def test_a_row_keeps_the_cells_that_a_later_write_does_not_bring_and_reads_as_the_schema_says() -> None:
-    agreed = told((Action.UPSERT, Row(1, "a")))
+    agreed = told((ClientAction.UPSERT, HistoryRow(1, "a")))
     agreed.schema_applied(OpId(1, 2), WIDER)
     for sequence, columns in ((3, None), (4, (1, 2))):
-        write = Operation(client="c", sequence=sequence, action=Action.UPSERT, rows=(Row(1, f"v{sequence}", more=10),))
+        write = ClientOperation(
+            client="c", sequence=sequence, action=ClientAction.UPSERT, rows=(HistoryRow(1, f"v{sequence}", more=10),)
+        )
         write.schema, write.columns = WIDER, columns
         agreed.invoked(write)
         op_id = OpId(1, sequence)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from stelae.sim.history import Action, Row
+from stelae.sim.history import ClientAction, HistoryRow
 from stelae.sim.invariants import INVARIANTS
 from stelae.spi.consensus import ReadReady, Role
 from stelae.spi.ids import OpId
@@ -70,7 +70,7 @@ def test_a_read_that_overlaps_a_write_may_see_either_state() -> None:
         rig.apply(0, entry(1, 1), applied(OpId(1, 1), 1))
         rig.watch.answered(first, done())
         begin(rig, write(2, value="b"), 2)
-        reading = begin(rig, write(0, Action.READ), 3)
+        reading = begin(rig, write(0, ClientAction.READ), 3)
         rig.apply(0, entry(1, 2), applied(OpId(1, 2), 2))
         rig.watch.answered(reading, done(value=seen))
         assert rig.violated is None, seen
@@ -80,7 +80,7 @@ def test_rows_of_an_operation_change_their_keys_together_and_the_last_of_a_key_s
     rig = Rig()
     committed(rig, entry(1, 1))
     operation = write()
-    operation.rows = (Row(1, "a"), Row(2, "b"), Row(1, "c"), Row(2, "d"))
+    operation.rows = (HistoryRow(1, "a"), HistoryRow(2, "b"), HistoryRow(1, "c"), HistoryRow(2, "d"))
     begin(rig, operation, 1)
     request = msgspec.structs.replace(applied(OpId(1, 1)), errors=((3, "NOT_FOUND"),))
     rig.apply(0, entry(1, 1), request)

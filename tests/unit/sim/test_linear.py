@@ -7,35 +7,44 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.sim.history import Action
-from stelae.sim.linear import Call, Step, Verdict, check
+from stelae.sim.history import ClientAction
+from stelae.sim.linear import LinearStep, OrderVerdict, TimedCall, check
+from tests.at_length import times
 
-UPSERT, INSERT, UPDATE, DELETE, READ = Action.UPSERT, Action.INSERT, Action.UPDATE, Action.DELETE, Action.READ
+UPSERT, INSERT, UPDATE, DELETE, READ = (
+    ClientAction.UPSERT,
+    ClientAction.INSERT,
+    ClientAction.UPDATE,
+    ClientAction.DELETE,
+    ClientAction.READ,
+)
 PRESENT, MISSING = "ALREADY_PRESENT", "NOT_FOUND"
 
 
-def call(begin: int, end: int | None, *steps: Step, name: str = "") -> Call:
-    return Call(name=name or f"from {begin}", invoked=begin, answered=end, steps=steps)
+def call(begin: int, end: int | None, *steps: LinearStep, name: str = "") -> TimedCall:
+    return TimedCall(name=name or f"from {begin}", invoked=begin, answered=end, steps=steps)
 
 
-def write(begin: int, end: int | None, value: str, action: Action = UPSERT, error: str | None = None) -> Call:
-    return call(begin, end, Step(action, value, error))
+def write(
+    begin: int, end: int | None, value: str, action: ClientAction = UPSERT, error: str | None = None
+) -> TimedCall:
+    return call(begin, end, LinearStep(action, value, error))
 
 
-def read(begin: int, end: int, value: str | None) -> Call:
-    return call(begin, end, Step(READ, value))
+def read(begin: int, end: int, value: str | None) -> TimedCall:
+    return call(begin, end, LinearStep(READ, value))
 
 
-def verdict(*calls: Call) -> Verdict:
+def verdict(*calls: TimedCall) -> OrderVerdict:
     return check(calls).verdict
 
 
-def accepted(*calls: Call) -> bool:
-    return verdict(*calls) is Verdict.LINEARIZABLE
+def accepted(*calls: TimedCall) -> bool:
+    return verdict(*calls) is OrderVerdict.LINEARIZABLE
 
 
-def refused(*calls: Call) -> bool:
-    return verdict(*calls) is Verdict.IMPOSSIBLE
+def refused(*calls: TimedCall) -> bool:
+    return verdict(*calls) is OrderVerdict.IMPOSSIBLE
 
 
 # -- histories that no register has ---------------------------------------------------------------
@@ -66,10 +75,10 @@ def test_two_inserts_of_one_key_cannot_both_be_taken() -> None:
 
 
 def test_a_delete_that_found_its_row_leaves_none() -> None:
-    assert refused(write(1, 2, "a"), call(3, 4, Step(DELETE)), read(5, 6, "a"))
-    assert refused(write(1, 2, "a"), call(3, 4, Step(DELETE)), write(5, 6, "b", UPDATE))
-    assert refused(call(1, 2, Step(DELETE)))
-    assert accepted(call(1, 2, Step(DELETE, None, MISSING)))
+    assert refused(write(1, 2, "a"), call(3, 4, LinearStep(DELETE)), read(5, 6, "a"))
+    assert refused(write(1, 2, "a"), call(3, 4, LinearStep(DELETE)), write(5, 6, "b", UPDATE))
+    assert refused(call(1, 2, LinearStep(DELETE)))
+    assert accepted(call(1, 2, LinearStep(DELETE, None, MISSING)))
 
 
 def test_an_error_that_does_not_fit_the_state_is_refused() -> None:
@@ -79,7 +88,7 @@ def test_an_error_that_does_not_fit_the_state_is_refused() -> None:
 
 
 def test_what_is_stuck_is_named() -> None:
-    finding = check([write(1, 2, "a"), call(3, 4, Step(READ, "z"), name="the reader")])
+    finding = check([write(1, 2, "a"), call(3, 4, LinearStep(READ, "z"), name="the reader")])
     assert finding.stuck == ("the reader",)
 
 
@@ -104,16 +113,16 @@ def test_an_update_of_unknown_outcome_may_have_found_no_row() -> None:
 
 
 def test_several_rows_of_one_operation_are_one_step() -> None:
-    both = call(1, 6, Step(INSERT, "a"), Step(INSERT, "b", PRESENT))
+    both = call(1, 6, LinearStep(INSERT, "a"), LinearStep(INSERT, "b", PRESENT))
     assert accepted(both, read(2, 3, None), read(4, 5, "a"))
-    twice = call(1, 6, Step(UPSERT, "a"), Step(UPSERT, "b"))
+    twice = call(1, 6, LinearStep(UPSERT, "a"), LinearStep(UPSERT, "b"))
     assert refused(twice, read(2, 3, "a"))
 
 
 def test_a_search_that_is_too_long_is_undecided_and_not_accepted() -> None:
     many = [write(n, 1_000 + n, f"v{n}") for n in range(14)]
     finding = check([*many, read(2_000, 2_001, "never")], tried_max=500)
-    assert (finding.verdict, finding.tried) == (Verdict.UNDECIDED, 500)
+    assert (finding.verdict, finding.tried) == (OrderVerdict.UNDECIDED, 500)
 
 
 def test_a_long_history_of_few_clients_takes_about_as_many_states_as_operations() -> None:
@@ -122,26 +131,26 @@ def test_a_long_history_of_few_clients_takes_about_as_many_states_as_operations(
         calls += [write(n, n + 3, f"v{n}"), read(n + 1, n + 2, f"v{n}")]
     calls += [write(n, None, f"lost{n}") for n in range(2, 1_200, 100)]
     finding = check(calls)
-    assert finding.verdict is Verdict.LINEARIZABLE
+    assert finding.verdict is OrderVerdict.LINEARIZABLE
     assert finding.tried < 2 * len(calls)
 
 
 # -- against brute force --------------------------------------------------------------------------
 
 
-def play(order: tuple[Call, ...]) -> bool:
+def play(order: tuple[TimedCall, ...]) -> bool:
     """Do operations in an order, by the words of the contract, one row after the other."""
     row: str | None = None
     for done in order:
         for step in done.steps:
             match step.action:
-                case Action.READ:
+                case ClientAction.READ:
                     if row != step.value:
                         return False
                     continue
-                case Action.INSERT:
+                case ClientAction.INSERT:
                     error = PRESENT if row is not None else None
-                case Action.UPDATE | Action.DELETE:
+                case ClientAction.UPDATE | ClientAction.DELETE:
                     error = MISSING if row is None else None
                 case _:
                     error = None
@@ -152,7 +161,7 @@ def play(order: tuple[Call, ...]) -> bool:
     return True
 
 
-def brute_force(calls: list[Call]) -> bool:
+def brute_force(calls: list[TimedCall]) -> bool:
     """Try every order that agrees with real time, and every choice of unknown operations that took effect."""
     known = [c for c in calls if c.answered is not None]
     unknown = [c for c in calls if c.answered is None]
@@ -169,7 +178,7 @@ def brute_force(calls: list[Call]) -> bool:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Call]:
+def histories(draw: st.DrawFn) -> list[TimedCall]:
     """Up to six operations at drawn times, with answers that may or may not fit."""
     count = draw(st.integers(1, 6))
     times = draw(st.permutations(range(2 * count)))
@@ -180,7 +189,7 @@ def histories(draw: st.DrawFn) -> list[Call]:
         values = st.sampled_from([None, "a", "b", "c"]) if action is READ else st.sampled_from(["a", "b", "c"])
         error = {INSERT: PRESENT, UPDATE: MISSING, DELETE: MISSING}.get(action)
         steps = [
-            Step(action, draw(values), error if draw(st.booleans()) else None)
+            LinearStep(action, draw(values), error if draw(st.booleans()) else None)
             for _ in range(1 if action is READ else draw(st.integers(1, 2)))
         ]
         unknown = action is not READ and draw(st.integers(0, 3)) == 0
@@ -188,7 +197,7 @@ def histories(draw: st.DrawFn) -> list[Call]:
     return calls
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=times(600), deadline=None)
 @given(histories())
-def test_the_verdict_is_that_of_brute_force(calls: list[Call]) -> None:
+def test_the_verdict_is_that_of_brute_force(calls: list[TimedCall]) -> None:
     assert accepted(*calls) == brute_force(calls)

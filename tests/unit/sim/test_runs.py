@@ -5,24 +5,27 @@ from __future__ import annotations
 import random
 
 from stelae.sim.coverage import Coverage
-from stelae.sim.history import Action, AnswerKind, Operation, Row
+from stelae.sim.history import AnswerKind, ClientAction, ClientOperation, HistoryRow
 from stelae.sim.request_grouping import REACH_MAX, neighbours
 from stelae.sim.runs import count_answered, count_applied, count_sent
 from stelae.spi.ids import ClientId
-from stelae.spi.payload import PayloadClient, PayloadRun, WritePayload
-from stelae.spi.write import OpKind, WriteRun
+from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload
+from stelae.spi.write import OpKind, SequenceRange
 
 
-def writes(*sequences: int) -> dict[int, Operation]:
-    return {n: Operation(client="c", sequence=n, action=Action.UPSERT, rows=(Row(1, "v"),)) for n in sequences}
+def writes(*sequences: int) -> dict[int, ClientOperation]:
+    return {
+        n: ClientOperation(client="c", sequence=n, action=ClientAction.UPSERT, rows=(HistoryRow(1, "v"),))
+        for n in sequences
+    }
 
 
-def run_of(first: int, count: int) -> WriteRun:
-    return WriteRun(first, OpKind.UPSERT, None, [None] * count)  # type: ignore[list-item]
+def run_of(first: int, count: int) -> SequenceRange:
+    return SequenceRange(first, OpKind.UPSERT, None, [None] * count)  # type: ignore[list-item]
 
 
 def payload(*counts: int) -> WritePayload:
-    runs = [PayloadRun(0, 1 + 10 * n, (1,) * count, (0,) * count) for n, count in enumerate(counts)]
+    runs = [PayloadSequenceRange(0, 1 + 10 * n, (1,) * count, (0,) * count) for n, count in enumerate(counts)]
     return WritePayload(1, (PayloadClient(ClientId("c"), 1),), tuple(runs), ())
 
 

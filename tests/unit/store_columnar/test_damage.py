@@ -9,7 +9,7 @@ import pytest
 
 from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 from stelae.spi.scan import ScanSpec
-from stelae.testing.conformance.store_harness import Replica, StoreHarness
+from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness
 from stelae_store_columnar import ColumnarStore
 from stelae_store_columnar.block_index import decode_index
 from tests.conformance.test_store_columnar import tiny
@@ -19,14 +19,14 @@ ROWS = [(n, f"name {n}", n * n) for n in range(10)]
 
 
 @pytest.fixture
-def replica() -> Replica:
+def replica() -> HarnessReplica:
     replica = StoreHarness(ColumnarStore, tiny).replica()
     replica.insert(*ROWS)
     replica.flush()
     return replica
 
 
-def read(replica: Replica) -> list[Any]:
+def read(replica: HarnessReplica) -> list[Any]:
     """Everything that can be read, after a restart."""
     replica.open()
     rows = replica.rows()
@@ -38,7 +38,9 @@ def read(replica: Replica) -> list[Any]:
 
 
 @pytest.mark.parametrize("path", [PARQUET, INDEX])
-def test_a_flipped_bit_anywhere_is_an_error_that_names_the_file_or_changes_nothing(replica: Replica, path: str) -> None:
+def test_a_flipped_bit_anywhere_is_an_error_that_names_the_file_or_changes_nothing(
+    replica: HarnessReplica, path: str
+) -> None:
     size = len(replica.disk.tree()[path])
     rng = random.Random(1)
     harmless = []
@@ -61,7 +63,9 @@ def test_a_flipped_bit_anywhere_is_an_error_that_names_the_file_or_changes_nothi
 
 
 @pytest.mark.parametrize("path", [PARQUET, INDEX])
-def test_a_file_that_is_cut_short_or_missing_is_an_error_when_the_store_is_opened(replica: Replica, path: str) -> None:
+def test_a_file_that_is_cut_short_or_missing_is_an_error_when_the_store_is_opened(
+    replica: HarnessReplica, path: str
+) -> None:
     for size in (0, 3, 40):
         replica.disk.cut(path, size)
         with pytest.raises(Corrupt) as caught:
@@ -72,7 +76,7 @@ def test_a_file_that_is_cut_short_or_missing_is_an_error_when_the_store_is_opene
         replica.open()
 
 
-def test_damage_that_shows_while_rows_are_applied_fails_the_entry_and_what_follows(replica: Replica) -> None:
+def test_damage_that_shows_while_rows_are_applied_fails_the_entry_and_what_follows(replica: HarnessReplica) -> None:
     index = decode_index(replica.disk.tree()[INDEX], INDEX)
     replica.open()
     replica.disk.damage(PARQUET, index.chunks[0].offset + 9)
@@ -87,7 +91,7 @@ def test_damage_that_shows_while_rows_are_applied_fails_the_entry_and_what_follo
         replica.store.flush()
 
 
-def test_a_damaged_column_that_a_scan_does_not_read_does_not_stop_it(replica: Replica) -> None:
+def test_a_damaged_column_that_a_scan_does_not_read_does_not_stop_it(replica: HarnessReplica) -> None:
     index = decode_index(replica.disk.tree()[INDEX], INDEX)
     replica.open()
     replica.disk.damage(PARQUET, index.chunks[1].offset + 9)
@@ -96,7 +100,7 @@ def test_a_damaged_column_that_a_scan_does_not_read_does_not_stop_it(replica: Re
         cursor.next_batch()
 
 
-def test_formats_of_others_and_of_later_releases_are_told_apart(replica: Replica) -> None:
+def test_formats_of_others_and_of_later_releases_are_told_apart(replica: HarnessReplica) -> None:
     data = replica.disk.tree()[INDEX]
     with pytest.raises(FutureVersion, match="format 2"):
         decode_index(data[:3] + b"\x02" + data[4:], INDEX)
@@ -108,7 +112,7 @@ def test_formats_of_others_and_of_later_releases_are_told_apart(replica: Replica
             replica.open()
 
 
-def test_a_disk_that_cannot_be_read_is_an_error_and_the_store_lives(replica: Replica) -> None:
+def test_a_disk_that_cannot_be_read_is_an_error_and_the_store_lives(replica: HarnessReplica) -> None:
     replica.open()
     replica.disk.faults.fail_reads(PARQUET)
     with pytest.raises(StorageError):

@@ -16,7 +16,7 @@ import pytest
 
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.write import OpKind
-from stelae.testing.conformance.store_harness import Replica, StoreHarness
+from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness
 from stelae.testing.conformance.store_model import Op
 from stelae_store_columnar import ColumnarStore, bloom
 from stelae_store_columnar.config import ColumnarConfig
@@ -59,7 +59,7 @@ class Count:
         return self._step
 
 
-def loaded(key_type: str, entries: int) -> Replica:
+def loaded(key_type: str, entries: int) -> HarnessReplica:
     """A store with rows in memory, in random order, a fourth of each entry written over later."""
     columns = [{"name": "key", "type": key_type}, {"name": "n", "type": "int64"}, {"name": "text", "type": "string"}]
     schema = schema_from_plain({"columns": columns, "key": ["key"]})

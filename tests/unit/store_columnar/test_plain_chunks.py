@@ -10,7 +10,7 @@ import pytest
 
 from stelae.spi.scan import Compare, Order, ScanSpec
 from stelae.spi.write import OpKind
-from stelae.testing.conformance.store_harness import Replica, StoreHarness, delete, upsert
+from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_model import Op
 from stelae_store_columnar import ColumnarStore, cursor
 from stelae_store_columnar.chunks import Chunk
@@ -26,7 +26,7 @@ def calm() -> Any:
 
 
 @pytest.fixture
-def replica() -> Replica:
+def replica() -> HarnessReplica:
     """A hundred rows in memory, in runs that came out of order."""
     made = StoreHarness(ColumnarStore, calm).replica()
     for start in (60, 0, 80, 20, 40):
@@ -48,14 +48,14 @@ def resolved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_runs_that_do_not_overlap_are_not_sorted(replica: Replica, resolved: list[int]) -> None:
+def test_runs_that_do_not_overlap_are_not_sorted(replica: HarnessReplica, resolved: list[int]) -> None:
     assert replica.rows() == ROWS
     assert replica.rows(order=Order.KEY_DESCENDING) == ROWS[::-1]
     assert replica.rows(50, columns=(2,)) == [(row[1],) for row in ROWS]
     assert resolved == []
 
 
-def test_they_stand_between_row_groups_of_blocks(replica: Replica, resolved: list[int]) -> None:
+def test_they_stand_between_row_groups_of_blocks(replica: HarnessReplica, resolved: list[int]) -> None:
     replica.flush()
     for start in (200, 120):
         replica.insert(*((n, "x", n) for n in range(start, start + 20)))
@@ -63,23 +63,23 @@ def test_they_stand_between_row_groups_of_blocks(replica: Replica, resolved: lis
     assert resolved == []
 
 
-def twice_in_a_chunk(replica: Replica) -> None:
+def twice_in_a_chunk(replica: HarnessReplica) -> None:
     replica.write(upsert((200, "old", 0), (201, "x", 0)), upsert((200, "new", 0)))
 
 
-def partial(replica: Replica) -> None:
+def partial(replica: HarnessReplica) -> None:
     replica.write(Op(OpKind.UPDATE, [(13, 99)], (1, 3)))
 
 
-def deletion(replica: Replica) -> None:
+def deletion(replica: HarnessReplica) -> None:
     replica.write(delete((13,)))
 
 
-def newer(replica: Replica) -> None:
+def newer(replica: HarnessReplica) -> None:
     replica.write(upsert((13, "newer", 0)))
 
 
-def newer_than_a_block(replica: Replica) -> None:
+def newer_than_a_block(replica: HarnessReplica) -> None:
     replica.flush()
     newer(replica)
 
@@ -92,7 +92,7 @@ def newer_than_a_block(replica: Replica) -> None:
     ],
 )
 def test_what_is_not_plain_is_resolved_and_would_be_wrong_otherwise(
-    replica: Replica, case: Callable[[Replica], None], at: int | None, monkeypatch: pytest.MonkeyPatch
+    replica: HarnessReplica, case: Callable[[HarnessReplica], None], at: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {row[0]: row for row in ROWS}
     case(replica)
@@ -114,7 +114,7 @@ def test_what_is_not_plain_is_resolved_and_would_be_wrong_otherwise(
     assert replica.rows(at) != rows
 
 
-def test_a_batch_is_filled_from_several_runs_as_far_as_is_asked_for(replica: Replica) -> None:
+def test_a_batch_is_filled_from_several_runs_as_far_as_is_asked_for(replica: HarnessReplica) -> None:
     def sizes(rows_max: int, **spec: Any) -> list[int]:
         with replica.store.scan(ScanSpec(order=Order.KEY, **spec)) as opened:
             return [len(batch) for batch in iter(lambda: opened.next_batch(rows_max), None)]
@@ -127,7 +127,9 @@ def test_a_batch_is_filled_from_several_runs_as_far_as_is_asked_for(replica: Rep
     assert sum(found) == 10 and 3 <= len(found) <= 5
 
 
-def test_a_batch_of_large_rows_is_bounded_by_their_bytes(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_large_rows_is_bounded_by_their_bytes(
+    replica: HarnessReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cursor, "BATCH_BYTES_MAX", 300)
     with replica.store.scan(ScanSpec(order=Order.KEY)) as opened:
         batches = [*iter(lambda: opened.next_batch(1000), None)]

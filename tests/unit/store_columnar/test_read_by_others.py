@@ -16,7 +16,7 @@ from stelae.machine.files import RealFiles
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.write import OpKind
-from stelae.testing.conformance.store_harness import Replica, StoreHarness, delete, upsert
+from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_model import Op
 from stelae_store_columnar import ColumnarStore
 from tests.conformance.test_store_columnar import tiny
@@ -39,7 +39,7 @@ READINGS = schema_from_plain(
 
 
 @pytest.fixture
-def readings(tmp_path: Path) -> Replica:
+def readings(tmp_path: Path) -> HarnessReplica:
     """A table with rows that were updated, deleted and never flushed again, on the real disk."""
     replica = StoreHarness(ColumnarStore, tiny).replica(READINGS)
     services: Any = SimpleNamespace(files=RealFiles())
@@ -60,7 +60,9 @@ def test_every_tool_of_the_page_has_an_example() -> None:
 
 
 @pytest.mark.parametrize(("tool", "text"), INSTALLED, ids=[tool for tool, _ in INSTALLED])
-def test_the_example_comes_to_the_rows_of_the_table(tool: str, text: str, readings: Replica, tmp_path: Path) -> None:
+def test_the_example_comes_to_the_rows_of_the_table(
+    tool: str, text: str, readings: HarnessReplica, tmp_path: Path
+) -> None:
     text = text.replace("/srv/n1/data", str(tmp_path))
     assert str(tmp_path) in text
     if tool == "DuckDB":
@@ -79,7 +81,7 @@ def test_the_example_comes_to_the_rows_of_the_table(tool: str, text: str, readin
     assert len(found) == 38
 
 
-def test_columns_have_the_names_types_and_ids_of_the_table(readings: Replica, tmp_path: Path) -> None:
+def test_columns_have_the_names_types_and_ids_of_the_table(readings: HarnessReplica, tmp_path: Path) -> None:
     first = sorted(tmp_path.glob("readings/*.parquet"))[0]
     schema = pq.read_schema(first)
     assert schema.names == ["sensor", "at", "celsius", "note", "_stelae_timestamp", "_stelae_deleted", "_stelae_schema"]
@@ -103,7 +105,9 @@ def test_a_table_with_columns_of_our_names_keeps_them(tmp_path: Path) -> None:
     assert names == ["_stelae_deleted", "a", "a.b", "_stelae_timestamp", "_stelae_deleted_", "_stelae_schema"]
 
 
-def test_decimals_are_stored_as_integers_which_are_read_in_half_the_time(readings: Replica, tmp_path: Path) -> None:
+def test_decimals_are_stored_as_integers_which_are_read_in_half_the_time(
+    readings: HarnessReplica, tmp_path: Path
+) -> None:
     blocks = sorted(tmp_path.rglob("*.parquet"))
     columns = [pq.read_metadata(path).row_group(0).column(2) for path in blocks]
     assert {(column.path_in_schema, column.physical_type) for column in columns} == {("celsius", "INT32")}

@@ -15,7 +15,7 @@ from stelae.spi.ids import OpId
 from stelae.spi.store import ApplyEntry, ApplyResult
 from stelae_store_columnar import ColumnarStore
 from tests.conformance.test_store_columnar import tiny
-from tests.unit.host.test_flush import LAYOUT, LOG, TABLET, Node, ids
+from tests.unit.host.test_flush_and_collect import LAYOUT, LOG, TABLET, Node, ids
 
 
 class Counting(ColumnarStore):

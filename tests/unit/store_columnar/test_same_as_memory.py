@@ -12,10 +12,11 @@ from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import TooOld
 from stelae.spi.scan import Compare, In, IsNull, Order, Prefix, ScanSpec
 from stelae.spi.write import OpKind
-from stelae.testing.conformance.store_harness import Replica, StoreHarness
+from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness
 from stelae.testing.conformance.store_model import Op
 from stelae_store_columnar import ColumnarStore
 from stelae_store_memory import MemoryStore
+from tests.at_length import times
 from tests.conformance.test_store_columnar import tiny
 
 KEYS: dict[str, list[Any]] = {
@@ -138,7 +139,7 @@ class Twins:
             assert copies[0].rows(at) == copies[1].rows(at)
 
 
-def diffed(replica: Replica, after: int, until: int) -> tuple[list[Any], list[Any]]:
+def diffed(replica: HarnessReplica, after: int, until: int) -> tuple[list[Any], list[Any]]:
     """What a diff brings, put together; rows equal at both ends may be left out or not."""
     rows, keys = [], []
     for change in replica.store.diff(after, until, ScanSpec()):
@@ -147,7 +148,8 @@ def diffed(replica: Replica, after: int, until: int) -> tuple[list[Any], list[An
     return rows, keys
 
 
-@pytest.mark.parametrize("seed", [*range(9), 209])
+@pytest.mark.fuzzer
+@pytest.mark.parametrize("seed", [*range(times(9)), 209])
 def test_a_life_of_entries_flushes_merges_and_crashes(seed: int) -> None:
     twins = Twins(seed)
     for _ in range(40):

@@ -16,7 +16,7 @@ from stelae.spi.ids import ZERO, OpId
 from stelae.spi.scan import Compare, IsNull, Order, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX
 from stelae.spi.write import OpKind
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Op, StoreModel
 from stelae_store_columnar import ColumnarStore, exchange, stelae_store_engines, store
 from stelae_store_columnar.config import ColumnarConfig
@@ -26,22 +26,22 @@ DIRECTORY = "/data/t"
 
 
 @pytest.fixture
-def replica() -> Replica:
+def replica() -> HarnessReplica:
     return StoreHarness(ColumnarStore, tiny).replica()
 
 
 @pytest.fixture
-def calm() -> Replica:
+def calm() -> HarnessReplica:
     """One that merges nothing unless it is told to."""
     return StoreHarness(ColumnarStore, lambda: replace(tiny(), fresh_blocks_min=3, fresh_blocks_max=99)).replica()
 
 
-def files(replica: Replica) -> list[str]:
+def files(replica: HarnessReplica) -> list[str]:
     """Names of the block files."""
     return [path.rpartition("/")[2] for path in replica.disk.tree() if path.startswith(DIRECTORY)]
 
 
-def state(replica: Replica) -> ColumnarStore:
+def state(replica: HarnessReplica) -> ColumnarStore:
     """The store, with its insides."""
     assert isinstance(replica.store, ColumnarStore)
     return replica.store
@@ -52,7 +52,7 @@ def test_the_plugin_offers_the_engine() -> None:
     assert ColumnarStore.name == "columnar"
 
 
-def test_closing_twice_is_harmless_and_ends_it(replica: Replica) -> None:
+def test_closing_twice_is_harmless_and_ends_it(replica: HarnessReplica) -> None:
     replica.insert((1, "a", 1))
     replica.store.close()
     replica.store.close()
@@ -60,12 +60,12 @@ def test_closing_twice_is_harmless_and_ends_it(replica: Replica) -> None:
         replica.insert((2, "a", 1))
 
 
-def test_a_negative_limit_is_the_callers_error_and_says_the_value(replica: Replica) -> None:
+def test_a_negative_limit_is_the_callers_error_and_says_the_value(replica: HarnessReplica) -> None:
     with pytest.raises(CallerError, match="-3"):
         replica.store.scan(ScanSpec(limit=-3))
 
 
-def test_a_flush_without_news_proposes_nothing(replica: Replica) -> None:
+def test_a_flush_without_news_proposes_nothing(replica: HarnessReplica) -> None:
     assert replica.store.flush() is None
     replica.insert((1, "a", 1))
     replica.flush()
@@ -73,12 +73,12 @@ def test_a_flush_without_news_proposes_nothing(replica: Replica) -> None:
     assert replica.store.compact() is None
 
 
-def test_a_flush_that_nobody_committed_is_proposed_again(replica: Replica) -> None:
+def test_a_flush_that_nobody_committed_is_proposed_again(replica: HarnessReplica) -> None:
     replica.insert((1, "a", 1))
     assert replica.store.flush() == replica.store.flush() is not None
 
 
-def test_an_entry_without_a_row_moves_the_flush_on_without_a_file(replica: Replica) -> None:
+def test_an_entry_without_a_row_moves_the_flush_on_without_a_file(replica: HarnessReplica) -> None:
     replica.insert((1, "a", 1))
     replica.flush()
     before = files(replica)
@@ -88,7 +88,7 @@ def test_an_entry_without_a_row_moves_the_flush_on_without_a_file(replica: Repli
     assert files(replica) == before
 
 
-def test_obsolete_files_stay_until_the_edit_is_committed(calm: Replica) -> None:
+def test_obsolete_files_stay_until_the_edit_is_committed(calm: HarnessReplica) -> None:
     for turn in range(4):
         calm.write(upsert(*((n, f"t{turn}", n) for n in range(10))))
         calm.flush()
@@ -103,7 +103,7 @@ def test_obsolete_files_stay_until_the_edit_is_committed(calm: Replica) -> None:
     assert not set(files(calm)) & set(edits[-1].obsolete)
 
 
-def test_a_cursor_reads_on_when_its_files_are_gone(calm: Replica) -> None:
+def test_a_cursor_reads_on_when_its_files_are_gone(calm: HarnessReplica) -> None:
     for turn in range(4):
         calm.write(upsert(*((n, f"t{turn}", n) for n in range(30))))
         calm.flush()
@@ -117,7 +117,7 @@ def test_a_cursor_reads_on_when_its_files_are_gone(calm: Replica) -> None:
     assert first.to_rows() + rest == [(n, "t3", n) for n in range(30)]
 
 
-def test_a_snapshot_holds_its_files_until_it_is_released(calm: Replica) -> None:
+def test_a_snapshot_holds_its_files_until_it_is_released(calm: HarnessReplica) -> None:
     for turn in range(4):
         calm.write(upsert(*((n, f"t{turn}", n) for n in range(10))))
         calm.flush()
@@ -138,7 +138,7 @@ def test_a_snapshot_holds_its_files_until_it_is_released(calm: Replica) -> None:
     assert len(calm.rows()) == 10
 
 
-def test_the_files_of_a_snapshot_and_its_edit_are_the_store_elsewhere(replica: Replica) -> None:
+def test_the_files_of_a_snapshot_and_its_edit_are_the_store_elsewhere(replica: HarnessReplica) -> None:
     replica.insert(*((n, f"n{n}", n) for n in range(20)))
     replica.flush()
     snapshot = replica.store.snapshot()
@@ -153,7 +153,7 @@ def test_the_files_of_a_snapshot_and_its_edit_are_the_store_elsewhere(replica: R
     assert elsewhere.store.applied == replica.store.applied
 
 
-def test_a_floor_holds_over_a_restart(replica: Replica) -> None:
+def test_a_floor_holds_over_a_restart(replica: HarnessReplica) -> None:
     for turn in range(5):
         replica.write(upsert(*((n, f"t{turn}", n) for n in range(10))))
         replica.flush()
@@ -167,7 +167,7 @@ def test_a_floor_holds_over_a_restart(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("fault", ["full", "sync"])
-def test_a_flush_that_fails_leaves_the_rows_in_memory_and_no_file(replica: Replica, fault: str) -> None:
+def test_a_flush_that_fails_leaves_the_rows_in_memory_and_no_file(replica: HarnessReplica, fault: str) -> None:
     replica.insert(*((n, "a", n) for n in range(40)))
     replica.flush()
     before = files(replica)
@@ -187,7 +187,7 @@ def test_a_flush_that_fails_leaves_the_rows_in_memory_and_no_file(replica: Repli
     assert replica.rows() == [(n, "b", n) for n in range(40)]
 
 
-def lived(replica: Replica) -> StoreModel:
+def lived(replica: HarnessReplica) -> StoreModel:
     """Entries with a flush after every other and a merge now and then; the model of it."""
     model = StoreModel(SCHEMA)
     for turn in range(8):
@@ -225,7 +225,9 @@ def test_power_lost_at_any_operation_of_flushes_and_merges_loses_no_row(seed: in
         assert replica.rows() == model.rows(), (number, len(log))
 
 
-def test_an_export_in_many_windows_is_in_order_and_whole(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_in_many_windows_is_in_order_and_whole(
+    replica: HarnessReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = lived(replica)
     whole = [(p.timestamps, p.deleted, p.rows.to_rows()) for p in replica.store.export()]
     monkeypatch.setattr(exchange, "WINDOW_ROWS", 5)
@@ -239,7 +241,7 @@ def test_an_export_in_many_windows_is_in_order_and_whole(replica: Replica, monke
 
 
 def test_an_import_of_more_than_fits_memory_is_written_as_it_comes(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: HarnessReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica.insert(*((n, f"n{n}", n) for n in range(100)))
     for turn in range(3):
@@ -255,7 +257,7 @@ def test_an_import_of_more_than_fits_memory_is_written_as_it_comes(
     assert files(other) == []
 
 
-def test_a_scan_reads_only_the_row_groups_and_columns_that_it_needs(replica: Replica) -> None:
+def test_a_scan_reads_only_the_row_groups_and_columns_that_it_needs(replica: HarnessReplica) -> None:
     replica.insert(*((n, f"n{n}", 1000 - n) for n in range(200)))
     replica.flush()
     replica.compact()
@@ -279,7 +281,7 @@ def test_a_scan_reads_only_the_row_groups_and_columns_that_it_needs(replica: Rep
         assert len(read) <= groups_max, spec
 
 
-def test_looking_for_keys_that_are_not_there_reads_next_to_nothing(replica: Replica) -> None:
+def test_looking_for_keys_that_are_not_there_reads_next_to_nothing(replica: HarnessReplica) -> None:
     replica.insert(*((2 * n, "a", n) for n in range(500)))
     replica.flush()
     replica.compact()
@@ -292,7 +294,7 @@ def test_looking_for_keys_that_are_not_there_reads_next_to_nothing(replica: Repl
     assert len(read) <= 5
 
 
-def test_rows_in_key_order_are_settled_at_once_and_never_merged(replica: Replica) -> None:
+def test_rows_in_key_order_are_settled_at_once_and_never_merged(replica: HarnessReplica) -> None:
     for start in range(0, 600, 100):
         replica.insert(*((n, "a", n) for n in range(start, start + 100)))
         replica.flush()
@@ -314,7 +316,7 @@ def test_flushes_alone_keep_the_number_of_overlapping_blocks_bounded() -> None:
         assert len(state(replica)._state.levels.fresh) <= 2 * 8
 
 
-def test_a_log_replayed_from_its_beginning_meets_the_schemas_of_its_time(replica: Replica) -> None:
+def test_a_log_replayed_from_its_beginning_meets_the_schemas_of_its_time(replica: HarnessReplica) -> None:
     """The superblock may know later schemas than the first entries were written for. Rows that were taken for ones of
     the latest lost its columns when they were put together under an earlier one, and came back with nulls."""
     plain = schema_to_plain(SCHEMA)
@@ -335,7 +337,7 @@ def test_a_log_replayed_from_its_beginning_meets_the_schemas_of_its_time(replica
     assert replica.rows() == rows
 
 
-def test_a_merge_behind_a_change_of_the_schema_goes_back_with_the_flush(calm: Replica) -> None:
+def test_a_merge_behind_a_change_of_the_schema_goes_back_with_the_flush(calm: HarnessReplica) -> None:
     """A merge that took the schema of the moment for that of the flush dropped a column which entries between the two
     still needed, and a restart then applied those under a schema of later."""
     for turn in range(4):
@@ -357,14 +359,14 @@ def test_a_merge_behind_a_change_of_the_schema_goes_back_with_the_flush(calm: Re
     assert calm.rows()[3] == (3, 33)
 
 
-def test_small_entries_become_few_chunks(replica: Replica) -> None:
+def test_small_entries_become_few_chunks(replica: HarnessReplica) -> None:
     for n in range(400):
         replica.insert((n * 7 % 400, "a", n))
     assert len(state(replica)._state.chunks) < 24
     assert [row[0] for row in replica.rows()] == [*range(400)]
 
 
-def test_batches_are_never_longer_than_a_step_may_hold_the_interpreter(replica: Replica) -> None:
+def test_batches_are_never_longer_than_a_step_may_hold_the_interpreter(replica: HarnessReplica) -> None:
     big = StoreHarness(ColumnarStore).replica()
     for start in range(0, 3 * BATCH_ROWS_MAX, 4096):
         big.insert(*((n, "a", n) for n in range(start, start + 4096)))
@@ -376,7 +378,7 @@ def test_batches_are_never_longer_than_a_step_may_hold_the_interpreter(replica: 
         big.flush()
 
 
-def test_a_batch_is_as_long_as_was_asked_for_if_its_rows_lie_together(replica: Replica) -> None:
+def test_a_batch_is_as_long_as_was_asked_for_if_its_rows_lie_together(replica: HarnessReplica) -> None:
     big = StoreHarness(ColumnarStore).replica()
     rows_max = 2 * BATCH_ROWS_MAX
     for start in range(0, 2 * rows_max, 4096):
@@ -386,7 +388,7 @@ def test_a_batch_is_as_long_as_was_asked_for_if_its_rows_lie_together(replica: R
         assert [len(batch) for batch in iter(lambda: cursor.next_batch(rows_max), None)] == [rows_max, rows_max]
 
 
-def test_a_batch_that_ends_where_the_next_begins_is_no_duplicate(replica: Replica) -> None:
+def test_a_batch_that_ends_where_the_next_begins_is_no_duplicate(replica: HarnessReplica) -> None:
     assert replica.insert((1, "a", 1), (2, "b", 2)) == []
     assert replica.write(insert((2, "x", 0), (3, "c", 3))) == [(0, 1)]
     assert replica.write(insert((3, "x", 0))) == [(0, 1)]

@@ -16,7 +16,7 @@ from stelae.spi.errors import Corrupt
 from stelae.spi.scan import Compare, Order, ScanSpec
 from stelae.spi.schema import Layout, Schema
 from stelae.spi.write import OpKind
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Op
 from stelae_store_columnar import ColumnarStore, block_writer
 from stelae_store_columnar.levels import PiecePart
@@ -35,7 +35,7 @@ def calm() -> Any:
 
 
 @pytest.fixture
-def replica() -> Replica:
+def replica() -> HarnessReplica:
     """Forty rows in ten plain row groups of one block."""
     made = StoreHarness(ColumnarStore, calm).replica()
     made.insert(*ROWS)
@@ -50,13 +50,13 @@ def widened(schema: Schema, *, default: int | None) -> Schema:
     return schema_from_plain(plain)
 
 
-def test_a_table_in_blocks_is_handed_on_whole(replica: Replica) -> None:
+def test_a_table_in_blocks_is_handed_on_whole(replica: HarnessReplica) -> None:
     assert read_as_stored(replica.store) == (ROWS, 40)
     assert read_as_stored(replica.store, order=Order.ANY) == (ROWS, 40)
     assert read_as_stored(replica.store, columns=(3, 1)) == ([(n, n) for n in range(40)], 40)
 
 
-def test_pieces_have_no_more_rows_and_bytes_than_asked_for_and_are_of_one_block(replica: Replica) -> None:
+def test_pieces_have_no_more_rows_and_bytes_than_asked_for_and_are_of_one_block(replica: HarnessReplica) -> None:
     assert read_as_stored(replica.store, rows_max=10) == (ROWS, 40)
     replica.insert(*((n, "more", 0) for n in range(40, 80)))
     replica.flush()
@@ -82,7 +82,7 @@ def test_row_groups_that_are_smaller_than_a_step_are_handed_on_together(monkeypa
     assert rows == made.rows() and 20 < handed_on < 40
 
 
-def test_a_few_columns_take_fewer_bytes_than_all(replica: Replica) -> None:
+def test_a_few_columns_take_fewer_bytes_than_all(replica: HarnessReplica) -> None:
     def rows_of(**spec: Any) -> int:
         with replica.store.scan(ScanSpec(order=Order.KEY, **spec)) as cursor:
             piece = cursor.next_stored(1000, 300)  # type: ignore[attr-defined]
@@ -91,17 +91,17 @@ def test_a_few_columns_take_fewer_bytes_than_all(replica: Replica) -> None:
     assert 0 < rows_of() < rows_of(columns=(1,))
 
 
-def test_a_limit_ends_with_the_last_row_group_that_it_holds_whole(replica: Replica) -> None:
+def test_a_limit_ends_with_the_last_row_group_that_it_holds_whole(replica: HarnessReplica) -> None:
     assert read_as_stored(replica.store, limit=10) == (ROWS[:10], 8)
     assert read_as_stored(replica.store, limit=0) == ([], 0)
 
 
-def test_what_has_a_filter_or_goes_backwards_is_decoded(replica: Replica) -> None:
+def test_what_has_a_filter_or_goes_backwards_is_decoded(replica: HarnessReplica) -> None:
     assert read_as_stored(replica.store, predicates=(Compare(3, ">=", 20),)) == (ROWS[20:], 0)
     assert read_as_stored(replica.store, order=Order.KEY_DESCENDING) == (ROWS[::-1], 0)
 
 
-def test_renamed_columns_are_found_dropped_ones_left_out_and_new_ones_null(replica: Replica) -> None:
+def test_renamed_columns_are_found_dropped_ones_left_out_and_new_ones_null(replica: HarnessReplica) -> None:
     plain = schema_to_plain(SCHEMA)
     plain["version"] = 2
     plain["columns"] = [plain["columns"][0], {**plain["columns"][1], "name": "a.b"}]
@@ -139,52 +139,52 @@ def test_every_type_comes_back_as_it_was(kind: str) -> None:
 # -- what is not plain -----------------------------------------------------------------------------
 
 
-def newer_in_memory(replica: Replica) -> None:
+def newer_in_memory(replica: HarnessReplica) -> None:
     replica.write(upsert((13, "newer", 0)))
 
 
-def partial_in_memory(replica: Replica) -> None:
+def partial_in_memory(replica: HarnessReplica) -> None:
     replica.write(Op(OpKind.UPDATE, [(13, 99)], (1, 3)))
 
 
-def deleted_in_memory(replica: Replica) -> None:
+def deleted_in_memory(replica: HarnessReplica) -> None:
     replica.write(delete((13,)))
 
 
-def between_in_memory(replica: Replica) -> None:
+def between_in_memory(replica: HarnessReplica) -> None:
     replica.write(delete((13,)))
     replica.flush()
     replica.write(insert((13, "again", 0)))
 
 
-def newer_in_another_block(replica: Replica) -> None:
+def newer_in_another_block(replica: HarnessReplica) -> None:
     replica.write(upsert((13, "newer", 0)))
     replica.flush()
 
 
-def deleted_in_another_block(replica: Replica) -> None:
+def deleted_in_another_block(replica: HarnessReplica) -> None:
     replica.write(delete((13,)))
     replica.flush()
 
 
-def history_in_the_group(replica: Replica) -> None:
+def history_in_the_group(replica: HarnessReplica) -> None:
     replica.insert((100, "old", 0), *((n, "x", 0) for n in range(101, 112)))
     replica.write(upsert((100, "new", 1)))
     replica.flush()
 
 
-def deletion_in_the_group(replica: Replica) -> None:
+def deletion_in_the_group(replica: HarnessReplica) -> None:
     replica.insert(*((n, "x", 0) for n in range(100, 112)))
     replica.flush()
     replica.write(delete((100,)), insert(*((n, "y", 0) for n in range(112, 120))))
     replica.flush()
 
 
-def column_with_a_default(replica: Replica) -> None:
+def column_with_a_default(replica: HarnessReplica) -> None:
     replica.change_schema(widened(replica.schema, default=5))
 
 
-CASES: list[tuple[Callable[[Replica], None], int | None]] = [
+CASES: list[tuple[Callable[[HarnessReplica], None], int | None]] = [
     *((case, None) for case in (newer_in_memory, partial_in_memory, deleted_in_memory, between_in_memory)),
     *((case, None) for case in (newer_in_another_block, deleted_in_another_block)),
     *((case, None) for case in (history_in_the_group, deletion_in_the_group, column_with_a_default)),
@@ -199,7 +199,7 @@ def any_pieces(_: View, parts: Sequence[Part], __: Layout) -> list[PiecePart]:
 
 @pytest.mark.parametrize(("case", "at"), CASES)
 def test_what_is_not_plain_is_decoded_and_would_be_wrong_otherwise(
-    replica: Replica, case: Callable[[Replica], None], at: int | None, monkeypatch: pytest.MonkeyPatch
+    replica: HarnessReplica, case: Callable[[HarnessReplica], None], at: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case(replica)
     rows, handed_on = read_as_stored(replica.store, at)
@@ -210,14 +210,14 @@ def test_what_is_not_plain_is_decoded_and_would_be_wrong_otherwise(
         assert read_as_stored(replica.store, at)[0] == rows
 
 
-def test_a_row_that_only_one_group_has_keeps_none_of_the_others_from_being_handed_on(replica: Replica) -> None:
+def test_a_row_that_only_one_group_has_keeps_none_of_the_others_from_being_handed_on(replica: HarnessReplica) -> None:
     newer_in_memory(replica)
     assert read_as_stored(replica.store)[1] == 36
 
 
 @pytest.mark.parametrize("field", ["key_from", "key_until", "after"])
 def test_a_range_that_cuts_a_group_decodes_that_one(
-    replica: Replica, field: str, monkeypatch: pytest.MonkeyPatch
+    replica: HarnessReplica, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = {field: encode_key(SCHEMA, (18,))}
     expected = {"key_from": ROWS[18:], "key_until": ROWS[:18], "after": ROWS[19:]}[field]
@@ -244,7 +244,7 @@ def test_what_a_merge_under_way_has_taken_from_a_block_is_not_handed_on_again() 
     assert read_as_stored(made.store) == (before, len(before))
 
 
-def test_damage_on_disk_is_an_error_that_names_the_place(replica: Replica) -> None:
+def test_damage_on_disk_is_an_error_that_names_the_place(replica: HarnessReplica) -> None:
     (path,) = [path for path in replica.disk.tree() if path.endswith(".parquet")]
     replica.disk.damage(path, 40)
     with pytest.raises(Corrupt) as caught:
@@ -252,7 +252,7 @@ def test_damage_on_disk_is_an_error_that_names_the_place(replica: Replica) -> No
     assert caught.value.path == path and caught.value.offset is not None
 
 
-def test_a_cursor_hands_on_what_was_merged_away_and_nothing_once_it_is_closed(replica: Replica) -> None:
+def test_a_cursor_hands_on_what_was_merged_away_and_nothing_once_it_is_closed(replica: HarnessReplica) -> None:
     replica.write(upsert(*ROWS))
     replica.flush()
     made = StoreHarness(ColumnarStore, lambda: replace(calm(), fresh_blocks_min=1)).replica()

@@ -16,7 +16,7 @@ from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StorageError, Syn
 from stelae.testing.conformance.store_harness import upsert
 from stelae_shared.lmdb_files.child import verified
 from stelae_store_lmdb import LmdbStore, child, format
-from stelae_store_lmdb.check import Report
+from stelae_store_lmdb.check import ChildReport
 from stelae_store_lmdb.child import check_in_child
 from stelae_store_lmdb.config import LmdbStoreConfig
 from tests.conformance.lmdb_disk import FailingCommit
@@ -101,12 +101,12 @@ def test_row_c_a_child_looks_after_an_unclean_stop_and_only_then(replica: LmdbRe
 def test_row_c_the_child_is_a_process_of_its_own(replica: LmdbReplica) -> None:
     replica.open()
     assert replica.rows() == ROWS
-    assert check_in_child(str(replica.data.parent), 60) == Report()
+    assert check_in_child(str(replica.data.parent), 60) == ChildReport()
 
 
 def test_the_child_does_without_the_library_s_verifier(replica: LmdbReplica, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "COMMAND", WITHOUT_VERIFIER)
-    assert check_in_child(str(replica.data.parent), 60) == Report()
+    assert check_in_child(str(replica.data.parent), 60) == ChildReport()
 
 
 @pytest.mark.parametrize("command", [("-m", "stelae_store_lmdb.check"), WITHOUT_VERIFIER], ids=["verifier", "none"])

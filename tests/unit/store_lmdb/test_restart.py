@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stelae.host.layout import Layout
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.machine.files import RealFiles
 from stelae.spi.ids import ZERO, OpId
@@ -19,8 +19,8 @@ from stelae.spi.store import ApplyEntry, ApplyResult, Edit
 from stelae_store_lmdb import LmdbStore
 from stelae_store_lmdb.environment import Environment
 from tests.conformance.lmdb_store import checks_here, tiny
-from tests.unit.host import test_flush
-from tests.unit.host.test_flush import CLIENT, LOG, SCHEMA, TABLET, Node, digests_of, ids, insert
+from tests.unit.host import test_flush_and_collect
+from tests.unit.host.test_flush_and_collect import CLIENT, LOG, SCHEMA, TABLET, Node, digests_of, ids, insert
 
 
 class Counting(LmdbStore):
@@ -38,7 +38,7 @@ class LmdbNode(Node):
 
     def __init__(self, root: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(test_flush, "LAYOUT", Layout(str(root)))
+            patch.setattr(test_flush_and_collect, "LAYOUT", DirectoryLayout(str(root)))
             super().__init__(RealFiles())  # type: ignore[arg-type]
         self.root = root
         self.engines = dataclasses.replace(self.engines, store=Counting, store_config=tiny())
@@ -46,13 +46,13 @@ class LmdbNode(Node):
     @contextmanager
     def _here(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(test_flush, "LAYOUT", Layout(str(self.root)))
+            patch.setattr(test_flush_and_collect, "LAYOUT", DirectoryLayout(str(self.root)))
             yield
 
     @classmethod
     def create(cls, root: Path | None = None) -> LmdbNode:
         assert root is not None
-        for directory in Layout(str(root)).directories():
+        for directory in DirectoryLayout(str(root)).directories():
             Path(directory).mkdir(exist_ok=True)
         node = cls(root)
         node.wal.create(LOG, ZERO)

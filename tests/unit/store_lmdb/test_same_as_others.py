@@ -16,12 +16,13 @@ from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import TooOld
 from stelae.spi.write import OpKind
-from stelae.testing.conformance.store_harness import Replica, StoreHarness, upsert
+from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness, upsert
 from stelae.testing.conformance.store_model import Op
 from stelae.testing.conformance.store_scan import TYPES
 from stelae_store_columnar import ColumnarStore
 from stelae_store_lmdb import LmdbStore
 from stelae_store_memory import MemoryStore
+from tests.at_length import times
 from tests.conformance import test_store_columnar
 from tests.conformance.lmdb_store import LmdbHarness, checks_here, tiny
 from tests.unit.store_columnar.test_same_as_memory import Twins
@@ -79,7 +80,7 @@ EVENTS = st.lists(operations(), min_size=1, max_size=3) | st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(60), deadline=None)
 @given(st.lists(EVENTS, min_size=3, max_size=16))
 def test_three_stores_agree_on_faults_rows_and_checksums_at_every_time(
     tmp_path_factory: pytest.TempPathFactory, events: list[Any]
@@ -87,7 +88,7 @@ def test_three_stores_agree_on_faults_rows_and_checksums_at_every_time(
     lmdb = LmdbHarness(LmdbStore, tiny, root=str(tmp_path_factory.mktemp("lmdb"))).replica()
     columnar = StoreHarness(ColumnarStore, test_store_columnar.tiny).replica()
     memory = StoreHarness(MemoryStore).replica()
-    replicas: list[Replica] = [lmdb, columnar, memory]
+    replicas: list[HarnessReplica] = [lmdb, columnar, memory]
     floor = 0
     for event in events:
         now = 10 * len(memory.log)
@@ -119,7 +120,7 @@ def test_values_of_every_type_and_defaults_have_one_checksum(tmp_path: Path) -> 
     columns += [{"name": t, "type": t, "nullable": True} for t, _ in TYPES]  # type: ignore[dict-item]
     schema = schema_from_plain({"columns": columns, "key": ["k"]})
     lmdb = LmdbHarness(LmdbStore, tiny, root=str(tmp_path)).replica(schema)
-    replicas: list[Replica] = [
+    replicas: list[HarnessReplica] = [
         lmdb,
         StoreHarness(ColumnarStore, test_store_columnar.tiny).replica(schema),
         StoreHarness(MemoryStore).replica(schema),

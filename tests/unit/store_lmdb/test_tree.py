@@ -15,6 +15,7 @@ from stelae.spi.errors import Corrupt
 from stelae_store_lmdb.keys import CHUNK_BYTES, age_of, rest_of, split_age, stem_of
 from stelae_store_lmdb.tree import RowTree, is_deletion
 from stelae_store_lmdb.values import DELETION
+from tests.at_length import times
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def a_key() -> st.SearchStrategy[bytes]:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(200), deadline=None)
 @given(st.lists(a_key(), max_size=30, unique=True), a_key(), a_key(), st.data())
 def test_rows_are_walked_in_the_order_of_their_keys(
     env: Any, keys: list[bytes], one: bytes, other: bytes, data: st.DataObject
@@ -66,7 +67,7 @@ def test_rows_are_walked_in_the_order_of_their_keys(
         txn.abort()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(300), deadline=None)
 @given(a_key(), a_key())
 def test_stems_compare_as_the_keys_do_and_none_begins_another(one: bytes, other: bytes) -> None:
     one, other = one[:CHUNK_BYTES], other[:CHUNK_BYTES]

@@ -14,7 +14,7 @@ from stelae.spi.ids import ZERO, OpId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX, Edit
 from stelae.spi.write import OpKind
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Op
 from stelae_store_memory import MemoryStore, stelae_store_engines
 from stelae_store_memory.chains import Version, length, pruned, visible
@@ -24,7 +24,7 @@ from stelae_store_memory.writer import Writer
 
 
 @pytest.fixture
-def replica() -> Replica:
+def replica() -> HarnessReplica:
     return StoreHarness(MemoryStore).replica()
 
 
@@ -39,7 +39,7 @@ def test_a_manifest_is_not_ours() -> None:
             MemoryStore.open("d", manifest, ZERO, schemas, None, None)  # type: ignore[arg-type]
 
 
-def test_it_proposes_no_edit_and_takes_none(replica: Replica) -> None:
+def test_it_proposes_no_edit_and_takes_none(replica: HarnessReplica) -> None:
     replica.insert((1, "a", 1))
     assert replica.store.flush() is None
     assert replica.store.compact() is None
@@ -47,13 +47,13 @@ def test_it_proposes_no_edit_and_takes_none(replica: Replica) -> None:
         replica.store.commit(Edit(manifest=b"", flushed=OpId(1, 1)))
 
 
-def test_closing_twice_is_harmless(replica: Replica) -> None:
+def test_closing_twice_is_harmless(replica: HarnessReplica) -> None:
     replica.insert((1, "a", 1))
     replica.store.close()
     replica.store.close()
 
 
-def test_one_compaction_lets_go_of_a_bounded_number_of_versions(replica: Replica) -> None:
+def test_one_compaction_lets_go_of_a_bounded_number_of_versions(replica: HarnessReplica) -> None:
     count = BATCH_ROWS_MAX + 10
     rows = [(n, "a", n) for n in range(count)]
     for start in range(0, count, 4000):
@@ -68,7 +68,7 @@ def test_one_compaction_lets_go_of_a_bounded_number_of_versions(replica: Replica
     assert sizes[0] > sizes[1] > sizes[2] == sizes[3]
 
 
-def test_a_row_written_a_hundred_thousand_times_can_be_read_pruned_and_let_go(replica: Replica) -> None:
+def test_a_row_written_a_hundred_thousand_times_can_be_read_pruned_and_let_go(replica: HarnessReplica) -> None:
     for _ in range(30):
         replica.write(*(Op(OpKind.UPSERT, [(1, "a", n)] * 4000) for n in range(1)))
     assert replica.rows() == [(1, "a", 0)]
@@ -79,7 +79,7 @@ def test_a_row_written_a_hundred_thousand_times_can_be_read_pruned_and_let_go(re
     assert replica.rows() == [(1, "a", 0)]
 
 
-def test_the_memory_of_a_cursor_is_freed_when_it_is_closed(replica: Replica) -> None:
+def test_the_memory_of_a_cursor_is_freed_when_it_is_closed(replica: HarnessReplica) -> None:
     replica.insert((1, "a", 1))
     cursor = replica.store.scan(ScanSpec(), 10)
     replica.write(upsert((1, "b", 2)))
@@ -91,7 +91,7 @@ def test_the_memory_of_a_cursor_is_freed_when_it_is_closed(replica: Replica) -> 
     assert replica.store.memory_bytes() < held
 
 
-def test_a_scan_that_is_refused_leaves_no_pin(replica: Replica) -> None:
+def test_a_scan_that_is_refused_leaves_no_pin(replica: HarnessReplica) -> None:
     replica.insert((1, "a", 1))
     with pytest.raises(Exception, match="99"):
         replica.store.scan(ScanSpec(columns=(99,)))
@@ -103,19 +103,19 @@ def test_a_scan_that_is_refused_leaves_no_pin(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, -(2**40)])
-def test_a_negative_limit_is_the_callers_error_and_says_the_value(replica: Replica, limit: int) -> None:
+def test_a_negative_limit_is_the_callers_error_and_says_the_value(replica: HarnessReplica, limit: int) -> None:
     replica.insert((1, "a", 1))
     with pytest.raises(CallerError, match=f"limit is {limit}") as refused:
         replica.store.scan(ScanSpec(limit=limit))
     assert type(refused.value) is CallerError
 
 
-def test_a_limit_of_nothing_returns_nothing(replica: Replica) -> None:
+def test_a_limit_of_nothing_returns_nothing(replica: HarnessReplica) -> None:
     replica.insert((1, "a", 1))
     assert replica.rows(limit=0) == []
 
 
-def test_scans_on_other_threads_see_whole_groups_only(replica: Replica) -> None:
+def test_scans_on_other_threads_see_whole_groups_only(replica: HarnessReplica) -> None:
     """A writer keeps every row of a group equal: a reader that sees two values saw half a group."""
     width, turns, problems = 40, 150, []
     replica.insert(*((n, "v", 0) for n in range(width)))

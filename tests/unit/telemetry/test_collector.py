@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from prometheus_client.registry import CollectorRegistry
 
 from stelae.machine.metrics import NodeMetrics
-from stelae.telemetry.catalog import FAMILIES, LABEL_VALUES_MAX, PREFIX, Family, Kind, family_of
+from stelae.telemetry.catalog import FAMILIES, LABEL_VALUES_MAX, PREFIX, Family, MetricKind, family_of
 from stelae.telemetry.collector import NodeCollector
 from stelae.telemetry.view import Sample
 
@@ -41,7 +41,7 @@ def test_a_family_is_named_by_the_conventions(family: Family) -> None:
     assert family.meaning and family.meaning[-1] != "."
     if family.scale == 1e-6 or family.scale == 1e-3:
         assert family.name.endswith("_seconds")
-    if family.kind is Kind.HISTOGRAM:
+    if family.kind is MetricKind.HISTOGRAM:
         low, high = family.buckets
         assert 5 <= high - low <= 25
 

@@ -35,8 +35,8 @@ def test_what_the_file_says_holds() -> None:
     [
         ('[metrics]\nlisten = "0.0.0.0:9"\n', 7, "refusing to listen on 0.0.0.0"),
         ('[metrics]\nlisten = "example.org:9"\n', 7, "cannot listen on the name 'example.org'"),
-        ('[metrics]\nlisten = "127.0.0.1"\n', 7, "is no address"),
-        ('[metrics]\nlisten = "127.0.0.1:70000"\n', 7, "is no address"),
+        ('[metrics]\nlisten = "127.0.0.1"\n', 7, "is not an address"),
+        ('[metrics]\nlisten = "127.0.0.1:70000"\n', 7, "is not an address"),
         ("[metrics]\nport = 9\n", 7, "unknown key 'port' in [metrics]"),
         ("[metrics]\nlisten = 9\n", 7, "listen has to be a text"),
         ("[metrics]\ndeadline_ms = 1\n", 7, "deadline_ms = 1 is out of bounds"),

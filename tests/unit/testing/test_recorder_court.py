@@ -13,15 +13,15 @@ from stelae.testing.conformance import wal_native
 from stelae.testing.conformance.wal import WalNative
 from stelae.testing.recorder import record as recording
 from stelae.testing.recorder.court import court
-from stelae.testing.recorder.image import Image
-from stelae.testing.recorder.replay import State
-from stelae.testing.recorder.scenario import Stage
+from stelae.testing.recorder.image import DiskImage
+from stelae.testing.recorder.replay import ReplayState
+from stelae.testing.recorder.scenario import ScenarioStage
 from stelae.testing.wal_memory import MemoryWal
 from stelae.testing.wal_native import NativeHarness
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 
 ADR = Path(__file__).resolve().parents[3] / "docs/adr/0022-not-proven.md"
-EMPTY = State(0, Stage(), Image())
+EMPTY = ReplayState(0, ScenarioStage(), DiskImage())
 
 
 def dies_of_sigbus() -> None:

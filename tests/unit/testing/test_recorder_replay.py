@@ -8,75 +8,80 @@ import pytest
 
 from stelae.testing.recorder import calls
 from stelae.testing.recorder.calls import Call
-from stelae.testing.recorder.image import Image
+from stelae.testing.recorder.image import DiskImage
 from stelae.testing.recorder.record import Recording
 from stelae.testing.recorder.replay import images, moments, states
-from stelae.testing.recorder.scenario import Stage, full_life, history, life_at
+from stelae.testing.recorder.scenario import ScenarioStage, full_life, history, life_at
 from stelae.testing.wal_model import LOG
 
 SECTOR = 512
 
 
-def after(*done: Call, before: Image | None = None) -> list[Image]:
+def after(*done: Call, before: DiskImage | None = None) -> list[DiskImage]:
     """What a crash after all of these calls, or inside the last one, may leave."""
-    found: list[Image] = []
-    for count, _, disk in moments(Recording(before or Image(), done)):
+    found: list[DiskImage] = []
+    for count, _, disk in moments(Recording(before or DiskImage(), done)):
         if count == len(done):
             found += images(disk, random.Random(1))
     return found
 
 
-def contents(found: list[Image], path: str) -> set[bytes | None]:
+def contents(found: list[DiskImage], path: str) -> set[bytes | None]:
     return {image.files.get(path) for image in found}
 
 
-ONE = calls.Create("/a"), calls.Sync("/")
+ONE = calls.Create("/a"), calls.RecordedSync("/")
 
 
 def test_what_was_synced_is_there_and_what_was_not_is_there_or_zero_or_missing() -> None:
-    found = after(*ONE, calls.Write("/a", 0, b"old"), calls.Sync("/a"), calls.Write("/a", 3, b"new"))
+    found = after(
+        *ONE, calls.RecordedWrite("/a", 0, b"old"), calls.RecordedSync("/a"), calls.RecordedWrite("/a", 3, b"new")
+    )
     assert contents(found, "/a") == {b"old", b"oldnew"}
 
 
 def test_sectors_of_one_write_are_lost_each_by_itself() -> None:
     data = b"1" * SECTOR + b"2" * SECTOR
-    found = after(*ONE, calls.Write("/a", 0, data))
+    found = after(*ONE, calls.RecordedWrite("/a", 0, data))
     assert contents(found, "/a") == {b"", b"1" * SECTOR, bytes(SECTOR) + b"2" * SECTOR, data}
 
 
 def test_a_durable_write_says_nothing_of_those_before_it() -> None:
-    early, late = calls.Write("/a", 0, b"1" * SECTOR), calls.Write("/a", SECTOR, b"2" * SECTOR, dsync=True)
+    early, late = (
+        calls.RecordedWrite("/a", 0, b"1" * SECTOR),
+        calls.RecordedWrite("/a", SECTOR, b"2" * SECTOR, dsync=True),
+    )
     found = contents(after(*ONE, early, late), "/a")
     over = {bytes(SECTOR) + b"2" * SECTOR, b"1" * SECTOR + b"2" * SECTOR}
     assert found == {b"", b"1" * SECTOR} | over, "power may be lost before such a write is over"
-    assert contents(after(*ONE, early, late, calls.Sync("/")), "/a") == over
+    assert contents(after(*ONE, early, late, calls.RecordedSync("/")), "/a") == over
 
 
 def test_a_name_is_lost_until_its_directory_is_synced() -> None:
-    lost = after(calls.Create("/a"), calls.Write("/a", 0, b"x"), calls.Sync("/a"))
+    lost = after(calls.Create("/a"), calls.RecordedWrite("/a", 0, b"x"), calls.RecordedSync("/a"))
     assert contents(lost, "/a") == {None, b"x"}
-    assert contents(after(*lost_calls(), calls.Sync("/")), "/a") == {b"x"}
+    assert contents(after(*lost_calls(), calls.RecordedSync("/")), "/a") == {b"x"}
 
 
 def lost_calls() -> tuple[Call, ...]:
-    return calls.Create("/a"), calls.Write("/a", 0, b"x"), calls.Sync("/a")
+    return calls.Create("/a"), calls.RecordedWrite("/a", 0, b"x"), calls.RecordedSync("/a")
 
 
 def test_a_rename_happens_or_does_not() -> None:
-    before = Image((), {"/a": b"new", "/b": b"old"})
+    before = DiskImage((), {"/a": b"new", "/b": b"old"})
     found = after(calls.Rename("/a", "/b"), before=before)
     assert [image.files for image in found] == [before.files, {"/b": b"new"}]
 
 
 def test_of_two_operations_on_a_name_the_later_is_not_kept_alone() -> None:
-    before = Image((), {"/a": b"1"})
+    before = DiskImage((), {"/a": b"1"})
     found = after(calls.Remove("/a"), calls.Create("/a"), before=before)
     assert contents(found, "/a") == {b"1", None, b""}
 
 
 def test_many_pieces_are_drawn_the_same_for_one_seed_and_otherwise_for_another() -> None:
-    done = (*ONE, *(calls.Write("/a", SECTOR * number, b"x" * SECTOR) for number in range(40)))
-    recording = Recording(Image(), done)
+    done = (*ONE, *(calls.RecordedWrite("/a", SECTOR * number, b"x" * SECTOR) for number in range(40)))
+    recording = Recording(DiskImage(), done)
     digests = [[state.image.digest() for state in states(recording, seed)] for seed in (1, 1, 2)]
     assert digests[0] == digests[1] != digests[2]
     assert len(set(digests[0])) > 100
@@ -84,13 +89,13 @@ def test_many_pieces_are_drawn_the_same_for_one_seed_and_otherwise_for_another()
 
 def test_marks_say_how_far_the_scenario_had_come() -> None:
     done = (calls.Mark("begin 0"), *ONE, calls.Mark("done 0"), calls.Mark("begin 1"), calls.Remove("/a"))
-    stages = list(dict.fromkeys(state.stage for state in states(Recording(Image(), done), 1)))
-    assert stages == [Stage(0, False), Stage(0, True), Stage(1, True)]
+    stages = list(dict.fromkeys(state.stage for state in states(Recording(DiskImage(), done), 1)))
+    assert stages == [ScenarioStage(0, False), ScenarioStage(0, True), ScenarioStage(1, True)]
 
 
 def test_a_life_holds_one_model_between_steps_and_several_within_one() -> None:
     steps = full_life()
-    between, within = life_at(steps, Stage(1, False)), life_at(steps, Stage(1, True))
+    between, within = life_at(steps, ScenarioStage(1, False)), life_at(steps, ScenarioStage(1, True))
     assert len(between.possible[LOG]) == 1
     assert [model.last.index for model in within.possible[LOG]] == [0, 1, 2, 3]
 
@@ -99,4 +104,4 @@ def test_a_life_holds_one_model_between_steps_and_several_within_one() -> None:
 def test_histories_differ_by_seed_and_can_be_lived(kept: int) -> None:
     for seed in range(20):
         steps = history(seed, kept)
-        assert len(life_at(steps, Stage(len(steps), False)).possible[LOG]) == 1
+        assert len(life_at(steps, ScenarioStage(len(steps), False)).possible[LOG]) == 1

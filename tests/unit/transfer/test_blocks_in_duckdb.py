@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stelae.spi.scan import Order, ScanSpec
-from stelae.testing.conformance.store_harness import Replica, delete, upsert
+from stelae.testing.conformance.store_harness import HarnessReplica, delete, upsert
 from tests.unit.store_columnar.test_read_by_others import EXAMPLES, PAGE, readings
 
 __all__ = ["readings"]
@@ -27,17 +27,19 @@ def asked(folder: Path, condition: str = "") -> list[tuple[Any, ...]]:
     return sorted(duckdb.connect().sql(text).fetchall())
 
 
-def scanned(replica: Replica, at: int | None) -> list[tuple[Any, ...]]:
+def scanned(replica: HarnessReplica, at: int | None) -> list[tuple[Any, ...]]:
     with replica.store.scan(ScanSpec(order=Order.KEY), at) as cursor:
         return [tuple(row.values()) for batch in cursor for row in batch.arrow.to_pylist()]
 
 
-def test_the_query_gives_the_rows_as_they_are(readings: Replica, tmp_path: Path) -> None:
+def test_the_query_gives_the_rows_as_they_are(readings: HarnessReplica, tmp_path: Path) -> None:
     found = asked(tmp_path)
     assert len(found) == 38 and found == scanned(readings, None)
 
 
-def test_with_the_condition_of_the_page_it_gives_the_rows_as_they_were(readings: Replica, tmp_path: Path) -> None:
+def test_with_the_condition_of_the_page_it_gives_the_rows_as_they_were(
+    readings: HarnessReplica, tmp_path: Path
+) -> None:
     condition = "WHERE _stelae_timestamp >> 12 <= epoch_us(TIMESTAMP '2026-11-20')"
     assert f"`{condition}`" in PAGE
     readings.write(upsert((1, None, "7.00", "changed"), (100, None, None, None)), timestamp=(2_000_000 << 12) + 3)
@@ -60,6 +62,6 @@ def timestamps(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["_stelae_timestamp", "_stelae_deleted", "_stelae_schema"])
-def test_the_query_leaves_our_own_columns_out(readings: Replica, tmp_path: Path, name: str) -> None:
+def test_the_query_leaves_our_own_columns_out(readings: HarnessReplica, tmp_path: Path, name: str) -> None:
     text = dict(EXAMPLES)["DuckDB"].replace("/srv/n1/data", str(tmp_path))
     assert name not in duckdb.connect().sql(text).columns

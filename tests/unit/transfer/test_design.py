@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.client.column_types import stored_type
-from stelae.partition.plain import from_plain
+from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.partition.schema import BadPartitioning
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import COLUMNS_MAX
@@ -105,7 +105,7 @@ def test_a_design_reads_back_as_the_table_it_describes() -> None:
     assert [column.type for column in schema.columns] == ["string", "date", "double", "string"]
     assert [column.nullable for column in schema.columns] == [False, False, True, True]
     table = tomllib.loads(locations)["tables"]["my readings"]
-    assert from_plain(schema, table["partition"]).count == len(table["tablets"]) == 4
+    assert partition_schema_from_plain(schema, table["partition"]).count == len(table["tablets"]) == 4
     assert tablet["id"] == table["tablets"][0]["id"]
     assert made.to_plain()["tablets"] == 4
 

@@ -18,7 +18,7 @@ from stelae.spi.write import OpKind
 from stelae_transfer import loading
 from stelae_transfer.journal import Journal, Position, Subject
 from stelae_transfer.loading import ImportStopped, Loader
-from stelae_transfer.records import BadRow, Chunk
+from stelae_transfer.records import BadRow, RowChunk
 from stelae_transfer.rejects import Rejects
 from tests.unit.client.tablets import PAGE_ROWS, MemoryTable, one_column
 
@@ -50,7 +50,7 @@ class Place:
         if self.steps == self.crash_at:
             raise Crash
 
-    async def load(self, chunks: Callable[[int], Iterator[Chunk]]) -> Position:
+    async def load(self, chunks: Callable[[int], Iterator[RowChunk]]) -> Position:
         journal = _Watched.begun(self)
         rejects = Rejects(self.bad, journal.position.bad_bytes)
         try:
@@ -118,16 +118,18 @@ def batch(ids: Sequence[Any], values: Sequence[Any]) -> pa.RecordBatch:
     return pa.record_batch({"id": pa.array(ids, pa.int64()), "value": pa.array(values, pa.int64())})
 
 
-def chunks_of(rows: Sequence[tuple[Any, Any]], size: int, bad: Sequence[int] = ()) -> Callable[[int], Iterator[Chunk]]:
+def chunks_of(
+    rows: Sequence[tuple[Any, Any]], size: int, bad: Sequence[int] = ()
+) -> Callable[[int], Iterator[RowChunk]]:
     """Chunks of rows by number from 1; those of ``bad`` could not be read."""
 
-    def chunks(after: int) -> Iterator[Chunk]:
+    def chunks(after: int) -> Iterator[RowChunk]:
         for start in range(after, len(rows), size):
             numbers = [n + 1 for n in range(start, min(start + size, len(rows)))]
             good = [n for n in numbers if n not in bad]
             told = [BadRow(n, "RAGGED", "ragged", None) for n in numbers if n in bad]
             listed = [rows[n - 1] for n in good]
-            yield Chunk(batch([r[0] for r in listed], [r[1] for r in listed]), good, told, numbers[-1])
+            yield RowChunk(batch([r[0] for r in listed], [r[1] for r in listed]), good, told, numbers[-1])
 
     return chunks
 
@@ -179,7 +181,7 @@ def test_a_crash_anywhere_changes_nothing_for_updates_and_deletes(tmp_path: Path
     rows = [(n, n) for n in range(40)]
     deletes = kind in (OpKind.DELETE, OpKind.DELETE_IGNORE)
 
-    def chunks(after: int) -> Iterator[Chunk]:
+    def chunks(after: int) -> Iterator[RowChunk]:
         for chunk in chunks_of(rows, 9)(after):
             yield chunk._replace(rows=chunk.rows.select(["id"])) if deletes else chunk
 
@@ -226,7 +228,7 @@ def test_every_bad_row_of_a_chunk_is_told_even_when_more_failed_than_a_write_lis
     count = 2 * FAILURES_MAX + 500
     place = Place(tmp_path, kind)
     rows = [(None if n % 2 else n, n) for n in range(count)]
-    chunk = Chunk(batch([r[0] for r in rows], [r[1] for r in rows]), range(1, count + 1), (), count)
+    chunk = RowChunk(batch([r[0] for r in rows], [r[1] for r in rows]), range(1, count + 1), (), count)
     position = asyncio.run(place.load(lambda _: iter([chunk])))
     assert (position.written, position.bad) == (count - count // 2, count // 2)
     told = place.told()
@@ -241,9 +243,9 @@ def test_a_batch_with_a_hostile_layout_is_bad_and_the_others_stand(tmp_path: Pat
     hostile = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abc")])
     ids = pa.array([3, 4, 5], pa.int64())
     chunks = [
-        Chunk(pa.record_batch({"id": [1, 2], "value": ["a", "b"]}), [1, 2], (), 2),
-        Chunk(pa.RecordBatch.from_arrays([ids, hostile], names=["id", "value"]), [3, 4, 5], (), 5),
-        Chunk(pa.record_batch({"id": [6], "value": ["c"]}), [6], (), 6),
+        RowChunk(pa.record_batch({"id": [1, 2], "value": ["a", "b"]}), [1, 2], (), 2),
+        RowChunk(pa.RecordBatch.from_arrays([ids, hostile], names=["id", "value"]), [3, 4, 5], (), 5),
+        RowChunk(pa.record_batch({"id": [6], "value": ["c"]}), [6], (), 6),
     ]
     position = asyncio.run(place.load(lambda _: iter(chunks)))
     assert [row["id"] for row in place.rows()] == [1, 2, 6]
@@ -286,7 +288,7 @@ def test_too_many_bad_rows_stop_an_import_that_can_go_on(tmp_path: Path) -> None
 def test_a_file_that_breaks_off_leaves_what_came_before(tmp_path: Path) -> None:
     place = Place(tmp_path)
 
-    def broken(after: int) -> Iterator[Chunk]:
+    def broken(after: int) -> Iterator[RowChunk]:
         yield from [*chunks_of([(n, n) for n in range(20)], 5)(after)][:2]
         raise ValueError("the disk is gone")
 

@@ -19,10 +19,10 @@ from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 from stelae_transfer import csv_reader
 from stelae_transfer.checking import check_chunk
-from stelae_transfer.files import BrokenInput, Format, Kind, NoInput, UnknownFormat, kind_of
+from stelae_transfer.files import BrokenInput, FileKindAndCompression, Format, NoInput, UnknownFormat, kind_of
 from stelae_transfer.json_reader import JsonReader
 from stelae_transfer.readers import open_reader
-from stelae_transfer.records import BadRow, Chunk
+from stelae_transfer.records import BadRow, RowChunk
 
 SCHEMA = schema_from_plain(
     {
@@ -40,7 +40,7 @@ UNPACKED_ROWS_MAX = (1 << 17) // 6
 """Rows of one piece that is unpacked at a time, at most: of six bytes and more."""
 
 
-def read(path: Path, after: int = 0, columns: Sequence[str] | None = None, **options: str) -> list[Chunk]:
+def read(path: Path, after: int = 0, columns: Sequence[str] | None = None, **options: str) -> list[RowChunk]:
     reader = open_reader(path, kind_of(path), **options)
     try:
         return [*reader.chunks(SCHEMA, columns or reader.columns, after)]
@@ -48,7 +48,7 @@ def read(path: Path, after: int = 0, columns: Sequence[str] | None = None, **opt
         reader.close()
 
 
-def rows(chunks: Sequence[Chunk]) -> dict[int, Any]:
+def rows(chunks: Sequence[RowChunk]) -> dict[int, Any]:
     """Rows by number, as dicts."""
     found: dict[int, Any] = {}
     for chunk in chunks:
@@ -57,7 +57,7 @@ def rows(chunks: Sequence[Chunk]) -> dict[int, Any]:
     return found
 
 
-def bad(chunks: Sequence[Chunk]) -> list[tuple[int, str]]:
+def bad(chunks: Sequence[RowChunk]) -> list[tuple[int, str]]:
     return [(row.row, row.code) for chunk in chunks for row in chunk.bad]
 
 
@@ -346,10 +346,10 @@ def test_what_the_client_would_not_send_is_told_without_sending_it(tmp_path: Pat
 
 
 def test_names_say_the_kind(tmp_path: Path) -> None:
-    assert kind_of(Path("a.b.csv.zst")) == Kind(Format.CSV, "zstd")
-    assert kind_of(Path("a.NDJSON")) == Kind(Format.JSONL, "")
-    assert kind_of(Path("a"), "parquet") == Kind(Format.PARQUET, "")
-    assert kind_of(Path("a.txt.gz"), "csv") == Kind(Format.CSV, "gzip")
+    assert kind_of(Path("a.b.csv.zst")) == FileKindAndCompression(Format.CSV, "zstd")
+    assert kind_of(Path("a.NDJSON")) == FileKindAndCompression(Format.JSONL, "")
+    assert kind_of(Path("a"), "parquet") == FileKindAndCompression(Format.PARQUET, "")
+    assert kind_of(Path("a.txt.gz"), "csv") == FileKindAndCompression(Format.CSV, "gzip")
     for path, says in [("a", "known endings"), ("a.xlsx", "known endings"), ("a.parquet.gz", "unpack")]:
         with pytest.raises(UnknownFormat, match=says):
             kind_of(Path(path))

@@ -22,6 +22,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Compare, In, IsNull
 from stelae_transfer.pushdown import pushed
 from stelae_transfer.sql import Query, SqlFailed
+from tests.at_length import times
 from tests.unit.client.tablets import MemoryTable
 
 SCHEMA = schema_from_plain(
@@ -262,15 +263,15 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(300))
 @given(EXPRESSIONS)
 def test_filters_of_an_expression_never_leave_out_a_row_for_which_it_holds(expression: Any) -> None:
     from stelae.client.filters import predicates as read
-    from stelae.rows.matching import matching
+    from stelae.rows.predicate_filter import filter_rows
 
     found = pushed(SCHEMA, expression)
     rows = RowBatch.from_arrays(SCHEMA.layout, WHOLE.combine_chunks().to_batches()[0].columns)
-    kept = matching(SCHEMA, read(SCHEMA, found.filters), rows)
+    kept = filter_rows(SCHEMA, read(SCHEMA, found.filters), rows)
     holds = WHOLE.filter(expression)
     assert pc.all(pc.is_in(holds["minute"], value_set=kept.arrow["minute"])).as_py() is not False
     assert found.columns is not None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stelae.host.superblock import Partition as KeptPartition
-from stelae.partition.bounds import scheme_of
-from stelae.partition.columns import KeyColumns
+from stelae.host.superblock import PartitionBounds as KeptPartition
+from stelae.partition.key_columns import KeyColumns
 from stelae.partition.schema import BadPartitioning, HashLevel, KeyRange, Partition, PartitionSchema
-from stelae.rows.building import build_batch
+from stelae.partition.tablet_partition import tablet_scheme
+from stelae.rows.batch_building import build_batch
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.bounds import bounds_of, kept
 from stelae.spi.errors import Corrupt
@@ -20,7 +20,7 @@ TABLE = PartitionSchema((HashLevel((1,), 2),), (1,), (HELD,))
 
 
 def test_the_bounds_that_are_kept_refuse_what_is_not_the_tablets() -> None:
-    mine = [kept(SCHEMA, one, scheme_of(TABLE, one)) for one in (Partition((0,), HELD), Partition((1,), HELD))]
+    mine = [kept(SCHEMA, one, tablet_scheme(TABLE, one)) for one in (Partition((0,), HELD), Partition((1,), HELD))]
     rows = build_batch(SCHEMA.layout, [(n,) for n in range(8)])
     outside = []
     for one in mine:
@@ -42,5 +42,5 @@ def test_a_scheme_that_cannot_be_read_makes_no_tablet(scheme: bytes) -> None:
 
 
 def test_a_partition_that_the_scheme_does_not_have_makes_no_tablet() -> None:
-    with pytest.raises(BadPartitioning, match="one of each"):
+    with pytest.raises(BadPartitioning, match="one bucket of each level"):
         kept(SCHEMA, Partition((2,), HELD), TABLE.to_bytes())

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from stelae.host.replica import ReplicaState
-from stelae.protocol.heartbeats import DataState
+from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.server.tserver.replica_changes import ReplicaChanges
 from stelae.spi.consensus import Role, TabletConfig
 from stelae.spi.ids import ZERO, OpId, TabletId
@@ -44,7 +44,7 @@ class World:
         taken, self.stale = self.stale, set()
         return taken
 
-    def told(self) -> list[tuple[TabletId, DataState]]:
+    def told(self) -> list[tuple[TabletId, ReportedDataState]]:
         """What the next look tells; a second one has nothing to add."""
         found = [(one.tablet_id, one.data_state) for one in self.changes.take()]
         assert self.changes.take() == []
@@ -63,7 +63,7 @@ def test_of_what_nothing_has_happened_to_nothing_is_asked(world: World) -> None:
 
 def test_another_status_is_told_and_one_that_says_the_same_is_not(world: World) -> None:
     world.replicas[T].status = status(2)
-    assert world.told() == [(T, DataState.READY)]
+    assert world.told() == [(T, ReportedDataState.READY)]
     world.replicas[T].status = status(2)
     assert world.told() == []
 
@@ -71,29 +71,29 @@ def test_another_status_is_told_and_one_that_says_the_same_is_not(world: World) 
 def test_a_schema_is_told_once_it_is_applied(world: World) -> None:
     world.replicas[T].applier.store.schema.version = 2
     world.replicas[T].applier.applied = OpId(1, 2)
-    assert world.told() == [(T, DataState.READY)]
+    assert world.told() == [(T, ReportedDataState.READY)]
 
 
 def test_a_size_is_told_when_the_watch_has_found_another(world: World) -> None:
     world.watch.size_bytes[U] = 1 << 20
     assert world.told() == []
     world.stale = {U}
-    assert world.told() == [(U, DataState.READY)]
+    assert world.told() == [(U, ReportedDataState.READY)]
 
 
 def test_what_fails_and_comes_back_is_told_both_times(world: World) -> None:
     world.failed[T] = "disk"
-    assert world.told() == [(T, DataState.FAILED)]
+    assert world.told() == [(T, ReportedDataState.FAILED)]
     del world.failed[T]
-    assert world.told() == [(T, DataState.READY)]
+    assert world.told() == [(T, ReportedDataState.READY)]
     world.replicas[T].failure, world.replicas[T].state = "disk", ReplicaState.FAILED
-    assert world.told() == [(T, DataState.FAILED)]
+    assert world.told() == [(T, ReportedDataState.FAILED)]
 
 
 def test_what_is_gone_is_told_once_and_what_comes_in_its_place_is_new(world: World) -> None:
     del world.replicas[T]
-    assert world.told() == [(T, DataState.DELETED)]
+    assert world.told() == [(T, ReportedDataState.DELETED)]
     world.replicas[T] = replica(T)
-    assert world.told() == [(T, DataState.READY)]
+    assert world.told() == [(T, ReportedDataState.READY)]
     world.replicas[U] = replica(U)
     assert world.told() == [], "it says what the one before it said"

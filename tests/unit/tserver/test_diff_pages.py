@@ -15,14 +15,14 @@ from stelae.server.tserver.diff_pages import DiffReader
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, insert, upsert
 from stelae_store_memory.store import MemoryStore
 
 LAYOUT = changes_layout(SCHEMA, None)
 
 
 @pytest.fixture
-def replica() -> Replica:
+def replica() -> HarnessReplica:
     """Rows 0 to 99, of which some were changed after time 10, and some went."""
     made = StoreHarness(MemoryStore).replica()
     made.write(insert(*((n, "before", n) for n in range(100))), timestamp=10)
@@ -40,11 +40,11 @@ def pages(reader: DiffReader) -> Iterator[tuple[ScanPage, list[tuple[object, ...
         yield page, rows
 
 
-def every(replica: Replica) -> list[tuple[object, ...]]:
+def every(replica: HarnessReplica) -> list[tuple[object, ...]]:
     return [row for _, rows in pages(DiffReader(replica.store, ScanSpec(), 10, 40, 1000)) for row in rows]
 
 
-def test_a_page_has_no_more_rows_than_wanted_and_another_reader_goes_on_behind_it(replica: Replica) -> None:
+def test_a_page_has_no_more_rows_than_wanted_and_another_reader_goes_on_behind_it(replica: HarnessReplica) -> None:
     found, expected, spec = [], every(replica), ScanSpec()
     assert [row[0] for row in expected] == sorted({*range(0, 100, 3), *range(1, 100, 9)})
     while True:
@@ -57,20 +57,20 @@ def test_a_page_has_no_more_rows_than_wanted_and_another_reader_goes_on_behind_i
     assert found == expected
 
 
-def test_large_rows_make_small_pages(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_rows_make_small_pages(replica: HarnessReplica, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = every(replica)
     monkeypatch.setattr(diff_pages, "PAGE_BYTES_MAX", 100)
     found = [rows for _, rows in pages(DiffReader(replica.store, ScanSpec(), 10, 40, 1000))]
     assert len(found) > 5 and [row for rows in found for row in rows] == expected
 
 
-def test_a_limit_ends_it(replica: Replica) -> None:
+def test_a_limit_ends_it(replica: HarnessReplica) -> None:
     found = [*pages(DiffReader(replica.store, ScanSpec(limit=9), 10, 40, 5))]
     assert [row for _, rows in found for row in rows] == every(replica)[:9] and len(found) == 2
 
 
 def test_where_nothing_has_changed_a_page_ends_without_rows_and_is_not_the_last(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: HarnessReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from stelae_store_memory import exchange
 
@@ -82,7 +82,7 @@ def test_where_nothing_has_changed_a_page_ends_without_rows_and_is_not_the_last(
     assert all(page.after is not None for page, _ in found[:-1]) and found[-1][0].after is None
 
 
-def test_what_is_asked_in_vain_is_told_when_the_page_is_read(replica: Replica) -> None:
+def test_what_is_asked_in_vain_is_told_when_the_page_is_read(replica: HarnessReplica) -> None:
     for spec, problem in ((ScanSpec(columns=(1, 77)), SchemaMismatch), (ScanSpec(limit=-1), CallerError)):
         reader = DiffReader(replica.store, spec, 10, 40, 100)
         with pytest.raises(problem):

@@ -10,13 +10,13 @@ import pytest
 
 from stelae.protocol.codec import decode
 from stelae.protocol.tablet_messages import ScanPage, ScanRequest
-from stelae.rows.building import build_batch
+from stelae.rows.batch_building import build_batch
 from stelae.server.tserver import scan_pages
 from stelae.server.tserver.diff_pages import reader_of
 from stelae.server.tserver.scan_pages import KEEP_US, KEPT_MAX, Pages
 from stelae.spi.errors import TooOld
 from stelae.spi.ids import ClientId, NodeId, OpId, TabletId
-from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadSequenceRange, WritePayload
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Compare, Order, ScanSpec
 from stelae.spi.store import ApplyEntry, Cursor
@@ -45,7 +45,7 @@ class Store(MemoryStore):
         payload = WritePayload(
             1,
             (PayloadClient(ClientId("me"), 1),),
-            (PayloadRun(0, 1, (rows,), (1,), ()),),
+            (PayloadSequenceRange(0, 1, (rows,), (1,), ()),),
             (OpGroup(OpKind.INSERT, None, rows, batch.to_ipc()),),
         )
         self.apply([ApplyEntry(OpId(1, 1), AT, payload)])

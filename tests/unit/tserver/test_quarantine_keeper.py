@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from stelae.host.hybrid_clock import timestamp
-from stelae.lifecycle.quarantine import About, Quarantined, QuarantineSettings
+from stelae.lifecycle.quarantine import DeletionRecord, Quarantined, QuarantineSettings
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.node_messages import QuarantineInfo, QuarantineRequest
 from stelae.server.tserver import quarantine
@@ -67,7 +67,7 @@ class World:
 
 
 def one(name: str, size_bytes: int, age_s: int) -> Quarantined:
-    about = About(tablet_id=TabletId("t"), table_name="", deleted_us=(NOW_S - age_s) * 1_000_000, reason="")
+    about = DeletionRecord(tablet_id=TabletId("t"), table_name="", deleted_us=(NOW_S - age_s) * 1_000_000, reason="")
     return Quarantined(name=name, about=about, size_bytes=size_bytes)
 
 

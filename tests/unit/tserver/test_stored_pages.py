@@ -18,7 +18,7 @@ from stelae.server.tserver.scan_pages import PageReader, Pages
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, upsert
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, upsert
 from stelae_store_columnar import ColumnarStore
 from stelae_store_memory import MemoryStore
 from tests.conformance.test_store_columnar import tiny
@@ -27,7 +27,7 @@ ROWS = [(n, f"name {n}", n) for n in range(100)]
 AT = 1000
 
 
-def columnar(*, flush_at: Sequence[int] = (1,)) -> Replica:
+def columnar(*, flush_at: Sequence[int] = (1,)) -> HarnessReplica:
     """A replica of a hundred rows, flushed behind some of its entries; rows 50 to 53 are gone, 60 to 69 were written
     again."""
     replica = StoreHarness(ColumnarStore, tiny).replica()
@@ -70,7 +70,7 @@ class Reading:
         self.spec = ScanSpec(order=self.spec.order, after=page.after, limit=limit)
         return page.after is not None and limit != 0
 
-    def all_from(self, replica: Replica, rows_max: int = 10) -> Reading:
+    def all_from(self, replica: HarnessReplica, rows_max: int = 10) -> Reading:
         reader = PageReader(replica.store, self.spec, AT, rows_max, self.client.file)
         while self.take(reader.next()):
             assert (reader.spec.after, reader.file) == (self.spec.after, self.client.file)

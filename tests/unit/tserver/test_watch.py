@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stelae.lifecycle.sizes import bytes_below
+from stelae.lifecycle.directory_size import bytes_below
 from stelae.server.tserver.replica_stats import SIZE_LOOKS, STEP_BYTES_MIN, ReplicaStats
 from stelae.server.tserver.settings import TabletServerSettings, check_location
 from stelae.sim.disk import VirtualDisk

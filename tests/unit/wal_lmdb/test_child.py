@@ -18,7 +18,7 @@ from stelae.testing.wal_harness import RealHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
 from stelae_shared.lmdb_files import child as support
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, check, child, format, startup
-from stelae_wal_lmdb.check import Report
+from stelae_wal_lmdb.check import EnvironmentReport
 from stelae_wal_lmdb.child import check_in_child
 
 CONFIG = LmdbConfig(map_bytes=1 << 30, file_step_bytes=1 << 16, reserve_bytes=1 << 16)
@@ -53,7 +53,7 @@ def used_bytes(harness: RealHarness) -> int:
 
 
 def test_a_sound_environment_is_opened_after_an_unclean_stop(crashed: RealHarness) -> None:
-    assert check_in_child(f"{crashed.directory}/env", 60) == Report()
+    assert check_in_child(f"{crashed.directory}/env", 60) == EnvironmentReport()
     engine = crashed.open()
     for log in (LOG, OTHER):
         check_holds(engine, Model(ZERO, list(entries(1, 40, size_bytes=6000))), log)
@@ -64,7 +64,7 @@ def test_a_sound_environment_passes_without_the_library_s_verifier(
     crashed: RealHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "COMMAND", WITHOUT_VERIFIER)
-    assert check_in_child(f"{crashed.directory}/env", 60) == Report()
+    assert check_in_child(f"{crashed.directory}/env", 60) == EnvironmentReport()
 
 
 @pytest.mark.parametrize("command", [("-m", "stelae_wal_lmdb.check"), WITHOUT_VERIFIER], ids=["verifier", "none"])
@@ -125,7 +125,9 @@ def test_a_stop_that_was_clean_needs_no_child_unless_always_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(startup, "check_in_child", lambda directory, seconds: calls.append(directory) or Report())
+    monkeypatch.setattr(
+        startup, "check_in_child", lambda directory, seconds: calls.append(directory) or EnvironmentReport()
+    )
     harness = RealHarness(LmdbWal, str(tmp_path), CONFIG)
     harness.open().close()
     harness.open().close()
@@ -266,6 +268,6 @@ def test_an_environment_of_a_newer_release_is_refused_and_not_called_damaged(
 
 def test_what_the_compacting_copy_meets_is_a_report(crashed: RealHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support, "verified", lambda path: None)
-    assert check.check(f"{crashed.directory}/env") == Report()
+    assert check.check(f"{crashed.directory}/env") == EnvironmentReport()
     data_of(crashed).write_bytes(b"\0" * 65536)
     assert check.check(f"{crashed.directory}/env").broken

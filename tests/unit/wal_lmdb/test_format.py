@@ -11,10 +11,10 @@ from stelae.spi.errors import Corrupt, Foreign, FutureVersion
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.testing.wal_model import LOG, entries, entry
-from stelae_shared.lmdb_files.marker import Left, Marker
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left
 from stelae_wal_lmdb import format
 from stelae_wal_lmdb.export import read_export, write_export
-from stelae_wal_lmdb.format import Record, Use, decode_entry, decode_head, decode_record, encode_record, key
+from stelae_wal_lmdb.format import LogRecord, Use, decode_entry, decode_head, decode_record, encode_record, key
 from stelae_wal_lmdb.startup import OWNER
 from tests.unit.wal_files import of_slot_version
 
@@ -52,7 +52,7 @@ def test_an_entry_cut_anywhere_is_noticed() -> None:
 
 def test_a_record_comes_back_and_any_flipped_bit_of_it_is_noticed() -> None:
     log = LogId(TabletId("t" * 64), (1 << 63) - 1)
-    record = Record(log=log, base=OpId(1, 2), last=OpId(1 << 60, 1 << 61), commit_hint=1 << 40, use=Use.DROPPING)
+    record = LogRecord(log=log, base=OpId(1, 2), last=OpId(1 << 60, 1 << 61), commit_hint=1 << 40, use=Use.DROPPING)
     data = encode_record(7, record)
     assert len(data) == format.RECORD_BYTES
     assert decode_record(7, data) == record
@@ -81,7 +81,7 @@ def test_a_newer_header_is_refused_and_a_damaged_one_corrupt(monkeypatch: pytest
 
 def test_a_marker_says_how_the_environment_was_left(tmp_path: Path) -> None:
     files, data = RealFiles(), tmp_path / "data.mdb"
-    marker = Marker(files, str(tmp_path), str(data), OWNER)
+    marker = EnvironmentMarker(files, str(tmp_path), str(data), OWNER)
     assert marker.claim() is Left.OPEN
     data.write_bytes(b"x" * 9000)
     for left in (Left.CLEAN, Left.DISTRUSTED, Left.OPEN, Left.CLEAN):
@@ -92,7 +92,7 @@ def test_a_marker_says_how_the_environment_was_left(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_somebody_else_or_of_a_newer_release_is_refused(tmp_path: Path) -> None:
-    marker = Marker(RealFiles(), str(tmp_path), str(tmp_path / "data.mdb"), OWNER)
+    marker = EnvironmentMarker(RealFiles(), str(tmp_path), str(tmp_path / "data.mdb"), OWNER)
     (tmp_path / "photos").mkdir()
     with pytest.raises(Foreign, match="photos"):
         marker.claim()
@@ -114,7 +114,7 @@ def test_an_exported_log_is_read_back_and_damage_in_it_noticed(tmp_path: Path) -
     held = [*entries(5, 40, term=2, size_bytes=90_000), entry(45, 3, 0)]
     values = [(e.op_id.index, memoryview(format.encode_entry(key(8, e.op_id.index), e))) for e in held]
     file = RealFiles().create(path)
-    end = write_export(file, 8, Record(log=LOG, base=OpId(1, 4), last=OpId(3, 45)), values)
+    end = write_export(file, 8, LogRecord(log=LOG, base=OpId(1, 4), last=OpId(3, 45)), values)
     assert file.size() == end
     assert list(read_export(file, path)) == held
     file.pwritev([b"?"], end - 1)

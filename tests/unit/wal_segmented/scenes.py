@@ -8,7 +8,7 @@ from stelae.spi.wal import Append, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
-from stelae_wal_segmented.decisions import Found
+from stelae_wal_segmented.decisions import SegmentFinding
 from stelae_wal_segmented.footer import HEAD_BYTES
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
@@ -18,7 +18,7 @@ from stelae_wal_segmented.format import (
     decode_segment_header,
 )
 from stelae_wal_segmented.names import sequences_of
-from stelae_wal_segmented.recovery import Recovered, recover_log
+from stelae_wal_segmented.recovery import RecoveredLog, recover_log
 
 PLACE = "/node/wals/tablet-a"
 FIRST = f"{PLACE}/g1-000000000001.seg"
@@ -46,7 +46,7 @@ def filled(harness: VirtualHarness, count: int = 60) -> WalEngine:
     return engine
 
 
-def recovered(harness: VirtualHarness) -> Recovered:
+def recovered(harness: VirtualHarness) -> RecoveredLog:
     """Recover a copy of the disk, so that a test may look again."""
     disk = harness.disk.clone()
     return recover_log(disk, PLACE, LOG, sequences_of(disk, PLACE, 1))
@@ -68,7 +68,7 @@ def data_end_of(harness: VirtualHarness) -> int:
     return recovered(harness).chain.segments[-1].end
 
 
-def assert_damage(found: Recovered, row: Found, path: str, last_good: OpId) -> None:
+def assert_damage(found: RecoveredLog, row: SegmentFinding, path: str, last_good: OpId) -> None:
     assert found.found[-1] is row
     assert found.damage is not None
     assert found.damage.path == path

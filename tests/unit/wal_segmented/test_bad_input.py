@@ -35,7 +35,7 @@ from stelae_wal_segmented.format import (
     salt_of,
 )
 from stelae_wal_segmented.marker import MARKER_VERSION
-from stelae_wal_segmented.scan import Stop, scan_segment
+from stelae_wal_segmented.scan import SegmentScanStop, scan_segment
 from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_slot_version, of_version, put, zeroed
 from tests.unit.wal_segmented.scenes import (
     ALL,
@@ -340,7 +340,7 @@ def test_a_group_mark_in_the_body_of_an_entry_is_no_group() -> None:
     assert engine.read(LOG, 11, 12, READ_BYTES)[0].body == body
     file = harness.disk.open(FIRST)
     scan = scan_segment(file, header_of(harness, FIRST))
-    assert scan.stop is Stop.BLANK
+    assert scan.stop is SegmentScanStop.BLANK
     assert scan.synced <= end
     engine.close()
 

@@ -11,7 +11,7 @@ from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, check_holds, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal, reader
-from stelae_wal_segmented.reader import Piece
+from stelae_wal_segmented.reader import SegmentRead
 from tests.unit.wal_segmented.scenes import PLACE
 from tests.unit.wal_segmented.used import (
     SEGMENT_BYTES,
@@ -184,9 +184,9 @@ def test_a_reader_that_is_under_way_reads_what_it_found_although_it_is_collected
     roll(engine, 3)
     wanted = engine.read(LOG, 5, 9, READ_BYTES)
     original = reader.read_piece
-    late: list[Piece] = []
+    late: list[SegmentRead] = []
 
-    def slow(file: VirtualFile, piece: Piece) -> object:
+    def slow(file: VirtualFile, piece: SegmentRead) -> object:
         if not late:
             late.append(piece)
             go_on(engine, 300)

@@ -17,7 +17,7 @@ from stelae.testing.wal_model import LOG, READ_BYTES, entries
 from stelae_wal_segmented import SegmentedConfig, reader
 from stelae_wal_segmented.fast.kept_files import Kept, UsedFile
 from stelae_wal_segmented.fast.reuse import KEPT_MAX
-from stelae_wal_segmented.reader import Piece
+from stelae_wal_segmented.reader import SegmentRead
 from stelae_wal_segmented.writer import SegmentWriter
 from tests.unit.wal_segmented.scenes import PLACE
 from tests.unit.wal_segmented.test_kept import append, collected, roll
@@ -79,9 +79,9 @@ def test_a_reader_that_is_under_way_reads_what_it_found_although_the_log_is_repa
     roll(engine, 5)
     wanted = engine.read(LOG, 40, 44, READ_BYTES)
     original = reader.read_piece
-    late: list[Piece] = []
+    late: list[SegmentRead] = []
 
-    def slow(file: VirtualFile, piece: Piece) -> object:
+    def slow(file: VirtualFile, piece: SegmentRead) -> object:
         if not late:
             late.append(piece)
             fill_and_repair(harness, engine)

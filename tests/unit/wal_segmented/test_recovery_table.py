@@ -16,7 +16,7 @@ from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, commit, entries, zeros_at_end
 from stelae_shared.log_files.page_slots import SLOT_BYTES
 from stelae_wal_segmented.base import LogUse, read_base, write_base
-from stelae_wal_segmented.decisions import Found, Verdict, table
+from stelae_wal_segmented.decisions import SegmentFinding, SegmentVerdict, table
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
     FORMAT_VERSION,
@@ -65,7 +65,7 @@ def test_row_b_a_collected_segment_that_is_still_there_is_removed(harness: Virtu
     base = engine.collect(LOG, 20)
     engine.close()
     harness.write(FIRST, first)
-    assert Found.COLLECTED in recovered(harness).found
+    assert SegmentFinding.COLLECTED in recovered(harness).found
     engine = harness.open()
     assert not harness.disk.exists(FIRST)
     assert engine.logs()[LOG].base == base != ZERO
@@ -108,13 +108,13 @@ def test_row_d_without_a_valid_base_file_the_log_is_damaged(harness: VirtualHarn
         assert state.damage is not None
         assert "row D" in state.damage.detail
         return
-    assert_damage(recovered(harness), Found.NO_BASE, BASE, ZERO)
+    assert_damage(recovered(harness), SegmentFinding.NO_BASE, BASE, ZERO)
 
 
 def test_row_e_a_log_that_is_being_set_aside_is_not_used(harness: VirtualHarness) -> None:
     filled(harness).close()
     use(harness, LogUse.LEAVING)
-    assert_damage(recovered(harness), Found.LEAVING, BASE, OpId(1, 60))
+    assert_damage(recovered(harness), SegmentFinding.LEAVING, BASE, OpId(1, 60))
     engine = harness.open()
     engine.set_aside(LOG, "/node/quarantine/1")
     assert not engine.logs()
@@ -124,7 +124,7 @@ def test_row_e_a_log_that_is_being_set_aside_is_not_used(harness: VirtualHarness
 def test_row_f_after_a_failed_sync_nothing_behind_the_durable_entry_is_given_out(harness: VirtualHarness) -> None:
     filled(harness).close()
     use(harness, LogUse.SYNC_FAILED, OpId(1, 42))
-    assert_damage(recovered(harness), Found.SYNC_FAILED, BASE, OpId(1, 42))
+    assert_damage(recovered(harness), SegmentFinding.SYNC_FAILED, BASE, OpId(1, 42))
 
 
 @pytest.mark.parametrize("offset", [0, 3, 20, 155, SEGMENT_HEADER_BYTES - 1])
@@ -132,7 +132,7 @@ def test_row_g_an_invalid_segment_header_is_damage(harness: VirtualHarness, offs
     filled(harness).close()
     harness.disk.damage(SECOND, offset)
     last = header_before(harness, SECOND)
-    assert_damage(recovered(harness), Found.BAD_HEADER, SECOND, last)
+    assert_damage(recovered(harness), SegmentFinding.BAD_HEADER, SECOND, last)
 
 
 def header_before(harness: VirtualHarness, path: str) -> OpId:
@@ -146,7 +146,7 @@ def test_row_g_a_segment_of_another_log_is_damage(harness: VirtualHarness) -> No
     filled(harness).close()
     harness.disk.rename(SECOND, f"{PLACE}/g1-000000000009.seg")
     found = recovered(harness)
-    assert found.found[-1] is Found.BAD_HEADER or found.found[-1] is Found.BROKEN_CHAIN
+    assert found.found[-1] is SegmentFinding.BAD_HEADER or found.found[-1] is SegmentFinding.BROKEN_CHAIN
     assert found.damage is not None
 
 
@@ -173,7 +173,7 @@ def test_row_g_a_segment_from_before_the_first_release_is_damage(harness: Virtua
     older[8] = FORMAT_VERSION - 1
     older[-4:] = crc32c(bytes(older[:-4])).to_bytes(4, "little")
     harness.write(SECOND, bytes(older) + harness.disk.read_bytes(SECOND)[len(older) :])
-    assert_damage(recovered(harness), Found.BAD_HEADER, SECOND, last)
+    assert_damage(recovered(harness), SegmentFinding.BAD_HEADER, SECOND, last)
 
 
 def test_row_h_a_missing_segment_is_damage(harness: VirtualHarness) -> None:
@@ -181,14 +181,14 @@ def test_row_h_a_missing_segment_is_damage(harness: VirtualHarness) -> None:
     last = header_before(harness, SECOND)
     harness.disk.remove(SECOND)
     third = f"{PLACE}/g1-000000000003.seg"
-    assert_damage(recovered(harness), Found.BROKEN_CHAIN, third, last)
+    assert_damage(recovered(harness), SegmentFinding.BROKEN_CHAIN, third, last)
     harness.disk.remove(FIRST)
-    assert_damage(recovered(harness), Found.BROKEN_CHAIN, third, ZERO)
+    assert_damage(recovered(harness), SegmentFinding.BROKEN_CHAIN, third, ZERO)
 
 
 def test_row_i_a_closed_segment_is_taken_from_its_footer(harness: VirtualHarness) -> None:
     filled(harness).close()
-    assert set(recovered(harness).found) == {Found.FOOTER}
+    assert set(recovered(harness).found) == {SegmentFinding.FOOTER}
     assert_opens_with(harness, Model(ZERO, list(ALL)))
 
 
@@ -200,7 +200,7 @@ def without_footer(harness: VirtualHarness) -> None:
 def test_row_j_a_segment_without_footer_ends_where_its_successor_says(harness: VirtualHarness) -> None:
     filled(harness).close()
     without_footer(harness)
-    assert recovered(harness).found[0] is Found.SEALED
+    assert recovered(harness).found[0] is SegmentFinding.SEALED
     assert_opens_with(harness, Model(ZERO, list(ALL)))
 
 
@@ -215,7 +215,7 @@ def test_row_k_a_segment_without_footer_is_invalid_before_that(harness: VirtualH
         twin = harness.fork(0)
         change(twin.disk)
         found = recovered(twin)
-        assert found.found[-1] is Found.BAD_SEALED
+        assert found.found[-1] is SegmentFinding.BAD_SEALED
         assert found.damage is not None
         assert found.damage.path == FIRST
         assert SEGMENT_HEADER_BYTES <= found.damage.offset <= 2000
@@ -229,7 +229,7 @@ def test_row_l_a_damaged_footer_with_a_successor_is_damage(harness: VirtualHarne
     for offset in set(range(end, len(harness.disk.read_bytes(FIRST)))) - set(pages):
         twin = harness.fork(0)
         twin.disk.damage(FIRST, offset)
-        assert_damage(recovered(twin), Found.BAD_FOOTER, FIRST, header_before(harness, SECOND))
+        assert_damage(recovered(twin), SegmentFinding.BAD_FOOTER, FIRST, header_before(harness, SECOND))
 
 
 def test_a_damaged_page_of_a_footer_is_damage_for_whoever_reads_there(harness: VirtualHarness) -> None:
@@ -251,10 +251,10 @@ def test_row_t_the_newest_segment_is_missed_whether_others_are_there_or_not(harn
     engine.close()
     before = header_of(harness, f"{PLACE}/g1-{newest:012d}.seg").previous
     harness.disk.remove(f"{PLACE}/g1-{newest:012d}.seg")
-    assert_damage(recovered(harness), Found.MISSING, f"{PLACE}/g1-{newest:012d}.seg", before)
+    assert_damage(recovered(harness), SegmentFinding.MISSING, f"{PLACE}/g1-{newest:012d}.seg", before)
     for sequence in range(1, newest):
         harness.disk.remove(f"{PLACE}/g1-{sequence:012d}.seg")
-    assert_damage(recovered(harness), Found.MISSING, f"{PLACE}/g1-{newest:012d}.seg", ZERO)
+    assert_damage(recovered(harness), SegmentFinding.MISSING, f"{PLACE}/g1-{newest:012d}.seg", ZERO)
 
 
 def test_row_t_the_only_segment_of_a_log_is_missed_after_its_first_entry(harness: VirtualHarness) -> None:
@@ -266,7 +266,7 @@ def test_row_t_the_only_segment_of_a_log_is_missed_after_its_first_entry(harness
     commit(engine, Append(entries=entries(8, 1, term=3)))
     harness.crash(engine, Survival.LOST)
     harness.disk.remove(FIRST)
-    assert_damage(recovered(harness), Found.MISSING, FIRST, OpId(3, 7))
+    assert_damage(recovered(harness), SegmentFinding.MISSING, FIRST, OpId(3, 7))
     engine = harness.open()
     outcome = engine.commit({LOG: Append(entries=entries(8, 1, term=4))}, sync=True)[LOG]
     assert isinstance(outcome, Failed)
@@ -307,7 +307,7 @@ def test_row_m_a_footer_whose_file_was_not_cut_yet_is_cut_away(harness: VirtualH
     filled(harness, 10).close()
     data = harness.disk.read_bytes(FIRST)
     harness.write(FIRST, data + bytes(1000))
-    assert recovered(harness).found == [Found.UNCUT_FOOTER]
+    assert recovered(harness).found == [SegmentFinding.UNCUT_FOOTER]
     assert_opens_with(harness, Model(ZERO, list(ALL[:10])))
 
 
@@ -335,14 +335,14 @@ def test_row_n_a_valid_group_that_does_not_fit_is_damage(harness: VirtualHarness
         start = SEGMENT_HEADER_BYTES + GROUP_HEADER_BYTES
         data += whole[start : start + 240]
     overwrite(harness, end, data)
-    assert_damage(recovered(harness), Found.UNFIT, FIRST, OpId(1, 10))
+    assert_damage(recovered(harness), SegmentFinding.UNFIT, FIRST, OpId(1, 10))
 
 
 def test_row_o_zeros_before_a_recorded_synced_offset_are_damage(harness: VirtualHarness) -> None:
     opened(harness)
     overwrite(harness, 600, bytes(512))
     found = recovered(harness)
-    assert found.found == [Found.BEFORE_SYNCED]
+    assert found.found == [SegmentFinding.BEFORE_SYNCED]
     assert found.damage is not None
     assert found.damage.offset <= 600
     assert found.last.index < 5
@@ -354,7 +354,7 @@ def test_row_o_holds_for_any_byte_before_the_last_group(harness: VirtualHarness)
     for offset in range(SEGMENT_HEADER_BYTES, second_group):
         twin = harness.fork(0)
         twin.disk.damage(FIRST, offset)
-        assert recovered(twin).found == [Found.BEFORE_SYNCED], offset
+        assert recovered(twin).found == [SegmentFinding.BEFORE_SYNCED], offset
 
 
 def test_row_o_what_is_cut_from_the_newest_segment_of_a_closed_log_is_missed(harness: VirtualHarness) -> None:
@@ -367,7 +367,7 @@ def test_row_o_what_is_cut_from_the_newest_segment_of_a_closed_log_is_missed(har
         twin.disk.cut(path, cut)
         found = recovered(twin)
         if cut < end:
-            assert_damage(found, Found.BEFORE_SYNCED, path, found.last)
+            assert_damage(found, SegmentFinding.BEFORE_SYNCED, path, found.last)
         else:
             assert (found.damage, found.last) == (None, ALL[-1].op_id), "only the footer is not whole"
 
@@ -378,9 +378,9 @@ def test_row_o_an_older_copy_of_the_newest_segment_is_noticed_although_it_is_who
     older = harness.disk.read_bytes(FIRST)
     commit(engine, Append(entries=ALL[5:10]))
     engine.close()
-    assert recovered(harness).found == [Found.FOOTER]
+    assert recovered(harness).found == [SegmentFinding.FOOTER]
     harness.write(FIRST, older)
-    assert_damage(recovered(harness), Found.BEFORE_SYNCED, FIRST, ALL[4].op_id)
+    assert_damage(recovered(harness), SegmentFinding.BEFORE_SYNCED, FIRST, ALL[4].op_id)
 
 
 def test_a_log_that_was_closed_and_killed_later_has_a_tail_that_may_be_torn(harness: VirtualHarness) -> None:
@@ -389,7 +389,7 @@ def test_a_log_that_was_closed_and_killed_later_has_a_tail_that_may_be_torn(harn
     commit(engine, Append(entries=ALL[5:10]))
     harness.crash(engine, Survival.KEPT)
     harness.disk.cut(FIRST, data_end_of(harness) - END_MARK_BYTES - 1)
-    assert recovered(harness).found == [Found.TORN]
+    assert recovered(harness).found == [SegmentFinding.TORN]
     assert_opens_with(harness, Model(ZERO, list(ALL[:9])))
 
 
@@ -401,7 +401,7 @@ def test_row_p_a_changed_byte_in_the_last_group_is_damage(harness: VirtualHarnes
         twin = harness.fork(0)
         twin.disk.damage(FIRST, offset)
         rows.append(recovered(twin).found[-1])
-    assert set(rows) == {Found.CHANGED}
+    assert set(rows) == {SegmentFinding.CHANGED}
 
 
 def test_row_q_a_torn_tail_is_cut_and_never_read_again(harness: VirtualHarness) -> None:
@@ -411,7 +411,7 @@ def test_row_q_a_torn_tail_is_cut_and_never_read_again(harness: VirtualHarness) 
         size = len(twin.disk.read_bytes(FIRST))
         twin.write(FIRST, twin.disk.read_bytes(FIRST)[: end - keep] + bytes(size - end + keep))
         found = recovered(twin)
-        assert found.found == [Found.TORN]
+        assert found.found == [SegmentFinding.TORN]
         whole = 10 if keep <= END_MARK_BYTES + zeros_at_end(200) else 9
         assert found.last == OpId(1, whole)
         if keep % 40 == 1:
@@ -423,14 +423,14 @@ def test_row_q_holds_for_a_file_that_ends_in_the_tail(harness: VirtualHarness) -
     for keep in range(1, 240):
         twin = harness.fork(keep)
         twin.disk.cut(FIRST, end - keep)
-        assert recovered(twin).found == [Found.TORN]
+        assert recovered(twin).found == [SegmentFinding.TORN]
 
 
 @pytest.mark.parametrize("rest", [0, 1, 100, 5000])
 def test_row_r_zeros_or_nothing_behind_the_last_group_are_a_clean_end(harness: VirtualHarness, rest: int) -> None:
     end = opened(harness)
     harness.write(FIRST, harness.disk.read_bytes(FIRST)[:end] + bytes(rest))
-    assert recovered(harness).found == [Found.CLEAN]
+    assert recovered(harness).found == [SegmentFinding.CLEAN]
     assert_opens_with(harness, Model(ZERO, list(ALL[:10])))
 
 
@@ -484,5 +484,12 @@ def test_the_readme_shows_the_table_as_it_is() -> None:
 
 
 def test_nothing_is_ever_removed_or_cut_that_was_known_to_be_durable() -> None:
-    quiet = {found for found in Found if found.value.verdict in (Verdict.CUT, Verdict.REMOVE)}
-    assert quiet == {Found.UNBORN, Found.KEPT, Found.COLLECTED, Found.DROPPED, Found.UNCUT_FOOTER, Found.TORN}
+    quiet = {found for found in SegmentFinding if found.value.verdict in (SegmentVerdict.CUT, SegmentVerdict.REMOVE)}
+    assert quiet == {
+        SegmentFinding.UNBORN,
+        SegmentFinding.KEPT,
+        SegmentFinding.COLLECTED,
+        SegmentFinding.DROPPED,
+        SegmentFinding.UNCUT_FOOTER,
+        SegmentFinding.TORN,
+    }

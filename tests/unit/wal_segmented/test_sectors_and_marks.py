@@ -13,7 +13,7 @@ from stelae.spi.wal import Append
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, commit, entries, entry, observed
 from stelae_wal_segmented import SegmentedWal
-from stelae_wal_segmented.decisions import Found
+from stelae_wal_segmented.decisions import SegmentFinding
 from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES
 from stelae_wal_segmented.marker import NonceSource
 from tests.unit.wal_segmented import used
@@ -111,6 +111,6 @@ def test_what_a_footer_was_written_behind_was_durable() -> None:
     harness.disk.faults.hook = None
     harness.crash(engine, Survival.KEPT)
     path = used.newest(harness)
-    assert used.recovered(harness).found[-1] is Found.UNCUT_FOOTER
+    assert used.recovered(harness).found[-1] is SegmentFinding.UNCUT_FOOTER
     harness.disk.damage(path, harness.disk.read_bytes(path).rfind(b"x" * 20) + 3)
     assert used.recovered(harness).damage is not None

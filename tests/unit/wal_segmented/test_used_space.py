@@ -14,7 +14,7 @@ from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
 from stelae_shared.log_files.whole_blocks import BLOCK_BYTES
 from stelae_wal_segmented import SegmentedConfig
-from stelae_wal_segmented.decisions import Found
+from stelae_wal_segmented.decisions import SegmentFinding
 from stelae_wal_segmented.fast import FastSegmentedWal
 from stelae_wal_segmented.fast.kept_files import PIECE_BYTES
 from stelae_wal_segmented.format import (
@@ -107,7 +107,7 @@ def check_cuts(writing: Writing) -> None:
     for length in range(0, behind, 1 + behind // 1000):
         twin = writing.cut_after(length)
         found = recovered(twin)
-        assert found.found[-1] in (Found.TORN, Found.CLEAN), (length, found.damage)
+        assert found.found[-1] in (SegmentFinding.TORN, SegmentFinding.CLEAN), (length, found.damage)
         assert found.last in possible
         if length % 97 == 0:
             kept = [e for e in writing.last.entries if e.op_id <= found.last]
@@ -118,11 +118,14 @@ def check_flips(writing: Writing) -> None:
     """Whatever bit changes of it, a group that was written is not cut away in silence."""
     mark_at = writing.end - END_MARK_BYTES
     step = 1 + (mark_at - writing.begin) // 800
-    assert set(flipped(writing.harness, writing.path, range(writing.begin, mark_at, step))) == {Found.CHANGED}
+    assert set(flipped(writing.harness, writing.path, range(writing.begin, mark_at, step))) == {SegmentFinding.CHANGED}
     for offset in range(mark_at, writing.end):
         twin = writing.harness.fork(0)
         twin.disk.damage(writing.path, offset)
-        assert (recovered(twin).found[-1], recovered(twin).last) == (Found.TORN, writing.last.entries[-1].op_id)
+        assert (recovered(twin).found[-1], recovered(twin).last) == (
+            SegmentFinding.TORN,
+            writing.last.entries[-1].op_id,
+        )
 
 
 @pytest.mark.parametrize("blank", [False, True])
@@ -192,18 +195,18 @@ def test_a_group_torn_into_sectors_leaves_a_prefix_of_it(shape: str, blank: bool
         twin = harness.fork(seed)
         twin.crash()
         found = recovered(twin)
-        assert found.found[-1] in (Found.TORN, Found.CLEAN), found.damage
+        assert found.found[-1] in (SegmentFinding.TORN, SegmentFinding.CLEAN), found.damage
         assert found.last in [one.last for one in model.possible_after(last)]
         seen.add(found.last)
     assert {model.last, last.entries[-1].op_id} <= seen
 
 
-def flipped(harness: VirtualHarness, path: str, offsets: range) -> Iterator[Found]:
+def flipped(harness: VirtualHarness, path: str, offsets: range) -> Iterator[SegmentFinding]:
     for offset in offsets:
         twin = harness.fork(0)
         twin.disk.damage(path, offset, 1 << offset % 8)
         found = recovered(twin)
-        assert found.damage is not None or found.found[-1] is Found.TORN
+        assert found.damage is not None or found.found[-1] is SegmentFinding.TORN
         yield found.found[-1]
 
 
@@ -213,14 +216,14 @@ def test_a_changed_byte_before_the_last_group_is_damage(harness: VirtualHarness)
     end = recovered(harness).chain.segments[-1].end
     commit(engine, Append(entries=entries(model.last.index + 1, 1, size_bytes=150)))
     harness.crash(engine, Survival.KEPT)
-    assert set(flipped(harness, newest(harness), range(begin, end))) == {Found.BEFORE_SYNCED}
+    assert set(flipped(harness, newest(harness), range(begin, end))) == {SegmentFinding.BEFORE_SYNCED}
 
 
 def test_what_stood_in_the_space_before_is_a_clean_end(harness: VirtualHarness) -> None:
     engine, model = in_used_space(harness)
     harness.crash(engine, Survival.KEPT)
     assert harness.disk.read_bytes(newest(harness))[-100:].strip(b"\0"), "something stands there"
-    assert recovered(harness).found[-1] is Found.CLEAN
+    assert recovered(harness).found[-1] is SegmentFinding.CLEAN
     assert_opens_with(harness, model)
 
 
@@ -264,7 +267,7 @@ def test_a_group_behind_one_that_followed_a_cut_may_be_torn_anywhere(lengths: tu
         found = recovered(twin)
         assert found.damage is None, (length, found.damage)
         assert found.last in (earlier.last, model.last)
-    assert set(flipped(harness, path, range(start, at - END_MARK_BYTES))) == {Found.CHANGED}
+    assert set(flipped(harness, path, range(start, at - END_MARK_BYTES))) == {SegmentFinding.CHANGED}
 
 
 def test_what_is_to_be_written_without_sync_is_synced_in_used_space(harness: VirtualHarness) -> None:
@@ -392,5 +395,5 @@ def test_where_nothing_is_to_be_cut_a_damaged_table_is_not_missed(harness: Virtu
     path = newest(harness)
     engine.close()
     harness.disk.damage(path, SEGMENT_HEADER_BYTES + 1)
-    assert recovered(harness).found[-1] is Found.FOOTER
+    assert recovered(harness).found[-1] is SegmentFinding.FOOTER
     assert_opens_with(harness, model)

@@ -12,7 +12,7 @@ from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.fast import FastSegmentedWal
 from stelae_wal_segmented.format import decode_segment_header
 from stelae_wal_segmented.names import segment_name, sequences_of
-from stelae_wal_segmented.recovery import Recovered, recover_log
+from stelae_wal_segmented.recovery import RecoveredLog, recover_log
 from tests.unit.wal_segmented.scenes import PLACE
 
 SEGMENT_BYTES = 8192
@@ -85,7 +85,7 @@ def kept(harness: VirtualHarness) -> list[str]:
     return [name for name in harness.disk.listdir(PLACE) if name.endswith(".old")]
 
 
-def recovered(harness: VirtualHarness) -> Recovered:
+def recovered(harness: VirtualHarness) -> RecoveredLog:
     """Recover a copy of the disk, so that a test may look again."""
     disk = harness.disk.clone()
     return recover_log(disk, PLACE, LOG, sequences_of(disk, PLACE, 1))

@@ -11,7 +11,7 @@ from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import entries
 from stelae_wal_shared import SharedConfig, SharedWal
 from stelae_wal_shared.book import Book
-from stelae_wal_shared.decisions import Found
+from stelae_wal_shared.decisions import SharedFinding
 from stelae_wal_shared.marker import claim
 from stelae_wal_shared.recovery import recover
 
@@ -51,7 +51,7 @@ def segments(disk: VirtualDisk) -> list[str]:
     return [f"{PLACE}/{name}" for name in disk.listdir(PLACE) if name.endswith(".seg")]
 
 
-def recovered(harness: VirtualHarness) -> tuple[Book, list[Found]]:
+def recovered(harness: VirtualHarness) -> tuple[Book, list[SharedFinding]]:
     """Recover a copy of the disk; return what the engine would know, and the rows that applied."""
     disk = harness.disk.clone()
     book = Book(disk, PLACE, 16)

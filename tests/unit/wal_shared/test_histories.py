@@ -6,6 +6,8 @@ from __future__ import annotations
 import dataclasses
 import random
 
+import pytest
+
 from stelae.sim.disk import PowerLost, Survival
 from stelae.sim.draw import below, chance, pick
 from stelae.spi.errors import Full
@@ -14,9 +16,10 @@ from stelae.spi.wal import Append, Durable
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import Model, entries, intact
+from tests.at_length import times
 from tests.unit.wal_shared.scenes import SMALL, harness_of, log_number
 
-HISTORIES = 60
+HISTORIES = times(60)
 LIVES = 5
 STEPS = 40
 OPERATIONS_MAX = 120
@@ -26,6 +29,7 @@ FATES = (Survival.KEPT, Survival.LOST, Survival.DRAWN, Survival.DRAWN)
 MOVING = dataclasses.replace(SMALL, live_percent_max=90, move_percent_max=1000, move_bytes_max=4096)
 
 
+@pytest.mark.fuzzer
 def test_random_histories_of_many_logs_lose_nothing_and_bring_nothing_back() -> None:
     for seed in range(HISTORIES):
         history = History(harness_of(pick(random.Random(seed), (SMALL, MOVING))), random.Random(seed))

@@ -17,12 +17,12 @@ from stelae.spi.wal import Append, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import Model, check_holds, entries, zeros_at_end
 from stelae_wal_shared.book import Book
-from stelae_wal_shared.decisions import Found, Verdict, table
-from stelae_wal_shared.format import END_MARK_BYTES, GROUP_BYTES, RECORD_BYTES, Kind
-from stelae_wal_shared.group import Group
+from stelae_wal_shared.decisions import SharedFinding, SharedVerdict, table
+from stelae_wal_shared.format import END_MARK_BYTES, GROUP_BYTES, RECORD_BYTES, RecordKind
+from stelae_wal_shared.group import RecordGroup
 from stelae_wal_shared.head import PAGE_BYTES, SECTOR_BYTES, encode_head, read_head
 from stelae_wal_shared.marker import MARKER_NAME
-from stelae_wal_shared.segment import Segment
+from stelae_wal_shared.segment import SharedSegment
 from tests.unit.wal_shared.scenes import (
     PLACE,
     create_logs,
@@ -54,7 +54,7 @@ def lived(harness: VirtualHarness, *, crash: bool = True) -> WalEngine:
     return engine
 
 
-def newest(harness: VirtualHarness) -> Segment:
+def newest(harness: VirtualHarness) -> SharedSegment:
     """The newest segment as recovery sees it, with an index."""
     book, _ = recovered(harness)
     segment = book.segments[max(book.segments)]
@@ -79,16 +79,16 @@ def write_at(harness: VirtualHarness, path: str, offset: int, data: bytes) -> No
     file.close()
 
 
-def append_group(harness: VirtualHarness, log: LogId, kind: Kind, op_id: OpId, order: int) -> None:
+def append_group(harness: VirtualHarness, log: LogId, kind: RecordKind, op_id: OpId, order: int) -> None:
     """Write a group of one record, valid in itself, behind the last one of the newest segment."""
     book, _ = recovered(harness)
     segment = newest(harness)
-    group = Group(segment.nonce, segment.end, segment.start)
+    group = RecordGroup(segment.nonce, segment.end, segment.start)
     group.add(kind, book.logs[log].number, book.logs[log].order + order, op_id)
     write_at(harness, segment.path, segment.end, b"".join(group.buffers()))
 
 
-def assert_damage(book: Book, log: LogId, row: Found, path: str, last_good: OpId) -> None:
+def assert_damage(book: Book, log: LogId, row: SharedFinding, path: str, last_good: OpId) -> None:
     damage = book.logs[log].damage
     assert damage is not None
     assert f"row {row.value.letter}:" in damage.detail
@@ -118,7 +118,7 @@ def test_row_a_a_file_in_the_making_is_removed(harness: VirtualHarness) -> None:
     harness.write(f"{PLACE}/00000000000000aa.new", b"half of something")
     harness.write(f"{PLACE}/.{MARKER_NAME}.tmp", b"half of a marker")
     _, found = recovered(harness)
-    assert found.count(Found.UNBORN) == 2
+    assert found.count(SharedFinding.UNBORN) == 2
     assert_whole(harness, {A: 4, B: 4, C: 1})
     assert not [name for name in harness.disk.listdir(PLACE) if name.endswith((".new", ".tmp"))]
 
@@ -135,7 +135,7 @@ def test_row_b_a_segment_that_nobody_needs_is_removed(harness: VirtualHarness) -
     harness.crash(engine, Survival.KEPT)
     harness.write(first, contents)
     _, found = recovered(harness)
-    assert Found.COLLECTED in found
+    assert SharedFinding.COLLECTED in found
     engine = harness.open()
     assert not harness.disk.exists(first)
     assert engine.logs()[A].base.index == last
@@ -161,9 +161,9 @@ def test_row_d_a_newest_segment_that_is_missing_damages_every_log(harness: Virtu
     path = segments(harness.disk)[-1]
     harness.disk.remove(path)
     book, found = recovered(harness)
-    assert Found.NEWEST_MISSING in found
+    assert SharedFinding.NEWEST_MISSING in found
     for log in (B, C):
-        assert_damage(book, log, Found.NEWEST_MISSING, path, book.logs[log].last)
+        assert_damage(book, log, SharedFinding.NEWEST_MISSING, path, book.logs[log].last)
     assert book.logs[C].last == OpId(1, 1)
 
 
@@ -175,9 +175,9 @@ def test_row_e_a_newest_segment_without_a_head_damages_every_log(harness: Virtua
     for offset in (0, PAGE_BYTES):
         harness.disk.damage(path, offset + 20)
     book, found = recovered(harness)
-    assert Found.NEWEST_HEADLESS in found
+    assert SharedFinding.NEWEST_HEADLESS in found
     for log, count in ((B, 4), (C, 1)):
-        assert_damage(book, log, Found.NEWEST_HEADLESS, path, OpId(1, count))
+        assert_damage(book, log, SharedFinding.NEWEST_HEADLESS, path, OpId(1, count))
     assert harness.open().read(B, 1, 5, 1 << 20) == held(4).held
 
 
@@ -196,7 +196,7 @@ def test_one_bad_copy_of_a_head_or_of_its_image_costs_nothing(harness: VirtualHa
         twin.disk.damage(path, copy * PAGE_BYTES + 20)
         twin.disk.damage(path, copy * PAGE_BYTES + SECTOR_BYTES + 30)
         book, found = recovered(twin)
-        assert found == [Found.CLEAN]
+        assert found == [SharedFinding.CLEAN]
         assert {log.name: log.last.index for log in book.logs.values()} == {A: count, B: 4, C: 1}
 
 
@@ -205,7 +205,7 @@ def test_row_f_a_closed_engine_opens_without_reading_a_record(harness: VirtualHa
     segment = newest(harness)
     harness.disk.damage(segment.path, segment.start + GROUP_BYTES + 3)  # Would be found by reading it.
     book, found = recovered(harness)
-    assert found == [Found.CLOSED]
+    assert found == [SharedFinding.CLOSED]
     assert all(log.damage is None for log in book.logs.values())
 
 
@@ -214,7 +214,7 @@ def test_row_g_a_footer_that_was_cut_short_attests_the_records_before_it(harness
     (path,) = segments(harness.disk)
     harness.disk.cut(path, len(harness.disk.read_bytes(path)) - 7)
     _, found = recovered(harness)
-    assert found == [Found.SEALED]
+    assert found == [SharedFinding.SEALED]
     assert_whole(harness, {A: 4, B: 4, C: 1})
 
 
@@ -223,7 +223,7 @@ def test_row_h_space_that_was_never_written_is_cut_away(harness: VirtualHarness)
     (path,) = segments(harness.disk)
     before = len(harness.disk.read_bytes(path))
     _, found = recovered(harness)
-    assert found == [Found.CLEAN]
+    assert found == [SharedFinding.CLEAN]
     harness.crash(harness.open(), Survival.KEPT)
     assert len(harness.disk.read_bytes(path)) < before
     assert_whole(harness, {A: 4, B: 4, C: 1})
@@ -239,7 +239,7 @@ def test_row_i_a_torn_write_is_cut_away_whatever_of_it_is_there(harness: Virtual
         _, found = recovered(twin)
         torn = kept > at - GROUP_BYTES
         whole = kept >= segment.end - END_MARK_BYTES - zeros_at_end(200)
-        assert found == [Found.TORN if torn and not whole else Found.CLEAN]
+        assert found == [SharedFinding.TORN if torn and not whole else SharedFinding.CLEAN]
         assert_whole(twin, {A: 4, B: 4, C: int(whole)})
 
 
@@ -249,8 +249,8 @@ def test_row_j_a_bad_body_damages_its_log_and_no_other(harness: VirtualHarness) 
     (path,) = segments(harness.disk)
     harness.disk.damage(path, at + RECORD_BYTES + 5)
     book, found = recovered(harness)
-    assert found == [Found.BAD_BODY, Found.CLEAN]
-    assert_damage(book, A, Found.BAD_BODY, path, OpId(1, 1))
+    assert found == [SharedFinding.BAD_BODY, SharedFinding.CLEAN]
+    assert_damage(book, A, SharedFinding.BAD_BODY, path, OpId(1, 1))
     assert_whole(harness, {B: 4, C: 1})
     assert harness.open().logs()[A].damage is not None, "damage is remembered by what follows"
 
@@ -261,9 +261,9 @@ def test_row_k_bad_bytes_damage_the_logs_of_which_nothing_whole_follows(harness:
     (path,) = segments(harness.disk)
     harness.disk.damage(path, at + 9)
     book, found = recovered(harness)
-    assert Found.BAD_RECORD in found
-    assert_damage(book, A, Found.BAD_RECORD, path, OpId(1, 3))
-    assert_damage(book, B, Found.BAD_RECORD, path, OpId(1, 3))
+    assert SharedFinding.BAD_RECORD in found
+    assert_damage(book, A, SharedFinding.BAD_RECORD, path, OpId(1, 3))
+    assert_damage(book, B, SharedFinding.BAD_RECORD, path, OpId(1, 3))
     assert book.logs[C].damage is None, "its first entry follows, and it is the first"
     assert_whole(harness, {C: 1})
 
@@ -274,8 +274,8 @@ def test_row_k_bad_bytes_in_the_last_group_are_not_taken_for_a_tail(harness: Vir
     (path,) = segments(harness.disk)
     harness.disk.damage(path, at - GROUP_BYTES + 9)
     book, found = recovered(harness)
-    assert found == [Found.BAD_RECORD]
-    assert_damage(book, C, Found.BAD_RECORD, path, ZERO)
+    assert found == [SharedFinding.BAD_RECORD]
+    assert_damage(book, C, SharedFinding.BAD_RECORD, path, ZERO)
 
 
 def test_row_k_what_is_cut_from_the_newest_segment_of_a_closed_log_damages_every_log(harness: VirtualHarness) -> None:
@@ -322,7 +322,7 @@ def test_a_log_that_was_closed_and_killed_later_has_a_tail_that_may_be_torn(harn
     harness.crash(engine, Survival.KEPT)
     path = segments(harness.disk)[-1]
     harness.disk.cut(path, place_of(harness, A, 5) + RECORD_BYTES + 9)
-    assert recovered(harness)[1] == [Found.TORN]
+    assert recovered(harness)[1] == [SharedFinding.TORN]
     assert_whole(harness, {A: 4, B: 4, C: 1})
 
 
@@ -331,32 +331,34 @@ def test_row_l_a_log_of_which_records_are_missing_is_damaged(harness: VirtualHar
     (path,) = segments(harness.disk)
     harness.disk.damage(path, place_of(harness, A, 2) + 9)
     book, found = recovered(harness)
-    assert Found.MISSED in found
-    assert_damage(book, A, Found.MISSED, path, OpId(1, 1))
-    assert_damage(book, B, Found.MISSED, path, OpId(1, 1))
+    assert SharedFinding.MISSED in found
+    assert_damage(book, A, SharedFinding.MISSED, path, OpId(1, 1))
+    assert_damage(book, B, SharedFinding.MISSED, path, OpId(1, 1))
     assert book.logs[C].damage is None
 
 
 @pytest.mark.parametrize(
     ("kind", "op_id"),
     [
-        (Kind.ENTRY, OpId(1, 6)),
-        (Kind.ENTRY, OpId(1, 0)),
-        (Kind.MOVED, OpId(1, 5)),
-        (Kind.MOVED, OpId(2, 4)),
-        (Kind.VOID, OpId(0, 6)),
-        (Kind.BASE, OpId(1, 5)),
-        (Kind.BASE, OpId(3, 4)),
+        (RecordKind.ENTRY, OpId(1, 6)),
+        (RecordKind.ENTRY, OpId(1, 0)),
+        (RecordKind.MOVED, OpId(1, 5)),
+        (RecordKind.MOVED, OpId(2, 4)),
+        (RecordKind.VOID, OpId(0, 6)),
+        (RecordKind.BASE, OpId(1, 5)),
+        (RecordKind.BASE, OpId(3, 4)),
         (99, OpId(1, 1)),
     ],
 )
-def test_row_m_a_record_that_does_not_fit_its_log_damages_it(harness: VirtualHarness, kind: Kind, op_id: OpId) -> None:
+def test_row_m_a_record_that_does_not_fit_its_log_damages_it(
+    harness: VirtualHarness, kind: RecordKind, op_id: OpId
+) -> None:
     lived(harness)
     append_group(harness, A, kind, op_id, order=1)
     (path,) = segments(harness.disk)
     book, found = recovered(harness)
-    assert found == [Found.UNFIT, Found.CLEAN]
-    assert_damage(book, A, Found.UNFIT, path, OpId(1, 4))
+    assert found == [SharedFinding.UNFIT, SharedFinding.CLEAN]
+    assert_damage(book, A, SharedFinding.UNFIT, path, OpId(1, 4))
     assert_whole(harness, {B: 4, C: 1})
 
 
@@ -375,9 +377,11 @@ def test_row_n_an_end_that_cannot_be_synced_damages_the_logs_it_holds(harness: V
     engine.close()
 
 
-@pytest.mark.parametrize(("row", "size"), [(Found.MISSING, None), (Found.BAD_SEGMENT, 0), (Found.BAD_SEGMENT, 2000)])
+@pytest.mark.parametrize(
+    ("row", "size"), [(SharedFinding.MISSING, None), (SharedFinding.BAD_SEGMENT, 0), (SharedFinding.BAD_SEGMENT, 2000)]
+)
 def test_rows_o_and_p_a_segment_that_is_missing_or_cut_damages_the_logs_in_it(
-    harness: VirtualHarness, row: Found, size: int | None
+    harness: VirtualHarness, row: SharedFinding, size: int | None
 ) -> None:
     engine = lived(harness, crash=False)
     fill_segments(engine, A, 1)
@@ -436,8 +440,8 @@ def test_row_p_a_segment_under_the_name_of_another_is_noticed(harness: VirtualHa
     harness.disk.cut(first, 0)
     write_at(harness, first, 0, contents)
     book, found = recovered(harness)
-    assert Found.BAD_SEGMENT in found
-    assert_damage(book, B, Found.BAD_SEGMENT, first, ZERO)
+    assert SharedFinding.BAD_SEGMENT in found
+    assert_damage(book, B, SharedFinding.BAD_SEGMENT, first, ZERO)
 
 
 def test_row_q_a_log_whose_sync_failed_is_remembered_as_damaged(harness: VirtualHarness) -> None:
@@ -449,7 +453,7 @@ def test_row_q_a_log_whose_sync_failed_is_remembered_as_damaged(harness: Virtual
     book, _ = recovered(harness)
     damage = book.logs[A].damage
     assert damage is not None
-    assert f"row {Found.SYNC_FAILED.value.letter}" in damage.detail
+    assert f"row {SharedFinding.SYNC_FAILED.value.letter}" in damage.detail
     assert damage.last_good == OpId(1, 4)
     assert_whole(harness, {B: 4, C: 1})
 
@@ -473,7 +477,7 @@ def test_a_newer_format_is_refused_by_name(harness: VirtualHarness) -> None:
 def test_rows_are_lettered_without_gaps_and_say_what_becomes_of_what() -> None:
     rows = table()
     assert [row.letter for row in rows] == [chr(ord("A") + position) for position in range(len(rows))]
-    assert {row.verdict for row in rows} == set(Verdict)
+    assert {row.verdict for row in rows} == set(SharedVerdict)
 
 
 def test_every_row_has_a_test_here() -> None:

@@ -13,7 +13,7 @@ from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import entries, entry
 from stelae_wal_shared.fast import FastSharedWal
 from stelae_wal_shared.format import GROUP_BYTES, RECORD_BYTES
-from stelae_wal_shared.marker import Marker
+from stelae_wal_shared.marker import SharedMarker
 from tests.unit.wal_shared import scenes
 
 SECTOR = 512
@@ -95,8 +95,8 @@ def test_a_sector_with_one_byte_of_a_group_is_told_from_a_blank_one(
     first_byte: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For some nonces that byte was zero, or one bit away from it: any change in the header passed for a tear."""
-    draw = Marker.draw_nonce
-    monkeypatch.setattr(Marker, "draw_nonce", lambda self: draw(self) & ~0xFF | first_byte ^ 0x27)
+    draw = SharedMarker.draw_nonce
+    monkeypatch.setattr(SharedMarker, "draw_nonce", lambda self: draw(self) & ~0xFF | first_byte ^ 0x27)
     harness = scenes.harness_of(LARGE)
     path, at, last = appended_at(harness, SECTOR - 1, b"a" * 20, b"b" * 20, b"c" * 20)
     assert not silent(harness, path, range(at, at + GROUP_BYTES), last)

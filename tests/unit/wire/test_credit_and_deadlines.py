@@ -7,8 +7,8 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stelae.wire.credit import Credit
 from stelae.wire.deadlines import BUCKET_US, Deadlines
-from stelae.wire.parcels import Credit
 
 WINDOW = 1000
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stelae.testing.wire_fuzz import Case, load_corpus, meet, play, storm
+from stelae.testing.wire_fuzz import FuzzCase, load_corpus, meet, play, storm
 from stelae.wire.settings import Lane
+from tests.at_length import times
 from tests.unit.wire.worlds import CLUSTER, Metrics, messenger, run
 
 CORPUS = load_corpus(Path(__file__).parent / "corpus")
@@ -31,7 +32,7 @@ def test_the_corpus_has_not_lost_its_cases() -> None:
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
-def test_a_told_case_is_refused_and_counted_and_the_node_lives(case: Case) -> None:
+def test_a_told_case_is_refused_and_counted_and_the_node_lives(case: FuzzCase) -> None:
     async def main() -> None:
         metrics, address = serving()
         loud = []
@@ -48,7 +49,8 @@ def test_a_told_case_is_refused_and_counted_and_the_node_lives(case: Case) -> No
     run(main)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.fuzzer
+@pytest.mark.parametrize("seed", range(times(6)))
 def test_a_storm_of_mutations_to_every_service_leaves_the_node_serving(seed: int) -> None:
     async def main() -> None:
         metrics, address = serving()

@@ -12,16 +12,16 @@ from stelae.local.chaos.network_rules import FaultRule, Faults
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.services import Buffer
-from stelae.wire.envelope import Envelope, Identity, Kind, encode_envelope, hello_fields
+from stelae.wire.envelope import Envelope, Identity, MessageKind, encode_envelope, hello_fields
 from stelae.wire.faults import Direction
 from stelae.wire.link import Link, LinkState
 from stelae.wire.settings import Lane, WireSettings
-from tests.unit.wire.worlds import CLOCK_LIMIT, Edge, common, identity
+from tests.unit.wire.worlds import CLOCK_LIMIT, SocketLoop, context, identity
 
 ME, PEER = identity(1), identity(2, run=5)
 
 
-class Port:
+class Socket:
     """A connection played by hand."""
 
     def __init__(self) -> None:
@@ -66,13 +66,13 @@ class World:
         faults: Faults | None = None,
         **settings: Any,
     ) -> None:
-        self.common = common(1, settings=WireSettings(**settings), faults=faults)
-        self.edge = Edge(Port())
+        self.context = context(1, settings=WireSettings(**settings), faults=faults)
+        self.socket_loop = SocketLoop(Socket())
         self.changes: list[str] = []
         self.resolutions: list[Any] = []
         self.link = Link(
-            self.common,
-            self.edge,  # type: ignore[arg-type]
+            self.context,
+            self.socket_loop,  # type: ignore[arg-type]
             lambda address, done: self.resolutions.append(done),
             lambda link, error: self.changes.append("up" if error is None else str(error)),
             lane=Lane.CONTROL,
@@ -85,11 +85,11 @@ class World:
 
     @property
     def port(self) -> Any:
-        return self.edge.port
+        return self.socket_loop.port
 
     @property
     def metrics(self) -> Any:
-        return self.common.metrics
+        return self.context.metrics
 
     def connect(self) -> None:
         """The connection comes about, and the hello goes out."""
@@ -99,7 +99,7 @@ class World:
 
     def hear(
         self,
-        parcels: list[tuple[object, ...]],
+        messages: list[tuple[object, ...]],
         *,
         body: list[bytes] | None = None,
         sender: Identity = PEER,
@@ -110,33 +110,33 @@ class World:
         header = encode_envelope(
             sender,
             recipient=recipient.node_id,
-            run=recipient.incarnation_id,
+            incarnation=recipient.incarnation_id,
             timestamp=timestamp,
             credit=credit,
-            parcels=parcels,
+            messages=messages,
         )
         self.port.inbox.append([header, *(body or [])])
         self.link.on_ready()
 
     def welcome(self, **how: Any) -> None:
         self.connect()
-        fields = hello_fields(Lane.CONTROL, self.common.settings)
-        self.hear([(Kind.HELLO, 1, 0, "", fields, [])], **how)
+        fields = hello_fields(Lane.CONTROL, self.context.settings)
+        self.hear([(MessageKind.HELLO, 1, 0, "", fields, [])], **how)
 
     def said(self) -> list[str]:
         self.link.flush()
         sent, self.port.sent = self.port.sent, []
         return [
-            parcel.kind for frames in sent for parcel in msgspec.json.decode(bytes(frames[0]), type=Envelope).parcels
+            message.kind for frames in sent for message in msgspec.json.decode(bytes(frames[0]), type=Envelope).messages
         ]
 
     def pass_time(self, ms: int) -> None:
-        self.common.clock.now_us += ms * 1000  # type: ignore[attr-defined]
-        self.edge.deadlines.expire(self.common.now_us())
+        self.context.clock.now_us += ms * 1000  # type: ignore[attr-defined]
+        self.socket_loop.deadlines.expire(self.context.now_us())
 
     def reopen(self) -> None:
         """Let the pause pass and the name resolve again, on a new connection."""
-        self.edge.port = Port()
+        self.socket_loop.port = Socket()
         self.pass_time(500)
         self.resolutions[-1](("127.0.0.1", 7051))
 
@@ -149,8 +149,8 @@ def test_a_link_comes_up_by_name_connection_and_hello() -> None:
     assert world.port.connected == [("127.0.0.1", 7051)]
     world.connect()
     assert world.link.state is LinkState.GREETING
-    assert world.said() == [Kind.HELLO]
-    world.hear([(Kind.HELLO, 1, 0, "", hello_fields(Lane.CONTROL, WireSettings()), [])])
+    assert world.said() == [MessageKind.HELLO]
+    world.hear([(MessageKind.HELLO, 1, 0, "", hello_fields(Lane.CONTROL, WireSettings()), [])])
     assert world.link.up
     assert world.link.peer_incarnation == PEER.incarnation_id
     assert world.changes == ["up"]
@@ -163,7 +163,7 @@ def test_nothing_is_queued_while_a_link_is_not_up() -> None:
     assert not world.link.send("note", [b"x"], [1], None)
     world.welcome()
     assert world.link.send("note", [b"x"], [1], None)
-    assert world.said() == [Kind.HELLO, "note"]
+    assert world.said() == [MessageKind.HELLO, "note"]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_welcome_of_anybody_else_is_refused_and_another_connection_tried(how: 
     assert world.port.closed
     assert world.metrics[f"wire_refused_{code}"] == 1
     assert world.changes != ["up"]
-    assert world.common.time.now() < 100
+    assert world.context.time.now() < 100
     world.reopen()
     world.welcome()
     assert world.link.up
@@ -203,7 +203,7 @@ def test_a_welcome_of_anybody_else_is_refused_and_another_connection_tried(how: 
 def test_an_answer_that_fails_the_envelopes_checks_is_refused_and_counted(how: dict[str, Any], code: str) -> None:
     world = World()
     world.welcome()
-    world.hear([(Kind.REPLY, 1, 0, "", None, [])], **how)
+    world.hear([(MessageKind.REPLY, 1, 0, "", None, [])], **how)
     assert world.metrics[f"wire_refused_{code}"] == 1
     assert world.metrics["wire_answers_unawaited"] == 0
     assert world.link.up
@@ -220,7 +220,7 @@ def test_a_request_where_answers_are_due_is_refused() -> None:
 def test_a_refusal_of_the_connection_itself_reopens_it(code: str) -> None:
     world = World()
     world.welcome()
-    world.hear([(Kind.REFUSED, 0, 0, "", {"code": code, "text": "told so"}, [])])
+    world.hear([(MessageKind.REFUSED, 0, 0, "", {"code": code, "text": "told so"}, [])])
     assert world.link.state is LinkState.IDLE
     assert world.metrics[f"wire_refused_by_peer_{code.lower()}"] == 1
     assert "told so" in world.changes[-1]
@@ -229,7 +229,7 @@ def test_a_refusal_of_the_connection_itself_reopens_it(code: str) -> None:
 def test_a_refusal_of_one_message_leaves_the_link_up() -> None:
     world = World()
     world.welcome()
-    world.hear([(Kind.REFUSED, 0, 0, "", {"code": "UNKNOWN_KIND", "text": "?"}, [])])
+    world.hear([(MessageKind.REFUSED, 0, 0, "", {"code": "UNKNOWN_KIND", "text": "?"}, [])])
     assert world.link.up
     assert world.metrics["wire_refused_by_peer_unknown_kind"] == 1
 
@@ -239,8 +239,8 @@ def test_an_idle_link_is_pinged_and_a_silent_one_is_given_up() -> None:
     world.welcome()
     world.said()
     world.pass_time(100)
-    assert world.said() == [Kind.PING]
-    world.hear([(Kind.PONG, 0, 0, "", None, [])])
+    assert world.said() == [MessageKind.PING]
+    world.hear([(MessageKind.PONG, 0, 0, "", None, [])])
     for _ in range(4):
         world.pass_time(100)
         assert world.link.up == (_ < 3)
@@ -253,9 +253,9 @@ def test_a_peer_that_was_not_asked_while_this_loop_stood_still_is_not_silent() -
     world.welcome()
     world.said()
     world.pass_time(5000)
-    assert world.link.up and world.said() == [Kind.PING]
+    assert world.link.up and world.said() == [MessageKind.PING]
     world.pass_time(100)
-    world.hear([(Kind.PONG, 0, 0, "", None, [])])
+    world.hear([(MessageKind.PONG, 0, 0, "", None, [])])
     for _ in range(4):
         world.pass_time(100)
         assert world.link.up == (_ < 3)
@@ -284,7 +284,7 @@ def test_a_connection_without_a_hello_in_time_is_given_up_and_pauses_grow_with_j
     for _ in range(9):
         world.pass_time(200)
         assert world.link.state is LinkState.IDLE
-        pauses.append((world.edge.woken[-1] - world.common.now_us()) / 1000)
+        pauses.append((world.socket_loop.woken[-1] - world.context.now_us()) / 1000)
         world.reopen()
         assert world.link.state is LinkState.CONNECTING
     assert 10 <= pauses[0] <= 20
@@ -315,12 +315,12 @@ def test_a_late_answer_of_the_name_server_to_an_earlier_question_is_ignored() ->
 def test_the_smaller_of_both_windows_counts_and_credit_comes_with_any_answer() -> None:
     world = World()
     world.connect()
-    world.hear([(Kind.HELLO, 1, 0, "", {"lane": 0, "window_bytes": 2000}, [])])
+    world.hear([(MessageKind.HELLO, 1, 0, "", {"lane": 0, "window_bytes": 2000}, [])])
     taken = 0
     while world.link.send("note", [bytes(244)], [244], None):
         taken += 1
     assert taken == 4
-    world.hear([(Kind.CREDIT, 0, 0, "", None, [])], credit=2000)
+    world.hear([(MessageKind.CREDIT, 0, 0, "", None, [])], credit=2000)
     assert world.link.send("note", [bytes(244)], [244], None)
 
 
@@ -329,7 +329,7 @@ def test_a_new_connection_begins_with_full_credit_and_empty_sums() -> None:
     world.welcome()
     while world.link.send("note", [bytes(1000)], [1000], None):
         pass
-    world.hear([(Kind.REPLY, 9, 0, "", None, [4000])], body=[bytes(4000)])
+    world.hear([(MessageKind.REPLY, 9, 0, "", None, [4000])], body=[bytes(4000)])
     world.link.restart("for the test")
     world.reopen()
     world.welcome()
@@ -344,8 +344,8 @@ def test_consumed_answers_are_reported_after_a_quarter_of_the_window() -> None:
     world.welcome()
     world.said()
     for _ in range(4):
-        world.hear([(Kind.REPLY, 9, 0, "", None, [4000])], body=[bytes(4000)])
-    assert world.said() == [Kind.CREDIT]
+        world.hear([(MessageKind.REPLY, 9, 0, "", None, [4000])], body=[bytes(4000)])
+    assert world.said() == [MessageKind.CREDIT]
     assert world.metrics["wire_answers_unawaited"] == 4
 
 
@@ -355,13 +355,13 @@ def test_what_the_seam_holds_back_does_not_reach_a_later_connection() -> None:
     world.welcome()
     faults.rules[(None, Direction.OUTBOUND)] = FaultRule(delay_ms_min=50, delay_ms_max=50)
     assert world.link.send("note", [], [], None)
-    assert world.said() == [Kind.HELLO]
+    assert world.said() == [MessageKind.HELLO]
     world.link.restart("for the test")
     faults.rules.clear()
     world.reopen()
     world.welcome()
-    world.common.call_later.fire()  # type: ignore[attr-defined]
-    assert world.said() == [Kind.HELLO]
+    world.context.call_later.fire()  # type: ignore[attr-defined]
+    assert world.said() == [MessageKind.HELLO]
 
 
 def test_what_the_seam_loses_takes_no_credit() -> None:

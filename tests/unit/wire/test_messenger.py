@@ -20,7 +20,7 @@ from stelae.spi.errors import (
     Unavailable,
 )
 from stelae.spi.ids import NodeId
-from stelae.wire.calls import RetryPolicy
+from stelae.wire.call_retries import RetryPolicy
 from stelae.wire.faults import Direction
 from stelae.wire.messenger import Messenger, PeerChange
 from stelae.wire.refusals import StaleSender, UnknownKind, WrongCluster
@@ -73,7 +73,7 @@ def test_one_way_messages_arrive_in_order_and_a_turns_worth_is_one_message() -> 
         link = first._link(NODE, Lane.CONTROL)
         assert link is not None
         written: list[int] = []
-        connection = link.port
+        connection = link.socket
         assert connection is not None
         send = connection.send
         connection.send = lambda frames: (written.append(1), send(frames))[1]  # type: ignore[method-assign]
@@ -168,8 +168,8 @@ def test_a_run_that_a_later_one_has_superseded_is_told_so_by_the_peer_and_who_ha
         copy.close()
         await until(lambda: told != [])
         assert isinstance(told[0], StaleSender) and copied == []
-        assert "another process has run under uuid" in str(told[0])
-        assert "stop the other one, then start this one again" in str(told[0])
+        assert "another process has used the node uuid" in str(told[0])
+        assert "stop the other process, then start this one again" in str(told[0])
 
     run(main)
 
@@ -202,7 +202,7 @@ def test_a_search_for_nobody_ends_at_its_deadline() -> None:
         placeholder, _ = messenger(2)
         address = placeholder.bind("127.0.0.1:0")
         placeholder.close()
-        with pytest.raises(Unavailable, match="nobody answers"):
+        with pytest.raises(Unavailable, match="no answer from"):
             await client.connect(address, deadline_ms=50)
 
     run(main)
@@ -317,7 +317,7 @@ def test_a_sender_with_a_small_window_does_not_stand_still_before_a_receiver_wit
 
 def test_a_reader_that_stops_at_its_limit_comes_again_without_another_signal() -> None:
     async def main() -> None:
-        first, _ = messenger(1, parcels_max=1)
+        first, _ = messenger(1, packet_messages_max=1)
         node, _ = messenger(2, drain_messages_max=1)
         came: list[object] = []
         node.on_message("note", came.append)
@@ -344,8 +344,8 @@ def test_a_paused_process_finds_its_answers_before_its_timeouts() -> None:
         await until(lambda: len(held) == 1)
         loop = asyncio.get_running_loop()
         held[0].reply([b"in time"])
-        node._station.flush()  # type: ignore[union-attr]
-        loop.remove_reader(client._link(NODE, Lane.CONTROL).port.fd)  # type: ignore[union-attr]
+        node._listener.flush()  # type: ignore[union-attr]
+        loop.remove_reader(client._link(NODE, Lane.CONTROL).socket.fd)  # type: ignore[union-attr]
         await until(call.done)
         assert (await call).body == [b"in time"]
 
@@ -358,7 +358,7 @@ def test_where_a_node_may_listen() -> None:
         with pytest.raises(ConfigError, match="insecure_listen"):
             node.bind("0.0.0.0:0")
         address = node.bind("localhost:0")
-        with pytest.raises(CallerError, match="listens already"):
+        with pytest.raises(CallerError, match="already listens"):
             node.bind("127.0.0.1:0")
         other, _ = messenger(2)
         with pytest.raises(ConfigError, match="cannot listen on"):

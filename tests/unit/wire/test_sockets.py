@@ -9,8 +9,8 @@ import pytest
 import zmq
 
 from stelae.spi.services import Buffer
-from stelae.wire.edge import DealerPort, RouterPort
 from stelae.wire.settings import FRAMES_MAX
+from stelae.wire.sockets import DealerSocket, RouterSocket
 
 POLL_MS = 5000
 
@@ -22,23 +22,23 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     made.destroy(linger=0)
 
 
-def wait(port: RouterPort | DealerPort, events: int, timeout_ms: int = POLL_MS) -> bool:
+def wait(port: RouterSocket | DealerSocket, events: int, timeout_ms: int = POLL_MS) -> bool:
     return bool(port._socket.poll(timeout_ms, events))
 
 
-def bound(router: RouterPort) -> int:
+def bound(router: RouterSocket) -> int:
     return int(router.bind("127.0.0.1", 0).removeprefix("127.0.0.1:"))
 
 
-def pair(context: zmq.Context[zmq.Socket[bytes]]) -> tuple[RouterPort, DealerPort, int]:
-    router, dealer = RouterPort(context, 1 << 20, 100), DealerPort(context, 1 << 20, 100)
+def pair(context: zmq.Context[zmq.Socket[bytes]]) -> tuple[RouterSocket, DealerSocket, int]:
+    router, dealer = RouterSocket(context, 1 << 20, 100), DealerSocket(context, 1 << 20, 100)
     port = bound(router)
     dealer.connect("127.0.0.1", port)
     assert wait(dealer, zmq.POLLOUT)
     return router, dealer, port
 
 
-def received(port: RouterPort | DealerPort) -> list[list[Buffer]]:
+def received(port: RouterSocket | DealerSocket) -> list[list[Buffer]]:
     assert wait(port, zmq.POLLIN)
     came: list[list[Buffer]] = []
     assert port.drain(came.append, 1000)
@@ -49,7 +49,7 @@ def test_nothing_can_be_queued_before_a_connection_stands(context: zmq.Context[z
     # A port that is held and where nobody listens: one of a router that was closed may still accept for a moment.
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        dealer = DealerPort(context, 1 << 20, 100)
+        dealer = DealerSocket(context, 1 << 20, 100)
         dealer.connect("127.0.0.1", held.getsockname()[1])
         assert not dealer.writable()
         assert not dealer.send([b"x"])
@@ -62,9 +62,9 @@ def test_a_lost_connection_shows_at_once_and_is_never_made_again_behind_our_back
     router.close()
     while dealer.writable():
         dealer._socket.poll(10, zmq.POLLIN)
-    successor = RouterPort(context, 1 << 20, 100)
+    successor = RouterSocket(context, 1 << 20, 100)
     successor.bind("127.0.0.1", port)
-    newcomer = DealerPort(context, 1 << 20, 100)
+    newcomer = DealerSocket(context, 1 << 20, 100)
     newcomer.connect("127.0.0.1", port)
     assert wait(newcomer, zmq.POLLOUT)
     assert not wait(dealer, zmq.POLLOUT, timeout_ms=300)

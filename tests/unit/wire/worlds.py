@@ -12,7 +12,7 @@ from typing import Any
 from stelae.local.chaos.network_rules import Faults
 from stelae.spi.errors import ClockError
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId
-from stelae.wire.common import Common
+from stelae.wire.context import MessengerContext
 from stelae.wire.deadlines import Deadlines
 from stelae.wire.envelope import Identity
 from stelae.wire.messenger import Messenger
@@ -93,30 +93,30 @@ class Timers:
             call()
 
 
-class Edge:
-    """An edge without a loop: hands out ``port`` and remembers what it was asked."""
+class SocketLoop:
+    """An socket_loop without a loop: hands out ``port`` and remembers what it was asked."""
 
     def __init__(self, port: Any) -> None:
         self.port = port
-        self.parties: dict[Any, None] = {}
+        self.owners: dict[Any, None] = {}
         self.flushes = 0
         self.woken: list[int] = []
         self.deadlines = Deadlines(self.woken.append)
 
-    def join(self, party: Any) -> None:
-        self.parties[party] = None
+    def join(self, owner: Any) -> None:
+        self.owners[owner] = None
 
-    def leave(self, party: Any) -> None:
-        self.parties.pop(party)
-        self.deadlines.drop(party)
+    def leave(self, owner: Any) -> None:
+        self.owners.pop(owner)
+        self.deadlines.drop(owner)
 
-    def open(self, party: Any, kind: Any, lane: Any) -> Any:
+    def open(self, owner: Any, kind: Any, lane: Any) -> Any:
         return self.port
 
-    def close_port(self, port: Any) -> None:
+    def close_socket(self, port: Any) -> None:
         port.close()
 
-    def dirty(self, party: Any) -> None:
+    def flush_later(self, owner: Any) -> None:
         self.flushes += 1
 
 
@@ -126,16 +126,16 @@ def identity(number: int, run: int = 1, cluster: str = CLUSTER) -> Identity:
     )
 
 
-def common(
+def context(
     number: int,
     *,
     run: int = 1,
     cluster: str = CLUSTER,
     faults: Faults | None = None,
     settings: WireSettings | None = None,
-) -> Common:
+) -> MessengerContext:
     """The shared part of a messenger on manual time, without sockets."""
-    return Common(
+    return MessengerContext(
         identity=identity(number, run, cluster),
         settings=settings or WireSettings(),
         clock=ManualClock(),

@@ -12,7 +12,7 @@ _HASH = re.compile(r"([^:]+):(\d{1,5})")
 
 
 def read_hash(text: str) -> Mapping[str, Any]:
-    """Return a hash level as ``stelae.partition.plain`` reads it, from ``column,column:buckets``.
+    """Return a hash level as ``stelae.partition.plain_partitioning`` reads it, from ``column,column:buckets``.
 
     Raises:
         BadPartitioning: the text has another form.

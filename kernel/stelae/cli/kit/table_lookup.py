@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from stelae.cli.kit.naming import pick
-from stelae.client.catalog import Catalog
+from stelae.client.catalog import CatalogClient
 from stelae.protocol.master_errors import NoTable
 from stelae.protocol.master_messages import TableDescription
 
 
-async def described(catalog: Catalog, name: str, timeout_s: float) -> TableDescription:
+async def described(catalog: CatalogClient, name: str, timeout_s: float) -> TableDescription:
     """Ask the masters for a table, by its name, its id or the beginning of its id.
 
     Raises:

@@ -1,31 +1,20 @@
 """Disks that fail between tests and live processes: rules for the disk's fault seam, read from a file.
 
 The file is a JSON list of rules, such as ``[{"below": "wals", "operations": ["write", "sync"], "error": "EIO"}]``.
-It is looked at when the disk is used, at most every ``LOOK_S``: replace it whole, by renaming, to change the rules
-while a node runs. No file, or an empty list: nothing fails."""
+It is looked at when the disk is used, at most every ``rules_file.LOOK_S``: replace it whole, by renaming, to change
+the rules while a node runs. No file, or an empty list: nothing fails."""
 
 import errno
 import os
 import threading
-import time
 from dataclasses import dataclass, field
 
 import msgspec
 
+from stelae.local.chaos.rules_file import RulesFile
 from stelae.spi.errors import ConfigError
-from stelae.spi.settings import setting
-
-LOOK_S = 0.02
-"""How long rules that were read are used before the file is looked at again."""
 
 ALL = ("read", "write", "sync", "metadata")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChaosSettings:
-    """Section ``[chaos]``: for tests of faults, never for production."""
-
-    disk_rules: str = setting("", reason="a file of rules by which this node's disk fails; empty: it never does so")
 
 
 class DiskRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,10 +39,12 @@ class DiskFaults:
     path: str
     root: str
     rules: tuple[DiskRule, ...] = ()
-    _read: tuple[int, int] = (0, 0)
-    _look_at: float = 0.0
+    _file: RulesFile = field(init=False)
     _passed: dict[int, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._file = RulesFile(self.path)
 
     @property
     def active(self) -> bool:
@@ -78,38 +69,21 @@ class DiskFaults:
 
     def _look(self) -> None:
         """Read the file again if it is another one."""
-        now = time.monotonic()
-        if now < self._look_at:
+        if not self._file.due():
             return
-        self._look_at = now + LOOK_S
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            stamp = (0, 0)
-        else:
-            stamp = (found.st_mtime_ns, found.st_ino)
         with self._lock:
-            if stamp == self._read:
-                return
-            self._read = stamp
-            self.rules = _read_rules(self.path) if stamp != (0, 0) else ()
-            self._passed.clear()
+            if self._file.changed():
+                self.rules = self._file.rules(DiskRule, "the disk", self._check)
+                self._passed.clear()
+
+    def _check(self, rule: DiskRule) -> None:
+        """``ConfigError``: a rule names an operation or an error that there is not."""
+        unknown = set(rule.operations) - set(ALL)
+        if unknown or not isinstance(getattr(errno, rule.error, None), int):
+            fact = f"a rule has the operations {', '.join(rule.operations)} and the error {rule.error}"
+            hint = f"operations are {', '.join(ALL)}; errors such as EIO and ENOSPC"
+            raise ConfigError(fact, where=self.path, hint=hint)
 
 
 def _is_below(path: str, directory: str) -> bool:
     return not directory or path == directory or path.startswith(f"{directory}/")
-
-
-def _read_rules(path: str) -> tuple[DiskRule, ...]:
-    """Read the rules; ``ConfigError``: the file holds others than these."""
-    try:
-        with open(path, "rb") as file:
-            rules = msgspec.json.decode(file.read(), type=tuple[DiskRule, ...])
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"the rules of the disk cannot be read: {error}", where=path) from error
-    for rule in rules:
-        unknown = set(rule.operations) - set(ALL)
-        if unknown or not isinstance(getattr(errno, rule.error, None), int):
-            fact = f"a rule has the operations {', '.join(rule.operations)} and the error {rule.error}"
-            raise ConfigError(fact, where=path, hint=f"operations are {', '.join(ALL)}; errors such as EIO and ENOSPC")
-    return rules

@@ -16,7 +16,7 @@ from stelae.spi.wal import WalEngine
 log = logging.getLogger(__name__)
 
 
-class FastLog:
+class FastLogPath:
     """The fast way where it is available, else the plain way, with one warning that says why.
 
     It is not available if the system has no ``io_uring`` that this process may use, or the engine has no fast class.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from stelae.host.log_writer import Group, Work
+from stelae.host.log_writer import CommitGroup, Work
 from stelae.machine.fast_log.ring_writes import BYTES_MAX, Failures, RingWrites
 from stelae.machine.faulty_files import DiskFaultSeam
 from stelae.machine.log_driver import EngineDriver, run_all
@@ -51,10 +51,10 @@ class RingDriver(EngineDriver):
         """With the engine free, on the loop: begin the next work, or hand it to the thread."""
         with self._turn:
             work = None if self._stopped else self.writer.take_work()
-            if work is not None and not (isinstance(work, Group) and self._begin(work)):
+            if work is not None and not (isinstance(work, CommitGroup) and self._begin(work)):
                 self._handed.put(partial(self._do_one, work))
 
-    def _begin(self, group: Group) -> bool:
+    def _begin(self, group: CommitGroup) -> bool:
         """Begin a group if the engine can and the loop may take the time to encode it."""
         if self._faults is not None and self._faults.active:
             return False
@@ -67,7 +67,7 @@ class RingDriver(EngineDriver):
         begun.meanwhile()
         return True
 
-    def _written(self, group: Group, begun: Begun) -> Callable[[Failures], None]:
+    def _written(self, group: CommitGroup, begun: Begun) -> Callable[[Failures], None]:
         """Return what is called when the writes of a group are over."""
         began_us = self._now_us()
 
@@ -97,7 +97,7 @@ class RingDriver(EngineDriver):
         self._do(work)
         self._give_back()
 
-    def _failed(self, group: Group, begun: Begun, failures: Failures) -> None:
+    def _failed(self, group: CommitGroup, begun: Begun, failures: Failures) -> None:
         outcomes: dict[LogId, Outcome] = begun.finish(failures)
         self.writer.post(self.writer.complete(group, outcomes))
         self._give_back()

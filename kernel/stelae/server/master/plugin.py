@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 
 from stelae.host.node import Node
-from stelae.lifecycle.loading import TabletLoader
-from stelae.lifecycle.manager import TabletManager
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.server.master.driver.master import Master
 from stelae.spi.hooks import ServiceFactory, hookimpl
 

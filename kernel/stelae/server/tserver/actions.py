@@ -13,20 +13,20 @@ import mmh3
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.host.settings import TabletSettings
-from stelae.lifecycle.manager import TabletManager
+from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.protocol.actions import (
     ACTION,
-    Action,
     AlterSchema,
     ChangeConfig,
     CreateReplica,
     DeleteReplica,
     Evicted,
+    ServerAction,
     TransferLeadership,
     decode_action,
 )
-from stelae.protocol.fences import LocalReplica, Verdict, judge
-from stelae.protocol.heartbeats import DataState
+from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
+from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.server.bounds import kept
 from stelae.server.frames import only_frame
 from stelae.server.tserver.service import not_of_masters
@@ -69,12 +69,12 @@ class ActionService:
 
         self.act(action, done)
 
-    def act(self, action: Action, done: Done) -> None:
+    def act(self, action: ServerAction, done: Done) -> None:
         """Judge an action, and do it if its fence holds."""
         judgement = judge(action, self.local(action.tablet_id))
-        if judgement.verdict is Verdict.DONE:
+        if judgement.verdict is FenceVerdict.DONE:
             done(None)
-        elif judgement.verdict is Verdict.REFUSED:
+        elif judgement.verdict is FenceVerdict.REFUSED:
             done(FenceRefused(f"{type(action).__name__} of tablet {action.tablet_id} refused: {judgement.reason}"))
         else:
             self._effect(action, judgement.reason, done)
@@ -85,7 +85,7 @@ class ActionService:
         if replica is not None:
             status = replica.core.status()
             return LocalReplica(
-                data_state=DataState.FAILED if replica.failure else DataState.READY,
+                data_state=ReportedDataState.FAILED if replica.failure else ReportedDataState.READY,
                 committed_config=status.committed_config.op_id,
                 newest_config=status.config.op_id,
                 schema_version=replica.applier.store.schema.version,
@@ -95,7 +95,7 @@ class ActionService:
         if tablet_id in self._node.failed_tablets:
             # Its table is gone, or nobody can say whether it may go: which configs it knows is not known.
             return LocalReplica(
-                data_state=DataState.FAILED,
+                data_state=ReportedDataState.FAILED,
                 committed_config=ZERO,
                 newest_config=OpId(1 << 62, 1 << 62),
                 schema_version=0,
@@ -104,7 +104,7 @@ class ActionService:
             )
         return None
 
-    def _effect(self, action: Action, reason: str, done: Done) -> None:
+    def _effect(self, action: ServerAction, reason: str, done: Done) -> None:
         match action:
             case CreateReplica():
                 self._manager.create(_settings(action), done)
@@ -120,11 +120,11 @@ class ActionService:
             case _:
                 assert_never(action)
 
-    def _replica(self, action: Action) -> Replica:
+    def _replica(self, action: ServerAction) -> Replica:
         return self._node.replicas[action.tablet_id]
 
 
-def _check(action: Action) -> None:
+def _check(action: ServerAction) -> None:
     """Refuse what no master asks for, before anything is looked up or made: ``CallerError``."""
     tablet_id(action.tablet_id)
     not_of_masters(action.tablet_id)

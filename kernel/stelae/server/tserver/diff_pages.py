@@ -20,7 +20,7 @@ from stelae.server.tserver.scan_pages import (
     PAGE_BYTES_MAX,
     Frames,
     PageReader,
-    Reader,
+    PageSource,
     encoded_rows,
 )
 from stelae.spi.errors import CallerError
@@ -30,7 +30,7 @@ from stelae.spi.schema import Layout
 from stelae.spi.store import Changes, TabletStore
 
 
-def reader_of(store: TabletStore, asked: ScanRequest, at: int) -> Reader:
+def reader_of(store: TabletStore, asked: ScanRequest, at: int) -> PageSource:
     """Return what reads the pages that a request is the first of."""
     if asked.since is None:
         return PageReader(store, asked.spec, at, asked.rows_max, asked.file)

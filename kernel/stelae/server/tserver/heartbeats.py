@@ -11,7 +11,7 @@ from typing import Any
 from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply
+from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply
 from stelae.server.tserver.load import LoadMeter
 from stelae.server.tserver.master_list import MasterList
 from stelae.server.tserver.node_info import NodeInfoService

@@ -1,6 +1,6 @@
 """When the replicas of a node are flushed and compacted, and up to when their past can be read.
 
-How is the kernel's business (``stelae.host.flush``), which also flushes a replica as soon as it holds enough. Here is
+How is the business of ``stelae.host.flush_and_collect``, which also flushes a replica once it holds enough. Here is
 what needs a clock and a view of all replicas. Once in ``TICK_US`` every replica is looked at:
 
 - One whose rows have waited for a flush for ``flush_interval_ms`` is flushed, so that little has to be replayed.

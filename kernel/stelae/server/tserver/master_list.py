@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from stelae.host.node import Node
-from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, Stage
+from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, BootstrapStage
 from stelae.protocol.codec import decode, encode
 from stelae.server.master.core.listed_masters import check_listed
 from stelae.spi.errors import ConfigError, StelaeError
@@ -47,7 +47,7 @@ class MasterList:
         except (StelaeError, IndexError) as error:
             log.warning("list of masters answered wrongly master=%s: %s", master, error)
             return
-        if answer.stage is not Stage.BEGUN:
+        if answer.stage is not BootstrapStage.BEGUN:
             self._asked.discard(master)
             return
         self._compare(master, answer)

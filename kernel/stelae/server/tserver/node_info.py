@@ -8,8 +8,8 @@ from typing import Any
 from stelae import __version__
 from stelae.host.node import Node
 from stelae.host.replica import Replica
-from stelae.host.settings import NodeConfig, Picked
-from stelae.lifecycle.loading import TabletLoader
+from stelae.host.settings import ChosenEngine, NodeConfig
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.node_messages import (
@@ -116,7 +116,7 @@ def flat_settings(config: NodeConfig) -> dict[str, SettingValue]:
     for section, settings in config.extra.items():
         found |= _flat(section, settings)
     for kind in _ENGINES:
-        picked: Picked | None = getattr(config, kind)
+        picked: ChosenEngine | None = getattr(config, kind)
         if picked is not None:
             found[f"engines.{kind}"] = picked.name
             found |= _flat(f"{kind}.{picked.name}", picked.config)

@@ -12,8 +12,8 @@ from functools import partial
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.node import Node
 from stelae.host.ports import Timer
-from stelae.lifecycle.manager import TabletManager
 from stelae.lifecycle.quarantine import Quarantined, QuarantineSettings, allowed_bytes, listed, too_much
+from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.node_messages import QUARANTINE, QuarantineInfo, QuarantineRequest
 from stelae.server.frames import only_frame

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from stelae.host.node import Node
 from stelae.host.replica import Replica, ReplicaState
-from stelae.lifecycle.loading import TabletLoader
-from stelae.protocol.heartbeats import DataState, ReplicaStatus
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
 from stelae.server.tserver.replica_stats import ReplicaStats
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import OpId, TabletId
@@ -62,7 +62,7 @@ class ReplicaChanges:
                 found.append(self._status_of(replica))
         for tablet_id in failed:
             marks.pop(tablet_id, None)  # Once it is up again, it is looked at again.
-            found.append(self._not_up(tablet_id, DataState.FAILED))
+            found.append(self._not_up(tablet_id, ReportedDataState.FAILED))
         return found
 
     def _gone(self) -> list[ReplicaStatus]:
@@ -71,9 +71,9 @@ class ReplicaChanges:
         for tablet_id in gone:
             del self._seen[tablet_id]
             self._marks.pop(tablet_id, None)
-        return [self._not_up(tablet_id, DataState.DELETED) for tablet_id in gone]
+        return [self._not_up(tablet_id, ReportedDataState.DELETED) for tablet_id in gone]
 
-    def _not_up(self, tablet_id: TabletId, data_state: DataState) -> ReplicaStatus:
+    def _not_up(self, tablet_id: TabletId, data_state: ReportedDataState) -> ReplicaStatus:
         """A replica that has failed or is gone: whether it still knows its last op id decides what it may ever be."""
         source = self._node.tablets
         lost = isinstance(source, TabletLoader) and tablet_id in source.lost
@@ -84,7 +84,7 @@ class ReplicaChanges:
         status, tablet_id = replica.status, replica.tablet_id
         return ReplicaStatus(
             tablet_id=tablet_id,
-            data_state=DataState.FAILED if replica.state is ReplicaState.FAILED else DataState.READY,
+            data_state=ReportedDataState.FAILED if replica.state is ReplicaState.FAILED else ReportedDataState.READY,
             # A leader that has yet to commit in its term serves nobody: it is reported as one once it does.
             role=Role.FOLLOWER if status.role is Role.LEADER and not status.serving else status.role,
             term=status.term,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stelae.host.node import Node
-from stelae.lifecycle.loading import TabletLoader
-from stelae.lifecycle.manager import TabletManager
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.server.tserver.actions import ActionService
 from stelae.server.tserver.quarantine import QuarantineKeeper

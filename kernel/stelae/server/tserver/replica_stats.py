@@ -12,7 +12,7 @@ from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.host.replica import Replica
 from stelae.host.superblock import Superblock
-from stelae.lifecycle.sizes import bytes_below
+from stelae.lifecycle.directory_size import bytes_below
 from stelae.server.tserver.followers import Followers
 from stelae.server.tserver.settings import TabletServerSettings
 from stelae.spi.consensus import Role

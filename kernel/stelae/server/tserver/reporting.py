@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stelae.protocol.heartbeats import DataState, Heartbeat, HeartbeatReply, ReplicaStatus, Report
+from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState, ServerReport
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 CHANGES_MAX = 4096
@@ -102,20 +102,22 @@ class Reporter:
             report=self._report(master) if master.term else None,
         )
 
-    def _report(self, master: _Master) -> Report | None:
+    def _report(self, master: _Master) -> ServerReport | None:
         if master.wants_full:
-            held = tuple(status for status in self._replicas.values() if status.data_state is not DataState.DELETED)
-            return Report(full=True, since=0, upto=self._version, replicas=held)
+            held = tuple(
+                status for status in self._replicas.values() if status.data_state is not ReportedDataState.DELETED
+            )
+            return ServerReport(full=True, since=0, upto=self._version, replicas=held)
         changed = [(t, version) for t, version in self._changed.items() if version > master.acknowledged]
         told = changed[:CHANGES_MAX]
         if not told:
             return None
         replicas = tuple(self._replicas[tablet_id] for tablet_id, _ in told)
-        return Report(full=False, since=master.acknowledged, upto=told[-1][1], replicas=replicas)
+        return ServerReport(full=False, since=master.acknowledged, upto=told[-1][1], replicas=replicas)
 
     def _forget_tombstones(self) -> None:
         """A tombstone that every leading master knows of need not be kept in memory: a full report leaves it out."""
         told = min((m.acknowledged for m in self._masters.values() if m.term and not m.wants_full), default=0)
         for tablet_id in [t for t, version in self._changed.items() if version <= told]:
-            if self._replicas[tablet_id].data_state is DataState.DELETED:
+            if self._replicas[tablet_id].data_state is ReportedDataState.DELETED:
                 del self._replicas[tablet_id], self._changed[tablet_id]

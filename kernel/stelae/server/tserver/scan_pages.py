@@ -25,7 +25,7 @@ from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import ScanPage, ScanRequest
-from stelae.rows.parquet_rows import StoredPiece, StoredRows, StoredRowsCursor
+from stelae.rows.parquet_rows import StoredPage, StoredRows, StoredRowsCursor
 from stelae.spi.ids import NodeId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
@@ -54,7 +54,7 @@ Frames: TypeAlias = list[Buffer]
 Done: TypeAlias = Callable[[Frames | Exception], None]
 
 
-class Reader(Protocol):
+class PageSource(Protocol):
     """Reads the pages of one scan, or of one diff."""
 
     @property
@@ -79,7 +79,7 @@ class Reader(Protocol):
         """Let go of the snapshot."""
 
 
-ReaderOf: TypeAlias = Callable[[TabletStore, ScanRequest, int], Reader]
+ReaderOf: TypeAlias = Callable[[TabletStore, ScanRequest, int], PageSource]
 """Returns what reads a store at a time, beginning with the page of a request."""
 
 
@@ -140,7 +140,7 @@ class PageReader:
         page = self._went_on(found, after)
         return [page, encoded_rows(rows)] if rows is not None and found else [page]
 
-    def _page_of(self, piece: StoredPiece) -> Frames:
+    def _page_of(self, piece: StoredPage) -> Frames:
         """The page of rows as they are stored; the file's footer with it, unless it is known."""
         assert self._cursor is not None
         known, self.file = self.file, piece.stored.file
@@ -162,7 +162,7 @@ class PageReader:
         if cursor is not None:
             cursor.close()
 
-    def _next_stored(self) -> StoredPiece | None:
+    def _next_stored(self) -> StoredPage | None:
         """The next rows as they are stored, if whoever asks can read them, and the engine has them so."""
         if self.file is None:
             return None
@@ -193,12 +193,12 @@ class PageReader:
         return 0 if rows is None or self._rows_wanted == 1 else rows.nbytes
 
 
-class _Scan:
+class _OpenScan:
     """A scan between two pages: ``ahead`` is the next one once it was read, ``waiter`` who asked for it before."""
 
     __slots__ = ("ahead", "dropped", "key", "number", "reader", "timer", "waiter")
 
-    def __init__(self, number: int, reader: Reader) -> None:
+    def __init__(self, number: int, reader: PageSource) -> None:
         self.number = number
         self.reader = reader
         self.ahead: Frames | None = None
@@ -215,7 +215,7 @@ class Pages:
         self._node = node
         self._reader_of = reader_of
         self._numbers = count()
-        self._kept: dict[bytes, _Scan] = {}
+        self._kept: dict[bytes, _OpenScan] = {}
 
     def read(self, sender: NodeId, store: TabletStore, asked: ScanRequest, at: int, done: Done) -> None:
         """Give ``done`` the frames of a page, or what went wrong.
@@ -232,7 +232,7 @@ class Pages:
             scan = None
         given = partial(self._deliver, sender, asked, at, done)
         if scan is None:
-            scan = _Scan(next(self._numbers), self._reader_of(store, asked, at))
+            scan = _OpenScan(next(self._numbers), self._reader_of(store, asked, at))
             scan.waiter = partial(given, scan)
             self._read_on(scan)
         elif scan.ahead is None:
@@ -247,7 +247,7 @@ class Pages:
             self._drop(self._kept.pop(next(iter(self._kept))))
 
     def _deliver(
-        self, sender: NodeId, asked: ScanRequest, at: int, done: Done, scan: _Scan, found: Frames | Exception
+        self, sender: NodeId, asked: ScanRequest, at: int, done: Done, scan: _OpenScan, found: Frames | Exception
     ) -> None:
         done(found)
         if isinstance(found, Exception) or not scan.reader.more:
@@ -256,10 +256,10 @@ class Pages:
         self._keep(_key(sender, asked, scan.reader.spec, at, scan.reader.file), scan)
         self._read_on(scan)
 
-    def _read_on(self, scan: _Scan) -> None:
+    def _read_on(self, scan: _OpenScan) -> None:
         self._node.scans.run(f"scan/{scan.number}", scan.reader.next, partial(self._arrived, scan))
 
-    def _arrived(self, scan: _Scan, found: Frames | Exception) -> None:
+    def _arrived(self, scan: _OpenScan, found: Frames | Exception) -> None:
         waiter, scan.waiter = scan.waiter, None
         if waiter is not None:
             waiter(found)
@@ -272,7 +272,7 @@ class Pages:
         else:
             scan.ahead = found
 
-    def _keep(self, key: bytes, scan: _Scan) -> None:
+    def _keep(self, key: bytes, scan: _OpenScan) -> None:
         same = self._take(key)
         if same is not None:
             self._drop(same)
@@ -284,18 +284,18 @@ class Pages:
         scan.key, self._kept[key] = key, scan
         scan.timer = turns.call_at(turns.now_us() + KEEP_US, partial(self._expire, scan))
 
-    def _take(self, key: bytes) -> _Scan | None:
+    def _take(self, key: bytes) -> _OpenScan | None:
         scan = self._kept.pop(key, None)
         if scan is not None and scan.timer is not None:
             scan.timer.cancel()
         return scan
 
-    def _expire(self, scan: _Scan) -> None:
+    def _expire(self, scan: _OpenScan) -> None:
         if self._kept.get(scan.key) is scan:
             del self._kept[scan.key]
             self._drop(scan)
 
-    def _drop(self, scan: _Scan) -> None:
+    def _drop(self, scan: _OpenScan) -> None:
         """Close a scan that nobody waits for; one whose next page is being read closes when it was."""
         if scan.timer is not None:
             scan.timer.cancel()

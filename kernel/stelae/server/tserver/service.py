@@ -11,7 +11,7 @@ import msgspec
 
 from stelae.host.node import Node
 from stelae.host.replica import Replica, ReplicaState
-from stelae.lifecycle.loading import TabletLoader
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import (
@@ -91,7 +91,7 @@ class TabletService:
         replica = self._replica(write.tablet_id)
         metrics, now_us = self._node.metrics, self._node.turns.now_us
         metrics.count("write_requests")
-        operations = sum([len(run.ops) for run in write.runs])
+        operations = sum([len(run.ops) for run in write.sequences])
         self._load.add(operations)
         metrics.count("write_operations", operations)
         metrics.count("write_bytes", len(frame))

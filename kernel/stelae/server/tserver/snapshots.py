@@ -35,7 +35,7 @@ class NodeTime(Protocol):
         ...
 
 
-class NodeConfig(Protocol):
+class SnapshotLimits(Protocol):
     """The settings that a read looks at."""
 
     @property
@@ -53,7 +53,7 @@ class ReadNode(Protocol):
         ...
 
     @property
-    def config(self) -> NodeConfig:
+    def config(self) -> SnapshotLimits:
         """The node's settings."""
         ...
 

@@ -10,7 +10,7 @@ from stelae.sim.invariants.election_safety import ElectionSafety
 from stelae.sim.invariants.exactly_once import ExactlyOnce
 from stelae.sim.invariants.failed_sync import FailedSync
 from stelae.sim.invariants.flush_durability import FlushDurability
-from stelae.sim.invariants.hybrid_time import HybridTime
+from stelae.sim.invariants.hybrid_time import HybridTimeOrder
 from stelae.sim.invariants.leader_append_only import LeaderAppendOnly
 from stelae.sim.invariants.leader_completeness import LeaderCompleteness
 from stelae.sim.invariants.linearizability import Linearizability
@@ -42,7 +42,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     ReadIndex,
     LeaderCompleteness,
     ConfigFollowsLog,
-    HybridTime,
+    HybridTimeOrder,
     SchemaChanges,
     StateMachineSafety,
     ExactlyOnce,

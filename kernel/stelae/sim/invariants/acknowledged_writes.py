@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from stelae.sim.history import Answer, AnswerKind, Operation
+from stelae.sim.history import AnswerKind, ClientAnswer, ClientOperation
 from stelae.sim.invariants.base import AppliedRequest, Invariant
-from stelae.sim.world import NodeView, World
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import OpId
 
 
@@ -24,12 +24,12 @@ class AcknowledgedWrites(Invariant):
         self._places: dict[tuple[str, int], OpId] = {}
         self._acknowledged: list[tuple[str, int]] = []
 
-    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
+    def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """Remember where each write took effect first."""
         for request in requests:
             self._places.setdefault((request.client, request.sequence), op_id)
 
-    def on_answered(self, operation: Operation, answer: Answer) -> None:
+    def on_answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
         """Judge a positive answer at the moment it is given."""
         if not operation.is_write or answer.kind is not AnswerKind.DONE:
             return

@@ -12,11 +12,11 @@ from typing import ClassVar
 import msgspec
 
 from stelae.host.superblock import Superblock
-from stelae.sim.history import SCHEMA, Answer, Operation, RowErrors
+from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation, RowErrors
 from stelae.sim.log_model import LogModel
 from stelae.sim.stale import Told
 from stelae.sim.table import Cell, Cells
-from stelae.sim.world import Needs, NodeView, World
+from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
@@ -91,70 +91,72 @@ class Invariant:
         """Report a violation; the first one ends the run."""
         self._report(self.name, detail)
 
-    def on_restart(self, node: NodeView, hard_state: HardState, log: LogView, commit: int) -> None:
+    def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
         """A node has started: what its disk gave back, before the view is reset."""
 
-    def on_ready(self, node: NodeView, ready: Ready) -> None:
+    def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """A core gave out its effects."""
 
-    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+    def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
         """A core's snapshot changed; ``node`` is up to date."""
 
-    def on_sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
+    def on_sent(self, node: ObservedNode, outbound: Outbound, needs: Needs) -> None:
         """A consensus message goes on the wire; ``needs`` must be durable by now."""
 
-    def on_read(self, node: NodeView, token: int) -> None:
+    def on_read(self, node: ObservedNode, token: int) -> None:
         """A read index was asked for, of the core."""
 
-    def on_stale(self, node: NodeView, told: Told) -> None:
+    def on_stale(self, node: ObservedNode, told: Told) -> None:
         """A copy of the core was told something of an older term."""
 
-    def on_trusted_again(self, node: NodeView, operation: str, path: str) -> None:
+    def on_trusted_again(self, node: ObservedNode, operation: str, path: str) -> None:
         """A process wrote to a file, or synced it, of which it knows that a sync has failed."""
 
-    def on_recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
+    def on_recovered(
+        self, node: ObservedNode, log: LogId, state: LogState, found: list[Entry], model: LogModel
+    ) -> None:
         """A log engine has recovered a log, the replicated one or another."""
 
-    def on_wal(self, node: NodeView, append: Append, outcome: Outcome) -> None:
+    def on_wal(self, node: ObservedNode, append: Append, outcome: Outcome) -> None:
         """The replicated log has answered an append."""
 
-    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
+    def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """A replica has applied one entry."""
 
-    def on_invoked(self, operation: Operation) -> None:
+    def on_invoked(self, operation: ClientOperation) -> None:
         """A client has begun an operation."""
 
-    def on_answered(self, operation: Operation, answer: Answer) -> None:
+    def on_answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
         """A client has its answer, from the node at ``answer.node``."""
 
-    def on_collect(self, node: NodeView, log: LogId, upto: int) -> None:
+    def on_collect(self, node: ObservedNode, log: LogId, upto: int) -> None:
         """A log is about to be collected up to an index."""
 
-    def on_store_opened(self, node: NodeView, flushed: OpId) -> None:
+    def on_store_opened(self, node: ObservedNode, flushed: OpId) -> None:
         """A store was opened at what the superblock calls flushed."""
 
-    def on_proposed(self, node: NodeView, flushed: OpId) -> None:
+    def on_proposed(self, node: ObservedNode, flushed: OpId) -> None:
         """A store has proposed an edit that covers everything up to an op id."""
 
-    def on_saved(self, node: NodeView, block: Superblock, unsynced: Sequence[str]) -> None:
+    def on_saved(self, node: ObservedNode, block: Superblock, unsynced: Sequence[str]) -> None:
         """A superblock with an edit is durable; of the files that the edit names, these are not."""
 
-    def on_missing(self, node: NodeView, names: Sequence[str]) -> None:
+    def on_missing(self, node: ObservedNode, names: Sequence[str]) -> None:
         """Files that belong to the durable superblock of a running replica are gone."""
 
-    def on_checksum(self, node: NodeView, engine: str, index: int, checksum: str, schema: Schema) -> None:
+    def on_checksum(self, node: ObservedNode, engine: str, index: int, checksum: str, schema: Schema) -> None:
         """The logical checksum of a replica's rows as of the entry at an index, as they read under a schema."""
 
-    def on_changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema) -> None:
+    def on_changed(self, node: ObservedNode, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema) -> None:
         """What one entry has changed in a store, under a schema: cells by key, ``None`` where the row went."""
 
-    def on_schema(self, node: NodeView, op_id: OpId, schema: Schema) -> None:
+    def on_schema(self, node: ObservedNode, op_id: OpId, schema: Schema) -> None:
         """A replica is about to apply a schema change."""
 
     def on_altered(self, schema: Schema, *, taken: bool) -> None:
         """Whoever asked for a schema change has its answer: it is in force, or was refused for good."""
 
-    def on_scanned(self, node: NodeView, scanned: Scanned) -> None:
+    def on_scanned(self, node: ObservedNode, scanned: Scanned) -> None:
         """A replica was read at a time in its past."""
 
     def at_end(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import HardState, LogView, Ready
 from stelae.spi.ids import OpId
 
@@ -20,7 +20,7 @@ class CommitRule(Invariant):
     name: ClassVar[str] = "commit_rule"
     source: ClassVar[str] = "Raft section 5.4.2; durability.md rule 9"
 
-    def on_ready(self, node: NodeView, ready: Ready) -> None:
+    def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Judge a commit index that goes up."""
         commit = ready.commit
         if commit is None:
@@ -36,14 +36,14 @@ class CommitRule(Invariant):
             agreed = self.world.committed[commit - 1]
             self.fail(f"node {node.position} commits {op_id} at {commit}, others {agreed}")
 
-    def on_restart(self, node: NodeView, hard_state: HardState, log: LogView, commit: int) -> None:
+    def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
         """What a start takes for committed must have been committed."""
         if commit > len(self.world.committed):
             self.fail(
                 f"node {node.position} starts with commit {commit}, only {len(self.world.committed)} are committed"
             )
 
-    def _judge_first(self, node: NodeView, ready: Ready, op_id: OpId) -> None:
+    def _judge_first(self, node: ObservedNode, ready: Ready, op_id: OpId) -> None:
         term = (ready.hard_state or node.hard_state).term
         if op_id.term != term:
             self.fail(f"node {node.position} in term {term} commits {op_id} of an older term")

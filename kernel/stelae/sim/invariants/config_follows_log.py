@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Ready, Status
 
 
@@ -17,7 +17,7 @@ class ConfigFollowsLog(Invariant):
     name: ClassVar[str] = "config_follows_log"
     source: ClassVar[str] = "durability.md rule 11; Raft section 6"
 
-    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+    def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
         """Compare the core's config with the newest in its log."""
         newest = node.configs[-1].op_id if node.configs else None
         if newest is None and node.committed_config is not None:
@@ -25,7 +25,7 @@ class ConfigFollowsLog(Invariant):
         if newest is not None and status.config.op_id != newest:
             self.fail(f"node {node.position} works under config {status.config.op_id}, its log says {newest}")
 
-    def on_ready(self, node: NodeView, ready: Ready) -> None:
+    def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """A committed config stands in the log, at or below commit."""
         config = ready.committed_config
         if config is None:

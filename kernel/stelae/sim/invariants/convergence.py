@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from stelae.sim.history import Operation
+from stelae.sim.history import ClientOperation
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.table import Cells
 
@@ -49,6 +49,6 @@ class Convergence(Invariant):
             self.fail(f"rows are {first.rows}, the agreed writes give {expected}"[:600])
 
 
-def unresolved(operations: Sequence[Operation]) -> list[str]:
+def unresolved(operations: Sequence[ClientOperation]) -> list[str]:
     """Name the writes that have no answer."""
     return [f"{o.client}/{o.sequence}" for o in operations if o.is_write and o.answer is None]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import NodeView, World
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.consensus import Role, Status
 
 
@@ -20,7 +20,7 @@ class ElectionSafety(Invariant):
         super().__init__(world, report)
         self._leaders: dict[int, int] = {}
 
-    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+    def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
         """A leader claims its term for good."""
         if status.role is not Role.LEADER:
             return

@@ -6,12 +6,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from stelae.host.results import ResultsTable
+from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.superblock import Superblock
-from stelae.sim.history import Answer, AnswerKind, Operation, RowErrors
+from stelae.sim.history import AnswerKind, ClientAnswer, ClientOperation, RowErrors
 from stelae.sim.invariants.base import AppliedRequest, Invariant
 from stelae.sim.table import Cells, digest
-from stelae.sim.world import NodeView, World
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import ClientId, OpId
 from stelae.spi.schema import Schema
 
@@ -31,15 +31,15 @@ class ExactlyOnce(Invariant):
         self._effects: dict[tuple[str, int], tuple[OpId, RowErrors]] = {}
         self._order: list[tuple[OpId, str, int]] = []
         """The same in log order: replicas apply, and somebody is first, from one entry to the next."""
-        self._begun: dict[tuple[str, int], Operation] = {}
+        self._begun: dict[tuple[str, int], ClientOperation] = {}
         self._refused: set[tuple[str, int]] = set()
 
-    def on_invoked(self, operation: Operation) -> None:
+    def on_invoked(self, operation: ClientOperation) -> None:
         """Remember what each identity means."""
         if operation.is_write:
             self._begun[operation.client, operation.sequence] = operation
 
-    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
+    def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """An identity that already took effect at another place must be skipped."""
         for request in requests:
             identity = (request.client, request.sequence)
@@ -55,7 +55,7 @@ class ExactlyOnce(Invariant):
             if effect[0] != op_id:
                 self.fail(f"node {node.position} applies {identity} at {op_id}, it already took effect at {effect[0]}")
 
-    def _judge_effect(self, node: NodeView, request: AppliedRequest) -> None:
+    def _judge_effect(self, node: ObservedNode, request: AppliedRequest) -> None:
         """The first effect of an identity is that of a write that was begun, and not refused."""
         identity = (request.client, request.sequence)
         begun = self._begun.get(identity)
@@ -66,7 +66,7 @@ class ExactlyOnce(Invariant):
         elif identity in self._refused:
             self.fail(f"node {node.position} applies {identity} at {request.op_id}, its client was told of no effect")
 
-    def on_changed(self, node: NodeView, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema) -> None:
+    def on_changed(self, node: ObservedNode, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema) -> None:
         """What an entry did to the rows is what its operations did that were not repetitions."""
         agreed = self.world.agreed
         before, after = agreed.rows(op_id.index - 1, schema), agreed.rows(op_id.index, schema)
@@ -76,7 +76,7 @@ class ExactlyOnce(Invariant):
         if found != expected:
             self.fail(f"{op_id} changes {found} on node {node.position}, its operations {expected}"[:600])
 
-    def on_saved(self, node: NodeView, block: Superblock, unsynced: Sequence[str]) -> None:
+    def on_saved(self, node: ObservedNode, block: Superblock, unsynced: Sequence[str]) -> None:
         """Replay begins behind what is flushed, so what was done up to there must be known from the results."""
         table = ResultsTable.load(block.results)
         start = bisect_right(self._order, node.flushed.index, key=_index_of)
@@ -89,7 +89,7 @@ class ExactlyOnce(Invariant):
                 )
                 return
 
-    def on_answered(self, operation: Operation, answer: Answer) -> None:
+    def on_answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
         """The answer is that of the one effect, also for repetitions and impositions."""
         if not operation.is_write:
             return

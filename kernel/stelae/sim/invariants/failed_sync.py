@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 
 ENTRIES = (".seg", ".new")
 """How the names of files end that hold entries, or will."""
@@ -23,7 +23,7 @@ class FailedSync(Invariant):
     name: ClassVar[str] = "failed_sync"
     source: ClassVar[str] = "durability.md rule 7"
 
-    def on_trusted_again(self, node: NodeView, operation: str, path: str) -> None:
+    def on_trusted_again(self, node: ObservedNode, operation: str, path: str) -> None:
         """A file was used whose sync had failed."""
         if path.endswith(ENTRIES):
             self.fail(f"node {node.position}: {operation} of {path}, whose sync has failed before")

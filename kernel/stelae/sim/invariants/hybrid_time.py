@@ -8,7 +8,7 @@ from typing import ClassVar
 from stelae.host.hybrid_clock import ClockSettings, physical_us
 from stelae.sim.clock import EPOCH_US
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import NodeView, World
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.consensus import Ready
 from stelae.spi.ids import OpId
 from stelae.spi.wal import Append, Outcome
@@ -16,7 +16,7 @@ from stelae.spi.wal import Append, Outcome
 CLOCK_ERROR_US = ClockSettings().clock_error_ms_max * 1_000
 
 
-class HybridTime(Invariant):
+class HybridTimeOrder(Invariant):
     """Along every log timestamps rise, whatever the wall clocks of its leaders did.
 
     Across leaders too: a new leader has stored, and so observed, all that it builds upon. And no
@@ -30,7 +30,7 @@ class HybridTime(Invariant):
         super().__init__(world, report)
         self._stamps: dict[OpId, int] = {}
 
-    def on_wal(self, node: NodeView, append: Append, outcome: Outcome) -> None:
+    def on_wal(self, node: ObservedNode, append: Append, outcome: Outcome) -> None:
         """Compare each entry with its predecessor."""
         if not append.entries:
             return
@@ -44,7 +44,7 @@ class HybridTime(Invariant):
                 )
             stamp = self._stamps[entry.op_id] = entry.timestamp
 
-    def on_ready(self, node: NodeView, ready: Ready) -> None:
+    def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Judge how far ahead of true time a committed entry is."""
         op_id = node.op_id_after(ready, ready.commit) if ready.commit is not None else None
         stamp = self._stamps.get(op_id, 0) if op_id is not None else 0

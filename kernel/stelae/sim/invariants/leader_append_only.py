@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Ready, Role
 
 
@@ -15,7 +15,7 @@ class LeaderAppendOnly(Invariant):
     name: ClassVar[str] = "leader_append_only"
     source: ClassVar[str] = "Raft section 5.3, figure 3; durability.md rule 11"
 
-    def on_ready(self, node: NodeView, ready: Ready) -> None:
+    def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Judge an append that a leader in unchanged term and role gives out."""
         status = node.status
         if status is None or status.role is not Role.LEADER or ready.append is None:

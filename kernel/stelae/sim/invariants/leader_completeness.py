@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Role, Status
 
 
@@ -15,7 +15,7 @@ class LeaderCompleteness(Invariant):
     name: ClassVar[str] = "leader_completeness"
     source: ClassVar[str] = "Raft section 5.4, figure 3"
 
-    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+    def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
         """At the moment of election, compare with the committed log."""
         if status.role is not Role.LEADER:
             return

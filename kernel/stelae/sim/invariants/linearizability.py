@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
-from stelae.sim.agreed import Place
-from stelae.sim.history import Action, Answer, AnswerKind, Operation
+from stelae.sim.agreed import LogPosition
+from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.linear import Call, Step, Verdict, check
+from stelae.sim.linear import LinearStep, OrderVerdict, TimedCall, check
 from stelae.sim.world import World
 
-START = Place(0, 0)
+START = LogPosition(0, 0)
 
 
 class Linearizability(Invariant):
@@ -27,18 +27,18 @@ class Linearizability(Invariant):
 
     def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
         super().__init__(world, report)
-        self._operations: list[Operation] = []
-        self._answers: dict[int, tuple[int, Answer]] = {}
+        self._operations: list[ClientOperation] = []
+        self._answers: dict[int, tuple[int, ClientAnswer]] = {}
         self._floor = START
-        self._floors: dict[int, Place] = {}
+        self._floors: dict[int, LogPosition] = {}
         """Floor of every open operation, by identity of its place in the history."""
 
-    def on_invoked(self, operation: Operation) -> None:
+    def on_invoked(self, operation: ClientOperation) -> None:
         """What has ended before must come before."""
         self._floors[operation.invoked] = self._floor
         self._operations.append(operation)
 
-    def on_answered(self, operation: Operation, answer: Answer) -> None:
+    def on_answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
         """Judge where the operation took effect against what had ended before it began."""
         if answer.kind is not AnswerKind.DONE:
             return
@@ -56,7 +56,7 @@ class Linearizability(Invariant):
 
         A write of unknown outcome that no replica has applied by now is left out: it never takes effect. Each such
         write would double the number of orders to look through."""
-        calls: dict[int, list[Call]] = {}
+        calls: dict[int, list[TimedCall]] = {}
         for operation in self._operations:
             place = self.world.agreed.place_of(operation.client, operation.sequence) if operation.is_write else None
             if operation.is_write and operation.answer is None and place is None:
@@ -65,12 +65,12 @@ class Linearizability(Invariant):
                 calls.setdefault(key, []).append(call)
         for key, found in sorted(calls.items()):
             finding = check(found)
-            if finding.verdict is Verdict.IMPOSSIBLE:
+            if finding.verdict is OrderVerdict.IMPOSSIBLE:
                 self.fail(f"no order of what was done to key {key} fits its answers; stuck at {finding.stuck}"[:600])
-            elif finding.verdict is Verdict.UNDECIDED:
+            elif finding.verdict is OrderVerdict.UNDECIDED:
                 self.fail(f"the history of key {key} is beyond the checker after {finding.tried} states")
 
-    def _judge_write(self, operation: Operation, floor: Place) -> Place | None:
+    def _judge_write(self, operation: ClientOperation, floor: LogPosition) -> LogPosition | None:
         place = self.world.agreed.place_of(operation.client, operation.sequence)
         if place is not None and place <= floor:
             self.fail(
@@ -79,7 +79,7 @@ class Linearizability(Invariant):
             )
         return place
 
-    def _judge_read(self, operation: Operation, answer: Answer, floor: Place) -> Place | None:
+    def _judge_read(self, operation: ClientOperation, answer: ClientAnswer, floor: LogPosition) -> LogPosition | None:
         """Find the first place from ``floor`` on as of which the key reads like the answer."""
         current, since = None, START
         key = operation.rows[0].key
@@ -96,7 +96,7 @@ class Linearizability(Invariant):
         return None
 
 
-def _calls(operation: Operation, hint: Place | None) -> Iterator[tuple[int, Call]]:
+def _calls(operation: ClientOperation, hint: LogPosition | None) -> Iterator[tuple[int, TimedCall]]:
     """What an operation was to each of its keys. A read without an answer was nothing; nor was an unfit row, nor a
     write that was refused."""
     answer = operation.answer
@@ -105,15 +105,15 @@ def _calls(operation: Operation, hint: Place | None) -> Iterator[tuple[int, Call
     if refused or (not operation.is_write and not known):
         return
     errors = dict(answer.errors) if answer is not None else {}
-    steps: dict[int, list[Step]] = {}
+    steps: dict[int, list[LinearStep]] = {}
     for place, row in enumerate(operation.rows):
         if row.unfit:
             continue
-        read = operation.action is Action.READ and answer is not None
+        read = operation.action is ClientAction.READ and answer is not None
         value = answer.value if read and answer is not None else row.value
-        steps.setdefault(row.key, []).append(Step(operation.action, value, errors.get(place)))
+        steps.setdefault(row.key, []).append(LinearStep(operation.action, value, errors.get(place)))
     for key, found in steps.items():
         answered = operation.answered if known else None
         name = f"{operation.client}/{operation.sequence or f'read {operation.invoked}'}"
         at = operation.invoked
-        yield key, Call(name=name, invoked=at, answered=answered, steps=tuple(found), hint=tuple(hint or ()))
+        yield key, TimedCall(name=name, invoked=at, answered=answered, steps=tuple(found), hint=tuple(hint or ()))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.log_model import LogModel
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
 from stelae.spi.wal import LogState
@@ -21,12 +21,14 @@ class LogBase(Invariant):
     name: ClassVar[str] = "log_base"
     source: ClassVar[str] = "durability.md rule 4"
 
-    def on_collect(self, node: NodeView, log: LogId, upto: int) -> None:
+    def on_collect(self, node: ObservedNode, log: LogId, upto: int) -> None:
         """Judge how much may go."""
         if upto > node.flushed.index:
             self.fail(f"log {log} of node {node.position} is collected up to {upto}, flushed is {node.flushed}")
 
-    def on_recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
+    def on_recovered(
+        self, node: ObservedNode, log: LogId, state: LogState, found: list[Entry], model: LogModel
+    ) -> None:
         """Judge the base that recovery found."""
         where = f"log {log} of node {node.position}"
         if model.older:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.log_model import LogModel
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
 from stelae.spi.wal import LogState
@@ -22,7 +22,9 @@ class LogDurability(Invariant):
     name: ClassVar[str] = "log_durability"
     source: ClassVar[str] = "durability.md rules 3, 5, 6 and 7"
 
-    def on_recovered(self, node: NodeView, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
+    def on_recovered(
+        self, node: ObservedNode, log: LogId, state: LogState, found: list[Entry], model: LogModel
+    ) -> None:
         """Compare what recovery found with the model, then let the model follow."""
         where = f"log {log} of node {node.position}"
         if model.older:

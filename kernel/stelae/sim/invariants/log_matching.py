@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import NodeView, World
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry
 from stelae.spi.wal import Append, Outcome
@@ -24,7 +24,7 @@ class LogMatching(Invariant):
         super().__init__(world, report)
         self._before: dict[OpId, OpId] = {}
 
-    def on_wal(self, node: NodeView, append: Append, outcome: Outcome) -> None:
+    def on_wal(self, node: ObservedNode, append: Append, outcome: Outcome) -> None:
         """Compare every entry that reaches a log engine with its namesakes."""
         if not append.entries:
             return
@@ -34,7 +34,7 @@ class LogMatching(Invariant):
             self._judge(node, previous, entry)
             previous = entry.op_id
 
-    def _judge(self, node: NodeView, previous: OpId, entry: Entry) -> None:
+    def _judge(self, node: ObservedNode, previous: OpId, entry: Entry) -> None:
         known = self.world.entries.setdefault(entry.op_id, entry)
         if known is not entry and known != entry:
             self.fail(f"node {node.position} stores another entry under {entry.op_id}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Status
 from stelae.spi.ids import LogId
 
@@ -19,14 +19,14 @@ class LogRetention(Invariant):
     name: ClassVar[str] = "log_retention"
     source: ClassVar[str] = "durability.md rule 4, ADR 55"
 
-    def on_collect(self, node: NodeView, log: LogId, upto: int) -> None:
+    def on_collect(self, node: ObservedNode, log: LogId, upto: int) -> None:
         """Compare what may go with what the slowest replica has."""
         settled = self.world.settled()
         if upto > settled:
             where = f"log {log} of node {node.position}"
             self.fail(f"{where} is collected up to {upto}, the slowest replica holds the entries up to {settled}")
 
-    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+    def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
         """Look for peers that their leader cannot catch up from its log, failed ones included."""
         for peer in status.peers:
             if peer.state == "COPY":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import Needs, NodeView
+from stelae.sim.world import Needs, ObservedNode
 from stelae.spi.consensus import HardState, Outbound, Status
 
 
@@ -18,7 +18,7 @@ class PersistBeforeSend(Invariant):
     name: ClassVar[str] = "persist_before_send"
     source: ClassVar[str] = "durability.md rule 1; contract consensus, Ordering and durability"
 
-    def on_sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
+    def on_sent(self, node: ObservedNode, outbound: Outbound, needs: Needs) -> None:
         """Judge a message when it leaves."""
         what = f"node {node.position} sends {type(outbound.message).__name__}"
         if _is_behind(node.saved, needs.hard_state):
@@ -28,7 +28,7 @@ class PersistBeforeSend(Invariant):
         if stands and node.durable_at(last.index) != last:
             self.fail(f"{what} that needs {last} before it is durable")
 
-    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+    def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
         """Judge how far a core believes its log to be durable: replies rest on that."""
         index = status.durable_index
         op_id = node.op_id_at(index)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import NodeView, World
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Ready
 from stelae.spi.ids import OpId
 
@@ -24,15 +24,15 @@ class ReadIndex(Invariant):
         super().__init__(world, report)
         self._asked: dict[tuple[int, int], int] = {}
 
-    def on_restart(self, node: NodeView, hard_state: HardState, log: LogView, commit: int) -> None:
+    def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
         """The requests of the former process are gone, and its tokens may come again."""
         self._asked = {asked: index for asked, index in self._asked.items() if asked[0] != node.position}
 
-    def on_read(self, node: NodeView, token: int) -> None:
+    def on_read(self, node: ObservedNode, token: int) -> None:
         """Note what is committed when a read is asked for."""
         self._asked[node.position, token] = len(self.world.committed)
 
-    def on_ready(self, node: NodeView, ready: Ready) -> None:
+    def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Judge the read indexes of a Ready."""
         term = (ready.hard_state or node.hard_state).term
         for read in ready.reads_ready:
@@ -45,7 +45,7 @@ class ReadIndex(Invariant):
         for rejection in ready.rejections:
             self._asked.pop((node.position, rejection.token), None)
 
-    def _fail_term(self, node: NodeView, term: int, index: int, op_id: OpId | None) -> None:
+    def _fail_term(self, node: ObservedNode, term: int, index: int, op_id: OpId | None) -> None:
         self.fail(
             f"node {node.position} gives read index {index} in term {term}, where {op_id or 'no entry'} is:"
             f" it cannot know yet what is committed"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import NodeView, World
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.schema import Schema
 
 
@@ -23,7 +23,7 @@ class ReplicaChecksums(Invariant):
         super().__init__(world, report)
         self._seen: dict[tuple[int, int], tuple[str, str]] = {}
 
-    def on_checksum(self, node: NodeView, engine: str, index: int, checksum: str, schema: Schema) -> None:
+    def on_checksum(self, node: ObservedNode, engine: str, index: int, checksum: str, schema: Schema) -> None:
         """Compare with the replica that was there first, and with the agreed writes."""
         who = f"{engine} on node {node.position}"
         first, known = self._seen.setdefault((index, schema.version), (who, checksum))

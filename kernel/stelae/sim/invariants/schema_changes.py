@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from stelae.sim.history import SCHEMA
 from stelae.sim.invariants.base import AppliedRequest, Invariant
-from stelae.sim.world import NodeView, World
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import OpId
 from stelae.spi.schema import Schema
 
@@ -28,7 +28,7 @@ class SchemaChanges(Invariant):
         """By index of the entry."""
         self._refused: list[Schema] = []
 
-    def on_schema(self, node: NodeView, op_id: OpId, schema: Schema) -> None:
+    def on_schema(self, node: ObservedNode, op_id: OpId, schema: Schema) -> None:
         """Compare with the schema before, and with what other replicas applied here."""
         what = f"node {node.position} applies schema version {schema.version} at {op_id}"
         first = self._changes.setdefault(op_id.index, (op_id, schema))
@@ -42,7 +42,7 @@ class SchemaChanges(Invariant):
         elif schema in self._refused:
             self.fail(f"{what}, its client was told that it is refused")
 
-    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
+    def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """Rows that take effect are of the version in force."""
         for request in requests:
             version = self.world.agreed.schema(op_id.index).version

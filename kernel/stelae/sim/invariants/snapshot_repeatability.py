@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import AppliedRequest, Invariant, Scanned
 from stelae.sim.table import Cell
-from stelae.sim.world import NodeView, World
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import OpId
 
 
@@ -31,7 +31,7 @@ class SnapshotRepeatability(Invariant):
         self._served_max = 0
         self._applied_index = 0
 
-    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
+    def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """An entry that nobody has applied before is above every time that was served."""
         if op_id.index <= self._applied_index:
             return
@@ -40,7 +40,7 @@ class SnapshotRepeatability(Invariant):
         if entry is not None and entry.timestamp <= self._served_max:
             self.fail(f"a scan at {self._served_max} was served before {op_id} at {entry.timestamp} was applied")
 
-    def on_scanned(self, node: NodeView, scanned: Scanned) -> None:
+    def on_scanned(self, node: ObservedNode, scanned: Scanned) -> None:
         """Judge what a scan gave, or that it was refused."""
         what = f"node {node.position} at {scanned.at}"
         if scanned.rows is None:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.stale import Told
-from stelae.sim.world import NodeView
+from stelae.sim.world import ObservedNode
 
 
 class StaleMessages(Invariant):
@@ -18,7 +18,7 @@ class StaleMessages(Invariant):
     name: ClassVar[str] = "stale_messages"
     source: ClassVar[str] = "Raft section 5.1; durability.md rule 9 (late and repeated answers)"
 
-    def on_stale(self, node: NodeView, told: Told) -> None:
+    def on_stale(self, node: ObservedNode, told: Told) -> None:
         """Compare the copy of a core before and after a message of an older term."""
         what = f"node {node.position} in term {told.before.term} is told {told.what} of term {told.term}"
         if told.after != told.before:

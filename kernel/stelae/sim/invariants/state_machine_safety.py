@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from stelae.sim.invariants.base import AppliedRequest, Invariant
-from stelae.sim.world import NodeView, World
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import OpId
 
 
@@ -22,7 +22,7 @@ class StateMachineSafety(Invariant):
         super().__init__(world, report)
         self._applied: dict[int, tuple[OpId, tuple[AppliedRequest, ...]]] = {}
 
-    def on_applied(self, node: NodeView, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
+    def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """Compare with what was applied at the same index elsewhere, or earlier here."""
         agreed = self.world.committed
         if op_id.index > len(agreed) or agreed[op_id.index - 1] != op_id:

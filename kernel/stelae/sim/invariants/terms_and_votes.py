@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.world import Needs, NodeView, World
+from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
 from stelae.spi.ids import NodeId
 
@@ -24,7 +24,7 @@ class TermsAndVotes(Invariant):
         super().__init__(world, report)
         self._votes: dict[tuple[int, int], NodeId] = {}
 
-    def on_ready(self, node: NodeView, ready: Ready) -> None:
+    def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Terms rise within a run of the core; a vote, once given, stands for its term."""
         new = ready.hard_state
         if new is None:
@@ -37,13 +37,13 @@ class TermsAndVotes(Invariant):
                 f"node {node.position} changes its vote of term {new.term} from {old.voted_for} to {new.voted_for}"
             )
 
-    def on_status(self, node: NodeView, before: Status | None, status: Status) -> None:
+    def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
         """What a core holds in memory it has handed out to be made durable."""
         held = HardState(status.term, status.voted_for)
         if held != node.hard_state:
             self.fail(f"node {node.position} acts on {held}, handed out was {node.hard_state}")
 
-    def on_sent(self, node: NodeView, outbound: Outbound, needs: Needs) -> None:
+    def on_sent(self, node: ObservedNode, outbound: Outbound, needs: Needs) -> None:
         """Remember what the message gives away."""
         told = needs.hard_state
         if told.voted_for is None:
@@ -52,7 +52,7 @@ class TermsAndVotes(Invariant):
         if first != told.voted_for:
             self.fail(f"node {node.position} has shown votes for {first} and {told.voted_for} in term {told.term}")
 
-    def on_restart(self, node: NodeView, hard_state: HardState, log: LogView, commit: int) -> None:
+    def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
         """What was exposed must have been durable."""
         told = node.exposed
         if hard_state.term < told.term:

@@ -15,7 +15,9 @@ from stelae.protocol.master_messages import (
     AddColumn,
     AddRange,
     AlterTable,
+    CatalogReadRequest,
     Change,
+    ChangeOutcome,
     ChangeRefused,
     ChangeReply,
     ChangeRequest,
@@ -25,17 +27,15 @@ from stelae.protocol.master_messages import (
     GetTable,
     ListTables,
     Question,
-    ReadRequest,
     RecallTable,
     RenameTable,
     TableDescription,
-    Verdict,
 )
 from stelae.sim.draw import between, chance, pick
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.messenger import Answer, Answered
-from stelae.sim.masters.network import Place
-from stelae.sim.masters.world import World
+from stelae.sim.masters.network import SimAddress
+from stelae.sim.masters.world import MastersWorld
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError
 from stelae.spi.ids import ClientId, NodeId
 from stelae.spi.schema import Column, Schema
@@ -55,7 +55,7 @@ class Asked:
 
     request: ChangeRequest
     attempts: int = 0
-    verdict: Verdict | None = None
+    verdict: ChangeOutcome | None = None
     table_id: TableId | None = None
 
 
@@ -70,8 +70,8 @@ class SimClient:
         stopping: begin nothing new.
     """
 
-    def __init__(self, world: World, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
-        self.place = Place(f"c{number}")
+    def __init__(self, world: MastersWorld, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
+        self.place = SimAddress(f"c{number}")
         self.stopping = False
         self.told: Told = lambda asked: None
         self.shown: Shown = lambda description: None
@@ -181,12 +181,12 @@ class SimClient:
         pause_us = 900_000 if self._altered is None else 20_000
         self._after(between(self._rng, 1_000, pause_us), self._next)
 
-    def _remember_soft_deleted(self, change: Change, verdict: Verdict) -> None:
+    def _remember_soft_deleted(self, change: Change, verdict: ChangeOutcome) -> None:
         soft = isinstance(change, DeleteTable) and change.keep_ms > 0
         if soft and isinstance(verdict, ChangeReply) and verdict.table_id is not None:
             self._removable.append(verdict.table_id)
 
-    def _remember_altered(self, change: Change, verdict: Verdict) -> None:
+    def _remember_altered(self, change: Change, verdict: ChangeOutcome) -> None:
         """Of the tables that get a column, some get the next one at once."""
         adds = isinstance(change, AlterTable) and isinstance(change.steps[0], AddColumn)
         again = adds and isinstance(verdict, ChangeReply) and chance(self._rng, 0.6)
@@ -227,7 +227,7 @@ class SimClient:
     def _ask(self, question: Question) -> None:
         master = pick(self._rng, self._masters)
         staleness_ms = STALENESS_MS if chance(self._rng, 0.5) else 0
-        request = ReadRequest(question=question, staleness_ms=staleness_ms)
+        request = CatalogReadRequest(question=question, staleness_ms=staleness_ms)
         described = isinstance(question, GetTable)
         self._request(master, READ, encode(request), lambda answer: self._shown(answer, described=described))
 

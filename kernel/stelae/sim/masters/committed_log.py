@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from stelae.server.master.driver.batch_proposals import batch_in
-from stelae.sim.masters.world import Committed, World
-from stelae.sim.world import NodeView
+from stelae.sim.masters.world import Committed, MastersWorld
+from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import ConsensusCore, ConsensusEngine, Event, LogView, PersistFailed, Ready, Role, Status
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry, EntryKind
@@ -23,9 +23,9 @@ class CommittedLog:
         term: the highest term that a core has shown.
     """
 
-    def __init__(self, world: World, masters: int) -> None:
+    def __init__(self, world: MastersWorld, masters: int) -> None:
         self._world = world
-        self._views = [NodeView(position) for position in range(masters)]
+        self._views = [ObservedNode(position) for position in range(masters)]
         self._entries: dict[OpId, Entry] = {}
         self.term = 0
 
@@ -46,7 +46,7 @@ class CommittedLog:
 
         return WatchedConsensus
 
-    def took_ready(self, view: NodeView, ready: Ready, status: Status) -> None:
+    def took_ready(self, view: ObservedNode, ready: Ready, status: Status) -> None:
         """A core gave out effects."""
         if ready.append is not None:
             self._note_lost_tail(view, ready.append.replace_from)
@@ -55,7 +55,7 @@ class CommittedLog:
         for index in range(len(self._world.log) + 1, (ready.commit or 0) + 1):
             self._commit(view, index, status)
 
-    def took_status(self, view: NodeView, status: Status) -> None:
+    def took_status(self, view: ObservedNode, status: Status) -> None:
         """A core's snapshot, taken after its effects."""
         if status.term > self.term:
             self.term = status.term
@@ -64,7 +64,7 @@ class CommittedLog:
             self._world.coverage.hit("log.elections")
             self._world.scheduler.note(f"m{view.position} leads in {status.term}")
 
-    def _commit(self, view: NodeView, index: int, status: Status) -> None:
+    def _commit(self, view: ObservedNode, index: int, status: Status) -> None:
         op_id = view.op_id_at(index)
         entry = None if op_id is None else self._entries.get(op_id)
         if op_id is None or entry is None:
@@ -75,7 +75,7 @@ class CommittedLog:
             self._world.coverage.hit("log.tail_survived")
         self._world.commit(Committed(op_id, batch))
 
-    def _note_lost_tail(self, view: NodeView, replace_from: int | None) -> None:
+    def _note_lost_tail(self, view: ObservedNode, replace_from: int | None) -> None:
         if replace_from is None:
             return
         lost = [view.op_id_at(index) for index in range(replace_from, view.last().index + 1)]
@@ -86,7 +86,7 @@ class CommittedLog:
 class _WatchedMasterCore(ConsensusCore):
     """One core, seen through. Behaves exactly like ``inner``."""
 
-    def __init__(self, inner: ConsensusCore, view: NodeView, committed_log: CommittedLog) -> None:
+    def __init__(self, inner: ConsensusCore, view: ObservedNode, committed_log: CommittedLog) -> None:
         self._inner = inner
         self._view = view
         self._log = committed_log

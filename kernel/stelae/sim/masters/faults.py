@@ -9,9 +9,9 @@ import msgspec
 
 from stelae.sim.draw import between, chance, pick, skewed, stream
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.steps import Step
+from stelae.sim.masters.steps import ChangeStep
 from stelae.sim.masters.tserver import SimServer
-from stelae.sim.masters.world import World
+from stelae.sim.masters.world import MastersWorld
 
 SAFETY_US = 16_000_000
 """Length of the phase with faults."""
@@ -21,7 +21,7 @@ BACK_US = 150_000
 """How soon a busy leader that has handed over is handed leadership back."""
 
 
-class FaultKind(StrEnum):
+class MastersFaultKind(StrEnum):
     """What can go wrong; each is counted as ``fault.<kind>`` when it strikes."""
 
     CRASH_MASTER = "crash_master"
@@ -50,52 +50,64 @@ class FaultKind(StrEnum):
     SLOW = "slow"
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class MastersFault(msgspec.Struct, frozen=True, kw_only=True):
     """One planned fault. ``victim`` is a position, ``LEADER`` for whichever master leads then."""
 
     number: int
-    kind: FaultKind
+    kind: MastersFaultKind
     at_us: int
     victim: int
     duration_us: int
-    step: Step
+    step: ChangeStep
     passes: int
 
 
 LEADER = -1
-OF_SERVERS = (FaultKind.CRASH_SERVER, FaultKind.PAUSE_SERVER, FaultKind.PARTITION_SERVER, FaultKind.DEAF_SERVER)
+OF_SERVERS = (
+    MastersFaultKind.CRASH_SERVER,
+    MastersFaultKind.PAUSE_SERVER,
+    MastersFaultKind.PARTITION_SERVER,
+    MastersFaultKind.DEAF_SERVER,
+)
 
 
-def draw_plan(seed: int, masters: int, servers: int) -> tuple[Fault, ...]:
+def draw_plan(seed: int, masters: int, servers: int) -> tuple[MastersFault, ...]:
     """Return the faults of a seed, in order of time."""
     rng = stream(seed, "masters/plan")
     drawn = []
     for _ in range(between(rng, 5, 17)):
-        kind = pick(rng, tuple(FaultKind))
+        kind = pick(rng, tuple(MastersFaultKind))
         of_server = kind in OF_SERVERS
         victim = between(rng, 0, (servers if of_server else masters) - 1)
         if not of_server and chance(rng, 0.6):
             victim = LEADER
         duration_us = skewed(rng, 50_000, 6_000_000)
         drawn.append(
-            (between(rng, 300_000, SAFETY_US), kind, victim, duration_us, pick(rng, tuple(Step)), between(rng, 1, 4))
+            (
+                between(rng, 300_000, SAFETY_US),
+                kind,
+                victim,
+                duration_us,
+                pick(rng, tuple(ChangeStep)),
+                between(rng, 1, 4),
+            )
         )
     drawn.sort(key=lambda fault: fault[0])
     return tuple(
-        Fault(number=n, at_us=a, kind=k, victim=v, duration_us=d, step=s, passes=p)
+        MastersFault(number=n, at_us=a, kind=k, victim=v, duration_us=d, step=s, passes=p)
         for n, (a, k, v, d, s, p) in enumerate(drawn)
     )
 
 
-class FaultDriver:
+class MastersFaultDriver:
     """Carries out a plan, and undoes all of it in the end."""
 
-    def __init__(self, world: World, masters: Sequence[SimMaster], servers: Sequence[SimServer]) -> None:
+    def __init__(self, world: MastersWorld, masters: Sequence[SimMaster], servers: Sequence[SimServer]) -> None:
         self._world = world
         self._masters = masters
         self._servers = servers
 
-    def schedule(self, plan: Sequence[Fault]) -> None:
+    def schedule(self, plan: Sequence[MastersFault]) -> None:
         """Have each fault strike at its time."""
         for fault in plan:
             self._world.scheduler.at(fault.at_us, f"fault {fault.kind}", lambda fault=fault: self._strike(fault))  # type: ignore[misc]
@@ -116,33 +128,33 @@ class FaultDriver:
             master.set_busy(busy=False)
             master.fill_disk(full=False)
 
-    def _strike(self, fault: Fault) -> None:
+    def _strike(self, fault: MastersFault) -> None:
         if self._world.healed:
             return
         self._world.coverage.hit(f"fault.{fault.kind}")
         match fault.kind:
-            case FaultKind.LOSSY | FaultKind.SLOW:
+            case MastersFaultKind.LOSSY | MastersFaultKind.SLOW:
                 self._worsen(fault)
-            case FaultKind.DEPOSE:
+            case MastersFaultKind.DEPOSE:
                 self._depose(fault)
-            case FaultKind.DEPOSE_BUSY:
+            case MastersFaultKind.DEPOSE_BUSY:
                 self._depose_busy(fault)
-            case FaultKind.BUSY_MASTER:
+            case MastersFaultKind.BUSY_MASTER:
                 self._make_busy(self._master(fault), fault)
-            case FaultKind.FILL_MASTER:
+            case MastersFaultKind.FILL_MASTER:
                 self._fill_disk(self._master(fault), fault)
-            case FaultKind.CRASH_SERVER | FaultKind.PAUSE_SERVER:
-                self._stop(self._servers[fault.victim], fault, pause=fault.kind is FaultKind.PAUSE_SERVER)
-            case FaultKind.PARTITION_SERVER:
+            case MastersFaultKind.CRASH_SERVER | MastersFaultKind.PAUSE_SERVER:
+                self._stop(self._servers[fault.victim], fault, pause=fault.kind is MastersFaultKind.PAUSE_SERVER)
+            case MastersFaultKind.PARTITION_SERVER:
                 self._cut(self._servers[fault.victim].place.name, [self._master(fault).place.name], fault)
-            case FaultKind.DEAF_SERVER:
+            case MastersFaultKind.DEAF_SERVER:
                 self._deafen(self._servers[fault.victim], fault)
-            case FaultKind.CRASH_MASTER | FaultKind.PAUSE_MASTER | FaultKind.PARTITION_MASTER:
+            case MastersFaultKind.CRASH_MASTER | MastersFaultKind.PAUSE_MASTER | MastersFaultKind.PARTITION_MASTER:
                 self._hit_master(self._master(fault), fault)
-            case FaultKind.STRIKE_CRASH | FaultKind.STRIKE_PAUSE | FaultKind.STRIKE_PARTITION:
+            case MastersFaultKind.STRIKE_CRASH | MastersFaultKind.STRIKE_PAUSE | MastersFaultKind.STRIKE_PARTITION:
                 self._arm(self._master(fault), fault)
 
-    def _master(self, fault: Fault) -> SimMaster:
+    def _master(self, fault: MastersFault) -> SimMaster:
         if fault.victim != LEADER:
             return self._masters[fault.victim % len(self._masters)]
         leader = self._leader()
@@ -153,14 +165,14 @@ class FaultDriver:
         leaders = [(master.leads_term or 0, master.position) for master in self._masters if master.leads_term]
         return self._masters[max(leaders)[1]] if leaders else None
 
-    def _depose(self, fault: Fault) -> None:
+    def _depose(self, fault: MastersFault) -> None:
         """Have the leader hand over: to the victim if that is another master, else to the best one."""
         leader = self._leader()
         if leader is not None:
             named = fault.victim not in (LEADER, leader.position)
             leader.hand_over(self._masters[fault.victim].node_id if named else None)
 
-    def _depose_busy(self, fault: Fault) -> None:
+    def _depose_busy(self, fault: MastersFault) -> None:
         leader = self._leader()
         if leader is None:
             return
@@ -178,15 +190,15 @@ class FaultDriver:
         self._make_busy(leader, fault)
         leader.strike.arm(fault.step, fault.passes, struck)
 
-    def _make_busy(self, master: SimMaster, fault: Fault) -> None:
+    def _make_busy(self, master: SimMaster, fault: MastersFault) -> None:
         master.set_busy(busy=True)
         self._undo(fault, lambda: master.set_busy(busy=False))
 
-    def _fill_disk(self, master: SimMaster, fault: Fault) -> None:
+    def _fill_disk(self, master: SimMaster, fault: MastersFault) -> None:
         master.fill_disk(full=True)
         self._undo(fault, lambda: master.fill_disk(full=False))
 
-    def _arm(self, master: SimMaster, fault: Fault) -> None:
+    def _arm(self, master: SimMaster, fault: MastersFault) -> None:
         def struck() -> None:
             if not self._world.healed:
                 self._world.coverage.hit(f"struck.{fault.step}.{fault.kind}")
@@ -194,13 +206,15 @@ class FaultDriver:
 
         master.strike.arm(fault.step, fault.passes, struck)
 
-    def _hit_master(self, master: SimMaster, fault: Fault) -> None:
-        if fault.kind in (FaultKind.PARTITION_MASTER, FaultKind.STRIKE_PARTITION):
+    def _hit_master(self, master: SimMaster, fault: MastersFault) -> None:
+        if fault.kind in (MastersFaultKind.PARTITION_MASTER, MastersFaultKind.STRIKE_PARTITION):
             self._cut(master.place.name, [m.place.name for m in self._masters if m is not master], fault)
         else:
-            self._stop(master, fault, pause=fault.kind in (FaultKind.PAUSE_MASTER, FaultKind.STRIKE_PAUSE))
+            self._stop(
+                master, fault, pause=fault.kind in (MastersFaultKind.PAUSE_MASTER, MastersFaultKind.STRIKE_PAUSE)
+            )
 
-    def _stop(self, one: SimMaster | SimServer, fault: Fault, *, pause: bool) -> None:
+    def _stop(self, one: SimMaster | SimServer, fault: MastersFault, *, pause: bool) -> None:
         if pause:
             one.place.pause()
             self._undo(fault, one.place.resume)
@@ -208,22 +222,22 @@ class FaultDriver:
             self._undo(fault, one.restart)
             one.crash()  # Within a turn of a master it does not return.
 
-    def _cut(self, name: str, others: Sequence[str], fault: Fault) -> None:
+    def _cut(self, name: str, others: Sequence[str], fault: MastersFault) -> None:
         pairs = {pair for other in others for pair in ((name, other), (other, name))}
         cut = self._world.network.cut
         cut |= pairs
         self._undo(fault, lambda: cut.difference_update(pairs))
 
-    def _deafen(self, server: SimServer, fault: Fault) -> None:
+    def _deafen(self, server: SimServer, fault: MastersFault) -> None:
         server.deaf = True
         self._undo(fault, lambda: setattr(server, "deaf", False))
 
-    def _worsen(self, fault: Fault) -> None:
+    def _worsen(self, fault: MastersFault) -> None:
         network = self._world.network
-        name = "lossy" if fault.kind is FaultKind.LOSSY else "slow"
+        name = "lossy" if fault.kind is MastersFaultKind.LOSSY else "slow"
         setattr(network, name, True)
         self._undo(fault, lambda: setattr(network, name, False))
 
-    def _undo(self, fault: Fault, action: object) -> None:
+    def _undo(self, fault: MastersFault, action: object) -> None:
         assert callable(action)
         self._world.scheduler.after(fault.duration_us, f"undo {fault.kind}", action)

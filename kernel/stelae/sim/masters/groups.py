@@ -13,9 +13,9 @@ from functools import partial
 import msgspec
 
 from stelae.protocol.actions import ChangeConfig, ConfigChange, TransferLeadership
-from stelae.protocol.heartbeats import DataState
+from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.sim.draw import between, chance, pick, skewed
-from stelae.sim.masters.world import World
+from stelae.sim.masters.world import MastersWorld
 from stelae.spi.consensus import Member, MemberType, TabletConfig
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 
@@ -32,7 +32,7 @@ COPY_US = (20_000, 900_000)
 class ModelReplica:
     """What a server's disk holds of a tablet."""
 
-    data_state: DataState
+    data_state: ReportedDataState
     config: TabletConfig  #: The newest committed one that it knows.
     schema_version: int
     appended: OpId = ZERO  #: Of the newest config in its log that it does not know to be committed.
@@ -52,7 +52,7 @@ class Pending:
 
 
 @dataclass(slots=True, kw_only=True)
-class Group:
+class TabletGroup:
     """One tablet."""
 
     tablet_id: TabletId
@@ -85,7 +85,7 @@ class Groups:
 
     def __init__(
         self,
-        world: World,
+        world: MastersWorld,
         rng: random.Random,
         replicas: Callable[[NodeId], dict[TabletId, ModelReplica] | None],
         changed: Callable[[NodeId, TabletId], None],
@@ -94,7 +94,7 @@ class Groups:
         self._rng = rng
         self._replicas = replicas
         self._changed = changed
-        self.groups: dict[TabletId, Group] = {}
+        self.groups: dict[TabletId, TabletGroup] = {}
 
     def start(self) -> None:
         """Begin the rounds."""
@@ -105,7 +105,7 @@ class Groups:
     def created(self, node_id: NodeId, tablet_id: TabletId, config: TabletConfig, schema_version: int) -> None:
         """An initial member has been brought into being."""
         if tablet_id not in self.groups:
-            self.groups[tablet_id] = Group(tablet_id=tablet_id, config=config, schema_version=schema_version)
+            self.groups[tablet_id] = TabletGroup(tablet_id=tablet_id, config=config, schema_version=schema_version)
         self._changed(node_id, tablet_id)
 
     def alter(self, tablet_id: TabletId, version: int) -> None:
@@ -139,7 +139,7 @@ class Groups:
 
     # -- rounds ------------------------------------------------------------------------------------
 
-    def _round(self, group: Group) -> None:
+    def _round(self, group: TabletGroup) -> None:
         self._listen(group)
         voters = group.config.voters()
         ready = [node_id for node_id in voters if self._ready(group, node_id)]
@@ -155,26 +155,30 @@ class Groups:
         self._vivify(group)
         self._promote(group)
 
-    def _listen(self, group: Group) -> None:
+    def _listen(self, group: TabletGroup) -> None:
         now_us = self._world.scheduler.now_us
         for member in group.config.members:
             held = self._replicas(member.node_id)
-            if held is not None and group.tablet_id in held and held[group.tablet_id].data_state is DataState.READY:
+            if (
+                held is not None
+                and group.tablet_id in held
+                and held[group.tablet_id].data_state is ReportedDataState.READY
+            ):
                 group.unheard_us.pop(member.node_id, None)
             else:
                 group.unheard_us.setdefault(member.node_id, now_us)
 
-    def unhealthy(self, group: Group) -> tuple[NodeId, ...]:
+    def unhealthy(self, group: TabletGroup) -> tuple[NodeId, ...]:
         """Whom the leader reports as unhealthy."""
         limit_us = self._world.scheduler.now_us - FAILED_US
         return tuple(sorted(n for n, since_us in group.unheard_us.items() if since_us <= limit_us))
 
-    def _ready(self, group: Group, node_id: NodeId) -> bool:
+    def _ready(self, group: TabletGroup, node_id: NodeId) -> bool:
         held = self._replicas(node_id)
         replica = None if held is None else held.get(group.tablet_id)
-        return replica is not None and replica.data_state is DataState.READY
+        return replica is not None and replica.data_state is ReportedDataState.READY
 
-    def _lead(self, group: Group, node_id: NodeId) -> None:
+    def _lead(self, group: TabletGroup, node_id: NodeId) -> None:
         """A new leader: a pending config survives or is rolled back; its own first entry is committed."""
         before, group.leader = group.leader, node_id
         group.term += 1
@@ -192,33 +196,35 @@ class Groups:
         self._teach(group)
         self._changed(node_id, group.tablet_id)
 
-    def _tell_pending(self, group: Group, pending: Pending) -> None:
+    def _tell_pending(self, group: TabletGroup, pending: Pending) -> None:
         """The leader appends to members of the new config; some are reached soon, some late."""
         for member in pending.members:
             held = self._replicas(member.node_id)
             replica = None if held is None else held.get(group.tablet_id)
-            if replica is not None and replica.data_state is DataState.READY and chance(self._rng, 0.5):
+            if replica is not None and replica.data_state is ReportedDataState.READY and chance(self._rng, 0.5):
                 replica.appended = pending.op_id
 
-    def _teach(self, group: Group) -> None:
+    def _teach(self, group: TabletGroup) -> None:
         """Members that can hear learn config and schema; who is no member any more is told nothing."""
         for member in group.config.members:
             held = self._replicas(member.node_id)
             replica = None if held is None else held.get(group.tablet_id)
-            if replica is None or replica.data_state is not DataState.READY:
+            if replica is None or replica.data_state is not ReportedDataState.READY:
                 continue
             if replica.config != group.config or replica.schema_version != group.schema_version:
                 replica.config, replica.schema_version = group.config, group.schema_version
                 self._changed(member.node_id, group.tablet_id)
 
-    def _vivify(self, group: Group) -> None:
+    def _vivify(self, group: TabletGroup) -> None:
         """The leader has members copied that have no replica (source "tablet copy")."""
         for node_id in sorted(group.members()):
             held = self._replicas(node_id)
-            if held is None or (group.tablet_id in held and held[group.tablet_id].data_state is not DataState.DELETED):
+            if held is None or (
+                group.tablet_id in held and held[group.tablet_id].data_state is not ReportedDataState.DELETED
+            ):
                 continue
             held[group.tablet_id] = ModelReplica(
-                data_state=DataState.COPYING,
+                data_state=ReportedDataState.COPYING,
                 config=group.config,
                 schema_version=group.schema_version,
                 appended=ZERO if group.pending is None or chance(self._rng, 0.5) else group.pending.op_id,
@@ -227,19 +233,19 @@ class Groups:
             self._changed(node_id, group.tablet_id)
             self._after(COPY_US, "copy", partial(self._copied, group, node_id))
 
-    def _copied(self, group: Group, node_id: NodeId) -> None:
+    def _copied(self, group: TabletGroup, node_id: NodeId) -> None:
         held = self._replicas(node_id)
         if held is None:
             self._after(COPY_US, "copy", lambda: self._copied(group, node_id))
             return
         replica = held.get(group.tablet_id)
-        if replica is not None and replica.data_state is DataState.COPYING:
-            replica.data_state = DataState.READY
+        if replica is not None and replica.data_state is ReportedDataState.COPYING:
+            replica.data_state = ReportedDataState.READY
             if group.config.member(node_id) is None:
                 self._world.coverage.hit("tablet.newcomer_of_pending")
             self._changed(node_id, group.tablet_id)
 
-    def _promote(self, group: Group) -> None:
+    def _promote(self, group: TabletGroup) -> None:
         """The leader promotes who has caught up, and takes out who never answers."""
         for member in group.config.members:
             if member.member_type is not MemberType.PRE_VOTER or group.pending is not None:
@@ -251,7 +257,7 @@ class Groups:
             elif self._world.scheduler.now_us - group.unheard_us.get(member.node_id, 1 << 62) > GIVEN_UP_US:
                 self._append(group, others)
 
-    def _append(self, group: Group, members: tuple[Member, ...]) -> None:
+    def _append(self, group: TabletGroup, members: tuple[Member, ...]) -> None:
         in_order = tuple(sorted(members, key=lambda member: member.node_id))
         group.index += between(self._rng, 1, 3)
         group.pending = pending = Pending(op_id=OpId(group.term, group.index), members=in_order)
@@ -259,7 +265,7 @@ class Groups:
             self._changed(group.leader, group.tablet_id)
         self._after(COMMIT_US, "config", lambda: self._commit(group, pending))
 
-    def _commit(self, group: Group, pending: Pending) -> None:
+    def _commit(self, group: TabletGroup, pending: Pending) -> None:
         if group.pending is not pending:
             return
         voters = [m.node_id for m in pending.members if m.member_type is MemberType.VOTER]

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 
 from stelae.host.instance import Instance, format_directory
 from stelae.host.replica import Replica
-from stelae.protocol.actions import Action
+from stelae.protocol.actions import ServerAction
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.protocol.heartbeats import Heartbeat
+from stelae.protocol.master_heartbeats import Heartbeat
 from stelae.protocol.master_messages import CHANGE, READ
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.events import Applied, Decided, ReadAsked
+from stelae.server.master.core.events import Decided, EntryApplied, ReadAsked
 from stelae.server.master.core.master_core import MasterCore
-from stelae.server.master.core.reconcile import View
+from stelae.server.master.core.reconcile import ClusterView
 from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import stream
@@ -23,9 +23,9 @@ from stelae.sim.masters.master_profile import MasterProfile, master_config
 from stelae.sim.masters.messenger import Answered, Router, SimMessenger
 from stelae.sim.masters.peer_link import MasterLink
 from stelae.sim.masters.process_place import ProcessPlace
-from stelae.sim.masters.steps import Step, Strike
-from stelae.sim.masters.world import CLUSTER, World, master_member, master_node
-from stelae.sim.peers import Parcel
+from stelae.sim.masters.steps import ChangeStep, Strike
+from stelae.sim.masters.world import CLUSTER, MastersWorld, master_member, master_node
+from stelae.sim.peers import FramesInFlight
 from stelae.sim.process import Process
 from stelae.spi.consensus import Member, Role, Status
 from stelae.spi.errors import StelaeError
@@ -49,7 +49,7 @@ class SimMaster:
 
     def __init__(
         self,
-        world: World,
+        world: MastersWorld,
         committed_log: CommittedLog,
         position: int,
         seed: int,
@@ -104,7 +104,7 @@ class SimMaster:
         leads = self.place.up and replica is not None and replica.status.role is Role.LEADER
         return replica.status.term if leads and replica is not None else None
 
-    def view(self) -> View:
+    def view(self) -> ClusterView:
         """What the core plans by now, whether it leads or not."""
         return self.core._view()
 
@@ -203,7 +203,7 @@ class SimMaster:
 
     # -- messages --------------------------------------------------------------------------------
 
-    def take_parcel(self, parcel: Parcel) -> None:
+    def take_parcel(self, parcel: FramesInFlight) -> None:
         """Take a message of another master, as a turn of the process."""
         if self._link is not None:
             self._link.take(parcel)
@@ -215,19 +215,19 @@ class SimMaster:
 
     def _answered(self, kind: str) -> None:
         if kind in (CHANGE, READ):
-            self.strike.passes(Step.ANSWERED)
+            self.strike.passes(ChangeStep.ANSWERED)
 
-    def acted(self, action: Action) -> None:
+    def acted(self, action: ServerAction) -> None:
         """An action has left; it may be struck."""
-        self.strike.passes(Step.ACTED)
+        self.strike.passes(ChangeStep.ACTED)
 
     # -- CoreObserver ----------------------------------------------------------------------------
 
-    def core_applied(self, before: Catalog, event: Applied | None) -> None:
+    def core_applied(self, before: Catalog, event: EntryApplied | None) -> None:
         """An entry was applied; ``None``: all entries of the first step."""
         self.on_applied(self, before)
         if event is not None and event.batch is not None and self.core.status().serving:
-            self.strike.passes(Step.APPLIED)
+            self.strike.passes(ChangeStep.APPLIED)
 
     def core_heard(self, heartbeat: Heartbeat) -> None:
         """A heartbeat was taken, or found to be overtaken."""

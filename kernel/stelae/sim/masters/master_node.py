@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from stelae.host.assembly import Engines, Recovered, ReplicaLimits, assemble
-from stelae.host.consensus_meta import HardStateWriter
+from stelae.host.assembly import Engines, RecoveredTablet, ReplicaLimits, assemble
+from stelae.host.consensus_metadata import HardStateWriter
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.hybrid_clock import HybridClock, first_ceiling
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
-from stelae.host.layout import Layout
 from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.node import Node
 from stelae.host.peer_codec import PeerCodec
-from stelae.host.peers import PeerTraffic
+from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
-from stelae.lifecycle.manager import TabletManager
+from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.server.limits import batchers_of
 from stelae.server.master.driver.first_start import SystemTabletLoader
 from stelae.server.master.driver.master import Master
@@ -38,14 +38,14 @@ from stelae.sim.masters.observed_core import CoreObserver, ObservedCore
 from stelae.sim.masters.peer_link import MasterLink
 from stelae.sim.masters.steps import Strike
 from stelae.sim.masters.system_replica import FaultyReplica
-from stelae.sim.masters.world import World
+from stelae.sim.masters.world import MastersWorld
 from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool, VirtualReader
 from stelae.sim.services import CountedMetrics, VirtualWorkers
 from stelae.spi.consensus import Campaign
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.services import EngineServices
 
-LAYOUT = Layout("/node")
+LAYOUT = DirectoryLayout("/node")
 CLOCK_KEEP_AHEAD_US = 500_000
 
 
@@ -59,7 +59,7 @@ class MasterRun:
     node_id: NodeId
     config: NodeConfig
     profile: MasterProfile
-    world: World
+    world: MastersWorld
     committed_log: CommittedLog
     disk: VirtualDisk
     clock: VirtualClock
@@ -188,7 +188,7 @@ class MasterNodeRun:
         )
         self.peers.start(self._link)
 
-    def host(self, recovered: Recovered, *, campaign: bool = False) -> None:
+    def host(self, recovered: RecoveredTablet, *, campaign: bool = False) -> None:
         """Start the replica of a recovered tablet (``Node.host``)."""
         run, tablet_id = self._run, recovered.superblock.tablet_id
         self.time.observe(recovered.timestamp)

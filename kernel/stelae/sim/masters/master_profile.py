@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from stelae.host.settings import MaintenanceSettings, NodeConfig, NodeSettings, Picked
+from stelae.host.settings import ChosenEngine, MaintenanceSettings, NodeConfig, NodeSettings
 from stelae.server.master.role import as_master
 from stelae.sim.draw import between, chance, pick, skewed, stream
 from stelae.sim.engines import SimEngines
@@ -96,25 +96,25 @@ def master_config(profile: MasterProfile, member: Member, members: Sequence[Memb
             node=NodeSettings(directory="/node", listen=member.address),
             cluster_id=CLUSTER,
             tablet=None,
-            wal=Picked(
+            wal=ChosenEngine(
                 name="segmented",
                 engine=wal,
                 config=wal.Config(segment_bytes_max=32_768, segment_bytes_first=16_384, prewrite_bytes_min=32_768),
             ),
-            consensus=Picked(
+            consensus=ChosenEngine(
                 name="raft",
                 engine=raft,
                 config=raft.Config(
                     election_timeout_ms=profile.election_timeout_ms, append_retry_ms=profile.election_timeout_ms // 4
                 ),
             ),
-            store=Picked(
+            store=ChosenEngine(
                 name=profile.store,
                 engine=_applying(store, inline=profile.apply_inline),
                 config=_store_config(store, profile.store),
             ),
             masters=tuple(members),
-            policy=Picked(name="simulated", engine=SimPolicy, config=None),
+            policy=ChosenEngine(name="simulated", engine=SimPolicy, config=None),
             maintenance=MaintenanceSettings(
                 flush_bytes=65_536, flush_interval_ms=2_000, history_retention_s=60, memory_bytes=FAR_BYTES
             ),

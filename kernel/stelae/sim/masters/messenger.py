@@ -14,7 +14,7 @@ from stelae.sim.process import Process
 from stelae.spi.errors import DeadlineExceeded, StelaeError, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.services import Buffer
-from stelae.wire.calls import Response
+from stelae.wire.call_retries import Response
 from stelae.wire.refusals import Fields, UnknownKind, error_fields, error_of
 
 Answer: TypeAlias = bytes | Fields

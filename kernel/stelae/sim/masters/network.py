@@ -17,7 +17,7 @@ LOSS_WHEN_LOSSY = 0.3
 DUPLICATED = 0.03
 
 
-class Place:
+class SimAddress:
     """Something with a name that receives messages: it may be down, or stand still."""
 
     def __init__(self, name: str) -> None:
@@ -49,7 +49,7 @@ class Place:
         self.up, self.paused, self._held = False, False, []
 
 
-class Network:
+class MastersNetwork:
     """Every link of the world.
 
     Attributes:
@@ -69,7 +69,7 @@ class Network:
         """Whether messages pass both ways."""
         return one == other or ((one, other) not in self.cut and (other, one) not in self.cut)
 
-    def send(self, source: str, target: Place, label: str, deliver: Callable[[], None]) -> None:
+    def send(self, source: str, target: SimAddress, label: str, deliver: Callable[[], None]) -> None:
         """Send one message; ``deliver`` runs at the target once, twice or never."""
         copies = 2 if chance(self._rng, DUPLICATED) else 1
         for _ in range(copies):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from stelae.protocol.heartbeats import Heartbeat
+from stelae.protocol.master_heartbeats import Heartbeat
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.events import Applied, Decided, Event, HeartbeatHeard, ReadAsked, Reply
+from stelae.server.master.core.events import Decided, EntryApplied, Event, HeartbeatHeard, ReadAsked, Reply
 from stelae.server.master.core.master_core import MasterCore
 
 
 class CoreObserver(Protocol):
     """What is shown of each step, in this order."""
 
-    def core_applied(self, before: Catalog, event: Applied | None) -> None:
+    def core_applied(self, before: Catalog, event: EntryApplied | None) -> None:
         """An entry was applied; ``None``: all entries of the first step."""
 
     def core_heard(self, heartbeat: Heartbeat) -> None:
@@ -57,7 +57,7 @@ class ObservedCore(MasterCore):
         before = self.catalog
         super()._take(event)
         match event:
-            case Applied() if not self._is_first:
+            case EntryApplied() if not self._is_first:
                 self._observer.core_applied(before, event)
             case HeartbeatHeard():
                 self._observer.core_heard(event.heartbeat)

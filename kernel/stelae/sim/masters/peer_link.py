@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from stelae.host.hybrid_clock import HybridClock
-from stelae.host.peers import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.sim.masters.process_place import ProcessPlace
-from stelae.sim.masters.world import World
-from stelae.sim.peers import Parcel
+from stelae.sim.masters.world import MastersWorld
+from stelae.sim.peers import FramesInFlight
 from stelae.sim.process import Process
 from stelae.spi.errors import ClockError, PeerError
 from stelae.spi.ids import IncarnationId, NodeId
@@ -27,7 +27,7 @@ class PeerEnd(Protocol):
 
     place: ProcessPlace
 
-    def take_parcel(self, parcel: Parcel) -> None:
+    def take_parcel(self, parcel: FramesInFlight) -> None:
         """Take a message that has arrived, as a turn of the process that runs there."""
 
 
@@ -46,7 +46,7 @@ class MasterLink:
         incarnation_id: IncarnationId,
         place: ProcessPlace,
         process: Process,
-        world: World,
+        world: MastersWorld,
         peers: PeerEnds,
     ) -> None:
         self._node_id = node_id
@@ -64,7 +64,7 @@ class MasterLink:
         self._traffic, self._clock = traffic, clock
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
-        """Send one message (``stelae.host.peers.Link``)."""
+        """Send one message (``stelae.host.peer_traffic.Link``)."""
         assert self._clock is not None
         try:
             stamp = self._clock.now()
@@ -73,11 +73,13 @@ class MasterLink:
         peer, network = self._peers[to], self._world.network
         if not network.connected(self._place.name, peer.place.name):
             self._note_lost(to)
-        parcel = Parcel(self._node_id, self._incarnation_id, kind, tuple(bytes(frame) for frame in frames), stamp)
+        parcel = FramesInFlight(
+            self._node_id, self._incarnation_id, kind, tuple(bytes(frame) for frame in frames), stamp
+        )
         self._place.emit(lambda: network.send(self._place.name, peer.place, kind, lambda: peer.take_parcel(parcel)))
         return True
 
-    def take(self, parcel: Parcel) -> None:
+    def take(self, parcel: FramesInFlight) -> None:
         """Take a message that has arrived."""
         traffic, clock = self._traffic, self._clock
         if traffic is None or clock is None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stelae.sim.masters.network import Place
+from stelae.sim.masters.network import SimAddress
 from stelae.sim.process import Process
 
 
-class ProcessPlace(Place):
+class ProcessPlace(SimAddress):
     """A place with a process, through all of its runs."""
 
     def __init__(self, name: str) -> None:

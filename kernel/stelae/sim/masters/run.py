@@ -8,7 +8,7 @@ import msgspec
 
 from stelae.protocol.actions import ACTION, DeleteReplica, decode_action
 from stelae.protocol.catalog_names import TableState, TabletState
-from stelae.protocol.heartbeats import DataState, Heartbeat
+from stelae.protocol.master_heartbeats import Heartbeat, ReportedDataState
 from stelae.protocol.master_messages import TableDescription
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ReadAsked
@@ -17,16 +17,16 @@ from stelae.sim.draw import between, stream
 from stelae.sim.invariants.base import Violation
 from stelae.sim.masters.client import Asked, SimClient
 from stelae.sim.masters.committed_log import CommittedLog
-from stelae.sim.masters.faults import SAFETY_US, Fault, FaultDriver, draw_plan
+from stelae.sim.masters.faults import SAFETY_US, MastersFault, MastersFaultDriver, draw_plan
 from stelae.sim.masters.groups import Groups, ModelReplica
 from stelae.sim.masters.invariants import INVARIANTS
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.master_profile import draw_master_profile
 from stelae.sim.masters.messenger import Answer, Answered
-from stelae.sim.masters.network import Network, Place
+from stelae.sim.masters.network import MastersNetwork, SimAddress
 from stelae.sim.masters.process_place import ProcessPlace
 from stelae.sim.masters.tserver import SimServer
-from stelae.sim.masters.world import Committed, World, master_member
+from stelae.sim.masters.world import Committed, MastersWorld, master_member
 from stelae.sim.scheduler import Scheduler
 from stelae.spi.ids import NodeId, TabletId
 
@@ -39,20 +39,20 @@ STEP_US = 250_000
 EVENTS_MAX = 150_000
 
 
-class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+class MastersRunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one seed."""
 
     seed: int
     events: int
     virtual_us: int
     digest: str
-    plan: tuple[Fault, ...]
+    plan: tuple[MastersFault, ...]
     entries: int  #: Of the log.
     violation: Violation | None
     coverage: dict[str, int]
 
 
-class Simulation:
+class MastersSimulation:
     """One run.
 
     Args:
@@ -64,8 +64,8 @@ class Simulation:
         self._seed = seed
         self._scheduler = Scheduler()
         self._coverage = Coverage()
-        network = Network(self._scheduler, stream(seed, "masters/network"), self._coverage)
-        self._world = World(self._scheduler, network, self._coverage)
+        network = MastersNetwork(self._scheduler, stream(seed, "masters/network"), self._coverage)
+        self._world = MastersWorld(self._scheduler, network, self._coverage)
         committed_log = CommittedLog(self._world, MASTERS)
         rng = stream(seed, "masters/world")
         count = between(rng, SERVERS_MIN, SERVERS_MAX)
@@ -88,7 +88,7 @@ class Simulation:
             client.changes_max = changes_max
         plan = draw_plan(seed, MASTERS, count)
         self._plan = tuple(fault for fault in plan if faults is None or fault.number in faults)
-        self._driver = FaultDriver(self._world, self._masters, self._servers)
+        self._driver = MastersFaultDriver(self._world, self._masters, self._servers)
         self._invariants = [kind(self._world, self._groups) for kind in INVARIANTS]
         self._wire()
 
@@ -108,7 +108,7 @@ class Simulation:
         self._world.on_committed = self._committed
         self._world.on_reported = self._reported
 
-    def run(self) -> RunResult:
+    def run(self) -> MastersRunResult:
         """Run to the end, or to the first violation."""
         for master in self._masters:
             master.start()
@@ -122,7 +122,7 @@ class Simulation:
         if self._world.violation is None:
             self._driver.heal()
             self._rest()
-        return RunResult(
+        return MastersRunResult(
             seed=self._seed,
             events=self._scheduler.events,
             virtual_us=self._scheduler.now_us,
@@ -192,7 +192,7 @@ class Simulation:
         master = self._master_by_node[to]
         network.send(source.name, target, kind, lambda: master.take_request(sender, kind, body, answer))
 
-    def _place_of(self, node_id: NodeId) -> Place:
+    def _place_of(self, node_id: NodeId) -> SimAddress:
         master = self._master_by_node.get(node_id)
         return self._server_by_node[node_id].place if master is None else master.place
 
@@ -257,13 +257,13 @@ class Simulation:
         for server in self._servers:
             for tablet_id, replica in server.disk.items():
                 record = truth.tablets.get(tablet_id)
-                if record is not None and record.terminal and replica.data_state is not DataState.DELETED:
+                if record is not None and record.terminal and replica.data_state is not ReportedDataState.DELETED:
                     yield f"{server.place.name} holds {tablet_id}, which is {record.state}"
 
 
-def run_seed(seed: int, *, faults: frozenset[int] | None = None, changes_max: int | None = None) -> RunResult:
+def run_seed(seed: int, *, faults: frozenset[int] | None = None, changes_max: int | None = None) -> MastersRunResult:
     """Run one seed; see :class:`Simulation`."""
-    return Simulation(seed, faults=faults, changes_max=changes_max).run()
+    return MastersSimulation(seed, faults=faults, changes_max=changes_max).run()
 
 
 def reproduce_command(seed: int, faults: Iterable[int] | None = None, changes_max: int | None = None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 
-class Step(StrEnum):
+class ChangeStep(StrEnum):
     """Where a master is within the path of a change (``stelae.server.master.core.operations``)."""
 
     PLANNED = "planned"  #: Before what it has planned is handed to the log.
@@ -20,15 +20,15 @@ class Strike:
     """Strikes once, when a step has been passed so many times."""
 
     def __init__(self) -> None:
-        self._step: Step | None = None
+        self._step: ChangeStep | None = None
         self._left = 0
         self._action: Callable[[], None] = lambda: None
 
-    def arm(self, step: Step, passes: int, action: Callable[[], None]) -> None:
+    def arm(self, step: ChangeStep, passes: int, action: Callable[[], None]) -> None:
         """Have ``action`` run at the given pass from now; one that is armed already is forgotten."""
         self._step, self._left, self._action = step, passes, action
 
-    def passes(self, step: Step) -> None:
+    def passes(self, step: ChangeStep) -> None:
         """Say that a step is passed; when this returns, the master may be gone."""
         if step is not self._step:
             return

@@ -12,8 +12,8 @@ from stelae.host.apply import Applier
 from stelae.host.replica import Replica
 from stelae.sim.draw import chance, skewed
 from stelae.sim.masters.committed_log import CommittedLog
-from stelae.sim.masters.steps import Step, Strike
-from stelae.sim.masters.world import World
+from stelae.sim.masters.steps import ChangeStep, Strike
+from stelae.sim.masters.world import MastersWorld
 from stelae.sim.process import Process
 from stelae.spi.consensus import Status
 from stelae.spi.errors import Overloaded, StelaeError, Unavailable
@@ -38,7 +38,7 @@ class FaultyReplica:
         inner: Replica,
         process: Process,
         rng: random.Random,
-        world: World,
+        world: MastersWorld,
         committed_log: CommittedLog,
         strike: Strike,
     ) -> None:
@@ -78,7 +78,7 @@ class FaultyReplica:
 
     def write(self, request: WriteRequest, done: WriteDone) -> None:
         """As the replica; the master may be struck before and after."""
-        self._strike.passes(Step.PLANNED)
+        self._strike.passes(ChangeStep.PLANNED)
         if self._log.term > self.status.term:
             self._world.coverage.hit("log.proposed_by_deposed")
         if not self._world.healed and chance(self._rng, REFUSED):
@@ -88,7 +88,7 @@ class FaultyReplica:
             self._lose_answer(done)
             done = _ignore
         self._inner.write(request, done)
-        self._strike.passes(Step.REPLICATED)
+        self._strike.passes(ChangeStep.REPLICATED)
 
     def _lose_answer(self, done: WriteDone) -> None:
         self._world.coverage.hit("log.answer_lost")

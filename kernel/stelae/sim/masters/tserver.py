@@ -6,17 +6,24 @@ import random
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from stelae.protocol.actions import Action, AlterSchema, ChangeConfig, CreateReplica, DeleteReplica, TransferLeadership
+from stelae.protocol.actions import (
+    AlterSchema,
+    ChangeConfig,
+    CreateReplica,
+    DeleteReplica,
+    ServerAction,
+    TransferLeadership,
+)
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.fences import LocalReplica, Verdict, judge
-from stelae.protocol.heartbeats import HEARTBEAT, DataState, Heartbeat, HeartbeatReply, ReplicaStatus
+from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
+from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.sim.draw import between, skewed
 from stelae.sim.masters.groups import Groups, ModelReplica
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.messenger import Answer, Answered
-from stelae.sim.masters.network import Place
-from stelae.sim.masters.world import World, master_node, server_node
+from stelae.sim.masters.network import SimAddress
+from stelae.sim.masters.world import MastersWorld, master_node, server_node
 from stelae.spi.consensus import Role, TabletConfig
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ZERO, IncarnationId, TabletId
@@ -41,8 +48,8 @@ class SimServer:
         deaf: what masters ask of it is lost.
     """
 
-    def __init__(self, world: World, position: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
-        self.place = Place(f"s{position}")
+    def __init__(self, world: MastersWorld, position: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
+        self.place = SimAddress(f"s{position}")
         self.position = position
         self.node_id = server_node(position)
         self.disk: dict[TabletId, ModelReplica] = {}
@@ -61,7 +68,7 @@ class SimServer:
     def start(self) -> None:
         """Begin the first run, with a tablet that no master knows on the disk."""
         nobody = TabletConfig(op_id=ZERO, members=())
-        self.disk[self.foreign] = ModelReplica(data_state=DataState.READY, config=nobody, schema_version=1)
+        self.disk[self.foreign] = ModelReplica(data_state=ReportedDataState.READY, config=nobody, schema_version=1)
         self._reporter.replica_changed(self.status(self.foreign))
         self._beat(self._epoch)
 
@@ -78,8 +85,8 @@ class SimServer:
         self.place.up = True
         self._reporter = self._new_reporter()
         for tablet_id, replica in self.disk.items():
-            if replica.data_state is DataState.COPYING:
-                replica.data_state = DataState.DELETED
+            if replica.data_state is ReportedDataState.COPYING:
+                replica.data_state = ReportedDataState.DELETED
             self._reporter.replica_changed(self.status(tablet_id))
         self._beat(self._epoch)
 
@@ -96,7 +103,7 @@ class SimServer:
         """How a replica stands, as the server sees it."""
         replica = self.disk[tablet_id]
         group = None if self.groups is None else self.groups.groups.get(tablet_id)
-        ready = replica.data_state is DataState.READY
+        ready = replica.data_state is ReportedDataState.READY
         leads = group is not None and ready and group.leader == self.node_id
         return ReplicaStatus(
             tablet_id=tablet_id,
@@ -109,7 +116,7 @@ class SimServer:
             unhealthy=self.groups.unhealthy(group) if self.groups is not None and group is not None and leads else (),
         )
 
-    def act(self, action: Action, term: int, answered: Answered) -> None:
+    def act(self, action: ServerAction, term: int, answered: Answered) -> None:
         """An action of a master that led in ``term`` has arrived; it takes effect, or not, a while later."""
         if self.deaf:
             self._world.coverage.hit(f"unheard.{type(action).__name__}")
@@ -123,15 +130,15 @@ class SimServer:
 
         self._world.scheduler.after(delay_us, f"{self.place.name} acts", effect)
 
-    def _effect(self, action: Action, term: int) -> Answer:
+    def _effect(self, action: ServerAction, term: int) -> Answer:
         """Judge under the tablet's lock, then do it; returns the answer to the master."""
         judgement = judge(action, self._local(action.tablet_id))
         self._world.coverage.hit(f"action.{type(action).__name__}.{judgement.verdict}")
-        if judgement.verdict is Verdict.ACT:
+        if judgement.verdict is FenceVerdict.ACT:
             self._carry_out(action, term)
-        return error_fields(CallerError(judgement.reason)) if judgement.verdict is Verdict.REFUSED else b""
+        return error_fields(CallerError(judgement.reason)) if judgement.verdict is FenceVerdict.REFUSED else b""
 
-    def _carry_out(self, action: Action, term: int) -> None:
+    def _carry_out(self, action: ServerAction, term: int) -> None:
         if any(entry.op_id.term > term for entry in self._world.log[-1:]):
             self._world.coverage.hit("action.of_a_deposed_master")
         assert self.groups is not None
@@ -139,14 +146,14 @@ class SimServer:
             case CreateReplica():
                 version = Schema.from_bytes(action.schema).version
                 self.disk[action.tablet_id] = ModelReplica(
-                    data_state=DataState.READY, config=action.config, schema_version=version
+                    data_state=ReportedDataState.READY, config=action.config, schema_version=version
                 )
                 self.groups.created(self.node_id, action.tablet_id, action.config, version)
             case DeleteReplica():
                 replica = self.disk[action.tablet_id]
                 self._world.coverage.hit(f"deleted.{type(action.fence).__name__}")
                 self.on_deleted(self, action, replica)
-                replica.data_state = DataState.DELETED
+                replica.data_state = ReportedDataState.DELETED
                 self.changed(action.tablet_id)
             case AlterSchema():
                 self.groups.alter(action.tablet_id, action.version)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stelae.protocol.heartbeats import Heartbeat
-from stelae.server.master.core.batches import Batch
+from stelae.protocol.master_heartbeats import Heartbeat
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.settings import MasterSettings
 from stelae.sim.coverage import Coverage
 from stelae.sim.invariants.base import Violation
-from stelae.sim.masters.network import Network
+from stelae.sim.masters.network import MastersNetwork
 from stelae.sim.scheduler import Scheduler
 from stelae.spi.consensus import Member
 from stelae.spi.ids import ClusterId, NodeId, OpId
@@ -34,7 +34,7 @@ class Committed(NamedTuple):
     """One entry of the log that a majority holds."""
 
     op_id: OpId
-    batch: Batch | None
+    batch: CatalogBatch | None
 
 
 def server_node(position: int) -> NodeId:
@@ -52,10 +52,10 @@ def master_member(position: int) -> Member:
     return Member(node_id=master_node(position), address=f"10.1.0.{position + 1}:7051")
 
 
-class World:
+class MastersWorld:
     """Time, network and counters; and the committed log with the catalog that it amounts to."""
 
-    def __init__(self, scheduler: Scheduler, network: Network, coverage: Coverage) -> None:
+    def __init__(self, scheduler: Scheduler, network: MastersNetwork, coverage: Coverage) -> None:
         self.scheduler = scheduler
         self.network = network
         self.coverage = coverage

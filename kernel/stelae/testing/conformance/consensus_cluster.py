@@ -46,7 +46,7 @@ from stelae.spi.consensus import (
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.testing.conformance.consensus_disk import Disk, effects_of
+from stelae.testing.conformance.consensus_disk import ConsensusDisk, effects_of
 
 NO_BEATS = Beats(0, ())
 
@@ -67,11 +67,11 @@ class Packet:
 
 
 @dataclass(slots=True)
-class Node:
+class ClusterNode:
     """One replica: its disk, its core while it runs, and the Readies that are not durable yet."""
 
     number: int
-    disk: Disk
+    disk: ConsensusDisk
     core: ConsensusCore | None = None
     log: list[Entry] = field(default_factory=list)
     pending: deque[Ready] = field(default_factory=deque)
@@ -95,7 +95,7 @@ class Node:
         return self.running.status()
 
 
-class Cluster:
+class ConsensusCluster:
     """``size`` voters of one tablet, numbered from 1; nothing runs until told to.
 
     Args:
@@ -134,7 +134,7 @@ class Cluster:
         self.terms: dict[int, int] = {}
         self.votes: dict[tuple[int, int], NodeId] = {}
         self.initial = _initial([MemberType.VOTER] * size + list(member_types))
-        self.nodes = {i: Node(i, Disk(self.initial)) for i in range(1, len(self.initial.members) + 1)}
+        self.nodes = {i: ClusterNode(i, ConsensusDisk(self.initial)) for i in range(1, len(self.initial.members) + 1)}
         for number in self.nodes:
             self.start(number)
 
@@ -193,7 +193,7 @@ class Cluster:
             node.running.validate_state()
         self._drain(node)
 
-    def _drain(self, node: Node) -> None:
+    def _drain(self, node: ClusterNode) -> None:
         while node.core is not None and (ready := node.running.take_ready()) is not None:
             node.readies.append(ready)
             if ready.fatal is not None:
@@ -207,7 +207,7 @@ class Cluster:
                 self.persist(node.number)
         self._observe(node)
 
-    def _take(self, node: Node, ready: Ready) -> None:
+    def _take(self, node: ClusterNode, ready: Ready) -> None:
         previous = node.readies[-2].id if len(node.readies) > 1 and ready.id > 1 else 0
         assert ready.id == previous + 1, "Ready ids ascend without gaps"
         if ready.append is not None:
@@ -235,7 +235,7 @@ class Cluster:
         if ready.commit is not None:
             self._committed(node, ready.commit)
 
-    def _append(self, node: Node, ready: Ready) -> None:
+    def _append(self, node: ClusterNode, ready: Ready) -> None:
         assert ready.append is not None
         base = node.disk.base.index
         if ready.append.replace_from is not None:
@@ -308,11 +308,11 @@ class Cluster:
 
     # -- network ---------------------------------------------------------------------------------
 
-    def _send(self, node: Node, outbound: Outbound) -> None:
+    def _send(self, node: ClusterNode, outbound: Outbound) -> None:
         if outbound.term == node.status.term:
             self._post(node.number, outbound.to, outbound.message, ())
 
-    def _send_range(self, node: Node, wanted: Range) -> None:
+    def _send_range(self, node: ClusterNode, wanted: Range) -> None:
         base = node.disk.base.index
         if wanted.prev.index < base:
             node.running.step([RangeCompacted(wanted.to, wanted.last, node.disk.base)])
@@ -421,7 +421,7 @@ class Cluster:
         """The role of a running node."""
         return self.nodes[number].status.role
 
-    def leader(self) -> Node | None:
+    def leader(self) -> ClusterNode | None:
         """The running leader of the highest term, if any."""
         leading = [n for n in self.nodes.values() if n.core is not None and n.status.role is Role.LEADER]
         return max(leading, key=lambda n: n.status.term, default=None)
@@ -458,7 +458,7 @@ class Cluster:
 
     # -- safety ----------------------------------------------------------------------------------
 
-    def _committed(self, node: Node, commit: int) -> None:
+    def _committed(self, node: ClusterNode, commit: int) -> None:
         """State-machine safety: no two nodes ever apply different entries at one index."""
         base = node.disk.base.index
         for entry in node.log[: commit - base]:
@@ -466,7 +466,7 @@ class Cluster:
             assert known == entry, f"two entries committed at {entry.op_id.index}"
         node.running.step([Applied(commit)])
 
-    def _observe(self, node: Node) -> None:
+    def _observe(self, node: ClusterNode) -> None:
         """Election safety, and terms and votes that never go back."""
         if node.core is None or node.fatal is not None:
             return
@@ -484,7 +484,7 @@ class Cluster:
             vote = self.votes.setdefault(key, durable.voted_for)
             assert vote == durable.voted_for, f"two votes in term {durable.term}"
 
-    def _check_leader_completeness(self, node: Node) -> None:
+    def _check_leader_completeness(self, node: ClusterNode) -> None:
         """A new leader has every entry that was committed before."""
         held = {entry.op_id.index: entry for entry in node.log}
         for index, entry in self.committed.items():

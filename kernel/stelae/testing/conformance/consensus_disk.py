@@ -11,7 +11,7 @@ from stelae.spi.log import Entry, EntryKind
 
 
 @dataclass(slots=True)
-class Disk:
+class ConsensusDisk:
     """What survives a crash. ``entries[i]`` has index ``base.index + 1 + i``."""
 
     config: TabletConfig
@@ -43,14 +43,14 @@ class Disk:
         configs = [decode_config(e) for e in self.entries if e.kind is EntryKind.CONFIG]
         return LogView(base=self.base, last=self.last, term_runs=tuple(runs), configs=tuple(configs))
 
-    def copy(self) -> Disk:
+    def copy(self) -> ConsensusDisk:
         """An independent copy."""
-        return Disk(self.config, self.base, self.hard_state, list(self.entries), self.commit_hint)
+        return ConsensusDisk(self.config, self.base, self.hard_state, list(self.entries), self.commit_hint)
 
 
-def effects_of(ready: Ready, log: list[Entry], base: OpId) -> list[Callable[[Disk], None]]:
+def effects_of(ready: Ready, log: list[Entry], base: OpId) -> list[Callable[[ConsensusDisk], None]]:
     """The durable effects of a Ready in their order, each of which a crash may follow."""
-    effects: list[Callable[[Disk], None]] = []
+    effects: list[Callable[[ConsensusDisk], None]] = []
     hard_state = ready.hard_state
     if hard_state is not None:
         effects.append(lambda disk: setattr(disk, "hard_state", hard_state))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.spi.consensus import Campaign, HardState, Role, StepDown
-from stelae.testing.conformance.consensus_cluster import Cluster, Packet, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster, Packet, node_name
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 
 
@@ -84,7 +84,7 @@ class ElectionChecks:
         assert cluster.nodes[3].disk.hard_state == HardState(1, node_name(1))
         assert cluster.leaders == {1: 1}
 
-    def _two_candidates_of_term_1(self, cluster: Cluster) -> None:
+    def _two_candidates_of_term_1(self, cluster: ConsensusCluster) -> None:
         """Nodes 1 and 2 ask node 3 for its vote in term 1, and know nothing of each other."""
         cluster.cut_links |= {(1, 2), (2, 1)}
         cluster.step(1, Campaign())

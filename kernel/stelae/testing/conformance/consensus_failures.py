@@ -8,8 +8,8 @@ import pytest
 
 from stelae.spi.consensus import HardState, Role
 from stelae.spi.ids import OpId
-from stelae.testing.conformance.consensus_cluster import Cluster, node_name
-from stelae.testing.conformance.consensus_disk import Disk, effects_of
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster, node_name
+from stelae.testing.conformance.consensus_disk import ConsensusDisk, effects_of
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 
 
@@ -55,9 +55,9 @@ class FailureChecks:
         for number in cluster.nodes:
             self._restart_from_every_prefix(harness, cluster, number)
 
-    def _restart_from_every_prefix(self, harness: ConsensusHarness, cluster: Cluster, number: int) -> None:
+    def _restart_from_every_prefix(self, harness: ConsensusHarness, cluster: ConsensusCluster, number: int) -> None:
         node = cluster.nodes[number]
-        disk = Disk(cluster.initial)
+        disk = ConsensusDisk(cluster.initial)
         effects = [e for r in node.readies for e in effects_of(r, node.log, disk.base)]
         assert len(effects) > 4
         for effect in effects:
@@ -82,7 +82,7 @@ class FailureChecks:
 
     # -- the voting core --------------------------------------------------------------------------
 
-    def _voter_instead_of_3(self, cluster: Cluster, last: OpId | None) -> None:
+    def _voter_instead_of_3(self, cluster: ConsensusCluster, last: OpId | None) -> None:
         cluster.crash(3)
         node = cluster.nodes[3]
         node.readies.clear()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae.spi.consensus import Campaign, ConsensusEngine, MemberType
-from stelae.testing.conformance.consensus_cluster import Cluster
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 
 
 @dataclass(slots=True)
@@ -16,11 +16,11 @@ class ConsensusHarness:
     engine: type[ConsensusEngine]
     config: Any
     election_timeout_us: int
-    clusters: list[Cluster] = field(default_factory=list)
+    clusters: list[ConsensusCluster] = field(default_factory=list)
 
-    def cluster(self, size: int = 3, *learners: MemberType, seed: int = 0) -> Cluster:
+    def cluster(self, size: int = 3, *learners: MemberType, seed: int = 0) -> ConsensusCluster:
         """A cluster of ``size`` voters, and learners after them."""
-        made = Cluster(
+        made = ConsensusCluster(
             self.engine,
             self.config,
             size,
@@ -31,7 +31,7 @@ class ConsensusHarness:
         self.clusters.append(made)
         return made
 
-    def led(self, size: int = 3, *learners: MemberType) -> Cluster:
+    def led(self, size: int = 3, *learners: MemberType) -> ConsensusCluster:
         """A cluster that node 1 leads, with the first entry committed everywhere."""
         made = self.cluster(size, *learners)
         made.step(1, Campaign())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.spi.consensus import CopyFinished, MemberType, PeerUnreachable
-from stelae.testing.conformance.consensus_cluster import Cluster, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster, node_name
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 
 
@@ -134,7 +134,7 @@ class LaggingChecks:
         assert self._state(cluster, 3) == "REPLICATE"
         assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
 
-    def _with_a_gap(self, harness: ConsensusHarness) -> Cluster:
+    def _with_a_gap(self, harness: ConsensusHarness) -> ConsensusCluster:
         """Node 1 leads and has let go of what node 3, which runs again, still lacks."""
         cluster = harness.led()
         cluster.crash(3)
@@ -146,14 +146,14 @@ class LaggingChecks:
         cluster.advance(4 * cluster.timeout_us)
         return cluster
 
-    def _propose(self, cluster: Cluster, number: int, count: int) -> None:
+    def _propose(self, cluster: ConsensusCluster, number: int, count: int) -> None:
         for _ in range(count):
             cluster.propose(number, b"more")
             cluster.deliver_all()
 
-    def _state(self, cluster: Cluster, peer: int) -> str:
+    def _state(self, cluster: ConsensusCluster, peer: int) -> str:
         (found,) = [p.state for p in cluster.nodes[1].status.peers if p.node_id == node_name(peer)]
         return found
 
-    def _ranges(self, cluster: Cluster, peer: int) -> int:
+    def _ranges(self, cluster: ConsensusCluster, peer: int) -> int:
         return sum(wanted.to == node_name(peer) for ready in cluster.nodes[1].readies for wanted in ready.ranges)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stelae.spi.consensus import Campaign, Member, MemberType, Role, TabletConfig, encode_config
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.testing.conformance.consensus_cluster import Cluster, Packet, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster, Packet, node_name
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 
 
@@ -215,7 +215,7 @@ class LogChecks:
         assert len(holders) >= 3, "a majority holds the old entry"
         assert cluster.nodes[1].status.commit == 1
 
-    def _campaign_without_replicating(self, cluster: Cluster, number: int) -> None:
+    def _campaign_without_replicating(self, cluster: ConsensusCluster, number: int) -> None:
         """Make a node win, while every message that carries entries is lost."""
         for _ in range(20):
             cluster.now_us += cluster.timeout_us

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stelae.spi.consensus import MemberType, Role, StepDown
-from stelae.testing.conformance.consensus_cluster import Cluster
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 
 
@@ -133,7 +133,7 @@ class TransferChecks:
         assert max(node.status.term for node in cluster.nodes.values()) == term + 1
 
 
-def _keep(cluster: Cluster, *, to: int) -> list:  # type: ignore[type-arg]
+def _keep(cluster: ConsensusCluster, *, to: int) -> list:  # type: ignore[type-arg]
     """Take what is on its way to a node off the network."""
     kept = [packet for packet in cluster.network if packet.to == to]
     for packet in kept:

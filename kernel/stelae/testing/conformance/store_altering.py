@@ -26,7 +26,7 @@ from stelae.spi.schema import Schema
 from stelae.spi.store import Cursor
 from stelae.testing.conformance.store_altering_draws import Draws
 from stelae.testing.conformance.store_altering_model import AlteringModel
-from stelae.testing.conformance.store_harness import Replica, StoreHarness
+from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness
 from stelae.testing.conformance.store_model import Op, Row
 
 LIVES = 3  #: Lives of an ordinary run; the environment variable ``STELAE_LIVES`` asks for another number.
@@ -62,7 +62,7 @@ class Life:
         self._draws = Draws(seed)
         first = self._draws.schema()
         self._model = AlteringModel(first)
-        self._replica: Replica = harness.replica(first)
+        self._replica: HarnessReplica = harness.replica(first)
         self._floor = 0
         self._history = "history" in harness.engine.capabilities
         self._cursors: list[tuple[Cursor, list[Row]]] = []

@@ -9,12 +9,21 @@ import pytest
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
-from stelae.spi.payload import OpGroup, PayloadClient, PayloadRun, WritePayload
+from stelae.spi.payload import OpGroup, PayloadClient, PayloadSequenceRange, WritePayload
 from stelae.spi.store import ApplyEntry
 from stelae.spi.write import OpKind, RowCode
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, faults_of, insert, upsert
+from stelae.testing.conformance.store_harness import (
+    SCHEMA,
+    HarnessReplica,
+    StoreHarness,
+    delete,
+    faults_of,
+    insert,
+    upsert,
+)
 from stelae.testing.conformance.store_model import Op, Row, StoreModel
 
+HISTORIES = 8
 PRESENT, MISSING = RowCode.ALREADY_PRESENT, RowCode.NOT_FOUND
 
 
@@ -114,7 +123,7 @@ class ApplyChecks:
             assert replica.rows() == []
 
     def test_random_entries_give_the_rows_and_row_errors_of_the_model(self, harness: StoreHarness) -> None:
-        for seed in range(8):
+        for seed in range(HISTORIES):
             rng = random.Random(seed)
             replica, model = harness.replica(), StoreModel(SCHEMA)
             for index in range(1, 40):
@@ -196,12 +205,12 @@ class ApplyChecks:
 
 def _damaged() -> WritePayload:
     group = OpGroup(OpKind.UPSERT, None, 1, b"\xff" * 64)
-    clients, runs = (PayloadClient("c", 1),), (PayloadRun(0, 1, (1,), (0,)),)  # type: ignore[arg-type]
+    clients, runs = (PayloadClient("c", 1),), (PayloadSequenceRange(0, 1, (1,), (0,)),)  # type: ignore[arg-type]
     return WritePayload(1, clients, runs, (group,))
 
 
-def _of_unknown_version(replica: Replica) -> WritePayload:
+def _of_unknown_version(replica: HarnessReplica) -> WritePayload:
     change = replica.entry(insert((9, "x", 9))).change
     replica.log.pop()
     assert isinstance(change, WritePayload)
-    return WritePayload(77, change.clients, change.runs, change.groups)
+    return WritePayload(77, change.clients, change.sequences, change.groups)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stelae.rows.batcher import Batcher
-from stelae.rows.limits import MOST
+from stelae.rows.limits import HIGHEST
 from stelae.rows.operations import operation, runs_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
@@ -40,7 +40,7 @@ _DIRECTORY = "/data/t"
 
 def payload(schema: Schema, ops: Sequence[Op]) -> WritePayload:
     """Build what one entry carries, as a leader would, and read it back as a follower does."""
-    batcher = Batcher(schema, limits=MOST)
+    batcher = Batcher(schema, limits=HIGHEST)
     for run in runs_of((at, operation(op.kind, [*op.rows], op.columns)) for at, op in enumerate(ops, start=1)):
         batcher.add(ClientId("c"), 1, run, digests_of(run), None)
     ((payload, _),) = batcher.build()
@@ -48,7 +48,7 @@ def payload(schema: Schema, ops: Sequence[Op]) -> WritePayload:
 
 
 @dataclass(slots=True)
-class Replica:
+class HarnessReplica:
     """One store with its log and what its superblock would hold."""
 
     engine: type[TabletStore]
@@ -160,10 +160,10 @@ class StoreHarness:
     engine: type[TabletStore]
     make_config: Callable[[], Any] | None = None
 
-    def replica(self, schema: Schema = SCHEMA) -> Replica:
+    def replica(self, schema: Schema = SCHEMA) -> HarnessReplica:
         """A new, empty replica."""
         config = (self.make_config or self.engine.Config)()
-        return Replica(self.engine, config, {schema.version: schema})
+        return HarnessReplica(self.engine, config, {schema.version: schema})
 
     def needs(self, capability: str) -> None:
         """Skip the check, saying why, unless the engine declares a capability."""

@@ -13,13 +13,13 @@ from stelae.spi.ids import OpId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import VersionedRows
 from stelae.testing.conformance.store_apply import random_ops
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Row, StoreModel
 
 ALL = ScanSpec()
 
 
-def lived(harness: StoreHarness, entries: int = 30, seed: int = 3) -> tuple[Replica, StoreModel]:
+def lived(harness: StoreHarness, entries: int = 30, seed: int = 3) -> tuple[HarnessReplica, StoreModel]:
     """A replica and a model after the same random entries, at timestamps 10, 20, ..."""
     rng = random.Random(seed)
     replica, model = harness.replica(), StoreModel(SCHEMA)
@@ -30,7 +30,7 @@ def lived(harness: StoreHarness, entries: int = 30, seed: int = 3) -> tuple[Repl
     return replica, model
 
 
-def compact_all(replica: Replica) -> None:
+def compact_all(replica: HarnessReplica) -> None:
     """Compact until nothing is left to do, as far as a caller can tell."""
     for _ in range(10):
         replica.store.compact()
@@ -227,7 +227,7 @@ def encode(key: int) -> bytes:
     return (key + (1 << 63)).to_bytes(8, "big")
 
 
-def diffed(replica: Replica, after: int, until: int, spec: ScanSpec = ALL) -> tuple[list[Row], set[bytes]]:
+def diffed(replica: HarnessReplica, after: int, until: int, spec: ScanSpec = ALL) -> tuple[list[Row], set[bytes]]:
     """All changed rows and the encoded keys of deleted ones; each piece tells what it says it does."""
     rows: list[Row] = []
     keys: set[bytes] = set()

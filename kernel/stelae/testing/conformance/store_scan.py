@@ -14,7 +14,7 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Order, Predicate, Prefix, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete
 from stelae.testing.conformance.store_model import Row
 
 TYPES = (
@@ -34,7 +34,7 @@ TYPES = (
 """Every column type with a small and a large value, in key order."""
 
 
-def loaded(harness: StoreHarness, count: int = 50) -> Replica:
+def loaded(harness: StoreHarness, count: int = 50) -> HarnessReplica:
     """A replica with rows 0 to ``count`` - 1, written in another order, some written twice."""
     replica = harness.replica()
     replica.insert(*((n, None if n % 5 == 0 else f"n{n % 7}", n) for n in range(1, count, 2)))

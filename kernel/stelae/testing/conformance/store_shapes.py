@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from stelae.rows.keys import encode_key
-from stelae.rows.limits import DEFAULTS, MOST
+from stelae.rows.limits import DEFAULTS, HIGHEST
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Prefix
 from stelae.spi.schema import COLUMNS_MAX, Schema
 from stelae.spi.write import OpKind, RowCode
-from stelae.testing.conformance.store_harness import SCHEMA, Replica, StoreHarness, delete, insert, upsert
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Op, Row
 
-KEY_BYTES, CELL_BYTES = MOST.key_bytes_max, DEFAULTS.cell_bytes_max
+KEY_BYTES, CELL_BYTES = HIGHEST.key_bytes_max, DEFAULTS.cell_bytes_max
 
 
 def changed(before: Schema, *, drop: int = 0, add: dict[str, Any] | None = None, rename: dict[int, str]) -> Schema:
@@ -41,7 +41,7 @@ def with_default(before: Schema, column_id: int, default: Any) -> Schema:
     return schema_from_plain(plain)
 
 
-def keep(replica: Replica) -> None:
+def keep(replica: HarnessReplica) -> None:
     """Write out what is applied and tidy up, as a node would sooner or later."""
     replica.flush()
     replica.compact()
@@ -203,7 +203,7 @@ class ShapeChecks:
         replica = harness.replica(schema)
         half = (limit - 2) // 2
         rows = [("k" * half, f"{n:05d}".rjust(limit - 2 - half, "p"), bytes([n]) * CELL_BYTES) for n in range(6)]
-        rows[3] = (*rows[3][:2], bytes([3]) * MOST.cell_bytes_max)
+        rows[3] = (*rows[3][:2], bytes([3]) * HIGHEST.cell_bytes_max)
         assert max(len(encode_key(schema, row[:2])) for row in rows) == limit
         replica.insert(*rows[::-1])
         for _ in range(2):

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from stelae.rows.keys import encode_keys
-from stelae.rows.limits import MOST
+from stelae.rows.limits import HIGHEST
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_BYTES_MAX
-from stelae.testing.conformance.store_harness import Replica, StoreHarness, delete, insert
+from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness, delete, insert
 from stelae.testing.conformance.store_model import Row
 from stelae.testing.conformance.store_shapes import KEY_BYTES, keep
 
@@ -35,11 +35,11 @@ WIDE = schema_from_plain(
 def wide_rows() -> list[Row]:
     """Rows of which a dozen are too much for one step, small ones, and one that is too large by itself."""
     wide: list[Row] = [(n, bytes([n]) * (1 << 20), None) for n in range(24)]
-    most = MOST.cell_bytes_max
+    most = HIGHEST.cell_bytes_max
     return [*wide, *((n, b"%d" % n, b"") for n in range(24, 60)), (60, b"\1" * most, b"\2" * most), (61, b"", None)]
 
 
-def written(harness: StoreHarness) -> Replica:
+def written(harness: StoreHarness) -> HarnessReplica:
     """A replica that was given them by several entries, no entry in the order of keys."""
     replica = harness.replica(WIDE)
     rows = wide_rows()
@@ -122,7 +122,7 @@ class SizeChecks:
             keep(replica)
 
 
-def batches(replica: Replica, spec: ScanSpec) -> Iterator[RowBatch]:
+def batches(replica: HarnessReplica, spec: ScanSpec) -> Iterator[RowBatch]:
     """The batches of a scan."""
     with replica.store.scan(spec) as cursor:
         yield from cursor

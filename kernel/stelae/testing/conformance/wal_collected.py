@@ -10,16 +10,7 @@ from stelae.spi.log import Entry
 from stelae.spi.wal import Append, WalEngine, WalSnapshot
 from stelae.testing.conformance.wal_basics import needs
 from stelae.testing.conformance.wal_closed import WalClosed
-from stelae.testing.conformance.wal_crashes import (
-    FATES,
-    Step,
-    append,
-    check_after_crash,
-    collect,
-    crash_at,
-    create,
-    operations_of,
-)
+from stelae.testing.conformance.wal_crashes import FATES, Step, append, check_after_crash, collect, create, moments
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, commit, entries
 
@@ -60,11 +51,8 @@ class WalCollected(WalClosed):
         self, harness: VirtualHarness
     ) -> None:
         steps = collected_as_it_goes()
-        for operations in range(1, operations_of(harness, steps) + 1):
-            twin = harness.fork(operations)
-            life = crash_at(twin, steps, operations)
-            twin.crash(survival=FATES[operations % len(FATES)])
-            check_after_crash(twin, life)
+        for operations, moment in enumerate(moments(harness, steps)):
+            check_after_crash(*moment.crashed(harness, operations, FATES[operations % len(FATES)]))
 
     def test_a_view_reads_on_while_what_it_shows_is_collected_and_more_is_written(
         self, harness: VirtualHarness

@@ -14,14 +14,14 @@ from stelae.spi.wal import Append, Durable, WalEngine
 from stelae.testing.conformance.wal_basics import WalBasics, always_synced, check_hints
 from stelae.testing.conformance.wal_opening import check_starts
 from stelae.testing.wal_failing import READS, WRITES, cannot_read, no_space
-from stelae.testing.wal_harness import PowerLost, Survival, VirtualHarness, WalHarness
+from stelae.testing.wal_harness import PowerLost, Survival, VirtualDisk, VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
 
 FATES = (Survival.KEPT, Survival.LOST, Survival.DRAWN, Survival.DRAWN, Survival.DRAWN)
 
 
 @dataclass(slots=True)
-class Life:
+class CrashRun:
     """What a scenario has done so far, for judging what a crash in its next step left.
 
     Attributes:
@@ -35,19 +35,23 @@ class Life:
     optional: set[LogId] = field(default_factory=set)
     collected_upto: int = 0
 
+    def copy(self) -> CrashRun:
+        """A life that goes on by itself. Models are not changed once they are made."""
+        return CrashRun(dict(self.possible), set(self.optional), self.collected_upto)
+
     def settled(self, log: LogId) -> Model:
         """The model of a log while nothing is under way."""
         (model,) = self.possible[log]
         return model
 
 
-Step: TypeAlias = Callable[[WalEngine, Life], None]
+Step: TypeAlias = Callable[[WalEngine, CrashRun], None]
 
 
 def create(log: LogId, base: OpId) -> Step:
     """Create a log; a crash may leave it or not."""
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         life.possible[log] = [Model(base)]
         life.optional.add(log)
         engine.create(log, base)
@@ -60,7 +64,7 @@ def append(**appends: Append) -> Step:
     """Commit one group; ``a`` and ``b`` stand for the two logs of the scenarios."""
     group = {{"a": LOG, "b": OTHER}[name]: given for name, given in appends.items()}
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         before = {log: life.settled(log) for log in group}
         for log, given in group.items():
             life.possible[log] = before[log].possible_after(given)
@@ -75,7 +79,7 @@ def append(**appends: Append) -> Step:
 def unsynced(given: Append, *, kept: bool = False) -> Step:
     """Commit to the first log without sync: from now on a crash may take it back, unless it has to be ``kept``."""
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         newest = life.possible[LOG][-1]
         life.possible[LOG] = life.possible[LOG] + newest.possible_after(given)
         assert isinstance(engine.commit({LOG: given}, sync=False)[LOG], Durable)
@@ -88,7 +92,7 @@ def unsynced(given: Append, *, kept: bool = False) -> Step:
 def sync(expected: Callable[[], Model]) -> Step:
     """Make everything durable that was committed without sync."""
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         assert engine.commit({}, sync=True) == {}
         life.possible[LOG] = [expected()]
 
@@ -98,25 +102,25 @@ def sync(expected: Callable[[], Model]) -> Step:
 def collect(upto: int) -> Step:
     """Collect the first log."""
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         life.collected_upto = upto
         engine.collect(LOG, upto)
 
     return step
 
 
-def cool(engine: WalEngine, life: Life) -> None:
+def cool(engine: WalEngine, life: CrashRun) -> None:
     """Cool the first log."""
     engine.cool(LOG)
 
 
-def close(engine: WalEngine, life: Life) -> None:
+def close(engine: WalEngine, life: CrashRun) -> None:
     """Close the engine cleanly, which syncs all of it; nothing follows."""
     engine.close()
     life.possible[LOG] = life.possible[LOG][-1:]
 
 
-def drop_other(engine: WalEngine, life: Life) -> None:
+def drop_other(engine: WalEngine, life: CrashRun) -> None:
     """Drop the second log; a crash may leave it whole, damaged or gone."""
     life.possible.pop(OTHER, None)
     engine.drop(OTHER)
@@ -157,30 +161,39 @@ def a_name_used_again() -> list[Step]:
     return steps
 
 
-def operations_of(harness: VirtualHarness, steps: list[Step]) -> int:
-    """How many disk operations a scenario takes, the opening included."""
-    twin = harness.fork(0)
-    before = twin.disk.faults.operations
-    engine, life = twin.open(), Life()
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment of a scenario at which power may be lost: the disk, and what the scenario had done by then."""
+
+    disk: VirtualDisk
+    life: CrashRun
+
+    def crashed(self, harness: VirtualHarness, seed: int, survival: Survival) -> tuple[VirtualHarness, CrashRun]:
+        """Lose power at this moment; return a harness like ``harness`` on what is left, and a copy of the life."""
+        twin = harness.on(self.disk.clone(), seed)
+        twin.crash(survival=survival)
+        return twin, self.life.copy()
+
+
+def moments(harness: VirtualHarness, steps: list[Step]) -> list[Moment]:
+    """Run a scenario once; return the moments before each disk operation, the opening included, and the last one.
+
+    An engine may not depend on anything but its disk and its calls, so this is what as many runs would leave that end
+    after 0, 1, 2... operations."""
+    twin, life = harness.fork(), CrashRun()
+    found: list[Moment] = []
+
+    def see(_operation: str, _path: str) -> None:
+        found.append(Moment(twin.disk.clone(), life.copy()))
+
+    twin.disk.faults.hook = see
+    engine = twin.open()
     for step in steps:
         step(engine, life)
-    return twin.disk.faults.operations - before
+    return [*found, Moment(twin.disk.clone(), life.copy())]
 
 
-def crash_at(harness: VirtualHarness, steps: list[Step], operations: int) -> Life:
-    """Run a scenario until power is lost; return what it had done by then."""
-    life = Life()
-    harness.disk.faults.lose_power_after(operations=operations)
-    try:
-        engine = harness.open()
-        for step in steps:
-            step(engine, life)
-    except PowerLost:
-        pass
-    return life
-
-
-def check_after_crash(harness: WalHarness, life: Life) -> None:
+def check_after_crash(harness: WalHarness, life: CrashRun) -> None:
     """Open what a crash left, judge it, append, and see that this is what stays."""
     engine = harness.open()
     found = engine.logs()
@@ -217,24 +230,25 @@ def _forks(harness: VirtualHarness) -> Iterator[tuple[VirtualHarness, Survival]]
         yield harness.fork(seed), survival
 
 
+def _check_every_crash(harness: VirtualHarness, steps: list[Step]) -> int:
+    """Lose power at every moment of a scenario, with each of ``FATES``; return how many disk operations it takes."""
+    found = moments(harness, steps)
+    for moment in found:
+        for seed, survival in enumerate(FATES):
+            check_after_crash(*moment.crashed(harness, seed, survival))
+    return len(found) - 1
+
+
 class WalCrashes(WalBasics):
     """Adds what needs a virtual disk: the fixture ``harness`` is a :class:`VirtualHarness`."""
 
     def test_a_crash_at_any_operation_keeps_what_was_acknowledged(self, harness: VirtualHarness) -> None:
-        total = operations_of(harness, a_full_life())
-        assert total > 50
-        for operations in range(total + 1):
-            for twin, survival in _forks(harness):
-                life = crash_at(twin, a_full_life(), operations)
-                twin.crash(survival=survival)
-                check_after_crash(twin, life)
+        assert _check_every_crash(harness, a_full_life()) > 50
 
     def test_a_crash_while_recovering_loses_nothing_either(self, harness: VirtualHarness) -> None:
-        total = operations_of(harness, a_full_life())
-        for operations in range(3, total, 5):
-            for twin, survival in _forks(harness):
-                life = crash_at(twin, a_full_life(), operations)
-                twin.crash(survival=survival)
+        for moment in moments(harness, a_full_life())[3:-1:5]:
+            for seed, survival in enumerate(FATES):
+                twin, life = moment.crashed(harness, seed, survival)
                 _crash_recoveries(twin)
                 check_after_crash(twin, life)
 
@@ -267,7 +281,7 @@ class WalCrashes(WalBasics):
             except PowerLost:
                 pass
             twin.crash(survival=Survival.KEPT)
-            life = Life({LOG: [before.append(last)] if whole else before.possible_after(last)})
+            life = CrashRun({LOG: [before.append(last)] if whole else before.possible_after(last)})
             check_after_crash(twin, life)
             length += 1
         assert length > sum(len(e.body) for e in last.entries)
@@ -290,7 +304,7 @@ class WalCrashes(WalBasics):
                 found = intact(engine := twin.open())
                 seen.add(found.last)
                 engine.close()
-                check_after_crash(twin, Life({LOG: before.possible_after(last)}))
+                check_after_crash(twin, CrashRun({LOG: before.possible_after(last)}))
             if always_synced(harness):
                 assert seen == {group[-1].op_id}, "it declares that nothing is taken back"
             else:
@@ -308,12 +322,7 @@ class WalCrashes(WalBasics):
             unsynced(Append(entries=entries(8, 1, term=2)), kept=kept),
             append_after_unsynced(Model(ZERO, [*first, *more[:2], *second, entry(8, 2)])),
         ]
-        total = operations_of(harness, steps)
-        for operations in range(total + 1):
-            for twin, survival in _forks(harness):
-                life = crash_at(twin, steps, operations)
-                twin.crash(survival=survival)
-                check_after_crash(twin, life)
+        _check_every_crash(harness, steps)
 
     def test_closing_what_was_not_synced_can_be_interrupted_anywhere(self, harness: VirtualHarness) -> None:
         # A footer once survived a crash that the entries which it vouched for did not.
@@ -325,13 +334,9 @@ class WalCrashes(WalBasics):
             unsynced(Append(entries=entries(11, 2, size_bytes=900)), kept=always_synced(harness)),
             close,
         ]
-        total = operations_of(harness, steps)
-        for operations in range(total + 1):
+        for moment in moments(harness, steps):
             for seed in range(20):
-                twin = harness.fork(seed)
-                life = crash_at(twin, steps, operations)
-                twin.crash()
-                check_after_crash(twin, life)
+                check_after_crash(*moment.crashed(harness, seed, Survival.DRAWN))
 
     def test_what_was_replaced_never_comes_back(self, harness: VirtualHarness) -> None:
         for seed in range(40):
@@ -369,12 +374,7 @@ class WalCrashes(WalBasics):
             engine.close()
 
     def test_a_name_used_again_shows_nothing_of_the_log_before(self, harness: VirtualHarness) -> None:
-        total = operations_of(harness, a_name_used_again())
-        for operations in range(total + 1):
-            for twin, survival in _forks(harness):
-                life = crash_at(twin, a_name_used_again(), operations)
-                twin.crash(survival=survival)
-                check_after_crash(twin, life)
+        _check_every_crash(harness, a_name_used_again())
 
     def test_setting_aside_can_be_repeated_after_a_crash_until_it_is_done(self, harness: VirtualHarness) -> None:
         engine = harness.open()
@@ -438,7 +438,7 @@ def _crash_recoveries(harness: VirtualHarness) -> None:
 def append_after_unsynced(expected: Model) -> Step:
     """A synced commit makes durable what was committed before it without sync."""
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         given = Append(entries=entries(expected.last.index + 1, 1, term=4))
         life.possible[LOG] = life.possible[LOG] + expected.possible_after(given)
         assert isinstance(engine.commit({LOG: given}, sync=True)[LOG], Durable)

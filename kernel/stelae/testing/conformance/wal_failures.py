@@ -80,7 +80,7 @@ class WalFailures(WalCollected):
         commit(engine, Append(entries=entries(1, 3)))
         waiters = Waiters(engine, LOG, OTHER)
         fail(harness)
-        waiters.append(LOG, "a", entries(4, 1, size_bytes=9000))
+        waiters.append(LOG, "a", entries(4, 1, size_bytes=40_000))
         waiters.append(LOG, "b", entries(5, 3))
         waiters.run(lambda: waiters.append(LOG, "c", entries(8, 1)))
         waiters.check_all_failed(LOG, "abc", OpId(1, 3))

@@ -29,12 +29,12 @@ class WalHistories(WalFailures):
     def test_random_histories_lose_nothing_and_bring_nothing_back(self, harness: VirtualHarness) -> None:
         for seed in range(HISTORIES):
             try:
-                History(harness.fork(seed), random.Random(seed)).run()
+                WalHistory(harness.fork(seed), random.Random(seed)).run()
             except AssertionError as error:
                 raise AssertionError(f"history of seed {seed}: {error}") from error
 
 
-class History:
+class WalHistory:
     """One log through some lives, each ended by a loss of power.
 
     ``possible`` is what a crash may leave: what was synced last, and all that was written since,

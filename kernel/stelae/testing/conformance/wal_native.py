@@ -21,7 +21,7 @@ from stelae.testing.conformance.wal_basics import WalBasics, always_synced, chec
 from stelae.testing.conformance.wal_closed import check_cuts, half_of_what_is_used
 from stelae.testing.recorder.court import child_environment, court
 from stelae.testing.recorder.record import MEANS, Recording, means, record
-from stelae.testing.recorder.replay import State, states
+from stelae.testing.recorder.replay import ReplayState, states
 from stelae.testing.recorder.scenario import Spec
 from stelae.testing.wal_model import entries, intact
 from stelae.testing.wal_native import NativeHarness
@@ -128,7 +128,7 @@ class WalNative(WalBasics):
         not_proven("failed sync", "the suite cannot fail the engine's own syncs; show it in a check of this name")
 
 
-def recorded(harness: NativeHarness, spec: Spec, before: State | None = None) -> Recording:
+def recorded(harness: NativeHarness, spec: Spec, before: ReplayState | None = None) -> Recording:
     """Let a child live through a scenario, and record it: in an empty directory, or in what a crash left."""
     if means() is None:
         not_proven("power loss", f"none of {', '.join(MEANS)} is available to record what the engine writes")

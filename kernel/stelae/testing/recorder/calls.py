@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 
-class Write(msgspec.Struct, frozen=True):
+class RecordedWrite(msgspec.Struct, frozen=True):
     """Bytes at an offset; with ``dsync`` durable on return, though nothing written before them is."""
 
     path: str
@@ -26,7 +26,7 @@ class Resize(msgspec.Struct, frozen=True):
     size: int
 
 
-class Sync(msgspec.Struct, frozen=True):
+class RecordedSync(msgspec.Struct, frozen=True):
     """A file's contents, or a directory's names, are durable."""
 
     path: str
@@ -82,5 +82,15 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 Call: TypeAlias = (
-    Write | Resize | Sync | Create | MakeDirectory | Rename | Remove | RemoveDirectory | Mapped | Unknown | Mark
+    RecordedWrite
+    | Resize
+    | RecordedSync
+    | Create
+    | MakeDirectory
+    | Rename
+    | Remove
+    | RemoveDirectory
+    | Mapped
+    | Unknown
+    | Mark
 )

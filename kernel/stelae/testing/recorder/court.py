@@ -15,8 +15,8 @@ from typing import Self
 
 import msgspec
 
-from stelae.testing.recorder.judge import Answer, Request
-from stelae.testing.recorder.replay import State
+from stelae.testing.recorder.judge import JudgeAnswer, JudgeRequest
+from stelae.testing.recorder.replay import ReplayState
 from stelae.testing.recorder.scenario import Spec
 
 MODULE = "stelae.testing.recorder.judge"
@@ -46,12 +46,12 @@ class Judge:
     def __exit__(self, *reason: object) -> None:
         self.end()
 
-    def wrong_with(self, state: State, folder: str) -> str:
+    def wrong_with(self, state: ReplayState, folder: str) -> str:
         """What is wrong with a state, which is written below ``folder`` and removed again; empty if nothing is."""
         root = tempfile.mkdtemp(dir=folder)
         try:
             state.image.write(f"{root}/0")
-            return self._ask(Request(root, state.stage))
+            return self._ask(JudgeRequest(root, state.stage))
         finally:
             shutil.rmtree(root, ignore_errors=True)
 
@@ -68,7 +68,7 @@ class Judge:
             child.communicate()
         return child.returncode
 
-    def _ask(self, request: Request) -> str:
+    def _ask(self, request: JudgeRequest) -> str:
         child = self._started()
         assert child.stdin is not None and child.stdout is not None
         with suppress(BrokenPipeError):  # it died before it read anything, and its output has ended
@@ -82,7 +82,7 @@ class Judge:
         if not line:
             code = self.end()
             return f"the process that opened it died of {signal.Signals(-code).name if code < 0 else f'code {code}'}"
-        return msgspec.json.decode(line, type=Answer).wrong
+        return msgspec.json.decode(line, type=JudgeAnswer).wrong
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._child is None:
@@ -114,7 +114,7 @@ class Court:
         self._last = last
         self._folder = folder
 
-    def wrong_with(self, state: State) -> str:
+    def wrong_with(self, state: ReplayState) -> str:
         """What is wrong with a state; empty if nothing is."""
         wrong = self._first.wrong_with(state, self._folder)
         if wrong and self._first is not self._last:

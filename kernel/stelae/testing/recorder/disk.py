@@ -9,18 +9,18 @@ import random
 from collections.abc import Iterator, Sequence
 
 from stelae.sim.disk import SECTOR_BYTES, Survival, VirtualDisk
-from stelae.sim.disk_contents import Change, Contents
-from stelae.sim.disk_names import Directory, NameChange, Names
+from stelae.sim.disk_contents import Change, FileContents
+from stelae.sim.disk_names import Directory, NameChange, VirtualNames
 from stelae.testing.recorder import calls
 from stelae.testing.recorder.calls import Call
-from stelae.testing.recorder.image import Image
+from stelae.testing.recorder.image import DiskImage
 
 
 class RecordedDisk(VirtualDisk):
     """A virtual disk that begins as an image, durable, and repeats what was recorded."""
 
     @classmethod
-    def holding(cls, image: Image) -> RecordedDisk:
+    def holding(cls, image: DiskImage) -> RecordedDisk:
         """A disk that holds an image."""
         disk = cls()
         for path in image.directories:
@@ -42,13 +42,13 @@ class RecordedDisk(VirtualDisk):
             ValueError: it cannot be repeated.
         """
         match call:
-            case calls.Write(path, offset, data, dsync):
+            case calls.RecordedWrite(path, offset, data, dsync):
                 self.open(path, writable=True).pwritev([data], offset, dsync=dsync)
             case calls.Resize(path, size):
                 file = self.open(path, writable=True)
                 if file.size() != size:
                     file.truncate(size)
-            case calls.Sync(path):
+            case calls.RecordedSync(path):
                 self._sync(path)
             case calls.Create(path):
                 self.create(path).close()
@@ -72,16 +72,16 @@ class RecordedDisk(VirtualDisk):
         twin._numbers = self._numbers
         return twin
 
-    def image(self) -> Image:
+    def image(self) -> DiskImage:
         """What is visible."""
-        return Image(tuple(_directories(self._names.root, "")), self.tree())
+        return DiskImage(tuple(_directories(self._names.root, "")), self.tree())
 
     def pieces(self) -> int:
         """How many pieces a crash may keep or lose."""
         split = [piece for contents in _files(self._names) for piece in _pieces(contents)]
         return sum(not piece.forced for piece in split) + len(self._names.pending)
 
-    def image_keeping(self, kept: Sequence[bool]) -> Image:
+    def image_keeping(self, kept: Sequence[bool]) -> DiskImage:
         """What is there after a crash that kept these pieces, names last.
 
         A name is lost with an earlier operation on the same name."""
@@ -97,7 +97,7 @@ class RecordedDisk(VirtualDisk):
         _settle(twin._names, lost)
         return _image(twin.crash(random.Random(0), Survival.LOST))
 
-    def image_drawn(self, rng: random.Random) -> Image:
+    def image_drawn(self, rng: random.Random) -> DiskImage:
         """What is there after one crash of the virtual disk, which also tears within a sector."""
         return _image(self.clone().crash(rng, Survival.DRAWN))
 
@@ -108,7 +108,7 @@ class RecordedDisk(VirtualDisk):
             self.open(path).sync()
 
 
-def _settle(names: Names, lost: list[NameChange]) -> None:
+def _settle(names: VirtualNames, lost: list[NameChange]) -> None:
     """Make every operation on names durable but those that are lost."""
     names.pending = [change for change in names.pending if change not in lost]
     for change in names.pending:
@@ -120,8 +120,8 @@ def _settle(names: Names, lost: list[NameChange]) -> None:
     names.pending = []
 
 
-def _image(disk: VirtualDisk) -> Image:
-    return Image(tuple(_directories(disk._names.root, "")), disk.tree())
+def _image(disk: VirtualDisk) -> DiskImage:
+    return DiskImage(tuple(_directories(disk._names.root, "")), disk.tree())
 
 
 def _directories(directory: Directory, prefix: str) -> Iterator[str]:
@@ -131,9 +131,9 @@ def _directories(directory: Directory, prefix: str) -> Iterator[str]:
             yield from _directories(node, f"{prefix}/{name}")
 
 
-def _files(names: Names) -> list[Contents]:
+def _files(names: VirtualNames) -> list[FileContents]:
     """Every file that has, had or may get a name, in order of creation."""
-    found: dict[int, Contents] = {}
+    found: dict[int, FileContents] = {}
     waiting, seen = [names.root], set()
     while waiting:
         directory = waiting.pop()
@@ -149,7 +149,7 @@ def _files(names: Names) -> list[Contents]:
     return [found[number] for number in sorted(found)]
 
 
-def _pieces(contents: Contents) -> list[Change]:
+def _pieces(contents: FileContents) -> list[Change]:
     """The changes of a file that are not durable, cut at sectors; those that are stay as they are."""
     found: list[Change] = []
     for change in contents.changes:

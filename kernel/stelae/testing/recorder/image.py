@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 
 
-class Image(msgspec.Struct, frozen=True):
+class DiskImage(msgspec.Struct, frozen=True):
     """All directories and files below one directory, by paths that begin with ``/`` there."""
 
     directories: tuple[str, ...] = ()
     files: dict[str, bytes] = {}
 
     @classmethod
-    def of(cls, root: str) -> Image:
+    def of(cls, root: str) -> DiskImage:
         """Read a directory of this machine."""
         directories: list[str] = []
         files: dict[str, bytes] = {}
@@ -46,7 +46,7 @@ class Image(msgspec.Struct, frozen=True):
             found.update(data)
         return found.digest()
 
-    def difference(self, other: Image, but_for: frozenset[str] = frozenset()) -> str:
+    def difference(self, other: DiskImage, but_for: frozenset[str] = frozenset()) -> str:
         """Say how another image differs, the contents of files of certain names apart; empty if it does not."""
         if set(self.directories) != set(other.directories):
             return f"directories {sorted(set(self.directories) ^ set(other.directories))}"

@@ -13,24 +13,24 @@ import msgspec
 
 from stelae.spi.errors import StelaeError
 from stelae.testing.conformance.wal_crashes import check_after_crash
-from stelae.testing.recorder.scenario import Spec, Stage, life_at, named
+from stelae.testing.recorder.scenario import ScenarioStage, Spec, life_at, named
 from stelae.testing.wal_native import NativeHarness
 
 
-class Request(msgspec.Struct, frozen=True):
+class JudgeRequest(msgspec.Struct, frozen=True):
     """A directory as a crash left it, the one above the engine's, and when that was."""
 
     root: str
-    stage: Stage
+    stage: ScenarioStage
 
 
-class Answer(msgspec.Struct, frozen=True):
+class JudgeAnswer(msgspec.Struct, frozen=True):
     """What is wrong with it; empty if nothing is."""
 
     wrong: str = ""
 
 
-def judged(spec: Spec, request: Request) -> str:
+def judged(spec: Spec, request: JudgeRequest) -> str:
     """Open, read, append, die, and open again; return what was wrong."""
     harness = NativeHarness(spec.engine_type(), request.root, spec.settings())
     os.chdir(f"{request.root}/0")
@@ -52,7 +52,7 @@ def main() -> None:
     spec = msgspec.json.decode(sys.argv[1], type=Spec)
     spec.prepare()
     for line in sys.stdin.buffer:
-        answer = Answer(judged(spec, msgspec.json.decode(line, type=Request)))
+        answer = JudgeAnswer(judged(spec, msgspec.json.decode(line, type=JudgeRequest)))
         sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
         sys.stdout.buffer.flush()
 

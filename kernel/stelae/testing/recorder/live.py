@@ -13,7 +13,7 @@ import msgspec
 
 from stelae.machine.files import RealFiles
 from stelae.spi.wal import WalEngine
-from stelae.testing.conformance.wal_crashes import Life
+from stelae.testing.conformance.wal_crashes import CrashRun
 from stelae.testing.recorder.scenario import Spec, reopen
 from stelae.testing.wal_harness import fake_services
 
@@ -23,7 +23,7 @@ def live(spec: Spec, directory: str, marks: str) -> None:
     spec.prepare()
     os.chdir(os.path.dirname(directory))
     lines = os.open(marks, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    engine, life = _opened(spec, directory), Life()
+    engine, life = _opened(spec, directory), CrashRun()
     for number, step in enumerate(spec.steps()):
         os.write(lines, b"begin %d\n" % number)
         if step is reopen:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from stelae.testing.recorder import calls
 from stelae.testing.recorder.calls import Call
-from stelae.testing.recorder.image import Image
+from stelae.testing.recorder.image import DiskImage
 
 _HEAD = struct.Struct("<IIqIIIIQ")
 _MAGIC = 0x43455253
@@ -57,7 +57,7 @@ def _records(library: str, folder: str) -> bool:
     command = [sys.executable, "-I", "-c", f"open({root!r} + '/tried', 'w').write('x')"]
     subprocess.run(command, env={**os.environ, **settings}, capture_output=True, check=False)
     found = list(_calls(f"{folder}/trial", "")) if os.path.exists(f"{folder}/trial") else []
-    return found == [calls.Create(f"{root}/tried"), calls.Write(f"{root}/tried", 0, b"x")]
+    return found == [calls.Create(f"{root}/tried"), calls.RecordedWrite(f"{root}/tried", 0, b"x")]
 
 
 @functools.cache
@@ -80,7 +80,7 @@ def run(command: Sequence[str], environment: dict[str, str], root: str, marks: s
     return done.returncode, done.stderr.decode(errors="replace")
 
 
-def read(folder: str, marks: str, before: Image, root: str) -> Iterator[Call]:
+def read(folder: str, marks: str, before: DiskImage, root: str) -> Iterator[Call]:
     """The calls of a record, in order; they say all that there is to know by themselves."""
     return _calls(f"{folder}/record", marks)
 
@@ -104,7 +104,7 @@ def _calls(record: str, marks: str) -> Iterator[Call]:
         call = _call(kind, path, other, offset, flags, data[body:at])
         if path != marks:
             yield call
-        elif isinstance(call, calls.Write):
+        elif isinstance(call, calls.RecordedWrite):
             yield from (calls.Mark(line) for line in call.data.decode().splitlines())
 
 
@@ -112,7 +112,7 @@ def _call(kind: int, path: str, other: str, offset: int, flags: int, data: bytes
     """``kind`` as numbered in ``preload.c``."""
     match kind:
         case 1:
-            return calls.Write(path, offset, data, bool(flags & _DSYNC))
+            return calls.RecordedWrite(path, offset, data, bool(flags & _DSYNC))
         case 2:
             return calls.Resize(path, offset)
         case 6:
@@ -124,7 +124,7 @@ def _call(kind: int, path: str, other: str, offset: int, flags: int, data: bytes
 
 
 _PLAIN: dict[int, Callable[[str], Call]] = {
-    3: calls.Sync,
+    3: calls.RecordedSync,
     4: calls.Create,
     5: calls.MakeDirectory,
     7: calls.Remove,

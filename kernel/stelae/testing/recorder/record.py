@@ -17,7 +17,7 @@ from stelae.spi.errors import StelaeError
 from stelae.testing.recorder import calls, preload, straced
 from stelae.testing.recorder.calls import Call
 from stelae.testing.recorder.disk import RecordedDisk
-from stelae.testing.recorder.image import Image
+from stelae.testing.recorder.image import DiskImage
 
 
 class RecordingFailed(Exception):
@@ -39,7 +39,7 @@ class Means(Protocol):
         Returns its exit code, and what it said in error."""
         ...
 
-    def read(self, folder: str, marks: str, before: Image, root: str) -> Iterator[Call]:
+    def read(self, folder: str, marks: str, before: DiskImage, root: str) -> Iterator[Call]:
         """The recorded calls in order; writes to ``marks`` are marks. ``root`` held ``before`` at first."""
         ...
 
@@ -61,7 +61,7 @@ class Recording(msgspec.Struct, frozen=True):
         calls: in order, with paths that begin with ``/`` in that directory.
     """
 
-    before: Image
+    before: DiskImage
     calls: tuple[Call, ...]
 
 
@@ -89,14 +89,14 @@ def record(
     chosen = using or means()
     if chosen is None:
         raise RecordingFailed(f"none of {', '.join(MEANS)} is available")
-    before = Image.of(root)
+    before = DiskImage.of(root)
     with tempfile.TemporaryDirectory(prefix="stelae-record-") as folder:
         code, said = chosen.run(command, environment, root, marks, folder)
         if code:
             raise RecordingFailed(f"the command ended with code {code}: {said[-2000:]}")
         found = tuple(_inside(call, root) for call in chosen.read(folder, marks, before, root))
     recording = Recording(before, found)
-    _check(recording, Image.of(root), mapped)
+    _check(recording, DiskImage.of(root), mapped)
     return recording
 
 
@@ -113,7 +113,7 @@ def _inside(call: Call, root: str) -> Call:
     return call
 
 
-def _check(recording: Recording, after: Image, mapped: frozenset[str]) -> None:
+def _check(recording: Recording, after: DiskImage, mapped: frozenset[str]) -> None:
     disk = RecordedDisk.holding(recording.before)
     for number, call in enumerate(recording.calls):
         if isinstance(call, calls.Mapped) and call.path.rpartition("/")[2] not in mapped:

@@ -16,9 +16,9 @@ import msgspec
 from stelae.sim.draw import below
 from stelae.testing.recorder import calls
 from stelae.testing.recorder.disk import RecordedDisk
-from stelae.testing.recorder.image import Image
+from stelae.testing.recorder.image import DiskImage
 from stelae.testing.recorder.record import Recording
-from stelae.testing.recorder.scenario import Stage
+from stelae.testing.recorder.scenario import ScenarioStage
 
 EXHAUSTIVE_PIECES_MAX = 4
 """Up to so many pieces, every subset is looked at."""
@@ -27,7 +27,7 @@ SHARES = (0.5, 0.9, 0.1)
 """How likely each piece is kept in the states that scatter them, one state for each share."""
 
 
-class State(msgspec.Struct, frozen=True):
+class ReplayState(msgspec.Struct, frozen=True):
     """What a crash may leave.
 
     Attributes:
@@ -37,11 +37,11 @@ class State(msgspec.Struct, frozen=True):
     """
 
     calls: int
-    stage: Stage
-    image: Image
+    stage: ScenarioStage
+    image: DiskImage
 
 
-def states(recording: Recording, seed: int) -> Iterator[State]:
+def states(recording: Recording, seed: int) -> Iterator[ReplayState]:
     """Every state that is looked at, in the order of the calls. The same seed draws the same."""
     rng, seen = random.Random(seed), set()
     for count, stage, disk in moments(recording):
@@ -49,18 +49,18 @@ def states(recording: Recording, seed: int) -> Iterator[State]:
             known = (stage.done, stage.begun, image.digest())
             if known not in seen:
                 seen.add(known)
-                yield State(count, stage, image)
+                yield ReplayState(count, stage, image)
 
 
-def moments(recording: Recording) -> Iterator[tuple[int, Stage, RecordedDisk]]:
+def moments(recording: Recording) -> Iterator[tuple[int, ScenarioStage, RecordedDisk]]:
     """When power may be lost: calls made, stage, and the disk, which is only lent."""
-    disk, stage = RecordedDisk.holding(recording.before), Stage()
+    disk, stage = RecordedDisk.holding(recording.before), ScenarioStage()
     yield 0, stage, disk
     for count, call in enumerate(recording.calls, 1):
         if isinstance(call, calls.Mark):
             stage = stage_after(call)
             continue
-        if isinstance(call, calls.Write) and call.dsync:
+        if isinstance(call, calls.RecordedWrite) and call.dsync:
             inside = disk.copy()
             inside.repeat(msgspec.structs.replace(call, dsync=False))
             yield count, stage, inside
@@ -68,13 +68,13 @@ def moments(recording: Recording) -> Iterator[tuple[int, Stage, RecordedDisk]]:
         yield count, stage, disk
 
 
-def stage_after(mark: calls.Mark) -> Stage:
+def stage_after(mark: calls.Mark) -> ScenarioStage:
     """How far a scenario has come with a mark of ``live``."""
     word, number = mark.text.split()
-    return Stage(int(number) + (word == "done"), word == "begin")
+    return ScenarioStage(int(number) + (word == "done"), word == "begin")
 
 
-def images(disk: RecordedDisk, rng: random.Random) -> Iterator[Image]:
+def images(disk: RecordedDisk, rng: random.Random) -> Iterator[DiskImage]:
     """What a crash may leave of a disk, as far as it is looked at; some may be equal."""
     count = disk.pieces()
     if count <= EXHAUSTIVE_PIECES_MAX:

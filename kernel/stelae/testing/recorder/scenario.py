@@ -18,7 +18,7 @@ from stelae.sim.draw import below, chance, pick
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, Durable, WalEngine
 from stelae.testing.conformance.wal_crashes import (
-    Life,
+    CrashRun,
     Step,
     a_full_life,
     a_name_used_again,
@@ -75,7 +75,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             named(name)()
 
 
-class Stage(msgspec.Struct, frozen=True):
+class ScenarioStage(msgspec.Struct, frozen=True):
     """How far a scenario had come: so many steps were done, and whether the next had begun."""
 
     done: int = 0
@@ -88,7 +88,7 @@ def named(reference: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def reopen(engine: WalEngine, life: Life) -> None:
+def reopen(engine: WalEngine, life: CrashRun) -> None:
     """Close cleanly and open again. Whoever does the steps does that; what was not synced is durable then."""
     for log, possible in life.possible.items():
         life.possible[log] = possible[-1:]
@@ -104,9 +104,9 @@ class _DeadEngine:
         return call
 
 
-def life_at(steps: list[Step], stage: Stage) -> Life:
+def life_at(steps: list[Step], stage: ScenarioStage) -> CrashRun:
     """What a scenario had done at a stage, and what a crash may have made of the step under way."""
-    engine, life = VirtualHarness(MemoryWal).open(), Life()
+    engine, life = VirtualHarness(MemoryWal).open(), CrashRun()
     for step in steps[: stage.done]:
         step(engine, life)
     if stage.begun and steps[stage.done] is not reopen:
@@ -163,13 +163,13 @@ def set_aside_life() -> list[Step]:
     ]
 
 
-def set_aside_other(engine: WalEngine, life: Life) -> None:
+def set_aside_other(engine: WalEngine, life: CrashRun) -> None:
     """Set the second log aside; a crash may leave it here. Relative: both children work beside the engine."""
     life.possible.pop(OTHER, None)
     engine.set_aside(OTHER, QUARANTINE)
 
 
-def check_quarantine(harness: RealHarness, stage: Stage) -> None:
+def check_quarantine(harness: RealHarness, stage: ScenarioStage) -> None:
     """Once a log has gone it is in quarantine, whole; else setting it aside can be repeated."""
     engine = harness.open()
     if OTHER in engine.logs() and engine.logs()[OTHER].last.index and stage.done >= 3:
@@ -219,7 +219,7 @@ def _replacement(rng: random.Random, model: Model, collected: int) -> Append:
 def synced(given: Append) -> Step:
     """Commit to the first log with sync, whatever of it was not synced before."""
 
-    def step(engine: WalEngine, life: Life) -> None:
+    def step(engine: WalEngine, life: CrashRun) -> None:
         newest = life.possible[LOG][-1]
         life.possible[LOG] = life.possible[LOG] + newest.possible_after(given)
         assert isinstance(engine.commit({LOG: given}, sync=True)[LOG], Durable)
@@ -228,7 +228,7 @@ def synced(given: Append) -> Step:
     return step
 
 
-def sync_all(engine: WalEngine, life: Life) -> None:
+def sync_all(engine: WalEngine, life: CrashRun) -> None:
     """Make everything durable that was committed without sync."""
     assert engine.commit({}, sync=True) == {}
     for log, possible in life.possible.items():

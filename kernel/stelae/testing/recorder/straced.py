@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stelae.testing.recorder import calls
 from stelae.testing.recorder.calls import Call
-from stelae.testing.recorder.image import Image
+from stelae.testing.recorder.image import DiskImage
 
 _TRACED = (
     "openat,?open,?creat,write,pwrite64,writev,?pwritev,?pwritev2,ftruncate,?truncate,fallocate,fsync,fdatasync,"
@@ -49,7 +49,7 @@ def run(command: Sequence[str], environment: dict[str, str], root: str, marks: s
     return done.returncode, done.stderr.decode(errors="replace")
 
 
-def read(folder: str, marks: str, before: Image, root: str) -> Iterator[Call]:
+def read(folder: str, marks: str, before: DiskImage, root: str) -> Iterator[Call]:
     """The calls of a trace that concern ``root``, in the order in which they ended."""
     reader = _Reader({f"{root}{path}": len(data) for path, data in before.files.items()})
     for line in _whole_lines(Path(folder, "trace").read_text(errors="surrogateescape")):
@@ -58,7 +58,7 @@ def read(folder: str, marks: str, before: Image, root: str) -> Iterator[Call]:
             continue
         for call in reader.calls_of(found[1], found[2], int(found[3]), found[4] or ""):
             if call.path == marks:
-                if isinstance(call, calls.Write):
+                if isinstance(call, calls.RecordedWrite):
                     yield from (calls.Mark(text) for text in call.data.decode().splitlines())
             elif any(_is_below(path, root) for path in (call.path, getattr(call, "target", ""))):
                 yield call
@@ -100,7 +100,7 @@ class _Reader:
                 yield from self._resize(name, given)
             case "fsync" | "fdatasync":
                 if path := _handle(given)[1]:
-                    yield calls.Sync(path)
+                    yield calls.RecordedSync(path)
             case "mmap":
                 _, _, protection, flags, mapped = given.split(", ", 4)
                 if "PROT_WRITE" in protection and "MAP_SHARED" in flags and (path := _handle(mapped)[1]):
@@ -136,7 +136,7 @@ class _Reader:
         self.sizes[path] = max(self.sizes.get(path, 0), offset + written)
         data = b"".join(_bytes(text[1]) for text in texts)[:written]
         dsync = "O_DSYNC" in flags or "O_SYNC" in flags or bool(_DATA_SYNC.search(rest))
-        yield calls.Write(path, offset, data, dsync)
+        yield calls.RecordedWrite(path, offset, data, dsync)
 
     def _resize(self, name: str, given: str) -> Iterator[Named]:
         arguments = given.split(", ")
@@ -181,7 +181,13 @@ class _Reader:
 
 
 Named = (
-    calls.Write | calls.Resize | calls.Sync | calls.Create | calls.MakeDirectory | calls.Rename | calls.Remove
+    calls.RecordedWrite
+    | calls.Resize
+    | calls.RecordedSync
+    | calls.Create
+    | calls.MakeDirectory
+    | calls.Rename
+    | calls.Remove
     | calls.RemoveDirectory | calls.Mapped | calls.Unknown
 )  # fmt: skip
 

@@ -37,7 +37,7 @@ _MEMORY_BYTES = 32 << 20
 _ASSERTED = "Assertion '"
 
 
-class Report(msgspec.Struct, frozen=True):
+class ChildReport(msgspec.Struct, frozen=True):
     """What a child found. ``broken`` says why the environment is of no use at all, if so.
 
     ``newer`` says that a newer release wrote it, ``unread`` why it could not be checked now: neither is damage.
@@ -48,7 +48,7 @@ class Report(msgspec.Struct, frozen=True):
     unread: str = ""
 
 
-R = TypeVar("R", bound=Report)
+R = TypeVar("R", bound=ChildReport)
 
 
 def check_in_child(command: Sequence[str], directory: str, seconds_max: int, report: type[R]) -> R:
@@ -174,7 +174,7 @@ def announce() -> None:
     sys.stdout.buffer.flush()
 
 
-def main(checked: Callable[[str], Report]) -> None:
+def main(checked: Callable[[str], ChildReport]) -> None:
     """What a child runs: check the directory that the command line names, print the report."""
     with suppress(ImportError):  # Who needs it says what to install.
         importlib.import_module("lmdb")

@@ -52,7 +52,7 @@ class Owner:
     beside: tuple[str, ...] = ()
 
 
-class Marker:
+class EnvironmentMarker:
     """The marker of one directory.
 
     Args:

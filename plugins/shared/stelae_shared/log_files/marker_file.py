@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stelae.spi.errors import Corrupt, Foreign
 from stelae.spi.services import Files
-from stelae_shared.log_files.page_slots import RecordFormat, Slot, create_slots, read_newest, write_both
+from stelae_shared.log_files.page_slots import PageSlot, RecordFormat, create_slots, read_newest, write_both
 
 
 class MarkerFile:
@@ -53,7 +53,7 @@ class MarkerFile:
         if strangers and not beside_others:
             fact = f"the directory holds {strangers[0]!r} but no {self._name!r}: not a {self._thing} of ours"
             raise Foreign(fact, path=self._directory)
-        create_slots(self._files, self.path, self._form, Slot(1, first))
+        create_slots(self._files, self.path, self._form, PageSlot(1, first))
         return None
 
     def write(self, record: bytes) -> None:

@@ -55,19 +55,19 @@ class RecordFormat(NamedTuple):
     payload_bytes: int
 
 
-class Slot(NamedTuple):
+class PageSlot(NamedTuple):
     """What a valid slot holds. ``changes`` rises by one with every change."""
 
     changes: int
     payload: bytes
 
 
-def create_slots(files: Files, path: str, form: RecordFormat, first: Slot) -> None:
+def create_slots(files: Files, path: str, form: RecordFormat, first: PageSlot) -> None:
     """Write a new file with the same in both slots; durable on return."""
     files.replace(path, 2 * _encode(form, first))
 
 
-def read_newest(files: Files, path: str, form: RecordFormat) -> Slot:
+def read_newest(files: Files, path: str, form: RecordFormat) -> PageSlot:
     """Return the record of a file.
 
     Raises:
@@ -80,7 +80,7 @@ def read_newest(files: Files, path: str, form: RecordFormat) -> Slot:
         return max(slot for slot in _read(file, form) if slot is not None)
 
 
-def write_slot(files: Files, path: str, form: RecordFormat, changed: Slot) -> None:
+def write_slot(files: Files, path: str, form: RecordFormat, changed: PageSlot) -> None:
     """Write the next version of a record over the older slot, durably."""
     with closing(files.open(path, writable=True)) as file:
         _write(file, form, changed.changes % 2, changed)
@@ -98,13 +98,13 @@ def write_both(files: Files, path: str, form: RecordFormat, payload: bytes) -> N
     """
     with closing(files.open(path, writable=True)) as file:
         counts = [-1 if slot is None else slot.changes for slot in _read(file, form)]
-        changed = Slot(max(counts) + 1, payload)
+        changed = PageSlot(max(counts) + 1, payload)
         first = 0 if counts[1] >= 0 and (counts[0] < 0 or counts[0] >= counts[1]) else 1
         for number in (first, 1 - first):
             _write(file, form, number, changed)
 
 
-def _read(file: File, form: RecordFormat) -> list[Slot | None]:
+def _read(file: File, form: RecordFormat) -> list[PageSlot | None]:
     """Both slots, of which one at least is valid."""
     raw = [file.pread(RECORD_BYTES_MAX, offset) for offset in _OFFSETS]
     found = [_decode(slot, form, file.path, offset) for slot, offset in zip(raw, _OFFSETS, strict=True)]
@@ -115,17 +115,17 @@ def _read(file: File, form: RecordFormat) -> list[Slot | None]:
     return found
 
 
-def _write(file: File, form: RecordFormat, number: int, slot: Slot) -> None:
+def _write(file: File, form: RecordFormat, number: int, slot: PageSlot) -> None:
     file.pwritev([_encode(form, slot)], _OFFSETS[number], dsync=True)
 
 
-def _encode(form: RecordFormat, slot: Slot) -> bytes:
+def _encode(form: RecordFormat, slot: PageSlot) -> bytes:
     assert len(slot.payload) == form.payload_bytes <= RECORD_BYTES_MAX - _LEAD.size - _CRC.size
     raw = _LEAD.pack(form.magic, form.version, form.payload_bytes, slot.changes) + slot.payload
     return (raw + _CRC.pack(crc32c(raw))).ljust(SLOT_BYTES, b"\0")
 
 
-def _decode(raw: bytes, form: RecordFormat, path: str, offset: int) -> Slot | None:
+def _decode(raw: bytes, form: RecordFormat, path: str, offset: int) -> PageSlot | None:
     if len(raw) < RECORD_BYTES_MAX or raw[: len(form.magic)] != form.magic:
         return None
     _, version, size, changes = _LEAD.unpack_from(raw)
@@ -137,7 +137,7 @@ def _decode(raw: bytes, form: RecordFormat, path: str, offset: int) -> Slot | No
         raise FutureVersion(fact, path=path, offset=offset + _VERSION_AT)
     if version < form.version:
         raise _older(version, form, path, offset)
-    return Slot(changes, raw[PAYLOAD_AT:end]) if size == form.payload_bytes else None
+    return PageSlot(changes, raw[PAYLOAD_AT:end]) if size == form.payload_bytes else None
 
 
 def _refuse_older(raw: list[bytes], form: RecordFormat, path: str) -> None:

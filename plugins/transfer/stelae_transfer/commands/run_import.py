@@ -35,12 +35,12 @@ from stelae_transfer.design import (
     open_or_create,
     type_remarks,
 )
-from stelae_transfer.files import Format, Kind, kind_of
+from stelae_transfer.files import FileKindAndCompression, Format, kind_of
 from stelae_transfer.inference import nearly, repeated, unique_columns, unique_key
 from stelae_transfer.journal import Journal, Position, Subject, digest_of
 from stelae_transfer.loading import Loader
 from stelae_transfer.readers import open_reader
-from stelae_transfer.records import Reader
+from stelae_transfer.records import RecordReader
 from stelae_transfer.rejects import Rejects
 from stelae_transfer.snapshot import members_of
 
@@ -88,7 +88,7 @@ class ImportOptions:
 class _Input:
     """A file, looked at. ``types`` are those of a sample where the file itself has none."""
 
-    kind: Kind
+    kind: FileKindAndCompression
     columns: Sequence[str]
     types: Mapping[str, Any]
     sample: Mapping[str, Sequence[Any]]
@@ -279,7 +279,7 @@ def _look_at(options: ImportOptions) -> _Input:
     return _Input(kind=kind, columns=columns, types={name: types[name] for name in columns}, sample=sample)
 
 
-def _open(options: ImportOptions, kind: Kind) -> Reader:
+def _open(options: ImportOptions, kind: FileKindAndCompression) -> RecordReader:
     return open_reader(options.file, kind, delimiter=options.delimiter, null=options.null)
 
 

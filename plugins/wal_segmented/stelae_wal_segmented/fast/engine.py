@@ -12,7 +12,7 @@ from stelae.spi.wal import Append, Begun, Outcome, Write
 from stelae_wal_segmented.engine import SegmentedWal
 from stelae_wal_segmented.fast.noted import NotedPool
 from stelae_wal_segmented.fast.reuse import ReusedSegments
-from stelae_wal_segmented.fast.writer import BlockWriter
+from stelae_wal_segmented.fast.writer import SegmentedBlockWriter
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.space import SpaceOfLog
 
@@ -34,7 +34,7 @@ class BegunAppend(NamedTuple):
     finish: Callable[[StorageError | None], Outcome]
 
 
-class FastLog(TabletLog):
+class FastTabletLog(TabletLog):
     """A log whose appends can be begun. Threads as in ``TabletLog``."""
 
     def begin(self, append: Append) -> BegunAppend | None:
@@ -58,19 +58,19 @@ class FastLog(TabletLog):
 
         return BegunAppend(write, lambda: writer.note(group, write), finish)
 
-    def _hot_writer(self) -> BlockWriter | None:
+    def _hot_writer(self) -> SegmentedBlockWriter | None:
         """Return the open segment's writer, if it takes the next group without other disk access and all is durable."""
         writer = self.end.writer
         if writer is None or writer.synced < writer.end or self.end.due(writer) is not None:
             return None
-        assert isinstance(writer, BlockWriter), "the space of this log makes no other"
+        assert isinstance(writer, SegmentedBlockWriter), "the space of this log makes no other"
         return writer
 
 
 class FastSegmentedWal(SegmentedWal):
     """``SegmentedWal`` with re-used segments and begun commits. The files are of the same format."""
 
-    _log_type: ClassVar[type[TabletLog]] = FastLog
+    _log_type: ClassVar[type[TabletLog]] = FastTabletLog
 
     @classmethod
     def _space(cls) -> SpaceOfLog:
@@ -81,7 +81,7 @@ class FastSegmentedWal(SegmentedWal):
         appends: list[BegunAppend] = []
         for name, append in group.items():
             log = self._logs.get(name)
-            begun = log.begin(append) if isinstance(log, FastLog) else None
+            begun = log.begin(append) if isinstance(log, FastTabletLog) else None
             if begun is None:
                 return None
             appends.append(begun)

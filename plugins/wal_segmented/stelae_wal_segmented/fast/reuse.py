@@ -6,7 +6,7 @@ from stelae.spi.services import File
 from stelae_shared.log_files.spare import Spare, Wanted
 from stelae_wal_segmented.fast.kept_files import KeptFiles, UsedFile
 from stelae_wal_segmented.fast.noted import Noted, NotedPool
-from stelae_wal_segmented.fast.writer import BlockWriter
+from stelae_wal_segmented.fast.writer import SegmentedBlockWriter
 from stelae_wal_segmented.format import NEW_SPACE
 from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.sectors import SECTOR_BYTES, UsedSpace
@@ -84,7 +84,7 @@ class ReusedSegments(SegmentSpace):
             noted = self._noted[segment] = self._pool.make(segment.header.data_start, target)
             for old in list(self._noted)[:-NOTED_MAX]:
                 del self._noted[old]
-        return BlockWriter(file, segment, index, target, prepare_from, prewritten=prewritten, noted=noted)
+        return SegmentedBlockWriter(file, segment, index, target, prepare_from, prewritten=prewritten, noted=noted)
 
     def continues(self, segment: Segment) -> bool:
         """Any segment can be continued."""
@@ -121,5 +121,5 @@ class _SpareOf(Spare):
 
 
 def _is_lazy(writer: SegmentWriter) -> bool:
-    assert isinstance(writer, BlockWriter), "this space makes no other"
+    assert isinstance(writer, SegmentedBlockWriter), "this space makes no other"
     return writer.lazy

@@ -14,7 +14,7 @@ from stelae_wal_segmented.segment import Segment
 from stelae_wal_segmented.writer import SegmentWriter
 
 
-class BlockWriter(SegmentWriter):
+class SegmentedBlockWriter(SegmentWriter):
     """As ``SegmentWriter``. Over space that was written before, it writes whole blocks.
 
     In a re-used file it syncs each group before the next, even without ``sync``: recovery tells a torn group by what

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.local.chaos import disk_rules
+from stelae.local.chaos import rules_file
 from stelae.local.chaos.disk_rules import DiskFaults
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.spi.errors import ConfigError, Full, StorageError, SyncFailed
@@ -17,7 +17,7 @@ from stelae.spi.errors import ConfigError, Full, StorageError, SyncFailed
 
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_rules, "LOOK_S", 0.0)
+    monkeypatch.setattr(rules_file, "LOOK_S", 0.0)
 
 
 class World:

@@ -19,7 +19,7 @@ from stelae.spi.services import Buffer
 from stelae.spi.wal import Append, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
-from stelae_shared.lmdb_files.marker import Left, Marker
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left
 from stelae_store_lmdb.opening import OWNER as STORE_OWNER
 from stelae_wal_lmdb.startup import OWNER as WAL_OWNER
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
@@ -84,7 +84,7 @@ class LmdbLife(Life):
         self._steps = 0
 
     def step(self, disk: VirtualDisk) -> None:
-        marker = Marker(disk, PLACE, f"{PLACE}/env/data.mdb", self.owner)
+        marker = EnvironmentMarker(disk, PLACE, f"{PLACE}/env/data.mdb", self.owner)
         found = marker.claim()
         assert found in self._may_be
         self._steps += 1

@@ -15,8 +15,8 @@ from stelae.spi.services import Buffer
 from stelae_shared.log_files.page_slots import (
     PAYLOAD_AT,
     SLOT_BYTES,
+    PageSlot,
     RecordFormat,
-    Slot,
     create_slots,
     read_newest,
     write_both,
@@ -29,7 +29,7 @@ FORM = RecordFormat(b"testslot", 3, 5)
 
 def new_disk(payload: bytes = b"first") -> VirtualDisk:
     disk = VirtualDisk()
-    create_slots(disk, PATH, FORM, Slot(1, payload))
+    create_slots(disk, PATH, FORM, PageSlot(1, payload))
     return disk
 
 
@@ -37,14 +37,14 @@ def test_both_slots_of_a_new_file_hold_the_record() -> None:
     for slot in (0, 1):
         disk = new_disk()
         disk.damage(PATH, slot * SLOT_BYTES + PAYLOAD_AT)
-        assert read_newest(disk, PATH, FORM) == Slot(1, b"first")
+        assert read_newest(disk, PATH, FORM) == PageSlot(1, b"first")
     assert len(disk.read_bytes(PATH)) == 2 * SLOT_BYTES
 
 
 def test_a_change_of_one_slot_leaves_the_newest_before_it() -> None:
     disk = new_disk()
     for count in range(2, 7):
-        changed = Slot(count, b"no. %d" % count)
+        changed = PageSlot(count, b"no. %d" % count)
         write_slot(disk, PATH, FORM, changed)
         assert read_newest(disk, PATH, FORM) == changed
         twin = disk.clone()
@@ -60,7 +60,7 @@ def test_a_change_of_both_slots_outlives_the_loss_of_either_and_makes_both_valid
         for slot in (0, 1):
             twin = disk.clone()
             twin.damage(PATH, slot * SLOT_BYTES + PAYLOAD_AT)
-            assert read_newest(twin, PATH, FORM) == Slot(count, b"no. %d" % count)
+            assert read_newest(twin, PATH, FORM) == PageSlot(count, b"no. %d" % count)
 
 
 @pytest.mark.parametrize("unit", ["operations", "written_bytes"])
@@ -136,7 +136,7 @@ def test_without_a_valid_slot_the_record_is_corrupt_and_stays_as_it_is() -> None
 def test_a_cut_slot_does_not_count(length: int) -> None:
     disk = new_disk()
     disk.cut(PATH, SLOT_BYTES + length)
-    assert read_newest(disk, PATH, FORM) == Slot(1, b"first")
+    assert read_newest(disk, PATH, FORM) == PageSlot(1, b"first")
     disk.cut(PATH, length)
     with pytest.raises(Corrupt):
         read_newest(disk, PATH, FORM)
@@ -146,7 +146,7 @@ def test_a_slot_of_another_format_is_refused_although_the_other_can_be_read() ->
     refused = ((4, FutureVersion, "format 4 is newer than 3"), (2, Foreign, "format 2 is of no release"))
     for version, error, said in refused:
         disk, other = new_disk(), VirtualDisk()
-        create_slots(other, PATH, RecordFormat(FORM.magic, version, 90), Slot(2, bytes(90)))
+        create_slots(other, PATH, RecordFormat(FORM.magic, version, 90), PageSlot(2, bytes(90)))
         disk.replace(PATH, disk.read_bytes(PATH)[:SLOT_BYTES] + other.read_bytes(PATH)[SLOT_BYTES:])
         with pytest.raises(error, match=said) as caught:
             read_newest(disk, PATH, FORM)

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stelae.protocol.actions import Action, ChangeConfig, ConfigChange, TransferLeadership
+from stelae.protocol.actions import ChangeConfig, ConfigChange, ServerAction, TransferLeadership
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.server.master.core.mutations import move_tablet
 from stelae.server.master.core.policy_guards import health_of, objection
-from stelae.server.master.core.proposals import Proposal
-from stelae.server.master.core.reconcile import Plan, View
+from stelae.server.master.core.proposals import PolicyProposal
+from stelae.server.master.core.reconcile import ClusterView, ReconcilePlan
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.states import TabletCause
 from stelae.spi import policy
@@ -23,14 +23,14 @@ from stelae.spi.ids import ZERO, NodeId
 from stelae.spi.policy import ActionKind, NodeHealth
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+class RefusedProposal(msgspec.Struct, frozen=True, kw_only=True):
     """An action of the policy that may not be, and why."""
 
     action: policy.Action
     reason: str
 
 
-def repair(view: View, proposal: Proposal, plan: Plan) -> list[Refused]:
+def repair(view: ClusterView, proposal: PolicyProposal, plan: ReconcilePlan) -> list[RefusedProposal]:
     """Add to ``plan`` what of a proposal may be, and return the rest.
 
     A new tablet whose nodes are not all live any more is left to the next plan."""
@@ -44,30 +44,30 @@ def repair(view: View, proposal: Proposal, plan: Plan) -> list[Refused]:
     return _carry_out(view, proposal.actions, plan)
 
 
-def _place(view: View, tablet: TabletRecord, nodes: tuple[NodeId, ...], plan: Plan) -> None:
+def _place(view: ClusterView, tablet: TabletRecord, nodes: tuple[NodeId, ...], plan: ReconcilePlan) -> None:
     members = tuple(Member(node_id=node_id, address=_address(view, node_id)) for node_id in sorted(nodes))
     moved = move_tablet(tablet, TabletCause.PLACED, view.wall_us)
     plan.change_tablet(msgspec.structs.replace(moved, config=TabletConfig(op_id=ZERO, members=members)))
 
 
-def _address(view: View, node_id: NodeId) -> str:
+def _address(view: ClusterView, node_id: NodeId) -> str:
     server = view.servers.get(node_id)
     return "" if server is None else server.address
 
 
-def _carry_out(view: View, proposed: Iterable[policy.Action], plan: Plan) -> list[Refused]:
+def _carry_out(view: ClusterView, proposed: Iterable[policy.Action], plan: ReconcilePlan) -> list[RefusedProposal]:
     refused, touched = [], set()
     for action in proposed:
         reason = "another action on this tablet comes first" if action.tablet_id in touched else objection(view, action)
         if reason is not None:
-            refused.append(Refused(action=action, reason=reason))
+            refused.append(RefusedProposal(action=action, reason=reason))
             continue
         touched.add(action.tablet_id)
         plan.actions.append(_as_action(view, action))
     return refused
 
 
-def _as_action(view: View, action: policy.Action) -> Action:
+def _as_action(view: ClusterView, action: policy.Action) -> ServerAction:
     leader = view.leader_of(action.tablet_id)
     assert leader is not None
     if action.kind is ActionKind.TRANSFER:

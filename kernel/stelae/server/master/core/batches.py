@@ -33,7 +33,7 @@ _ROW_BYTES = 64
 """What a row costs beside its contents: offsets, and the length of its key at most."""
 
 
-class Batch(msgspec.Struct, frozen=True, dict=True):
+class CatalogBatch(msgspec.Struct, frozen=True, dict=True):
     """Records to put, or keys to drop; never both, never neither."""
 
     puts: tuple[Record, ...] = ()
@@ -59,7 +59,7 @@ class Batch(msgspec.Struct, frozen=True, dict=True):
         return sum(map(len, self.encoded)) + _ROW_BYTES * len(self.keys)
 
 
-def to_rows(batch: Batch) -> tuple[OpKind, RowBatch]:
+def to_rows(batch: CatalogBatch) -> tuple[OpKind, RowBatch]:
     """Return the one operation on the system table that a batch is; neither kind of it has row errors."""
     if batch.drops:
         return OpKind.DELETE_IGNORE, RowBatch.from_equal_rows(SYSTEM_SCHEMA.key_layout, batch.drops)
@@ -67,15 +67,15 @@ def to_rows(batch: Batch) -> tuple[OpKind, RowBatch]:
     return OpKind.UPSERT, RowBatch.from_equal_rows(SYSTEM_SCHEMA.layout, rows)
 
 
-def from_rows(kind: OpKind, rows: RowBatch) -> Batch:
+def from_rows(kind: OpKind, rows: RowBatch) -> CatalogBatch:
     """Read what :func:`to_rows` made, as it comes out of the log; ``Corrupt``: it is no such operation."""
     if not len(rows):
         raise Corrupt("an operation on the system table has no rows")
     if kind is OpKind.DELETE_IGNORE:
-        return Batch(drops=tuple(Key(*row) for row in rows.to_rows()))
+        return CatalogBatch(drops=tuple(Key(*row) for row in rows.to_rows()))
     if kind is not OpKind.UPSERT:
         raise Corrupt(f"the system table takes UPSERT and DELETE_IGNORE, not {kind.name}")
-    return Batch(puts=records_of([rows]))
+    return CatalogBatch(puts=records_of([rows]))
 
 
 def records_of(pages: Iterable[RowBatch]) -> tuple[Record, ...]:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar, assert_never
 import msgspec
 
 from stelae.protocol.catalog_names import TableId, TableState
-from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.records import (
     ClientRecord,
     ClusterRecord,
@@ -51,9 +51,11 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         """Return the snapshot that a scan of the system table gives, as of an op id."""
         given = tuple(records)
         empty = cls.empty()
-        return empty.apply(Batch(puts=given), applied) if given else msgspec.structs.replace(empty, applied=applied)
+        return (
+            empty.apply(CatalogBatch(puts=given), applied) if given else msgspec.structs.replace(empty, applied=applied)
+        )
 
-    def apply(self, batch: Batch | None, op_id: OpId) -> Catalog:
+    def apply(self, batch: CatalogBatch | None, op_id: OpId) -> Catalog:
         """Return the next snapshot; this one stays as it is. ``None`` stands for an entry without rows."""
         if batch is None:
             return msgspec.structs.replace(self, applied=op_id)
@@ -104,7 +106,7 @@ class _Next:
         self._cluster = before.cluster
         self._members: dict[TableId, dict[TabletId, None]] = {}
 
-    def apply(self, batch: Batch, op_id: OpId) -> Catalog:
+    def apply(self, batch: CatalogBatch, op_id: OpId) -> Catalog:
         for record in batch.puts:
             self._records.edit()[record.key] = record
             self._put(record)

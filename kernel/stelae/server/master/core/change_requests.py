@@ -7,21 +7,21 @@ from collections import deque
 from collections.abc import Iterator
 
 from stelae.protocol.master_errors import NotReplicated, OutcomeUnknown, TableBusy
-from stelae.protocol.master_messages import ChangeReply, Verdict
+from stelae.protocol.master_messages import ChangeOutcome, ChangeReply
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.ddl import plan_change
-from stelae.server.master.core.events import Applied, ChangeAsked, Decided, Effect, Refuse, Replicate, Reply
+from stelae.server.master.core.events import ChangeAsked, Decided, Effect, EntryApplied, Refuse, Replicate, Reply
 from stelae.server.master.core.exactly_once import identified, known_verdict, refusal
-from stelae.server.master.core.leadership import Leadership
+from stelae.server.master.core.leadership import MasterLeadership
 from stelae.server.master.core.mutations import Context, Mutation
 from stelae.server.master.core.operations import Outcome, Settled
-from stelae.server.master.core.reconcile import View
+from stelae.server.master.core.reconcile import ClusterView
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.errors import CallerError, NotLeader, Overloaded, RetryableError, StelaeError
 from stelae.spi.ids import NodeId, OpId
 
 
-class Changing:
+class ChangeRequests:
     """Stateless but for its generators: what it holds is in the leadership that it is handed."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Changing:
         self._rng = rng
         self._tokens = tokens
 
-    def ask(self, event: ChangeAsked, view: View, leadership: Leadership) -> list[Effect]:
+    def ask(self, event: ChangeAsked, view: ClusterView, leadership: MasterLeadership) -> list[Effect]:
         """Take a request: answer it from what is known, begin it, or have it wait for a lock."""
         try:
             verdict = known_verdict(view.catalog, event.request)
@@ -54,13 +54,13 @@ class Changing:
         leadership.waiting.append(event)
         return []
 
-    def begin(self, mutation: Mutation, leadership: Leadership, asked: int | None = None) -> list[Effect]:
+    def begin(self, mutation: Mutation, leadership: MasterLeadership, asked: int | None = None) -> list[Effect]:
         """Return how the mutation is replicated; nothing, if a lock that it needs is taken."""
         token = next(self._tokens)
         operation = leadership.operations.begin(token, mutation, asked)
         return [] if operation is None else [Replicate(token, leadership.term, operation.batch)]
 
-    def retry(self, view: View, leadership: Leadership) -> list[Effect]:
+    def retry(self, view: ClusterView, leadership: MasterLeadership) -> list[Effect]:
         """Try again what waits for locks, oldest first."""
         waiting, leadership.waiting = leadership.waiting, deque()
         effects: list[Effect] = []
@@ -68,17 +68,17 @@ class Changing:
             effects += self.ask(event, view, leadership)
         return effects
 
-    def decided(self, event: Decided, leadership: Leadership, applied: OpId) -> list[Effect]:
+    def decided(self, event: Decided, leadership: MasterLeadership, applied: OpId) -> list[Effect]:
         """Take the outcome of a batch."""
         settled = leadership.operations.decided(event.token, event.outcome, event.op_id, applied)
         return [] if settled is None else self._tell_outcome(settled)
 
-    def applied(self, event: Applied, leadership: Leadership) -> list[Effect]:
+    def applied(self, event: EntryApplied, leadership: MasterLeadership) -> list[Effect]:
         """Take that an entry is applied: it may be what an operation waits for."""
         settled = leadership.operations.applied(event.batch, event.op_id)
         return [effect for one in settled for effect in self._tell_outcome(one)]
 
-    def abandon(self, leadership: Leadership, leader: NodeId | None) -> list[Effect]:
+    def abandon(self, leadership: MasterLeadership, leader: NodeId | None) -> list[Effect]:
         """This master has stepped down: whoever waits is sent on, under the same identity."""
         effects: list[Effect] = [_refuse(event.token, NotLeader(leader), leader) for event in leadership.waiting]
         for operation in leadership.operations.abandon():
@@ -86,7 +86,7 @@ class Changing:
                 effects.append(_refuse(operation.asked, _unknown(), leader))
         return effects
 
-    def _plan(self, event: ChangeAsked, view: View) -> Mutation:
+    def _plan(self, event: ChangeAsked, view: ClusterView) -> Mutation:
         context = Context(
             wall_us=view.wall_us,
             settings=self._settings,
@@ -118,7 +118,7 @@ def _unknown() -> OutcomeUnknown:
     return OutcomeUnknown("whether the change is committed is not known; ask again under the same identity")
 
 
-def _tell(token: int, verdict: Verdict) -> Effect:
+def _tell(token: int, verdict: ChangeOutcome) -> Effect:
     if isinstance(verdict, ChangeReply):
         return Reply(token, verdict)
     return Refuse(token=token, code=verdict.code, detail=verdict.detail, retryable=False)

@@ -22,9 +22,9 @@ from stelae.protocol.master_messages import (
     SetServerMode,
 )
 from stelae.server.master.core.alter import Altered, check_name, split_tablets
-from stelae.server.master.core.batches import Batch
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.locks import Wanted
+from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.mutations import (
     Context,
     Mutation,
@@ -216,8 +216,8 @@ def _set_mode(catalog: Catalog, change: SetServerMode) -> Mutation:
         known = ", ".join(sorted(catalog.servers)) or "none"
         raise BadChange(f"no tablet server {change.node_id[:80]!r} is on record; there are: {known}"[:2000])
     after = msgspec.structs.replace(server, mode=change.mode)
-    locks = Wanted(write=(f"server/{server.node_id}",))
-    return Mutation(batch=Batch(puts=(after,)), locks=locks, answer=ChangeReply(table_id=None))
+    locks = LockRequest(write=(f"server/{server.node_id}",))
+    return Mutation(batch=CatalogBatch(puts=(after,)), locks=locks, answer=ChangeReply(table_id=None))
 
 
 def _mutation(
@@ -228,4 +228,4 @@ def _mutation(
     locked = (*map(name_lock, names), table_lock(table.table_id), *(tablet_lock(t.tablet_id) for t in tablets))
     version = table.newest.version if table.schema else 0
     answer = ChangeReply(table_id=table.table_id, schema_version=version)
-    return Mutation(batch=Batch(puts=puts), locks=Wanted(write=locked), answer=answer)
+    return Mutation(batch=CatalogBatch(puts=puts), locks=LockRequest(write=locked), answer=answer)

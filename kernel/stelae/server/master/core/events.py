@@ -6,37 +6,37 @@ from typing import TypeAlias
 
 import msgspec
 
-from stelae.protocol.actions import Action
-from stelae.protocol.heartbeats import Heartbeat, HeartbeatReply
-from stelae.protocol.master_messages import Answer, ChangeReply, ChangeRequest, ReadRequest
-from stelae.server.master.core.batches import Batch
+from stelae.protocol.actions import ServerAction
+from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
+from stelae.protocol.master_messages import CatalogAnswer, CatalogReadRequest, ChangeReply, ChangeRequest
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.operations import Outcome
-from stelae.server.master.core.proposals import Proposal
+from stelae.server.master.core.proposals import PolicyProposal
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.policy import PolicySnapshot
 
 # -- events --------------------------------------------------------------------------------------
 
 
-class Tick(msgspec.Struct, frozen=True, gc=False):
+class MasterTick(msgspec.Struct, frozen=True, gc=False):
     """The time: ``now_us`` is monotonic within this process, ``wall_us`` is that of the hybrid clock."""
 
     now_us: int
     wall_us: int
 
 
-class LeaderChanged(msgspec.Struct, frozen=True, gc=False):
+class MasterLeaderChanged(msgspec.Struct, frozen=True, gc=False):
     """The system tablet is in ``term``, led by ``leader`` as far as this replica knows: perhaps itself."""
 
     term: int
     leader: NodeId | None
 
 
-class Applied(msgspec.Struct, frozen=True):
+class EntryApplied(msgspec.Struct, frozen=True):
     """The next entry of the system tablet has been applied here; ``batch`` is ``None`` if it has no rows."""
 
     op_id: OpId
-    batch: Batch | None
+    batch: CatalogBatch | None
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class ReadAsked(msgspec.Struct, frozen=True):
     """A client asks a question."""
 
     token: int
-    request: ReadRequest
+    request: CatalogReadRequest
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):
@@ -80,7 +80,7 @@ class CaughtUp(msgspec.Struct, frozen=True, gc=False):
 class ReadIndexTold(msgspec.Struct, frozen=True):
     """Answer to ``AskReadIndex``: what was acknowledged before ``asked`` is committed at ``index`` or below."""
 
-    asked: Tick
+    asked: MasterTick
     index: int
 
 
@@ -101,13 +101,13 @@ class Planned(msgspec.Struct, frozen=True):
     """Answer to ``AskPolicy``: what the policy wants. An empty proposal if it failed."""
 
     token: int
-    proposal: Proposal
+    proposal: PolicyProposal
 
 
 Event: TypeAlias = (
-    Tick
-    | LeaderChanged
-    | Applied
+    MasterTick
+    | MasterLeaderChanged
+    | EntryApplied
     | Decided
     | ChangeAsked
     | ReadAsked
@@ -127,14 +127,14 @@ class Replicate(msgspec.Struct, frozen=True):
 
     token: int
     term: int
-    batch: Batch
+    batch: CatalogBatch
 
 
 class Reply(msgspec.Struct, frozen=True):
     """Answer a client or a server."""
 
     token: int
-    body: ChangeReply | Answer | HeartbeatReply
+    body: ChangeReply | CatalogAnswer | HeartbeatReply
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ class Confirm(msgspec.Struct, frozen=True, gc=False):
 class AskReadIndex(msgspec.Struct, frozen=True):
     """Ask the leader, perhaps this master, for a read index, then say ``ReadIndexTold`` with the same ``asked``."""
 
-    asked: Tick
+    asked: MasterTick
     leader: NodeId
 
 
@@ -168,7 +168,7 @@ class Send(msgspec.Struct, frozen=True):
     """Have a tablet server act. ``address`` is where it was last heard; empty if it never was."""
 
     address: str
-    action: Action
+    action: ServerAction
 
 
 class AskPolicy(msgspec.Struct, frozen=True):

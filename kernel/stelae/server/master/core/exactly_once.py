@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from stelae.protocol.master_errors import StaleChange
-from stelae.protocol.master_messages import ChangeRefused, ChangeRequest, Verdict, decode_verdict, encode_verdict
-from stelae.server.master.core.batches import Batch
+from stelae.protocol.master_messages import ChangeOutcome, ChangeRefused, ChangeRequest, decode_outcome, encode_outcome
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.housekeeping import client_lock
-from stelae.server.master.core.locks import Wanted
+from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.mutations import Mutation
 from stelae.server.master.core.records import RequestRecord
 from stelae.spi.errors import CallerError, PayloadMismatch
@@ -22,7 +22,7 @@ from stelae.spi.ids import client_id
 _SEQUENCE_LIMIT = 1 << 63
 
 
-def known_verdict(catalog: Catalog, request: ChangeRequest) -> Verdict | None:
+def known_verdict(catalog: Catalog, request: ChangeRequest) -> ChangeOutcome | None:
     """Return what the request has come to before, or ``None``: it is new.
 
     ``BadIdentifier``, ``CallerError``: no request can have this identity. ``StaleChange``: the answer is forgotten.
@@ -35,7 +35,7 @@ def known_verdict(catalog: Catalog, request: ChangeRequest) -> Verdict | None:
     if found is not None:
         if found.digest != request.digest:
             raise PayloadMismatch(f"sequence {request.sequence} of client {request.client_id} was another change")
-        return decode_verdict(found.answer)
+        return decode_outcome(found.answer)
     client = catalog.clients.get(request.client_id)
     if client is not None and request.sequence <= client.floor:
         what = f"answers to client {request.client_id} up to sequence {client.floor} are forgotten"
@@ -47,30 +47,30 @@ def identified(mutation: Mutation, request: ChangeRequest, wall_us: int) -> Muta
     """Return the mutation with its answer in its batch."""
     assert mutation.answer is not None
     record = _record(request, mutation.answer, wall_us)
-    batch = Batch(puts=(*mutation.batch.puts, record))
+    batch = CatalogBatch(puts=(*mutation.batch.puts, record))
     locks = _locks(request)
-    merged = Wanted(write=(*mutation.locks.write, *locks.write), read=(*mutation.locks.read, *locks.read))
+    merged = LockRequest(write=(*mutation.locks.write, *locks.write), read=(*mutation.locks.read, *locks.read))
     return msgspec.structs.replace(mutation, batch=batch, locks=merged)
 
 
 def refusal(request: ChangeRequest, error: CallerError, wall_us: int) -> Mutation:
     """Return the mutation that keeps a refusal, and nothing else."""
     verdict = ChangeRefused(code=error.code, detail=str(error))
-    batch = Batch(puts=(_record(request, verdict, wall_us),))
+    batch = CatalogBatch(puts=(_record(request, verdict, wall_us),))
     return Mutation(batch=batch, locks=_locks(request), answer=verdict)
 
 
-def _record(request: ChangeRequest, verdict: Verdict, wall_us: int) -> RequestRecord:
+def _record(request: ChangeRequest, verdict: ChangeOutcome, wall_us: int) -> RequestRecord:
     return RequestRecord(
         client_id=request.client_id,
         sequence=request.sequence,
         digest=request.digest,
-        answer=encode_verdict(verdict),
+        answer=encode_outcome(verdict),
         decided_us=wall_us,
     )
 
 
-def _locks(request: ChangeRequest) -> Wanted:
+def _locks(request: ChangeRequest) -> LockRequest:
     """The identity is locked, lest a copy of the request be planned beside it; the client's floor must stand still."""
     identity = f"request/{request.client_id}/{request.sequence}"
-    return Wanted(write=(identity,), read=(client_lock(request.client_id),))
+    return LockRequest(write=(identity,), read=(client_lock(request.client_id),))

@@ -15,7 +15,7 @@ Invariants
 
 from __future__ import annotations
 
-from stelae.server.master.core.events import AskReadIndex, CaughtUp, Effect, ReadIndexTold, Tick
+from stelae.server.master.core.events import AskReadIndex, CaughtUp, Effect, MasterTick, ReadIndexTold
 from stelae.spi.ids import NodeId
 
 LEADING_US = 200_000
@@ -34,15 +34,15 @@ class Freshness:
 
     def __init__(self) -> None:
         self.due_us = 0
-        self._level: Tick | None = None  #: All that was acknowledged before it is in the catalog.
+        self._level: MasterTick | None = None  #: All that was acknowledged before it is in the catalog.
         self._waiting: ReadIndexTold | None = None  #: An answer beyond what is applied.
 
-    def age_us(self, now: Tick) -> int | None:
+    def age_us(self, now: MasterTick) -> int | None:
         """Return how old the catalog is at most; ``None``: this master cannot say."""
         level = self._level
         return None if level is None else max(now.now_us - level.now_us, now.wall_us - level.wall_us)
 
-    def ask(self, now: Tick, leader: NodeId | None, *, leads: bool) -> list[Effect]:
+    def ask(self, now: MasterTick, leader: NodeId | None, *, leads: bool) -> list[Effect]:
         """Ask the leader, if one is known and it is time."""
         if leader is None or now.now_us < self.due_us:
             return []
@@ -62,11 +62,11 @@ class Freshness:
             self._rise(self._waiting.asked)
             self._waiting = None
 
-    def caught_up(self, event: CaughtUp, now: Tick) -> None:
+    def caught_up(self, event: CaughtUp, now: MasterTick) -> None:
         """Take a time of the hybrid clock up to which the catalog holds everything."""
         age_us = max(0, now.wall_us - event.wall_us)
-        self._rise(Tick(now.now_us - age_us, now.wall_us - age_us))
+        self._rise(MasterTick(now.now_us - age_us, now.wall_us - age_us))
 
-    def _rise(self, level: Tick) -> None:
+    def _rise(self, level: MasterTick) -> None:
         if self._level is None or level.now_us > self._level.now_us:
             self._level = level

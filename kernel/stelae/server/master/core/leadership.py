@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from stelae.protocol.actions import Action
-from stelae.protocol.master_messages import ReadRequest
-from stelae.server.master.core.batches import Batch
+from stelae.protocol.actions import ServerAction
+from stelae.protocol.master_messages import CatalogReadRequest
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ChangeAsked
 from stelae.server.master.core.locks import Locks
-from stelae.server.master.core.operations import Operation, Operations
+from stelae.server.master.core.operations import CatalogOperation, Operations
 from stelae.server.master.core.policy_views import PolicyViews
-from stelae.server.master.core.proposals import Proposal
+from stelae.server.master.core.proposals import PolicyProposal
 from stelae.server.master.core.reconcile import Transition
 from stelae.server.master.core.records import Record
 from stelae.server.master.settings import MasterSettings
@@ -33,9 +33,9 @@ class Pacer:
 
     def __init__(self, retry_ms: int) -> None:
         self._retry_us = retry_ms * 1000
-        self._sent: dict[tuple[type[Action], NodeId, TabletId], tuple[Action, int]] = {}
+        self._sent: dict[tuple[type[ServerAction], NodeId, TabletId], tuple[ServerAction, int]] = {}
 
-    def is_due(self, action: Action, now_us: int) -> bool:
+    def is_due(self, action: ServerAction, now_us: int) -> bool:
         """Whether to send it now; if so, that is remembered."""
         place = (type(action), action.node_id, action.tablet_id)
         sent = self._sent.get(place)
@@ -50,21 +50,21 @@ class Pacer:
         self._sent = {place: sent for place, sent in self._sent.items() if sent[1] >= limit_us}
 
 
-class Leadership:
+class MasterLeadership:
     """Of this master, in one term. Attributes belong to the core."""
 
     def __init__(self, term: int, settings: MasterSettings, tablets: Iterable[TabletId] = ()) -> None:
         self.term = term
         self.operations = Operations(Locks())
         self.waiting: deque[ChangeAsked] = deque()
-        self.reads: dict[int, ReadRequest] = {}
+        self.reads: dict[int, CatalogReadRequest] = {}
         self.dirty: dict[TabletId, None] = {}
         self.pacer = Pacer(settings.action_retry_ms)
         self.scan_due_us = 0
         self.policy_due_us = 0
         self.views = PolicyViews(tablets)
         self.asked: tuple[int, int] | None = None  #: Token and time of what the policy has yet to answer.
-        self.proposal: Proposal | None = None  #: What it has answered, for the end of this step.
+        self.proposal: PolicyProposal | None = None  #: What it has answered, for the end of this step.
         self.strangers = 0  #: Of the last whole look.
         self._settings = settings
         self._look: Iterator[TabletId] | None = None
@@ -105,17 +105,17 @@ class Leadership:
         if self._look is None:
             self.strangers, self._seen_strangers = self._seen_strangers, 0
 
-    def gather(self, transitions: Iterable[Transition], tokens: Iterator[int]) -> Iterator[Operation]:
+    def gather(self, transitions: Iterable[Transition], tokens: Iterator[int]) -> Iterator[CatalogOperation]:
         """Yield batches of transitions; one whose locks are taken, or that finds no room, comes again with a scan.
 
         Background work may be gathered, and cut, anywhere between two transitions: each is whole by itself."""
         puts: list[Record] = []
         size, token = 0, next(tokens)
         for transition in transitions:
-            added = Batch(puts=transition.puts).size_bytes
+            added = CatalogBatch(puts=transition.puts).size_bytes
             over = size + added > self._settings.batch_bytes_max
             if puts and (over or len(puts) + len(transition.puts) > self._settings.batch_records_max):
-                yield self.operations.open(token, Batch(puts=tuple(puts)))
+                yield self.operations.open(token, CatalogBatch(puts=tuple(puts)))
                 puts, size, token = [], 0, next(tokens)
             if self.is_full:
                 break
@@ -123,7 +123,7 @@ class Leadership:
                 puts += transition.puts
                 size += added
         if puts:
-            yield self.operations.open(token, Batch(puts=tuple(puts)))
+            yield self.operations.open(token, CatalogBatch(puts=tuple(puts)))
 
 
 class MasterStatus(msgspec.Struct, frozen=True, kw_only=True):

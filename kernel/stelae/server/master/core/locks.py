@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Names to lock, such as ``name/readings``, ``table/<id>``, ``tablet/<id>``; one may stand in both."""
 
     write: tuple[str, ...] = ()
@@ -21,9 +21,9 @@ class Locks:
     def __init__(self) -> None:
         self._writer: dict[str, int] = {}
         self._readers: dict[str, set[int]] = {}
-        self._held: dict[int, list[Wanted]] = {}
+        self._held: dict[int, list[LockRequest]] = {}
 
-    def acquire(self, owner: int, wanted: Wanted) -> bool:
+    def acquire(self, owner: int, wanted: LockRequest) -> bool:
         """Take all, or nothing; return which."""
         if self.conflict(owner, wanted) is not None:
             return False
@@ -34,7 +34,7 @@ class Locks:
         self._held.setdefault(owner, []).append(wanted)
         return True
 
-    def conflict(self, owner: int, wanted: Wanted) -> str | None:
+    def conflict(self, owner: int, wanted: LockRequest) -> str | None:
         """Return the first name that another owner stands on, if any."""
         for name in (*wanted.write, *wanted.read):
             if self._writer.get(name, owner) != owner:

@@ -1,28 +1,30 @@
-"""A master as a pure core: events in, effects out; ``step`` is the only mutator. It decides, and never acts.
+"""A master as a pure core: events in, effects out. Only ``step`` changes its state. It decides and never acts.
 
-What its driver promises
-    1. A step begins with ``Tick``; neither clock goes back.
-    2. ``Applied`` comes for every entry of the system tablet in the order of the log, on leaders and followers alike,
-       those without rows included. ``LeaderChanged`` comes whenever term or leader change, for this replica as well.
-    3. ``Replicate`` is proposed only in the term that it names. The entry is one operation: ``batches.to_rows``.
-       ``Decided`` follows at most once. COMMITTED: it is committed at ``op_id``. CERTAINLY_NOT: it is in no log, and
-       never will be. UNKNOWN: anything else. If this master steps down meanwhile, silence will do.
-    4. ``Confirm`` is a read index of the system tablet: ``Confirmed`` with ``ok`` comes only after everything that was
-       acknowledged before ``Confirm`` has been ``Applied`` here.
-    5. ``Send`` may be lost, repeated and overtaken. The server judges it by ``fences.judge`` under the tablet's lock.
-    6. ``CompareMasters`` is answered by ``MastersCompared``, however late.
-    7. ``AskPolicy`` is answered by ``Planned``, however late; there is one at a time. ``propose`` says how.
-    8. While ``is_behind``, steps follow each other as fast as the loop's other work allows.
-    9. ``ReadIndexTold`` repeats the time of an ``AskReadIndex``. It comes only if a majority has confirmed the leader
-       after that; up to its index everything is committed that was acknowledged before. Silence will do.
+The driver promises:
+    1. Each step begins with ``MasterTick``. Neither of its clocks goes back.
+    2. ``EntryApplied`` arrives for every entry of the system tablet in log order, on leaders and followers, also for
+       entries without rows. ``MasterLeaderChanged`` arrives whenever the term or the leader changes.
+    3. ``Replicate`` is proposed only in the term that it names. The entry has one operation (``batches.to_rows``).
+       ``Decided`` follows at most once. COMMITTED: the batch is committed at ``op_id``. CERTAINLY_NOT: the batch is in
+       no log and never will be. UNKNOWN: any other outcome. After this master has stepped down, no answer is needed.
+    4. ``Confirm`` asks for a read index of the system tablet. ``Confirmed`` with ``ok`` arrives only after everything
+       that was acknowledged before ``Confirm`` has arrived as ``EntryApplied``.
+    5. ``Send`` may be lost, repeated or delivered out of order. The server checks it with ``fences.judge`` under the
+       tablet's lock.
+    6. ``MastersCompared`` answers ``CompareMasters``, with any delay.
+    7. ``Planned`` answers ``AskPolicy``, with any delay. At most one is outstanding. See ``propose``.
+    8. The driver steps the core at ``next_deadline`` if no event arrives before.
+    9. ``ReadIndexTold`` repeats the time of an ``AskReadIndex``. It arrives only if a majority has confirmed the leader
+       after that time. Every entry that was acknowledged before that time is at or below its index. An answer may be
+       missing.
 
-What the core promises
-    1. Replies to changes come after the change is committed and applied here; refusals that are not retryable, too.
+The core promises:
+    1. A reply to a change, or a refusal that is not retryable, follows after the change is committed and applied here.
     2. Nothing is planned before an entry of this leadership's term is applied (``durability.md`` rule 26).
-    3. Effects stand in the order in which they are to be begun; none waits for the completion of another.
-    4. No event raises. Replication that fails is an ordinary outcome (KUDU-495).
-    5. A cluster that is not on record yet begins only once all of its masters name the same ones.
-    6. A step looks at a bounded number of tablets, however many there are; what is left comes with the next."""
+    3. Effects are in the order in which they must begin. No effect waits for another one to complete.
+    4. No event raises an exception. Failed replication is an ordinary outcome (KUDU-495).
+    5. A new cluster goes on record only after all of its masters have named the same masters.
+    6. A step looks at a bounded number of tablets, however many exist. The next step continues."""
 
 from __future__ import annotations
 
@@ -32,24 +34,25 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
-from stelae.protocol.heartbeats import HeartbeatReply
+from stelae.protocol.master_heartbeats import HeartbeatReply
 from stelae.rows.limits import DEFAULTS, LimitSettings
-from stelae.server.master.core.accepted_proposals import Refused, repair
+from stelae.server.master.core.accepted_proposals import RefusedProposal, repair
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.change_requests import Changing
+from stelae.server.master.core.change_requests import ChangeRequests
 from stelae.server.master.core.cluster_bootstrap import ClusterBootstrap
 from stelae.server.master.core.events import (
-    Applied,
     AskPolicy,
     CaughtUp,
     ChangeAsked,
     Confirmed,
     Decided,
     Effect,
+    EntryApplied,
     Event,
     HeartbeatHeard,
-    LeaderChanged,
+    MasterLeaderChanged,
     MastersCompared,
+    MasterTick,
     Planned,
     ReadAsked,
     ReadIndexTold,
@@ -57,13 +60,12 @@ from stelae.server.master.core.events import (
     Replicate,
     Reply,
     Send,
-    Tick,
 )
 from stelae.server.master.core.freshness import Freshness
 from stelae.server.master.core.housekeeping import expired_tables, new_cluster, new_servers, old_answers
-from stelae.server.master.core.leadership import Leadership, MasterStatus
-from stelae.server.master.core.read_requests import Reading
-from stelae.server.master.core.reconcile import Plan, View, reconcile, scan, settle
+from stelae.server.master.core.leadership import MasterLeadership, MasterStatus
+from stelae.server.master.core.read_requests import ReadRequests
+from stelae.server.master.core.reconcile import ClusterView, ReconcilePlan, reconcile, scan, settle
 from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.server.master.core.servers import Servers
 from stelae.server.master.settings import MasterSettings
@@ -78,10 +80,10 @@ class MasterCore:
     """One master.
 
     Args:
-        node_id: of this node, as ``LeaderChanged`` names it.
+        node_id: of this node, as ``MasterLeaderChanged`` names it.
         cluster_id: of this node; the first leader puts it on record.
         rng: for ids, and for the policy's seeds.
-        catalog: what the system tablet held when this process started; later entries come as ``Applied``.
+        catalog: what the system tablet held when this process started; later entries come as ``EntryApplied``.
         now: the time of the start.
         limits: of the schemas of new and altered tables.
     """
@@ -93,12 +95,12 @@ class MasterCore:
         settings: MasterSettings,
         rng: random.Random,
         catalog: Catalog,
-        now: Tick,
+        now: MasterTick,
         limits: LimitSettings = DEFAULTS,
     ) -> None:
         self.catalog = catalog
         self.servers = Servers(settings, now.now_us)
-        self.refused: list[Refused] = []  #: What the last plan of the policy may not have.
+        self.refused: list[RefusedProposal] = []  #: What the last plan of the policy may not have.
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._settings = settings
@@ -106,13 +108,13 @@ class MasterCore:
         self._time = now
         self._term = 0
         self._leader: NodeId | None = None
-        self._leadership: Leadership | None = None
+        self._leadership: MasterLeadership | None = None
         self._tokens = itertools.count(1)
         self._effects: list[Effect] = []
         self._founding = ClusterBootstrap()
         self._freshness = Freshness()
-        self._reading = Reading(settings, self._freshness)
-        self._changing = Changing(settings, rng, self._tokens, limits)
+        self._reading = ReadRequests(settings, self._freshness)
+        self._changing = ChangeRequests(settings, rng, self._tokens, limits)
 
     # -- the four of a pure core -------------------------------------------------------------------
 
@@ -173,7 +175,7 @@ class MasterCore:
     # -- events ------------------------------------------------------------------------------------
 
     @property
-    def _serving(self) -> Leadership | None:
+    def _serving(self) -> MasterLeadership | None:
         """The leadership, once an entry of its own term is applied, and all masters are known to be of one cluster."""
         return None if self._awaits_masters else self._begun
 
@@ -182,26 +184,26 @@ class MasterCore:
         return self._begun is not None and not self._founding.is_over(self.catalog)
 
     @property
-    def _begun(self) -> Leadership | None:
+    def _begun(self) -> MasterLeadership | None:
         leadership = self._leadership
         return leadership if leadership is not None and self._has_begun(leadership) else None
 
-    def _has_begun(self, leadership: Leadership) -> bool:
+    def _has_begun(self, leadership: MasterLeadership) -> bool:
         return self.catalog.applied.term >= leadership.term
 
-    def _view(self) -> View:
+    def _view(self) -> ClusterView:
         now = self._time
-        return View(
+        return ClusterView(
             catalog=self.catalog, servers=self.servers, settings=self._settings, now_us=now.now_us, wall_us=now.wall_us
         )
 
     def _take(self, event: Event) -> None:
         match event:
-            case Tick():
+            case MasterTick():
                 self._time = event
-            case LeaderChanged():
+            case MasterLeaderChanged():
                 self._change_leader(event)
-            case Applied():
+            case EntryApplied():
                 self._apply(event)
             case Decided():
                 if self._leadership is not None:
@@ -225,7 +227,7 @@ class MasterCore:
             case _:
                 assert_never(event)
 
-    def _change_leader(self, event: LeaderChanged) -> None:
+    def _change_leader(self, event: MasterLeaderChanged) -> None:
         if event.term < self._term:
             return
         self._term, self._leader = event.term, event.leader
@@ -236,10 +238,10 @@ class MasterCore:
             self._leadership = None
         if mine and self._leadership is None:
             live = itertools.chain.from_iterable(self.catalog.of_table.values())
-            self._leadership = Leadership(event.term, self._settings, live)
+            self._leadership = MasterLeadership(event.term, self._settings, live)
             self.servers.begin_leadership()
 
-    def _apply(self, event: Applied) -> None:
+    def _apply(self, event: EntryApplied) -> None:
         """Swap the snapshot, and have looked at what the batch has touched."""
         self.catalog = self.catalog.apply(event.batch, event.op_id)
         self._freshness.applied(event.op_id.index)
@@ -294,7 +296,7 @@ class MasterCore:
             rest_us = max(self._settings.policy_interval_ms * 1000, took_us * _PLANNING_REST)
             leadership.policy_due_us = self._time.now_us + rest_us
 
-    def _reconcile(self, leadership: Leadership) -> None:
+    def _reconcile(self, leadership: MasterLeadership) -> None:
         view = self._view()
         plan = reconcile(view, leadership.dirty)
         touched = [self.catalog.tablets[t].table_id for t in leadership.dirty if t in self.catalog.tablets]
@@ -311,7 +313,7 @@ class MasterCore:
         self._send(plan, leadership)
         self._ask_policy(view, leadership)
 
-    def _look(self, view: View, leadership: Leadership, plan: Plan) -> list[TableId]:
+    def _look(self, view: ClusterView, leadership: MasterLeadership, plan: ReconcilePlan) -> list[TableId]:
         """Look at everything, in turns: what no event has brought up is found here. Returns tables that may settle."""
         if view.now_us < leadership.scan_due_us and not leadership.is_looking:
             return []
@@ -330,7 +332,7 @@ class MasterCore:
         leadership.count_strangers(len(found.strangers))
         return altering
 
-    def _ask_policy(self, view: View, leadership: Leadership) -> None:
+    def _ask_policy(self, view: ClusterView, leadership: MasterLeadership) -> None:
         """Ask the policy when it is time, once what it is shown is up to date."""
         if leadership.asked is not None or view.now_us < leadership.policy_due_us:
             return
@@ -341,7 +343,7 @@ class MasterCore:
             leadership.policy_due_us = view.now_us + self._settings.policy_interval_ms * 1000
             self._effects.append(AskPolicy(token, leadership.views.snapshot(view), self._rng.getrandbits(64)))
 
-    def _send(self, plan: Plan, leadership: Leadership) -> None:
+    def _send(self, plan: ReconcilePlan, leadership: MasterLeadership) -> None:
         left = self._settings.actions_per_step_max
         for action in plan.actions:
             if left and leadership.pacer.is_due(action, self._time.now_us):

@@ -13,10 +13,10 @@ import msgspec
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import Partition, PartitionSchema
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
-from stelae.protocol.master_messages import Verdict
+from stelae.protocol.master_messages import ChangeOutcome
 from stelae.rows.limits import DEFAULTS, LimitSettings
-from stelae.server.master.core.batches import Batch
-from stelae.server.master.core.locks import Wanted
+from stelae.server.master.core.batches import CatalogBatch
+from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.server.master.core.states import TABLE_MOVES, TABLET_MOVES, TableCause, TabletCause
 from stelae.server.master.settings import MasterSettings
@@ -42,9 +42,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 class Mutation(msgspec.Struct, frozen=True, kw_only=True):
     """One logical operation."""
 
-    batch: Batch
-    locks: Wanted
-    answer: Verdict | None = None  #: To whom asked for it.
+    batch: CatalogBatch
+    locks: LockRequest
+    answer: ChangeOutcome | None = None  #: To whom asked for it.
 
     def check_size(self, settings: MasterSettings) -> Mutation:
         """Return it; ``TooLarge``: it does not fit one batch, and an operation is never cut in two."""

@@ -18,8 +18,8 @@ from enum import StrEnum
 
 import msgspec
 
-from stelae.protocol.master_messages import Verdict
-from stelae.server.master.core.batches import Batch
+from stelae.protocol.master_messages import ChangeOutcome
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.locks import Locks
 from stelae.server.master.core.mutations import Mutation
 from stelae.spi.ids import OpId
@@ -33,12 +33,12 @@ class Outcome(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class CatalogOperation(msgspec.Struct, frozen=True, kw_only=True):
     """One batch under way."""
 
     token: int
-    batch: Batch
-    answer: Verdict | None = None
+    batch: CatalogBatch
+    answer: ChangeOutcome | None = None
     asked: int | None = None  #: Under which token a client waits for the answer.
     op_id: OpId | None = None  #: Where it is committed, if it is, and not yet applied.
 
@@ -46,7 +46,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """An operation that is decided, or whose client is told that it is not known."""
 
-    operation: Operation
+    operation: CatalogOperation
     outcome: Outcome
 
 
@@ -59,21 +59,23 @@ class Operations:
 
     def __init__(self, locks: Locks) -> None:
         self.locks = locks
-        self._open: dict[int, Operation] = {}
+        self._open: dict[int, CatalogOperation] = {}
 
     def __len__(self) -> int:
         """How many are under way."""
         return len(self._open)
 
-    def begin(self, token: int, mutation: Mutation, asked: int | None = None) -> Operation | None:
+    def begin(self, token: int, mutation: Mutation, asked: int | None = None) -> CatalogOperation | None:
         """Steps 1 to 3: return what is to be replicated, or ``None`` if a lock is taken."""
         if not self.locks.acquire(token, mutation.locks):
             return None
         return self.open(token, mutation.batch, mutation.answer, asked)
 
-    def open(self, token: int, batch: Batch, answer: Verdict | None = None, asked: int | None = None) -> Operation:
+    def open(
+        self, token: int, batch: CatalogBatch, answer: ChangeOutcome | None = None, asked: int | None = None
+    ) -> CatalogOperation:
         """Step 3 for whoever has taken the locks under ``token`` already."""
-        operation = Operation(token=token, batch=batch, answer=answer, asked=asked)
+        operation = CatalogOperation(token=token, batch=batch, answer=answer, asked=asked)
         self._open[token] = operation
         return operation
 
@@ -93,19 +95,19 @@ class Operations:
         self._open[token] = operation = msgspec.structs.replace(operation, op_id=op_id)
         return self._end(operation, outcome) if op_id <= applied else None
 
-    def applied(self, batch: Batch | None, op_id: OpId) -> list[Settled]:
+    def applied(self, batch: CatalogBatch | None, op_id: OpId) -> list[Settled]:
         """Steps 5 and 6: an entry has been applied; return what it decides."""
         ended = [operation for operation in self._open.values() if self._is_decided_by(operation, batch, op_id)]
         return [self._end(operation, Outcome.COMMITTED) for operation in ended]
 
-    def abandon(self) -> list[Operation]:
+    def abandon(self) -> list[CatalogOperation]:
         """This master has stepped down: return what was under way. Nobody here will learn its outcome."""
         left = list(self._open.values())
         for operation in left:
             self._end(operation, Outcome.UNKNOWN)
         return left
 
-    def _is_decided_by(self, operation: Operation, batch: Batch | None, op_id: OpId) -> bool:
+    def _is_decided_by(self, operation: CatalogOperation, batch: CatalogBatch | None, op_id: OpId) -> bool:
         """Whether an applied entry is this operation's: by its place, or by what it says if that came first.
 
         No two operations that are under way say the same, since their locks exclude each other."""
@@ -113,7 +115,7 @@ class Operations:
             return operation.op_id <= op_id
         return batch == operation.batch
 
-    def _end(self, operation: Operation, outcome: Outcome) -> Settled:
+    def _end(self, operation: CatalogOperation, outcome: Outcome) -> Settled:
         del self._open[operation.token]
         self.locks.release(operation.token)
         return Settled(operation=operation, outcome=outcome)

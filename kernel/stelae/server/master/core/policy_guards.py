@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from stelae.protocol.catalog_names import ServerMode, TabletState
-from stelae.protocol.heartbeats import DataState, ReplicaStatus
-from stelae.server.master.core.reconcile import View
+from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
+from stelae.server.master.core.reconcile import ClusterView
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness
 from stelae.spi import policy
@@ -21,7 +21,7 @@ _VOTING = (MemberType.VOTER, MemberType.WITNESS)
 _MODES = {ServerMode.RETIRING: NodeHealth.RETIRING, ServerMode.MAINTENANCE: NodeHealth.MAINTENANCE}
 
 
-def health_of(view: View, node_id: NodeId) -> NodeHealth:
+def health_of(view: ClusterView, node_id: NodeId) -> NodeHealth:
     """How a node is shown to the policy.
 
     One that is merely silent is shown as in maintenance: nothing goes there, and nothing is re-replicated yet."""
@@ -35,7 +35,9 @@ def health_of(view: View, node_id: NodeId) -> NodeHealth:
     return mode or NodeHealth.LIVE
 
 
-def is_healthy(view: View, tablet: TabletRecord, node_id: NodeId, leader: tuple[NodeId, ReplicaStatus] | None) -> bool:
+def is_healthy(
+    view: ClusterView, tablet: TabletRecord, node_id: NodeId, leader: tuple[NodeId, ReplicaStatus] | None
+) -> bool:
     """Whether a member serves, by the report of the tablet's leader, its own, and this master's ears."""
     if leader is not None and node_id in leader[1].unhealthy:
         return False
@@ -45,10 +47,10 @@ def is_healthy(view: View, tablet: TabletRecord, node_id: NodeId, leader: tuple[
     status = None if server is None else server.replicas.get(tablet.tablet_id)
     if server is not None and server.complete and status is None:
         return False
-    return status is None or status.data_state is DataState.READY
+    return status is None or status.data_state is ReportedDataState.READY
 
 
-def objection(view: View, action: policy.Action) -> str | None:
+def objection(view: ClusterView, action: policy.Action) -> str | None:
     """Return why an action of the policy must not be, or ``None``."""
     tablet = view.catalog.tablets.get(action.tablet_id)
     if tablet is None or tablet.state is not TabletState.RUNNING or tablet.config is None:
@@ -67,7 +69,9 @@ def objection(view: View, action: policy.Action) -> str | None:
     return _member_objection(view, tablet, tablet.config, action)
 
 
-def _member_objection(view: View, tablet: TabletRecord, config: TabletConfig, action: policy.Action) -> str | None:
+def _member_objection(
+    view: ClusterView, tablet: TabletRecord, config: TabletConfig, action: policy.Action
+) -> str | None:
     member = config.member(action.node_id)
     if action.kind is ActionKind.ADD:
         return _addition_objection(view, tablet, member, action)
@@ -87,7 +91,9 @@ def _member_objection(view: View, tablet: TabletRecord, config: TabletConfig, ac
     return _majority_objection(view, tablet, after) or _eviction_objection(view, tablet, action)
 
 
-def _addition_objection(view: View, tablet: TabletRecord, member: Member | None, action: policy.Action) -> str | None:
+def _addition_objection(
+    view: ClusterView, tablet: TabletRecord, member: Member | None, action: policy.Action
+) -> str | None:
     if member is not None:
         return f"{action.node_id} is a member already"
     if action.node_id in tablet.barred:
@@ -99,7 +105,7 @@ def _addition_objection(view: View, tablet: TabletRecord, member: Member | None,
     return None
 
 
-def _majority_objection(view: View, tablet: TabletRecord, members: tuple[Member, ...]) -> str | None:
+def _majority_objection(view: ClusterView, tablet: TabletRecord, members: tuple[Member, ...]) -> str | None:
     voters = [m.node_id for m in members if m.member_type in _VOTING]
     leader = view.leader_of(tablet.tablet_id)
     healthy = sum(is_healthy(view, tablet, node_id, leader) for node_id in voters)
@@ -108,7 +114,7 @@ def _majority_objection(view: View, tablet: TabletRecord, members: tuple[Member,
     return f"{healthy} of {len(voters)} voters would be healthy, which is no majority"
 
 
-def _eviction_objection(view: View, tablet: TabletRecord, action: policy.Action) -> str | None:
+def _eviction_objection(view: ClusterView, tablet: TabletRecord, action: policy.Action) -> str | None:
     """Who is taken for dead by this master alone stays: the tablet's leader may well hear it."""
     leader = view.leader_of(tablet.tablet_id)
     if action.kind is not ActionKind.REMOVE or leader is None or is_healthy(view, tablet, action.node_id, leader):

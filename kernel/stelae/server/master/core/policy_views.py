@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from stelae.protocol.catalog_names import TableState, TabletState
-from stelae.protocol.heartbeats import ReplicaStatus
+from stelae.protocol.master_heartbeats import ReplicaStatus
 from stelae.server.master.core.policy_guards import health_of, is_healthy
-from stelae.server.master.core.reconcile import View
+from stelae.server.master.core.reconcile import ClusterView
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness
 from stelae.spi.consensus import Member, MemberType, Role, TabletConfig
@@ -52,7 +52,7 @@ class PolicyViews:
         """Something that the views of these rest on may have changed."""
         self._stale.update(dict.fromkeys(tablets))
 
-    def refresh(self, view: View, count_max: int) -> None:
+    def refresh(self, view: ClusterView, count_max: int) -> None:
         """Make views anew, so many at most; also those of nodes that stand differently than before."""
         for node_id in sorted({*_known_nodes(view), *self._on}):
             standing = _standing(view, node_id)
@@ -63,12 +63,12 @@ class PolicyViews:
             del self._stale[tablet_id]
             self._renew(view, tablet_id)
 
-    def snapshot(self, view: View) -> PolicySnapshot:
+    def snapshot(self, view: ClusterView) -> PolicySnapshot:
         """Return the cluster as it is; nothing of it changes afterwards. To be asked for when ``is_fresh``."""
         nodes = {node_id: _node_view(view, node_id) for node_id in _known_nodes(view)}
         return PolicySnapshot(now_us=view.wall_us, nodes=nodes, tablets=dict(self._views))
 
-    def _renew(self, view: View, tablet_id: TabletId) -> None:
+    def _renew(self, view: ClusterView, tablet_id: TabletId) -> None:
         before = self._views.pop(tablet_id, None)
         for replica in before.replicas if before is not None else ():
             self._on[replica.node_id].pop(tablet_id, None)
@@ -83,11 +83,11 @@ class PolicyViews:
                 self._on.setdefault(replica.node_id, {})[tablet_id] = None
 
 
-def _known_nodes(view: View) -> list[NodeId]:
+def _known_nodes(view: ClusterView) -> list[NodeId]:
     return sorted({*view.catalog.servers, *(server.node_id for server in view.servers)})
 
 
-def _standing(view: View, node_id: NodeId) -> _Standing:
+def _standing(view: ClusterView, node_id: NodeId) -> _Standing:
     dead = view.servers.liveness(node_id, view.now_us) is Liveness.DEAD
     server = view.servers.get(node_id)
     if server is None:
@@ -95,7 +95,7 @@ def _standing(view: View, node_id: NodeId) -> _Standing:
     return _Standing(dead, server.complete, server.incarnation)
 
 
-def _node_view(view: View, node_id: NodeId) -> NodeView:
+def _node_view(view: ClusterView, node_id: NodeId) -> NodeView:
     server, record = view.servers.get(node_id), view.catalog.servers.get(node_id)
     location = server.location if server is not None else record.location if record is not None else ""
     health = health_of(view, node_id)
@@ -107,7 +107,7 @@ def _node_view(view: View, node_id: NodeId) -> NodeView:
     )
 
 
-def _tablet_view(view: View, tablet: TabletRecord, replication_factor: int) -> TabletView:
+def _tablet_view(view: ClusterView, tablet: TabletRecord, replication_factor: int) -> TabletView:
     config = tablet.config or TabletConfig(op_id=ZERO, members=())
     leader = view.leader_of(tablet.tablet_id)
     statuses = dict(view.servers.holding(tablet.tablet_id))

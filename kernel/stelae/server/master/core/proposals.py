@@ -19,14 +19,14 @@ Planner = Callable[[PolicySnapshot, random.Random], tuple[Action, ...]]
 Members = dict[TabletId, tuple[NodeId, ...]]
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyProposal(msgspec.Struct, frozen=True, kw_only=True):
     """``members`` of tablets that have none, and ``actions`` on all others."""
 
     members: Mapping[TabletId, tuple[NodeId, ...]] = {}
     actions: tuple[Action, ...] = ()
 
 
-def propose(snapshot: PolicySnapshot, planner: Planner, rng: random.Random) -> Proposal:
+def propose(snapshot: PolicySnapshot, planner: Planner, rng: random.Random) -> PolicyProposal:
     """Ask the policy; a tablet for which it names fewer members than are wanted is left out."""
     proposed = planner(snapshot, rng)
     wanted = {t: view.replication_factor for t, view in snapshot.tablets.items() if not view.replicas}
@@ -39,7 +39,7 @@ def propose(snapshot: PolicySnapshot, planner: Planner, rng: random.Random) -> P
         if again == chosen:
             break
         chosen = again
-    return Proposal(
+    return PolicyProposal(
         members={t: nodes for t, nodes in chosen.items() if len(nodes) >= wanted[t]},
         actions=tuple(action for action in proposed if action.tablet_id not in wanted),
     )

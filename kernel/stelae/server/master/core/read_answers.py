@@ -9,8 +9,8 @@ from typing import assert_never
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_messages import (
     POLICY_TABLETS_MAX,
-    Answer,
     AreCurrent,
+    CatalogAnswer,
     Currency,
     GetPolicyPart,
     GetTable,
@@ -29,12 +29,12 @@ from stelae.protocol.master_messages import (
 from stelae.server.master.core.ddl import find_table
 from stelae.server.master.core.mutations import partitions_of
 from stelae.server.master.core.policy_views import PolicyViews
-from stelae.server.master.core.reconcile import View
+from stelae.server.master.core.reconcile import ClusterView
 from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.spi.ids import NodeId, TabletId
 
 
-def answer(view: View, question: Question) -> Answer:
+def answer(view: ClusterView, question: Question) -> CatalogAnswer:
     """Return the answer as of ``view``; ``NoTable``: there is no table of that name."""
     match question:
         case ListTables():
@@ -51,7 +51,7 @@ def answer(view: View, question: Question) -> Answer:
             assert_never(question)
 
 
-def _policy_part(view: View, after: TabletId) -> PolicyPart:
+def _policy_part(view: ClusterView, after: TabletId) -> PolicyPart:
     """Views are made for the answer alone: those that plans are made from belong to the leadership."""
     live = (t for tablets in view.catalog.of_table.values() for t in tablets if t > after)
     first = heapq.nsmallest(POLICY_TABLETS_MAX + 1, live)
@@ -60,7 +60,7 @@ def _policy_part(view: View, after: TabletId) -> PolicyPart:
     return PolicyPart(snapshot=views.snapshot(view), more=len(first) > POLICY_TABLETS_MAX)
 
 
-def _tables(view: View, question: ListTables) -> TableList:
+def _tables(view: ClusterView, question: ListTables) -> TableList:
     shown = {TableState.RUNNING, TableState.ALTERING}
     if question.soft_deleted:
         shown.add(TableState.SOFT_DELETED)
@@ -68,7 +68,7 @@ def _tables(view: View, question: ListTables) -> TableList:
     return TableList(tables=tuple(TableSummary(table_id=t.table_id, name=t.name, state=t.state) for t in found))
 
 
-def _describe(view: View, table: TableRecord) -> TableDescription:
+def _describe(view: ClusterView, table: TableRecord) -> TableDescription:
     by_partition = {tablet.partition: tablet for tablet in view.catalog.live_tablets(table.table_id)}
     partitions = partitions_of(table.newest, table.partitioning)
     addresses = {server.node_id: server.address for server in view.servers}
@@ -83,7 +83,7 @@ def _describe(view: View, table: TableRecord) -> TableDescription:
     )
 
 
-def _are_current(view: View, question: AreCurrent) -> Currency:
+def _are_current(view: ClusterView, question: AreCurrent) -> Currency:
     table = find_table(view.catalog, question.table)
     tablets = view.catalog.live_tablets(table.table_id)
     unfinished = {tablet.partition.range for tablet in tablets if tablet.state is not TabletState.RUNNING}
@@ -91,7 +91,7 @@ def _are_current(view: View, question: AreCurrent) -> Currency:
     return Currency(current=tablets_digest(serving) == question.digest)
 
 
-def _place(view: View, tablet: TabletRecord, addresses: Mapping[NodeId, str]) -> TabletPlace:
+def _place(view: ClusterView, tablet: TabletRecord, addresses: Mapping[NodeId, str]) -> TabletPlace:
     """Members are those on record, so they are known before the first report (KUDU-1353); a report adds the leader.
 
     Of a tablet that is still being made there are none: it may yet be replaced, and must not be written to."""
@@ -108,7 +108,7 @@ def _place(view: View, tablet: TabletRecord, addresses: Mapping[NodeId, str]) ->
     )
 
 
-def _waits_for(view: View, tablet: TabletRecord) -> str:
+def _waits_for(view: ClusterView, tablet: TabletRecord) -> str:
     """What keeps a tablet that is being made from running."""
     table = view.catalog.tables[tablet.table_id]
     if tablet.config is None:
@@ -123,7 +123,7 @@ def _waits_for(view: View, tablet: TabletRecord) -> str:
     return f"replicas on {named}; other servers are chosen after create_timeout_ms"
 
 
-def _servers(view: View) -> ServerList:
+def _servers(view: ClusterView) -> ServerList:
     lines = []
     for node_id, record in sorted(view.catalog.servers.items()):
         server = view.servers.get(node_id)

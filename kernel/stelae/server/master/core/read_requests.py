@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from stelae.protocol.master_errors import TooStale
-from stelae.protocol.master_messages import ReadRequest
-from stelae.server.master.core.events import Confirm, Confirmed, Effect, ReadAsked, Refuse, Reply, Tick
+from stelae.protocol.master_messages import CatalogReadRequest
+from stelae.server.master.core.events import Confirm, Confirmed, Effect, MasterTick, ReadAsked, Refuse, Reply
 from stelae.server.master.core.freshness import Freshness
-from stelae.server.master.core.leadership import Leadership
+from stelae.server.master.core.leadership import MasterLeadership
 from stelae.server.master.core.read_answers import answer
-from stelae.server.master.core.reconcile import View
+from stelae.server.master.core.reconcile import ClusterView
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.errors import NotLeader, Overloaded, RetryableError, StelaeError
 from stelae.spi.ids import NodeId
 
 
-class Reading:
+class ReadRequests:
     """Questions; those that wait for a majority are in the leadership."""
 
     def __init__(self, settings: MasterSettings, freshness: Freshness) -> None:
         self._settings = settings
         self._freshness = freshness
 
-    def ask(self, event: ReadAsked, view: View, leadership: Leadership | None, leader: NodeId | None) -> list[Effect]:
+    def ask(
+        self, event: ReadAsked, view: ClusterView, leadership: MasterLeadership | None, leader: NodeId | None
+    ) -> list[Effect]:
         """Answer from the snapshot if it is as fresh as the question asks; else the leader has itself confirmed."""
-        allowed_ms, age_us = event.request.staleness_ms, self._freshness.age_us(Tick(view.now_us, view.wall_us))
+        allowed_ms, age_us = event.request.staleness_ms, self._freshness.age_us(MasterTick(view.now_us, view.wall_us))
         if allowed_ms and age_us is not None and age_us <= allowed_ms * 1000:
             return [_answer(event.token, event.request, view)]
         if leadership is None:
@@ -39,7 +41,7 @@ class Reading:
         return [Confirm(event.token)]
 
     def confirmed(
-        self, event: Confirmed, view: View, leadership: Leadership | None, leader: NodeId | None
+        self, event: Confirmed, view: ClusterView, leadership: MasterLeadership | None, leader: NodeId | None
     ) -> list[Effect]:
         """Answer what waited for this confirmation; a token that nobody waits for is of an earlier leadership."""
         request = None if leadership is None else leadership.reads.pop(event.token, None)
@@ -49,12 +51,12 @@ class Reading:
             return [_refuse(event.token, NotLeader(leader, "no majority confirms it"), leader)]
         return [_answer(event.token, request, view)]
 
-    def abandon(self, leadership: Leadership, leader: NodeId | None) -> list[Effect]:
+    def abandon(self, leadership: MasterLeadership, leader: NodeId | None) -> list[Effect]:
         """Send on whoever waits."""
         return [_refuse(token, NotLeader(leader), leader) for token in leadership.reads]
 
 
-def _answer(token: int, request: ReadRequest, view: View) -> Effect:
+def _answer(token: int, request: CatalogReadRequest, view: ClusterView) -> Effect:
     try:
         return Reply(token, answer(view, request.question))
     except StelaeError as error:

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from stelae.partition.bounds import scheme_of
-from stelae.protocol.actions import Action, AlterSchema, CreateReplica, DeleteReplica, Evicted, Terminal
+from stelae.partition.tablet_partition import tablet_scheme
+from stelae.protocol.actions import AlterSchema, CreateReplica, DeleteReplica, Evicted, ServerAction, Terminal
 from stelae.protocol.catalog_names import TableState, TabletState
-from stelae.protocol.heartbeats import DataState, ReplicaStatus
+from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.locks import Wanted
+from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.mutations import move_table, move_tablet, table_lock, tablet_lock
 from stelae.server.master.core.records import Record, TableRecord, TabletRecord
 from stelae.server.master.core.servers import Liveness, Servers
@@ -31,7 +31,7 @@ PATIENCE_DOUBLINGS_MAX = 4
 """How often the time that a tablet has for its first election is doubled, at most."""
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """All that reconciling may depend on."""
 
     catalog: Catalog
@@ -54,30 +54,30 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     """Records to be put together or not at all, with the locks that they need."""
 
     puts: tuple[Record, ...]
-    locks: Wanted
+    locks: LockRequest
 
 
-class Plan:
+class ReconcilePlan:
     """What reconciling came to, in order."""
 
     def __init__(self) -> None:
         self.transitions: list[Transition] = []
-        self.actions: list[Action] = []
+        self.actions: list[ServerAction] = []
         self.strangers: list[TabletId] = []  #: Reported, and not on record.
 
     def change_tablet(self, *puts: TabletRecord) -> None:
         """Put tablets of one table; the table must not change meanwhile."""
-        locks = Wanted(
+        locks = LockRequest(
             write=tuple(tablet_lock(record.tablet_id) for record in puts), read=(table_lock(puts[0].table_id),)
         )
         self.transitions.append(Transition(puts=puts, locks=locks))
 
 
-def reconcile(view: View, tablets: Iterable[TabletId]) -> Plan:
+def reconcile(view: ClusterView, tablets: Iterable[TabletId]) -> ReconcilePlan:
     """Return what is to be done about tablets that something has happened to.
 
     Those that were removed a moment ago are looked at as well: their deletion does not wait for a report."""
-    plan = Plan()
+    plan = ReconcilePlan()
     for tablet_id in tablets:
         tablet = view.catalog.tablets.get(tablet_id)
         if tablet is not None and not tablet.terminal:
@@ -89,9 +89,9 @@ def reconcile(view: View, tablets: Iterable[TabletId]) -> Plan:
     return plan
 
 
-def scan(view: View, tablets: Iterable[TabletId]) -> Plan:
+def scan(view: ClusterView, tablets: Iterable[TabletId]) -> ReconcilePlan:
     """Return what is to be done about tablets that are on record, or that somebody holds, or both."""
-    plan = Plan()
+    plan = ReconcilePlan()
     for tablet_id in tablets:
         tablet = view.catalog.tablets.get(tablet_id)
         if tablet is not None and not tablet.terminal:
@@ -101,7 +101,7 @@ def scan(view: View, tablets: Iterable[TabletId]) -> Plan:
     return plan
 
 
-def settle(view: View, table: TableRecord) -> Transition | None:
+def settle(view: ClusterView, table: TableRecord) -> Transition | None:
     """Return the end of a table's alteration, if all of its tablets have come along."""
     if table.state is not TableState.ALTERING:
         return None
@@ -112,10 +112,10 @@ def settle(view: View, table: TableRecord) -> Transition | None:
             return None
     moved = move_table(table, TableCause.SETTLED, view.wall_us)
     after = msgspec.structs.replace(moved, fully_applied=None)
-    return Transition(puts=(after,), locks=Wanted(write=(table_lock(table.table_id),)))
+    return Transition(puts=(after,), locks=LockRequest(write=(table_lock(table.table_id),)))
 
 
-def _reported(view: View, tablet_id: TabletId, plan: Plan) -> None:
+def _reported(view: ClusterView, tablet_id: TabletId, plan: ReconcilePlan) -> None:
     """A tablet that is not live in the catalog, and that somebody may hold."""
     tablet = view.catalog.tablets.get(tablet_id)
     if tablet is None:
@@ -125,7 +125,7 @@ def _reported(view: View, tablet_id: TabletId, plan: Plan) -> None:
             plan.actions.append(_deletion(tablet, node_id))
 
 
-def _delete_unreported(view: View, tablet: TabletRecord, plan: Plan) -> None:
+def _delete_unreported(view: ClusterView, tablet: TabletRecord, plan: ReconcilePlan) -> None:
     """Members on record whose server has not told everything yet (KUDU-1353, third consequence)."""
     holders = {node_id for node_id, _ in view.servers.holding(tablet.tablet_id)}
     for member in tablet.config.members if tablet.config is not None else ():
@@ -134,18 +134,18 @@ def _delete_unreported(view: View, tablet: TabletRecord, plan: Plan) -> None:
             plan.actions.append(_deletion(tablet, member.node_id))
 
 
-def _deletion(tablet: TabletRecord, node_id: NodeId) -> Action:
+def _deletion(tablet: TabletRecord, node_id: NodeId) -> ServerAction:
     return DeleteReplica(node_id=node_id, tablet_id=tablet.tablet_id, fence=Terminal(state=tablet.state))
 
 
-def _live_tablet(view: View, table: TableRecord, tablet: TabletRecord, plan: Plan) -> None:
+def _live_tablet(view: ClusterView, table: TableRecord, tablet: TabletRecord, plan: ReconcilePlan) -> None:
     if tablet.state is TabletState.CREATING:
         _creating(view, table, tablet, plan)
     elif tablet.state is TabletState.RUNNING:
         _running(view, table, tablet, plan)
 
 
-def _creating(view: View, table: TableRecord, tablet: TabletRecord, plan: Plan) -> None:
+def _creating(view: ClusterView, table: TableRecord, tablet: TabletRecord, plan: ReconcilePlan) -> None:
     """A leader reported: it runs. Too late: another one takes its place. Else whoever lacks it gets a nudge."""
     assert tablet.config is not None
     newest = _newest_config(view, tablet)
@@ -160,19 +160,23 @@ def _creating(view: View, table: TableRecord, tablet: TabletRecord, plan: Plan) 
         plan.actions += _creations(view, table, tablet, tablet.config)
 
 
-def _patience_us(view: View, tablet: TabletRecord, config: TabletConfig) -> int:
+def _patience_us(view: ClusterView, tablet: TabletRecord, config: TabletConfig) -> int:
     """How long a tablet may take to elect its first leader before another one takes its place.
 
     Servers that are too busy for one would be busier with its successor, which has all of it before it: twice as long
     with each replacement, and four times where every member has its replica and nothing but an election is missing."""
     doublings = min(_generation(tablet.tablet_id), PATIENCE_DOUBLINGS_MAX)
-    ready = {node for node, status in view.servers.holding(tablet.tablet_id) if status.data_state is DataState.READY}
+    ready = {
+        node for node, status in view.servers.holding(tablet.tablet_id) if status.data_state is ReportedDataState.READY
+    }
     if all(member.node_id in ready for member in config.members):
         doublings += 2
     return view.settings.create_timeout_ms * 1000 << doublings
 
 
-def _creations(view: View, table: TableRecord, tablet: TabletRecord, config: TabletConfig) -> Iterator[CreateReplica]:
+def _creations(
+    view: ClusterView, table: TableRecord, tablet: TabletRecord, config: TabletConfig
+) -> Iterator[CreateReplica]:
     """Have those members make their replica who have not reported one.
 
     Where the tablet has been before, the fence refuses: an empty replica there could vote against what it has held."""
@@ -187,12 +191,12 @@ def _creations(view: View, table: TableRecord, tablet: TabletRecord, config: Tab
                 schema=table.schema_of(tablet),
                 partition=tablet.partition,
                 consensus=table.consensus,
-                scheme=scheme_of(table.partitioning, tablet.partition),
+                scheme=tablet_scheme(table.partitioning, tablet.partition),
             )
 
 
 def _late_creations(
-    view: View, table: TableRecord, tablet: TabletRecord, config: TabletConfig
+    view: ClusterView, table: TableRecord, tablet: TabletRecord, config: TabletConfig
 ) -> Iterator[CreateReplica]:
     """A first member that was away, or missed the request, while the others elected a leader: it still has to begin.
 
@@ -207,7 +211,7 @@ def _late_creations(
                 yield action
 
 
-def _replaced(view: View, tablet: TabletRecord) -> tuple[TabletRecord, TabletRecord]:
+def _replaced(view: ClusterView, tablet: TabletRecord) -> tuple[TabletRecord, TabletRecord]:
     """The old one and the new one in one batch: no snapshot has a partition without a tablet, or with two.
 
     The new id is a function of the old one, so that planning it again before the batch is applied draws nothing."""
@@ -229,7 +233,7 @@ def _generation(tablet_id: TabletId) -> int:
     return int(number) if dash else 0
 
 
-def _running(view: View, table: TableRecord, tablet: TabletRecord, plan: Plan) -> None:
+def _running(view: ClusterView, table: TableRecord, tablet: TabletRecord, plan: ReconcilePlan) -> None:
     assert tablet.config is not None
     newest = _newest_config(view, tablet)
     barred = _barred(view, tablet)
@@ -243,37 +247,43 @@ def _running(view: View, table: TableRecord, tablet: TabletRecord, plan: Plan) -
         plan.actions += _late_creations(view, table, tablet, tablet.config)
 
 
-def _newest_config(view: View, tablet: TabletRecord) -> TabletConfig:
+def _newest_config(view: ClusterView, tablet: TabletRecord) -> TabletConfig:
     """The committed config of the highest op id, on record or reported by whomever: committed is committed."""
     known = [status.config for _, status in view.servers.holding(tablet.tablet_id) if status.config is not None]
     assert tablet.config is not None
     return max((tablet.config, *known), key=lambda config: config.op_id)
 
 
-def _barred(view: View, tablet: TabletRecord) -> tuple[NodeId, ...]:
+def _barred(view: ClusterView, tablet: TabletRecord) -> tuple[NodeId, ...]:
     lost = [node_id for node_id, status in view.servers.holding(tablet.tablet_id) if status.op_id_lost]
     return tuple(sorted({*tablet.barred, *lost}))
 
 
-def _begun(view: View, tablet: TabletRecord) -> tuple[NodeId, ...]:
+def _begun(view: ClusterView, tablet: TabletRecord) -> tuple[NodeId, ...]:
     reported = [node_id for node_id, _ in view.servers.holding(tablet.tablet_id)]
     return tuple(sorted({*tablet.begun, *reported}))
 
 
-def _evict(view: View, tablet: TabletRecord, config: TabletConfig, plan: Plan) -> None:
+def _evict(view: ClusterView, tablet: TabletRecord, config: TabletConfig, plan: ReconcilePlan) -> None:
     """Replicas that the config left behind get a tombstone, by compare-and-set.
 
     One that knows the config on record and is not in it is left alone: it is the newcomer of a change that is not
     committed yet. What was removed learns no config later than the one before, since no leader sends it any."""
     for node_id, status in view.servers.holding(tablet.tablet_id):
-        if config.member(node_id) is not None or status.config is None or status.data_state is DataState.COPYING:
+        if (
+            config.member(node_id) is not None
+            or status.config is None
+            or status.data_state is ReportedDataState.COPYING
+        ):
             continue
         if status.config.op_id < config.op_id:
             fence = Evicted(config_op_id=config.op_id, seen=status.config.op_id)
             plan.actions.append(DeleteReplica(node_id=node_id, tablet_id=tablet.tablet_id, fence=fence))
 
 
-def _alter(view: View, table: TableRecord, tablet: TabletRecord, config: TabletConfig, plan: Plan) -> None:
+def _alter(
+    view: ClusterView, table: TableRecord, tablet: TabletRecord, config: TabletConfig, plan: ReconcilePlan
+) -> None:
     """Tell the leader the newest schema; where none is reported yet, every member on record (KUDU-1353)."""
     version = table.newest.version
     leader = view.leader_of(tablet.tablet_id)

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 import msgspec
 
-from stelae.protocol.heartbeats import DataState, Heartbeat, ReplicaStatus, Report
+from stelae.protocol.master_heartbeats import Heartbeat, ReplicaStatus, ReportedDataState, ServerReport
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
@@ -99,7 +99,7 @@ class Servers:
         for server in self._servers.values():
             self._forget(server)
 
-    def take(self, node_id: NodeId, report: Report | None) -> Taken:
+    def take(self, node_id: NodeId, report: ServerReport | None) -> Taken:
         """Take a report of a heartbeat that was not overtaken; only the leader does."""
         server = self._servers[node_id]
         if report is None:
@@ -154,7 +154,7 @@ class Servers:
 
     def _store(self, server: Server, status: ReplicaStatus) -> None:
         """A tombstone is nothing to remember: of dropped tables they would pile up."""
-        if status.data_state is DataState.DELETED:
+        if status.data_state is ReportedDataState.DELETED:
             self._remove(server, status.tablet_id)
         else:
             server.replicas[status.tablet_id] = status

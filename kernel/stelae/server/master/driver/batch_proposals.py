@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 
 from stelae.host.ports import Turns
-from stelae.host.rejections import NotProposed
+from stelae.host.rejection_errors import NotProposed
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.rows.operations import operation, runs_of
-from stelae.server.master.core.batches import SYSTEM_SCHEMA, Batch, from_rows, to_rows
+from stelae.server.master.core.batches import SYSTEM_SCHEMA, CatalogBatch, from_rows, to_rows
 from stelae.server.master.core.events import Decided, Replicate
 from stelae.server.master.core.operations import Outcome
 from stelae.server.master.driver.ports import SystemReplica
@@ -55,7 +55,7 @@ class BatchProposals:
         if len(self._queue) == 1:
             self._turns.defer(self._propose_next)
 
-    def applied(self, entry: Entry) -> tuple[Batch | None, list[Decided]]:
+    def applied(self, entry: Entry) -> tuple[CatalogBatch | None, list[Decided]]:
         """Return the batch of an applied entry, if it has rows, and what the entry decides."""
         if entry.kind is not EntryKind.WRITE:
             return None, []
@@ -66,7 +66,7 @@ class BatchProposals:
 
     def _own_sequences(self, payload: WritePayload) -> list[int]:
         clients, own = payload.clients, self._client_id
-        return [run.first_sequence for run in payload.runs if clients[run.client].client_id == own]
+        return [run.first_sequence for run in payload.sequences if clients[run.client].client_id == own]
 
     def _propose_next(self) -> None:
         """Propose the next batch; the one behind it waits for the next turn."""
@@ -120,7 +120,7 @@ def outcome_of(result: WriteReply | StelaeError, *, at_once: bool) -> Outcome | 
     return Outcome.CERTAINLY_NOT if refused else None
 
 
-def batch_in(payload: WritePayload) -> Batch | None:
+def batch_in(payload: WritePayload) -> CatalogBatch | None:
     """Return the batch of an entry of the system tablet, or ``None`` if it has no rows."""
     batches = [
         from_rows(group.kind, RowBatch.from_ipc(SYSTEM_SCHEMA.project(group.columns), group.body))

@@ -19,10 +19,10 @@ from collections.abc import Callable
 
 from stelae.host.ports import Timer
 from stelae.host.settings import TabletSettings
-from stelae.lifecycle.loading import TabletLoader
-from stelae.lifecycle.startup import Action
+from stelae.lifecycle.startup_decisions import StartupAction
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, Stage
+from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, BootstrapStage
 from stelae.protocol.codec import decode, encode
 from stelae.server.frames import only_frame
 from stelae.server.master.core.catalog import Catalog
@@ -45,7 +45,7 @@ class SystemTabletLoader(TabletLoader):
 
         ``ConfigError``: the tablet exists, and its members are other masters than the file lists."""
         found = self.look(tablet.id, self._engines.wal.logs())
-        if found.decision.action is Action.NOTHING:
+        if found.decision.action is StartupAction.NOTHING:
             self.late[tablet.id] = "the other masters have not been asked yet"
         elif found.consensus is not None and found.consensus.committed_config.members:
             members = {member.node_id: member.address for member in found.consensus.committed_config.members}
@@ -109,11 +109,13 @@ class FirstStart:
         if self._stopped:
             return
         differences = self._comparison.differences(answers)
-        begun = stages(answers, Stage.BEGUN)
+        begun = stages(answers, BootstrapStage.BEGUN)
         if begun and not differences:
             self._refuse_for_good(begun)
             return
-        unsure = [f"master {address} cannot say yet whether it did" for address in stages(answers, Stage.UNKNOWN)]
+        unsure = [
+            f"master {address} cannot say yet whether it did" for address in stages(answers, BootstrapStage.UNKNOWN)
+        ]
         objection = "; ".join([*differences, *silent(answers), *unsure])
         if objection:
             self._ask_again(objection)
@@ -158,7 +160,7 @@ class FirstStart:
         self._comparison.ask(compared)
 
     def _objection_to_cluster(self, answers: Answers) -> str:
-        late = [f"master {address} has no system tablet yet" for address in stages(answers, Stage.NEW)]
+        late = [f"master {address} has no system tablet yet" for address in stages(answers, BootstrapStage.NEW)]
         objection = "; ".join([*self._comparison.differences(answers), *silent(answers), *late])
         self._warn(objection)
         return objection
@@ -180,14 +182,14 @@ class FirstStart:
         )
         request.reply([encode(answer)])
 
-    def _stage(self) -> Stage:
+    def _stage(self) -> BootstrapStage:
         if SYSTEM_TABLET in self._node.failed_tablets:
-            return Stage.UNKNOWN
+            return BootstrapStage.UNKNOWN
         replica = self._node.replicas.get(SYSTEM_TABLET)
         if replica is None:
-            return Stage.NEW
+            return BootstrapStage.NEW
         catalog = self._catalog()
         if catalog is not None and catalog.cluster is not None:
-            return Stage.BEGUN
+            return BootstrapStage.BEGUN
         all_applied = catalog is not None and catalog.applied == replica.status.last
-        return Stage.EMPTY if all_applied else Stage.UNKNOWN
+        return BootstrapStage.EMPTY if all_applied else BootstrapStage.UNKNOWN

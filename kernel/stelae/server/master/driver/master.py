@@ -16,14 +16,13 @@ from typing import Protocol, assert_never
 
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.ports import Timer
-from stelae.lifecycle.loading import TabletLoader
-from stelae.protocol.actions import ACTION, Action, ChangeConfig, encode_action
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.protocol.actions import ACTION, ChangeConfig, ServerAction, encode_action
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.rows.limits import LimitSettings
 from stelae.server.limits import limits_of
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import (
-    Applied,
     AskPolicy,
     AskReadIndex,
     CaughtUp,
@@ -31,18 +30,19 @@ from stelae.server.master.core.events import (
     Confirm,
     Confirmed,
     Effect,
+    EntryApplied,
     Event,
-    LeaderChanged,
+    MasterLeaderChanged,
     MastersCompared,
+    MasterTick,
     Planned,
     Refuse,
     Replicate,
     Reply,
     Send,
-    Tick,
 )
 from stelae.server.master.core.master_core import MasterCore
-from stelae.server.master.core.proposals import Planner, Proposal, propose
+from stelae.server.master.core.proposals import Planner, PolicyProposal, propose
 from stelae.server.master.driver.batch_proposals import BatchProposals
 from stelae.server.master.driver.catalog_loading import CatalogLoad
 from stelae.server.master.driver.first_start import FirstStart
@@ -63,7 +63,7 @@ START_RETRY_US = 50_000
 ACTION_MS = 30_000
 """Deadline of an action; the core asks again long before if no report shows its effect."""
 
-HELD_BACK: tuple[type[Action], ...] = (ChangeConfig,)
+HELD_BACK: tuple[type[ServerAction], ...] = (ChangeConfig,)
 """Actions that are planned, and not sent: tablet servers of this release refuse every one of them (`UNSUPPORTED`).
 
 They are held back here, at the edge: the core plans them, and ``stelae policy explain`` shows them."""
@@ -79,7 +79,7 @@ class CoreFactory(Protocol):
         settings: MasterSettings,
         rng: random.Random,
         catalog: Catalog,
-        now: Tick,
+        now: MasterTick,
         limits: LimitSettings,
     ) -> MasterCore: ...
 
@@ -101,7 +101,7 @@ class Master:
         loader: TabletLoader,
         create_tablet: CreateTablet,
         rng: random.Random,
-        held_back: tuple[type[Action], ...] = HELD_BACK,
+        held_back: tuple[type[ServerAction], ...] = HELD_BACK,
         make_core: CoreFactory = MasterCore,
     ) -> None:
         tablet = node.config.tablet
@@ -206,12 +206,12 @@ class Master:
     def _take_entries(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             batch, decided = self._proposals.applied(entry)
-            self._take(Applied(entry.op_id, batch))
+            self._take(EntryApplied(entry.op_id, batch))
             for event in decided:
                 self._take(event)
 
     def _status_changed(self) -> None:
-        """Step if the term or the leader of the system tablet has changed."""
+        """ChangeStep if the term or the leader of the system tablet has changed."""
         if self._replica is not None and _leadership_of(self._replica) != self._leadership:
             self._schedule_step()
 
@@ -228,7 +228,7 @@ class Master:
         if core is None or replica is None:
             return
         leadership = _leadership_of(replica)
-        changed = [LeaderChanged(*leadership)] if leadership != self._leadership else []
+        changed = [MasterLeaderChanged(*leadership)] if leadership != self._leadership else []
         self._leadership = leadership
         events, self._events = self._events, []
         now = self._now()
@@ -246,7 +246,7 @@ class Master:
         self._sleep(core)  # A core that is behind has a deadline that has passed: the loop's other work comes first.
 
     def _sleep(self, core: MasterCore) -> None:
-        """Step again at the core's deadline, if no event comes before."""
+        """ChangeStep again at the core's deadline, if no event comes before."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -254,15 +254,15 @@ class Master:
         if deadline is not None:
             self._timer = self._node.turns.call_at(deadline, self._schedule_step)
 
-    def _now(self) -> Tick:
+    def _now(self) -> MasterTick:
         time = self._node.time
         try:
             stamp = time.now()
         except ClockError:
             stamp = time.last
-        return Tick(self._node.turns.now_us(), physical_us(stamp))
+        return MasterTick(self._node.turns.now_us(), physical_us(stamp))
 
-    def _set_gauges(self, core: MasterCore, now: Tick) -> None:
+    def _set_gauges(self, core: MasterCore, now: MasterTick) -> None:
         """Publish the state of this master."""
         metrics, status, catalog = self._node.metrics, core.status(), core.catalog
         metrics.gauge("master_leads", float(status.serving))
@@ -305,13 +305,13 @@ class Master:
         """Have the policy plan on a thread: of a large cluster it takes seconds, and heartbeats go on meanwhile."""
         planner = self._planner()
 
-        def plan() -> Proposal:
+        def plan() -> PolicyProposal:
             return propose(effect.snapshot, planner, random.Random(effect.seed))
 
-        def planned(result: Proposal | Exception) -> None:
+        def planned(result: PolicyProposal | Exception) -> None:
             if isinstance(result, Exception):
                 log.error("the policy failed: %s", result)
-                result = Proposal()
+                result = PolicyProposal()
             self._take(Planned(effect.token, result))
 
         self._node.scans.run("master/policy", plan, planned)
@@ -333,7 +333,7 @@ def _leadership_of(replica: SystemReplica) -> tuple[int, NodeId | None]:
     return replica.status.term, replica.status.leader
 
 
-def _note_refusal(action: Action, answer: PendingCall, metrics: Metrics) -> None:
+def _note_refusal(action: ServerAction, answer: PendingCall, metrics: Metrics) -> None:
     if not answer.cancelled() and (error := answer.exception()) is not None:
         metrics.count("master_actions_refused")
         what = (type(action).__name__, action.tablet_id, action.node_id)

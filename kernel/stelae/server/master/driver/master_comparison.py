@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, Stage
+from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, BootstrapStage
 from stelae.protocol.codec import decode, encode
 from stelae.server.master.driver.ports import MasterNode, PendingCall
 from stelae.spi.consensus import Member
@@ -82,7 +82,7 @@ def silent(answers: Answers) -> list[str]:
     return [f"master {address} does not answer ({error}): {text}" for address, error in found]
 
 
-def stages(answers: Answers, stage: Stage) -> list[str]:
+def stages(answers: Answers, stage: BootstrapStage) -> list[str]:
     """Addresses of the masters that have come to a stage."""
     return [
         address for address, answer in answers.items() if isinstance(answer, BootstrapAnswer) and answer.stage is stage

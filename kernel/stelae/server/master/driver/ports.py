@@ -15,8 +15,8 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.services import Buffer, Metrics
 from stelae.spi.write import WriteReply, WriteRequest
-from stelae.wire.calls import Response
-from stelae.wire.common import TimeSource
+from stelae.wire.call_retries import Response
+from stelae.wire.context import TimeSource
 
 
 class IncomingRequest(Protocol):
@@ -113,4 +113,4 @@ class MasterNode(Protocol):
 
 
 CreateTablet: TypeAlias = Callable[[TabletSettings, Callable[[StelaeError | None], None]], None]
-"""Creates a tablet and starts its replica, as ``stelae.lifecycle.manager.TabletManager.create`` does."""
+"""Creates a tablet and starts its replica, as ``stelae.lifecycle.tablet_manager.TabletManager.create`` does."""

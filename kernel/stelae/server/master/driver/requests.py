@@ -8,8 +8,8 @@ from typing import TypeVar
 import msgspec
 
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.heartbeats import HEARTBEAT, Heartbeat
-from stelae.protocol.master_messages import CHANGE, READ, ChangeRequest, ReadRequest
+from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
+from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.server.frames import only_frame
 from stelae.server.master.core.events import ChangeAsked, Event, HeartbeatHeard, ReadAsked, Refuse, Reply
 from stelae.server.master.driver.ports import IncomingRequest, MasterNode
@@ -55,7 +55,7 @@ class OpenRequests:
         self._take(ChangeAsked(self._token(request), change))
 
     def _read(self, request: IncomingRequest) -> None:
-        read = self._decode(request, ReadRequest)
+        read = self._decode(request, CatalogReadRequest)
         self._take(ReadAsked(self._token(request), read))
 
     def _heartbeat(self, request: IncomingRequest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.sim.masters.invariants.acknowledged_changes import AcknowledgedChanges
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.invariants.bounded_staleness import BoundedStaleness
 from stelae.sim.masters.invariants.catalog_follows_log import CatalogFollowsLog
 from stelae.sim.masters.invariants.never_half_visible import NeverHalfVisible
@@ -13,7 +13,7 @@ from stelae.sim.masters.invariants.one_way import OneWay
 from stelae.sim.masters.invariants.schemas_in_reach import SchemasInReach
 from stelae.sim.masters.invariants.strangers_untouched import StrangersUntouched
 
-INVARIANTS: tuple[type[Invariant], ...] = (
+INVARIANTS: tuple[type[MastersInvariant], ...] = (
     NewestReports,
     CatalogFollowsLog,
     AcknowledgedChanges,

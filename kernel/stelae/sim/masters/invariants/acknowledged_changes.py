@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.protocol.master_messages import ChangeRefused, ChangeReply, Verdict, decode_verdict
+from stelae.protocol.master_messages import ChangeOutcome, ChangeRefused, ChangeReply, decode_outcome
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.records import RequestRecord, TableRecord
 from stelae.sim.masters.client import Asked
 from stelae.sim.masters.groups import Groups
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.tserver import SimServer
-from stelae.sim.masters.world import Committed, World
+from stelae.sim.masters.world import Committed, MastersWorld
 from stelae.spi.ids import ClientId, OpId
 
 _NEVER_KEPT = ("STALE_CHANGE", "PAYLOAD_MISMATCH")
 
 
-class AcknowledgedChanges(Invariant):
+class AcknowledgedChanges(MastersInvariant):
     """At most one entry of the log decides a change; what a client is told is what that entry says, and it says it by
     then; and every master agrees in the end."""
 
     name: ClassVar[str] = "acknowledged_changes"
     source: ClassVar[str] = "issue: no acknowledged change is lost or doubled; durability.md rules 16 and 26"
 
-    def __init__(self, world: World, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: Groups) -> None:
         super().__init__(world, groups)
-        self._decided: dict[tuple[ClientId, int], tuple[OpId, Verdict]] = {}
+        self._decided: dict[tuple[ClientId, int], tuple[OpId, ChangeOutcome]] = {}
 
     def on_committed(self, before: Catalog, entry: Committed) -> None:
         """One entry for each identity."""
@@ -38,7 +38,7 @@ class AcknowledgedChanges(Invariant):
                 earlier = self._decided.get(identity)
                 if earlier is not None:
                     self.fail(f"change {identity} is made at {earlier[0]} and again at {entry.op_id}")
-                self._decided[identity] = (entry.op_id, decode_verdict(record.answer))
+                self._decided[identity] = (entry.op_id, decode_outcome(record.answer))
         made = [r for r in puts if isinstance(r, TableRecord) and r.table_id not in before.tables]
         if made and not any(isinstance(record, RequestRecord) for record in puts):
             self.fail(f"table {made[0].name} comes into being at {entry.op_id}, and no request with it")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.protocol.actions import Action, DeleteReplica
-from stelae.protocol.heartbeats import Heartbeat
+from stelae.protocol.actions import DeleteReplica, ServerAction
+from stelae.protocol.master_heartbeats import Heartbeat
 from stelae.protocol.master_messages import TableDescription
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ReadAsked
@@ -13,17 +13,17 @@ from stelae.sim.masters.client import Asked
 from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.tserver import SimServer
-from stelae.sim.masters.world import Committed, World
+from stelae.sim.masters.world import Committed, MastersWorld
 
 
-class Invariant:
+class MastersInvariant:
     """Base of all: hooks that do nothing, and ``fail``."""
 
     name: ClassVar[str]
     source: ClassVar[str]
     """Where the rule is from."""
 
-    def __init__(self, world: World, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: Groups) -> None:
         self.world = world
         self.groups = groups
 
@@ -55,7 +55,7 @@ class Invariant:
     def on_shown(self, description: TableDescription) -> None:
         """A client has been shown a table."""
 
-    def on_sent(self, master: SimMaster, action: Action) -> None:
+    def on_sent(self, master: SimMaster, action: ServerAction) -> None:
         """A master sends an action."""
 
     def on_deleted(self, server: SimServer, action: DeleteReplica) -> None:

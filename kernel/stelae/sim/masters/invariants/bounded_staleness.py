@@ -8,13 +8,13 @@ from typing import ClassVar
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ReadAsked
 from stelae.sim.masters.groups import Groups
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.world import Committed, World
+from stelae.sim.masters.world import Committed, MastersWorld
 from stelae.spi.ids import OpId
 
 
-class BoundedStaleness(Invariant):
+class BoundedStaleness(MastersInvariant):
     """A master has applied every entry that was committed before the time from which it says its catalog to be, and
     before the bound of each question that it answers at once.
 
@@ -23,7 +23,7 @@ class BoundedStaleness(Invariant):
     name: ClassVar[str] = "bounded_staleness"
     source: ClassVar[str] = "issue: follower masters answer reads within a stated staleness"
 
-    def __init__(self, world: World, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: Groups) -> None:
         super().__init__(world, groups)
         self._times_us: list[int] = []
         self._entries: list[OpId] = []

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stelae.sim.masters.groups import Groups
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.world import World
+from stelae.sim.masters.world import MastersWorld
 from stelae.spi.ids import OpId
 
 
-class CatalogFollowsLog(Invariant):
+class CatalogFollowsLog(MastersInvariant):
     """After each step of a master, also the first one after a restart, its catalog holds exactly the records that the
     committed entries up to ``applied`` amount to."""
 
     name: ClassVar[str] = "catalog_follows_log"
     source: ClassVar[str] = "master_core, what its driver promises, 2; Raft 5.4, state machine safety"
 
-    def __init__(self, world: World, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: Groups) -> None:
         super().__init__(world, groups)
         self._judged: dict[tuple[str, int], OpId] = {}
 

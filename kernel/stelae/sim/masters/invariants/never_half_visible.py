@@ -9,11 +9,11 @@ from stelae.protocol.master_messages import TableDescription
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.mutations import partitions_of
 from stelae.server.master.core.records import TableRecord
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
 
 
-class NeverHalfVisible(Invariant):
+class NeverHalfVisible(MastersInvariant):
     """In every snapshot of every master, and in every answer, each table has one tablet for each of its partitions.
 
     A removed table has none left; a tablet that runs has its members."""

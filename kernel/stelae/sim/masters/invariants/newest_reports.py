@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.protocol.heartbeats import Heartbeat, ReplicaStatus
+from stelae.protocol.master_heartbeats import Heartbeat, ReplicaStatus
 from stelae.server.master.core.servers import Liveness
 from stelae.sim.masters.groups import Groups
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.world import World
+from stelae.sim.masters.world import MastersWorld
 from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId, TabletId
 
@@ -17,7 +17,7 @@ Rank = tuple[int, int]
 """The run of the server that reported a status, and how many statuses that server had reported before."""
 
 
-class NewestReports(Invariant):
+class NewestReports(MastersInvariant):
     """What a master holds of a replica never becomes older, and of two that claim to lead it takes the later term.
 
     Heartbeats overtake each other, and those of a former run of a server arrive after its restart. A server that is
@@ -26,7 +26,7 @@ class NewestReports(Invariant):
     name: ClassVar[str] = "newest_reports"
     source: ClassVar[str] = "behaviours.md M4; source, appendix A, cases 3 and 4; contracts, heartbeats"
 
-    def __init__(self, world: World, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: Groups) -> None:
         super().__init__(world, groups)
         self._ranks: dict[int, Rank] = {}
         self._statuses: list[ReplicaStatus] = []  # Kept, so that no other status gets the identity of one of them.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stelae.protocol.actions import DeleteReplica
-from stelae.sim.masters.groups import Group, ModelReplica
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.groups import ModelReplica, TabletGroup
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.tserver import SimServer
 from stelae.spi.consensus import MemberType
 from stelae.spi.ids import ZERO, NodeId
 
 
-class NoWrongDeletion(Invariant):
+class NoWrongDeletion(MastersInvariant):
     """A replica is deleted only if the committed catalog says that its tablet is gone for ever, or if it is no member.
 
     A member of a config that is pending counts as one. The exception is what an eviction left over on a server that is
@@ -34,7 +34,7 @@ class NoWrongDeletion(Invariant):
                 f"with members {members}, by {action.fence}"
             )
 
-    def _belongs(self, group: Group, node_id: NodeId, replica: ModelReplica) -> bool:
+    def _belongs(self, group: TabletGroup, node_id: NodeId, replica: ModelReplica) -> bool:
         """Voters belong. A newcomer does unless it is a leftover: older than the newest config that did without it."""
         member = group.config.member(node_id)
         if member is not None and member.member_type is MemberType.VOTER:

@@ -9,12 +9,12 @@ from stelae.protocol.catalog_names import TableState
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.records import ClusterRecord, Record, TableRecord, TabletRecord
 from stelae.server.master.core.states import table_may_become, tablet_may_become
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.world import Committed
 from stelae.spi.ids import ZERO
 
 
-class OneWay(Invariant):
+class OneWay(MastersInvariant):
     """Each entry moves each record along its table of states; what is terminal stays; versions and configs only rise.
 
     No two tables that clients see have one name, and a schema is called known everywhere only when it is."""

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.records import TableRecord, TabletRecord
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.world import Committed
 
 
-class SchemasInReach(Invariant):
+class SchemasInReach(MastersInvariant):
     """A tablet takes one schema version after the other, and the catalog has the newest alone. So a version is put on
     record only once every tablet of the table has the one before, or will begin with it."""
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stelae.protocol.actions import Action, DeleteReplica
-from stelae.protocol.heartbeats import DataState
-from stelae.sim.masters.invariants.base import Invariant
+from stelae.protocol.actions import DeleteReplica, ServerAction
+from stelae.protocol.master_heartbeats import ReportedDataState
+from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.tserver import SimServer
 
 
-class StrangersUntouched(Invariant):
+class StrangersUntouched(MastersInvariant):
     """No action names a tablet that the committed catalog has no record of."""
 
     name: ClassVar[str] = "strangers_untouched"
     source: ClassVar[str] = "issue: unknown tablets are never touched; behaviours.md M4; appendix A, case 1"
 
-    def on_sent(self, master: SimMaster, action: Action) -> None:
+    def on_sent(self, master: SimMaster, action: ServerAction) -> None:
         """Every action is on a tablet on record."""
         if action.tablet_id not in self.world.truth.tablets:
             self.fail(f"{master.place.name} sends {type(action).__name__} for the unknown tablet {action.tablet_id}")
@@ -30,5 +30,5 @@ class StrangersUntouched(Invariant):
     def at_end(self, masters: list[SimMaster], servers: list[SimServer]) -> None:
         """What was foreign at the beginning is there as it was."""
         for server in servers:
-            if server.disk[server.foreign].data_state is not DataState.READY:
+            if server.disk[server.foreign].data_state is not ReportedDataState.READY:
                 self.fail(f"{server.place.name} has lost {server.foreign}")

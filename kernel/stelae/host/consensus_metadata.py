@@ -1,0 +1,87 @@
+"""Consensus metadata of a tablet: term, vote, and the committed config with its op id.
+
+Kept for ever, also under a tombstone: a replica that forgot its vote could vote twice.
+
+Ordering and durability
+    Terms never go back, and within one term a vote once given is never changed or taken back;
+    ``save`` refuses such a record before it touches the disk, since only a bug can ask for it. A
+    message that depends on a term or vote may be sent only after ``save`` returned."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.metadata_files import NO_CRASH, CrashPoints, FileKind, TabletFile
+from stelae.host.ports import BlockingPool
+from stelae.spi.consensus import HardState, TabletConfig
+from stelae.spi.errors import StelaeError, StorageError
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.services import Files
+
+
+class ConsensusRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file holds. A config without members means that none was ever committed here."""
+
+    tablet_id: TabletId
+    term: int
+    voted_for: NodeId | None
+    committed_config: TabletConfig
+
+    @property
+    def hard_state(self) -> HardState:
+        """Term and vote, as a consensus core restores them."""
+        return HardState(self.term, self.voted_for)
+
+
+CONSENSUS = FileKind("consensus-meta", b"STcm", 1, msgspec.msgpack.Decoder(ConsensusRecord))
+
+
+class VoteRegression(StorageError, code="VOTE_REGRESSION"):
+    """A record that would forget a term or a vote; nothing was written."""
+
+
+class ConsensusMetadata(TabletFile[ConsensusRecord]):
+    """A tablet's consensus metadata on disk. If it cannot be read, the replica must not vote."""
+
+    def __init__(self, files: Files, layout: DirectoryLayout, tablet: TabletId, crash: CrashPoints = NO_CRASH) -> None:
+        super().__init__(files, CONSENSUS, layout.consensus_of(tablet), tablet, crash)
+
+    def save(self, hard_state: HardState, committed_config: TabletConfig) -> None:
+        """Replace the file; durable on return. ``VoteRegression``: the term or the vote would go back; nothing was
+        written. ``StorageError`` as of ``load``: nothing was written; as of ``metadata.save``: do not go on."""
+        known = self._known()
+        term, vote = hard_state.term, hard_state.voted_for
+        old = known.hard_state if known is not None else HardState()
+        if term < old.term or (term == old.term and old.voted_for not in (None, vote)):
+            fact = f"term {term}, vote {vote} would replace term {old.term}, vote {old.voted_for}"
+            raise VoteRegression(fact, path=self._path)
+        record = ConsensusRecord(tablet_id=self._tablet, term=term, voted_for=vote, committed_config=committed_config)
+        self._replace(record)
+
+
+class HardStateWriter:
+    """Saves the hard states of every tablet of a node, in order per tablet, off the loop."""
+
+    def __init__(self, files: Files, layout: DirectoryLayout, pool: BlockingPool) -> None:
+        self._files = files
+        self._layout = layout
+        self._pool = pool
+
+    def save(
+        self,
+        tablet_id: TabletId,
+        hard_state: HardState,
+        committed_config: TabletConfig,
+        done: Callable[[StelaeError | None], None],
+    ) -> None:
+        """Make a record durable; ``done`` once, on the loop, in order, never before it is."""
+        metadata = ConsensusMetadata(self._files, self._layout, tablet_id)
+
+        def finished(result: object) -> None:
+            if result is not None and not isinstance(result, StelaeError):
+                result = StorageError(f"consensus metadata was not saved: {result!r}")
+            done(result)
+
+        key = f"consensus/{tablet_id}"
+        self._pool.run(key, lambda: metadata.save(hard_state, committed_config), finished)

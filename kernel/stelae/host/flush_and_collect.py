@@ -1,0 +1,195 @@
+"""Flushes and compacts the store of a replica, and collects the log entries that are no longer needed.
+
+A flush or a compaction has three steps:
+
+1. Between two groups of applied entries, the store writes its rows to files (flush) or merges files (compaction), and
+   returns an edit. With a flush, the exactly-once results are saved as of the op id that was flushed.
+2. A superblock with the edit and the results is made durable. This driver is the only writer of the superblock, and it
+   writes only while the data state is READY (``durability.md`` rule 24).
+3. The store removes the files that the edit makes obsolete, and the log may be collected (rule 4).
+
+The order matters: a crash after any step leaves the old superblock with the old files, or the new one with the new
+files. Files of an edit that did not become durable are removed when the store is opened. The store never flushes beyond
+what the replica's own log has durably (rule 3). An engine without ``durable_flush`` is never asked to flush. After each
+edit the next step of compaction follows, until there is none left."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from stelae.host.apply import Applier
+from stelae.host.log_retention import LogRetention
+from stelae.host.log_writer import LogWriter
+from stelae.host.ports import BlockingPool
+from stelae.host.superblock import DataState, Superblock, SuperblockFile
+from stelae.spi.errors import Corrupt, Full, PluginError, SyncFailed
+from stelae.spi.ids import OpId
+from stelae.spi.store import Edit
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Flusher:
+    """Drives the flushes and compactions of one replica, on the event loop."""
+
+    file: SuperblockFile
+    superblock: Superblock  #: The durable superblock.
+    applier: Applier
+    writer: LogWriter
+    pool: BlockingPool  #: Writes the superblock.
+    retention: LogRetention
+    log_base: OpId  #: The op id of the last collected entry.
+    flush_bytes: int  #: Rows that are not flushed are flushed when they use this much memory.
+    memory_bytes_max: int  #: At this much memory the replica accepts no input.
+    on_failed: Callable[[str], None]  #: Called if the store or the superblock cannot be written. It fails the replica.
+
+    def __post_init__(self) -> None:
+        self._able = "durable_flush" in self.applier.store.capabilities
+        self.node_full = False  #: All replicas of the node together use more memory than the limit.
+        self.busy = False  #: A flush or a compaction is in progress.
+        self._in_vain = False  # The last flush wrote nothing: there were no rows, or there was no space.
+        self._collected = 0
+        #: An edit and its superblock that could not be saved because the disk is full. ``collect`` tries again.
+        self.unsaved: tuple[Edit, Superblock] | None = None
+        self.applier.has_room = self._has_room
+
+    @property
+    def full(self) -> bool:
+        """Whether the rows that are not flushed use too much memory. The replica then refuses input."""
+        return self._able and (self.node_full or self.applier.store.memory_bytes() >= self.memory_bytes_max)
+
+    def consider(self) -> bool:
+        """Flush if the rows use enough memory. Return what ``flush`` returns. Cheap if they do not."""
+        return self._able and not self.busy and self.applier.store.memory_bytes() >= self.flush_bytes and self.flush()
+
+    def flush(self) -> bool:
+        """Start a flush.
+
+        Return False if the log is not durable up to the applied index, or other work is in progress."""
+        durable_index = self.applier.cache.settled(self.writer.durable(self.superblock.log_id).index)
+        if not self._able or durable_index < self.applier.applied.index or not self.applier.idle:
+            return False
+        return self._run(self.applier.store.flush, flushes=True)
+
+    def _has_room(self) -> bool:
+        """Return whether more entries may be applied. If the memory is full, flush first if possible.
+
+        A replica that catches up may have many entries to apply."""
+        room = not self._able or self.applier.store.memory_bytes() < self.memory_bytes_max
+        room = room or self._in_vain or self.unsaved is not None
+        if not room:
+            self.flush()
+        return room
+
+    def compact(self, floor: int = 0) -> bool:
+        """Raise the history floor to a hybrid timestamp (0: do not), and start a compaction.
+
+        Return False if other work is in progress."""
+        store = self.applier.store
+
+        def compact_once() -> Edit | None:
+            if floor:
+                store.set_history_floor(floor)
+            return store.compact()
+
+        return self._run(compact_once)
+
+    def _run(self, work: Callable[[], Edit | None], *, flushes: bool = False) -> bool:
+        if self.busy:
+            return False
+        self.busy = True
+
+        def write_out() -> tuple[Edit, Superblock] | None:
+            edit = work()
+            return None if edit is None else (edit, self._with(edit))
+
+        def proposed(result: Any) -> None:
+            self._in_vain = flushes and (result is None or isinstance(result, Full))
+            self._proposed(result)
+
+        self.applier.between_groups(write_out, proposed)
+        return True
+
+    def _with(self, edit: Edit) -> Superblock:
+        """Return the superblock with an edit. Timestamp, results and schemas are those of the flushed op id."""
+        found = msgspec.structs.replace(self.superblock, manifest=edit.manifest)
+        if edit.flushed == self.superblock.flushed:
+            return found
+        applied = self.applier.store.applied  # Entries without rows, which no store sees, may follow it.
+        if edit.flushed != applied:
+            raise PluginError(f"the store reports {edit.flushed} as flushed, but has applied {applied}")
+        applier = self.applier
+        # The timestamp may be of an entry without rows after ``applied``: the rows at that time are the same.
+        return msgspec.structs.replace(
+            found, flushed=applied, timestamp=applier.timestamp, results=applier.results.dump(), schemas=applier.schemas
+        )
+
+    def _proposed(self, result: Any) -> None:
+        if result is None or isinstance(result, Full):
+            # There is nothing to do, or no space: the rows stay in memory, and the log is not collected.
+            self.busy = False
+        elif isinstance(result, Exception):
+            self._fail(f"the store cannot flush: {result}")
+        elif self.superblock.data_state is not DataState.READY:
+            self._fail(f"a flush in data state {self.superblock.data_state}; only READY replicas flush")
+        else:
+            self._save(*result)
+
+    def _save(self, edit: Edit, block: Superblock) -> None:
+        def saved(result: Any) -> None:
+            if isinstance(result, Full):
+                self.unsaved = (edit, block)  # ``collect`` saves it again. Until then no other work starts.
+                self.applier.advance()
+                return
+            if isinstance(result, Exception):
+                self._fail(f"the superblock cannot be saved: {result}")
+                return
+            self.applier.metrics.count("compactions" if block.flushed == self.superblock.flushed else "flushes")
+            self.superblock = block
+            store = self.applier.store
+            self.applier.between_groups(lambda: store.commit(edit), self._committed)
+
+        self.pool.run(f"superblock/{block.tablet_id}", lambda: self.file.save(block), saved)
+
+    def _committed(self, result: Any) -> None:
+        self.busy = False
+        if isinstance(result, Exception):
+            self._fail(f"the store cannot commit its edit: {result}")
+            return
+        self.retention.flushed(self.superblock.flushed.index)
+        self.collect()
+        if not self.consider():
+            self.compact()
+
+    def collect(self) -> None:
+        """Collect the log as far as ``LogRetention`` allows.
+
+        It must be called again and again, because peers catch up. It is cheap if nothing has changed. It also repeats a
+        save of the superblock that failed because the disk was full."""
+        if self.unsaved is not None:
+            unsaved, self.unsaved = self.unsaved, None
+            self._save(*unsaved)
+        upto, name = self.retention.collectable(), self.superblock.log_id
+        if upto <= self._collected:
+            return
+        before, self._collected = self._collected, upto
+
+        def collected(result: object) -> None:
+            if isinstance(result, SyncFailed | Corrupt):
+                self._fail(f"the log cannot be trusted beyond {self.writer.durable(name)}: {result}")
+            elif isinstance(result, Exception):
+                log.warning("log not collected log=%s reason=%s", name, result)
+                self._collected = before  # The next call tries again.
+            elif isinstance(result, OpId):
+                self.log_base = result
+
+        self.writer.submit_job(lambda engine: engine.collect(name, upto), collected)
+
+    def _fail(self, reason: str) -> None:
+        self.busy = False
+        self.applier.halt()
+        self.on_failed(reason)

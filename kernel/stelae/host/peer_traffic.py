@@ -1,0 +1,170 @@
+"""Traffic between nodes: consensus messages per tablet, heartbeats per pair of nodes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from stelae.host.heartbeats import Beat, BeatAck, HeartbeatService
+from stelae.host.peer_codec import PeerCodec, PeerMessage, PeerMessageHeader
+from stelae.host.ports import Timer, Turns
+from stelae.host.replica import Replica
+from stelae.host.tombstone_voter import TombstoneVoter
+from stelae.spi.consensus import Event, Outbound, PeerUnreachable
+from stelae.spi.errors import PeerError
+from stelae.spi.ids import IncarnationId, NodeId, TabletId
+from stelae.spi.log import Entry
+from stelae.spi.services import Buffer, Metrics
+
+CONSENSUS = "consensus"
+BEAT = "beat"
+BEAT_ACK = "beat_ack"
+
+_Message = TypeVar("_Message", Beat, BeatAck)
+
+
+class MessageSender(Protocol):
+    """What of the messenger this module uses."""
+
+    def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
+        """Queue one message; False when it was dropped."""
+
+
+class PeerTraffic:
+    """What the replicas of one node say to other nodes: ``PeerNetwork`` and ``LocalTablets``."""
+
+    def __init__(self, codec: PeerCodec, turns: Turns, metrics: Metrics, beat_interval_us: int) -> None:
+        self._codec = codec
+        self._turns = turns
+        self._metrics = metrics
+        self._beat_interval_us = beat_interval_us
+        self._replicas: dict[TabletId, Replica] = {}
+        self.voters: dict[TabletId, TombstoneVoter] = {}  #: Tombstones that were asked lately.
+        self.wake_voter: Callable[[TabletId, Callable[[], None]], None] | None = None
+        """Takes a tablet that is not here, and what to do once ``voters`` has it; unset: nobody can know."""
+        self._link: MessageSender | None = None
+        self._timer: Timer | None = None
+        self._encoder = msgspec.msgpack.Encoder()
+        self._beats = msgspec.msgpack.Decoder(Beat)
+        self._acks = msgspec.msgpack.Decoder(BeatAck)
+        self.heartbeats = HeartbeatService(self, self._deliver)
+
+    @property
+    def replicas(self) -> Mapping[TabletId, Replica]:
+        """The replicas of this node, by tablet."""
+        return self._replicas
+
+    def add(self, replica: Replica) -> None:
+        """Route a tablet's messages to a replica."""
+        if (voter := self.voters.pop(replica.tablet_id, None)) is not None:
+            voter.close()
+        self._replicas[replica.tablet_id] = replica
+
+    def remove(self, tablet_id: TabletId) -> None:
+        """Route them nowhere any more."""
+        self._replicas.pop(tablet_id, None)
+
+    def start(self, link: MessageSender) -> None:
+        """Begin to send, heartbeats included."""
+        self._link = link
+        self._beat()
+
+    def stop(self) -> None:
+        """Stop sending."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._link = None
+        for voter in self.voters.values():
+            voter.close()
+
+    # -- PeerNetwork -----------------------------------------------------------------------------
+
+    def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
+        """Queue a consensus message; lost when the peer is not connected."""
+        hosted = self._replicas.get(tablet_id) or self.voters.get(tablet_id)
+        if self._link is None or hosted is None:
+            return
+        status = hosted.status
+        guard = PeerMessageHeader(tablet_id, outbound.term, status.last, status.committed_config.op_id)
+        frames = self._codec.encode(guard, outbound.message, entries)
+        if not self._link.send(outbound.to, CONSENSUS, frames):
+            self._metrics.count("consensus_messages_dropped")
+
+    # -- arrivals --------------------------------------------------------------------------------
+
+    def consensus_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
+        """Take a consensus message. ``PeerError``: it is malformed, from a stranger, or for a tablet that is not here;
+        it has had no effect."""
+        message = self._codec.decode(frames)
+        replica = self._replicas.get(message.guard.tablet_id)
+        if replica is None:
+            self._to_voter(sender, message)
+            return
+        if replica.status.config.member(sender) is None:
+            # Whoever may connect could else depose leaders. With members that change, a lagging
+            # replica will have to hear newer ones: then roles (who is a node) take this place.
+            raise PeerError(f"{sender} is no member of tablet {message.guard.tablet_id}")
+        self._metrics.count("consensus_messages_received")
+        replica.receive(sender, message)
+
+    def _to_voter(self, sender: NodeId, message: PeerMessage) -> None:
+        """A tombstone hears every node: who is a member of a tablet that it has left, it cannot know."""
+        tablet_id = message.guard.tablet_id
+
+        def woken() -> None:
+            if (voter := self.voters.get(tablet_id)) is not None:
+                voter.receive(sender, message)
+
+        if tablet_id in self.voters:
+            woken()
+        elif self.wake_voter is None:
+            raise PeerError(f"tablet {tablet_id} is not on this node")
+        else:
+            self.wake_voter(tablet_id, woken)
+
+    def beat_arrived(self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]) -> None:
+        """Take a heartbeat and answer it; raises ``PeerError`` if it is malformed."""
+        beat = _decode(self._beats, frames, BEAT)
+        ack = self.heartbeats.received(sender, incarnation_id, beat, self._turns.now_us())
+        if self._link is not None:
+            self._link.send(sender, BEAT_ACK, [self._encoder.encode(ack)])
+
+    def beat_ack_arrived(self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]) -> None:
+        """Take the answer to a heartbeat; raises ``PeerError`` if it is malformed."""
+        ack = _decode(self._acks, frames, BEAT_ACK)
+        self.heartbeats.acknowledged(sender, incarnation_id, ack, self._turns.now_us())
+
+    def peer_lost(self, peer: NodeId) -> None:
+        """The link to a peer went down: what was in flight to it may be lost."""
+        for replica in self._replicas.values():
+            replica.deliver(PeerUnreachable(peer))
+
+    # -- LocalTablets ----------------------------------------------------------------------------
+
+    def beat_state(self, tablet_id: TabletId, leader: NodeId) -> tuple[int, str]:
+        """Say how a local replica stands towards a node that says it leads."""
+        replica = self._replicas.get(tablet_id)
+        if replica is None:
+            return 0, "unknown"
+        return replica.status.term, "failed" if replica.failure else ""
+
+    # -- beats -----------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        if self._link is None:
+            return
+        for peer, beat in self.heartbeats.beats_due():
+            self._link.send(peer, BEAT, [self._encoder.encode(beat)])
+        self._timer = self._turns.call_at(self._turns.now_us() + self._beat_interval_us, self._beat)
+
+    def _deliver(self, tablet_id: TabletId, event: Event) -> None:
+        replica = self._replicas.get(tablet_id)
+        if replica is not None:
+            replica.deliver(event)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_Message], frames: Sequence[Buffer], kind: str) -> _Message:
+    try:
+        return decoder.decode(frames[0])
+    except (IndexError, ValueError, RecursionError) as error:
+        raise PeerError(f"malformed {kind}: {error}") from error

@@ -1,0 +1,45 @@
+"""The errors that callers get for a proposal, a read or a transfer that the core rejected."""
+
+from typing import assert_never
+
+from stelae.spi.consensus import Rejection, RejectReason
+from stelae.spi.errors import CallerError, NotLeader, Overloaded, StelaeError, Unavailable
+
+
+class NotProposed:
+    """Of an error of a proposal that the core did not take: it is in no log, and never will be."""
+
+
+class ProposalUnavailable(NotProposed, Unavailable):
+    """The leader takes no proposals now."""
+
+
+class ProposalOverload(NotProposed, Overloaded):
+    """The leader takes no more proposals until some are committed."""
+
+
+class ProposalNotLeader(NotProposed, NotLeader):
+    """This replica does not lead."""
+
+
+def rejection_error(rejection: Rejection) -> StelaeError:
+    """Return the error for a rejection."""
+    match rejection.reason:
+        case RejectReason.NOT_LEADER:
+            return ProposalNotLeader(rejection.leader, rejection.reason.value)
+        case RejectReason.LEADERSHIP_LOST:
+            return NotLeader(rejection.leader, rejection.reason.value)
+        case RejectReason.CONFIGURING:
+            return ProposalUnavailable("the tablet is CONFIGURING")
+        case RejectReason.OVERLOADED:
+            return ProposalOverload("too many proposals are not committed yet")
+        case RejectReason.TRANSFERRING:
+            return ProposalUnavailable("leadership is being handed over")
+        case RejectReason.NO_SUCCESSOR:
+            return Unavailable("no other voter could take over in time; this replica is still the leader")
+        case RejectReason.NOT_A_VOTER:
+            return CallerError("leadership can be handed over only to a voter of the tablet")
+        case RejectReason.TOO_LARGE | RejectReason.UNSUPPORTED:
+            return CallerError(f"the proposal can never be accepted: {rejection.reason}")
+        case _:
+            assert_never(rejection.reason)

@@ -1,0 +1,203 @@
+"""Creates and deletes tablets on a running node, one operation per tablet at a time.
+
+Every operation can be repeated: a tablet that is there is not created again, and one that is gone is not deleted
+again, without a sync. A deletion carries its fence (``durability.md`` rule 27): the op id of the committed config that
+whoever asks has seen, or that the tablet's table is gone for good."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from stelae.host.hybrid_clock import physical_us
+from stelae.host.ports import BlockingPool
+from stelae.host.superblock import Superblock
+from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, WithLog
+from stelae.lifecycle.deletion import LastOpId, set_data_aside, set_log_aside, write_tombstone
+from stelae.lifecycle.leader_hints import hint_again
+from stelae.lifecycle.quarantine import DeletionRecord, purge, tablet_of
+from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.spi.errors import CallerError, StelaeError, Unavailable
+from stelae.spi.ids import LogId, OpId, TabletId
+from stelae.spi.wal import LogState, WalEngine
+
+if TYPE_CHECKING:
+    from stelae.host.node import Node
+    from stelae.host.replica import Replica
+    from stelae.host.settings import TabletSettings
+
+log = logging.getLogger(__name__)
+
+Done: TypeAlias = Callable[[StelaeError | None], None]
+
+
+class TabletExists(CallerError, code="TABLET_EXISTS"):
+    """A tablet of this id is here already, and is another one, or has been deleted."""
+
+
+class FenceMismatch(CallerError, code="FENCE_MISMATCH"):
+    """The tablet's committed config is not the one that the caller has seen: its view is out of date."""
+
+
+class TabletManager:
+    """The tablets of one node, on its event loop."""
+
+    def __init__(self, node: Node, loader: TabletLoader) -> None:
+        self._node = node
+        self._loader = loader
+        self._under_way: dict[TabletId, str] = {}
+
+    def create(self, new: TabletSettings, done: Done) -> None:
+        """Create a tablet and start its replica; harmless if it is there.
+
+        ``TabletExists``: another tablet of this id is, or was, here. ``Unavailable``: another operation on it is under
+        way, or it has failed. ``StorageError``: the disk; to be repeated."""
+        self._run(new.id, "created", self._create(new), done)
+
+    def delete(self, tablet_id: TabletId, reason: str, done: Done, *, seen: OpId | None) -> None:
+        """Shut a replica down, leave a tombstone that votes, and set its data aside; harmless if it is gone.
+
+        Args:
+            tablet_id: the tablet; one that was never here is an error, since nothing could stand for its votes.
+            reason: for the quarantine and the log.
+            done: called once.
+            seen: op id of the tablet's committed config that the caller knows; ``None``: its table is gone for good.
+
+        ``FenceMismatch``: another config was committed here. ``Unavailable``, ``StorageError`` as for ``create``."""
+        self._run(tablet_id, "deleted", self._delete(tablet_id, reason, seen), done)
+
+    def purge(self, name: str, done: Done) -> None:
+        """Remove a directory of the quarantine for good, while nothing else happens to its tablet.
+
+        ``BadIdentifier``: it is no name of one. ``Unavailable``: the deletion that made it is not finished. Removing
+        much takes long, so it is done where scans are and keeps no vote waiting."""
+        tablet_id = tablet_of(name)
+        self._run(tablet_id, "purged", self._purge(tablet_id, name), done, pool=self._node.scans)
+
+    def _run(
+        self, tablet_id: TabletId, what: str, steps: Steps[None], done: Done, *, pool: BlockingPool | None = None
+    ) -> None:
+        if tablet_id in self._under_way:
+            done(Unavailable(f"tablet {tablet_id} is being {self._under_way[tablet_id]}"))
+            return
+        self._under_way[tablet_id] = what
+
+        def ended(result: Exception | None) -> None:
+            del self._under_way[tablet_id]
+            if result is not None and not isinstance(result, StelaeError):
+                log.error("tablet not %s tablet=%s", what, tablet_id, exc_info=result)
+                result = Unavailable(f"the tablet was not {what}: {result}")
+            done(result)
+
+        node = self._node
+        StepRunner(pool or node.metadata_pool, node.writer, node.turns).run(f"tablet/{tablet_id}", steps, ended)
+
+    # -- the protocols ---------------------------------------------------------------------------
+
+    def _create(self, new: TabletSettings) -> Steps[None]:
+        replica = self._node.replicas.get(new.id)
+        if replica is not None:
+            if replica.flusher.superblock.schemas[:1] != (new.schema.to_bytes(),):
+                raise TabletExists(f"tablet {new.id} is here, with another first schema")
+            return
+        found = yield from self._look(new.id)
+        if found.decision.action is StartupAction.TOMBSTONE:
+            raise TabletExists(f"tablet {new.id} was here and has been deleted; a new tablet needs a new id")
+        if found.decision.action is not StartupAction.NOTHING:
+            raise Unavailable(f"tablet {new.id} is here and offline: {self._why_offline(found)}")
+        block = yield OffLoop(lambda: self._loader.begin(new))
+        yield WithLog(lambda wal: self._loader.create_log(wal, block))
+        yield OffLoop(lambda: self._loader.exist(block))
+        found = yield from self._look(new.id)
+        recovered = yield OffLoop(lambda: self._loader.recover(found))
+        if recovered is None:
+            raise Unavailable(f"tablet {new.id} was created and has failed: {self._why_offline(found)}")
+        hinted = new.hinted_leader == self._node.node_id
+        self._node.host(recovered, campaign=hinted)
+        if hinted and (made := self._node.replicas.get(new.id)) is not None:
+            hint_again(made, self._node.turns)
+
+    def _delete(self, tablet_id: TabletId, reason: str, seen: OpId | None) -> Steps[None]:
+        replica = self._node.replicas.get(tablet_id)
+        if replica is not None:
+            self._check_fence(replica.status.committed_config.op_id, tablet_id, seen)
+            last: LastOpId = yield from self._shut_down(replica)
+            block = replica.flusher.superblock
+        else:
+            found = yield from self._look(tablet_id)
+            if found.decision.action is StartupAction.TOMBSTONE:
+                return
+            block, last = self._offline(found, seen)
+            if last == "UNKNOWN":
+                self._loader.lost.add(tablet_id)
+        node = self._node
+        about = DeletionRecord(
+            tablet_id=tablet_id,
+            table_name=block.table_name,
+            deleted_us=physical_us(node.time.last),
+            reason=reason,
+            wal_engine=node.config.wal.name,
+        )
+        tombstone = yield OffLoop(lambda: write_tombstone(node.files, node.layout, block, last, about))
+        yield OffLoop(lambda: set_data_aside(node.files, node.layout, tombstone))
+        yield WithLog(lambda wal: set_log_aside(node.layout, tombstone, wal.set_aside))
+        node.writer.close_log(tombstone.log_id)
+        self._loader.failed.pop(tablet_id, None)
+        log.info("tablet deleted tablet=%s last=%s quarantine=%s: %s", tablet_id, last, tombstone.quarantine, reason)
+
+    def _purge(self, tablet_id: TabletId, name: str) -> Steps[None]:
+        found = yield from self._look(tablet_id)
+        if found.decision.action is StartupAction.ROLL_FORWARD:
+            raise Unavailable(f"the deletion of tablet {tablet_id} is not finished: its log is still to be set aside")
+        yield OffLoop(lambda: purge(self._node.files, self._node.layout, [name]))
+
+    def _shut_down(self, replica: Replica) -> Steps[OpId]:
+        """Step 1: nothing is appended, applied or flushed any more, and the store is closed."""
+        failed = bool(replica.failure)
+        replica.stop()
+        self._node.peers.remove(replica.tablet_id)
+        if failed:  # What waits between groups never runs any more: only what is in hand has to end.
+            ended: list[object] = []
+            replica.applier.pool.run(f"apply/{replica.tablet_id}", lambda: None, ended.append)
+            yield Until(lambda: bool(ended))
+        else:
+            yield Until(lambda: replica.applier.idle and (not replica.flusher.busy or bool(replica.flusher.unsaved)))
+        yield WithLog(lambda _wal: None)  # behind every append that was handed over
+        if not failed:
+            yield Until(lambda: replica.executor.idle or bool(replica.failure))
+        replica.applier.halt()
+        last = self._node.writer.durable(replica.log)
+        yield OffLoop(replica.applier.store.close)
+        return last
+
+    def _offline(self, found: TabletFinding, seen: OpId | None) -> tuple[Superblock, LastOpId]:
+        """Superblock and last op id of a replica that did not come up."""
+        if found.superblock is None:
+            why = self._why_offline(found) if found.failure else "it was never here"
+            raise CallerError(f"tablet {found.tablet_id} cannot be deleted: {why}")
+        if found.consensus is None:
+            # Without term and vote nobody can say what it promised.
+            return found.superblock, "UNKNOWN"
+        self._check_fence(found.consensus.committed_config.op_id, found.tablet_id, seen)
+        lost = found.decision.action is StartupAction.FAIL or found.tablet_id in self._loader.lost
+        if lost or found.log is None or found.log.damage is not None:
+            return found.superblock, "UNKNOWN"
+        return found.superblock, found.log.last
+
+    def _check_fence(self, committed: OpId, tablet_id: TabletId, seen: OpId | None) -> None:
+        if seen is not None and seen != committed:
+            raise FenceMismatch(f"tablet {tablet_id} has the committed config {committed} here, not {seen}")
+
+    def _look(self, tablet_id: TabletId) -> Steps[TabletFinding]:
+        logs: Mapping[LogId, LogState] = yield WithLog(_logs_of(tablet_id))
+        found: TabletFinding = yield OffLoop(lambda: self._loader.look(tablet_id, logs))
+        return found
+
+    def _why_offline(self, found: TabletFinding) -> str:
+        return self._loader.failed.get(found.tablet_id) or found.failure or found.decision.why
+
+
+def _logs_of(tablet_id: TabletId) -> Callable[[WalEngine], Mapping[LogId, LogState]]:
+    return lambda wal: {name: state for name, state in wal.logs().items() if name.tablet_id == tablet_id}

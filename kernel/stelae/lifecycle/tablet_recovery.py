@@ -1,0 +1,130 @@
+"""From its files to a recovered tablet (state BOOTSTRAPPING). It blocks and touches no loop.
+
+1. The log says what is in it; a damaged one fails the replica (startup table).
+2. A log that contradicts the superblock or the consensus metadata fails the replica, too (``log_agreement``).
+3. The commit index is the larger of what the store flushed and the log's hint, clamped to the last
+   entry (``durability.md`` rule 3): everything up to it was committed, the rest stays pending.
+4. The store is opened at what it flushed, and entries up to the commit index are applied to it,
+   through the same code that applies them later.
+5. What the log holds above that is handed on, for the core to be restored (``host.assembly``)."""
+
+from stelae.host.apply import ApplyGroup
+from stelae.host.assembly import Engines, RecoveredTablet
+from stelae.host.consensus_metadata import ConsensusRecord
+from stelae.host.exactly_once_results import ResultsTable
+from stelae.host.log_sizes import LogSizes
+from stelae.host.superblock import Superblock
+from stelae.lifecycle.log_agreement import LogContradicts, contradiction
+from stelae.spi.consensus import LogView, TabletConfig, decode_config
+from stelae.spi.errors import Corrupt
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.log import EntryKind
+from stelae.spi.schema import Schema
+from stelae.spi.store import TabletStore
+from stelae.spi.wal import LogState, WalEngine
+
+REPLAY_BYTES_MAX = 4 << 20  #: Bytes of entries that recovery holds at a time, at least one entry.
+
+
+def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines, directory: str) -> RecoveredTablet:
+    """Bring a READY tablet back from its files; ``directory`` is the store's own. Blocks. ``StorageError``: log, store
+    or results cannot be read: this replica has failed. ``LogContradicts``: and it never votes again."""
+    log = superblock.log_id
+    state = _checked_log(superblock, consensus, engines.wal)
+    commit = min(max(superblock.flushed.index, state.commit_hint), state.last.index)
+    schemas = [Schema.from_bytes(body) for body in superblock.schemas]
+    store = engines.store.open(
+        directory,
+        superblock.manifest,
+        superblock.flushed,
+        {schema.version: schema for schema in schemas},
+        engines.store_config,
+        engines.services,
+    )
+    replay = _Replay(engines.wal, log, state, store, ResultsTable.load(superblock.results))
+    replay.timestamp = superblock.timestamp
+    replay.run(superblock.flushed, consensus.committed_config, commit)
+    return RecoveredTablet(
+        superblock=superblock,
+        consensus=consensus,
+        log=LogView(
+            base=state.base,
+            last=state.last,
+            term_runs=_term_runs(engines.wal, log, state),
+            configs=tuple(replay.configs),
+        ),
+        store=store,
+        results=replay.results,
+        applied=replay.applied,
+        schemas=(*superblock.schemas, *replay.schemas),
+        timestamp=replay.timestamp,
+        log_sizes=replay.sizes,
+    )
+
+
+def _checked_log(superblock: Superblock, consensus: ConsensusRecord, wal: WalEngine) -> LogState:
+    """Return the state of a tablet's log, which is sound and agrees with what was saved beside it."""
+    log = superblock.log_id
+    state = wal.logs()[log]
+    if state.damage is not None:
+        damage = state.damage
+        fact = f"{damage.detail}; the last good entry is {damage.last_good}"
+        raise Corrupt(fact, path=damage.path, offset=damage.offset)
+    config = consensus.committed_config.op_id
+    if wrong := contradiction(superblock.flushed, config, state, lambda index: wal.op_id_at(log, index)):
+        raise LogContradicts(wrong)
+    return state
+
+
+class _Replay:
+    """One pass over the log: applies what is committed, collects configs from all of it."""
+
+    def __init__(self, wal: WalEngine, log: LogId, state: LogState, store: TabletStore, results: ResultsTable) -> None:
+        self._wal = wal
+        self._log = log
+        self._state = state
+        self._store = store
+        self.results = results
+        self.applied = OpId(0, 0)
+        self.timestamp = 0
+        self.configs: list[TabletConfig] = []
+        self.schemas: list[bytes] = []
+        self.sizes = LogSizes(state.base.index)
+
+    def run(self, flushed: OpId, committed: TabletConfig, commit: int) -> None:
+        """Read from the older of flushed and committed config to the end of the log."""
+        self.applied = flushed
+        base, end = self._state.base.index, self._state.last.index + 1
+        first = max(base, min(flushed.index, committed.op_id.index)) + 1
+        while first < end:
+            entries = self._wal.read(self._log, first, end, REPLAY_BYTES_MAX)
+            first = entries[-1].op_id.index + 1
+            for entry in entries:
+                self.sizes.appended((entry,))
+                if entry.kind is EntryKind.CONFIG:
+                    self.configs.append(decode_config(entry))
+            due = [e for e in entries if flushed.index < e.op_id.index <= commit]
+            if due:
+                group = ApplyGroup(due, self.results, self._store.schema)
+                group.record(self._store.apply(group.to_apply) if group.to_apply else [])
+                self.applied = group.last
+                self.schemas += [schema.to_bytes() for schema in group.schemas]
+                self.timestamp = max(self.timestamp, group.timestamp)
+
+
+def _term_runs(wal: WalEngine, log: LogId, state: LogState) -> tuple[tuple[int, int], ...]:
+    """The runs of equal terms above the base, by bisection: terms never decrease."""
+    runs = []
+    first = state.base.index + 1
+    while first <= state.last.index:
+        term = wal.op_id_at(log, first).term
+        runs.append((first, term))
+        low, high = first, state.last.index
+        while low < high:
+            middle = (low + high + 1) // 2
+            if wal.op_id_at(log, middle).term == term:
+                low = middle
+            else:
+                high = middle - 1
+        first = low + 1
+    return tuple(runs)

@@ -1,0 +1,86 @@
+"""Leadership transfer to another voter (behaviour C8; Raft thesis, 3.10).
+
+During a transfer the leader accepts no proposals, so that the successor can catch up. Once the successor has all of the
+log, the leader sends it ``TimeoutNow``, and it campaigns at once. Its vote requests say that the leader asked for the
+campaign, so voters do not withhold their votes. If the successor has not won within one election timeout, the leader
+stays in office and accepts proposals again."""
+
+from __future__ import annotations
+
+from stelae.spi.consensus import MemberType, RejectReason, Role, Transfer
+from stelae.spi.ids import NodeId
+from stelae_consensus_raft.election import Elections
+from stelae_consensus_raft.messages import TimeoutNow
+from stelae_consensus_raft.raft_state import Handover, LeaderState, RaftState
+
+
+class LeadershipTransfers:
+    """Both sides of a leadership transfer."""
+
+    __slots__ = ("_elections", "_state")
+
+    def __init__(self, state: RaftState, elections: Elections) -> None:
+        self._state = state
+        self._elections = elections
+
+    # -- the leader's side -----------------------------------------------------------------------
+
+    def begin(self, event: Transfer) -> None:
+        """Begin a transfer, or reject it with the reason. A transfer to this leader itself is done at once."""
+        state, leadership = self._state, self._state.leadership
+        if leadership is None:
+            state.reject(event.token, RejectReason.NOT_LEADER)
+        elif event.to == state.node_id:
+            state.ready.handed_over.append(event.token)
+        elif leadership.handover is not None:
+            state.reject(event.token, RejectReason.TRANSFERRING)
+        elif event.to is not None and event.to not in self._eligible():
+            state.reject(event.token, RejectReason.NOT_A_VOTER)
+        elif (to := event.to or self._best_successor(leadership)) is None:
+            state.reject(event.token, RejectReason.NO_SUCCESSOR)
+        else:
+            leadership.handover = Handover(event.token, to, state.now_us + state.timeout_us)
+
+    def _eligible(self) -> set[NodeId]:
+        """Return the members that may lead: voters, but no witnesses."""
+        members = self._state.config.members
+        return {m.node_id for m in members if m.member_type is MemberType.VOTER}
+
+    def _best_successor(self, leadership: LeaderState) -> NodeId | None:
+        """Return the voter with the longest log among those that answered within one election timeout, if any."""
+        state, eligible = self._state, self._eligible()
+        since = state.now_us - state.timeout_us
+        recent = [peer for peer in leadership.voting if peer.node_id in eligible and peer.heard_at_us >= since]
+        best = max(recent, key=lambda peer: (peer.match, peer.heard_at_us), default=None)
+        return best.node_id if best is not None else None
+
+    def flush(self) -> None:
+        """Ask the successor to campaign, once, when it has all of the log."""
+        state, leadership = self._state, self._state.leadership
+        handover = leadership.handover if leadership is not None else None
+        if leadership is None or handover is None or handover.timeout_now_sent:
+            return
+        peer = leadership.peers.get(handover.to)
+        if peer is not None and peer.match == state.log.last_index:
+            handover.timeout_now_sent = True
+            state.send(handover.to, TimeoutNow(term=state.term))
+
+    def tick(self) -> None:
+        """Give up the transfer if the successor has not won in time."""
+        leadership = self._state.leadership
+        if (
+            leadership is not None
+            and leadership.handover is not None
+            and self._state.now_us >= leadership.handover.deadline_us
+        ):
+            self._state.reject(leadership.handover.token, RejectReason.NO_SUCCESSOR)
+            leadership.handover = None
+
+    # -- the successor's side --------------------------------------------------------------------
+
+    def on_timeout_now(self, sender: NodeId, message: TimeoutNow) -> None:
+        """Campaign at once if the leader of this term asks for it."""
+        state = self._state
+        if message.term != state.term or sender != state.leader or state.role is not Role.FOLLOWER:
+            return
+        self._elections.take_over()

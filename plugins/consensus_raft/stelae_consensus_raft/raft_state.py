@@ -1,0 +1,352 @@
+"""The Raft state of one replica, which all parts of its core share, and the operations that change it.
+
+Term and vote change only in ``set_term`` and ``vote_for``, the role only in ``change_role``, the log only in
+``append``, ``truncate``, ``log_failed`` and ``collect_to``, the commit index only in ``commit_to``. So each rule about
+a change is checked in one place.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Sequence
+
+import msgspec
+
+from stelae.spi.consensus import Beats, HardState, LogView, MemberType, Rejection, RejectReason, Role, TabletConfig
+from stelae.spi.ids import ZERO, NodeId, OpId
+from stelae.spi.log import Entry, EntryKind
+from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config_history import ConfigHistory
+from stelae_consensus_raft.durable_index import DurableIndex
+from stelae_consensus_raft.entry_sizes import EntrySizes
+from stelae_consensus_raft.log_terms import LogTerms
+from stelae_consensus_raft.message_checks import config_of_entry
+from stelae_consensus_raft.progress import Progress
+from stelae_consensus_raft.read_index import ReadQueue
+from stelae_consensus_raft.ready_builder import ReadyBuilder
+from stelae_consensus_raft.transitions import TRANSITIONS, Cause
+from stelae_consensus_raft.vote_rules import VoteTally
+
+HISTORY_LENGTH_MAX = 64
+"""Number of role changes and votes that are remembered for ``Fatal``."""
+
+
+class BrokenInvariant(Exception):
+    """A broken invariant. It is raised inside the core only; ``step`` turns it into ``Fatal``."""
+
+
+class Handover(msgspec.Struct):
+    """A leadership transfer that is under way."""
+
+    token: int
+    to: NodeId  #: The successor.
+    deadline_us: int  #: When the leader gives up the transfer.
+    timeout_now_sent: bool = False  #: True once the successor had all of the log and was asked to campaign.
+
+
+class LeaderState:
+    """The state that exists only while this replica leads."""
+
+    __slots__ = ("handover", "peers", "reads", "reads_sent_at_us", "voting")
+
+    def __init__(self) -> None:
+        self.peers: dict[NodeId, Progress] = {}
+        self.voting: list[Progress] = []
+        """The voters among ``peers``: those that count towards a majority."""
+        self.reads = ReadQueue()
+        self.reads_sent_at_us = 0
+        self.handover: Handover | None = None
+
+
+class RaftState:
+    """The state of one core. ``now_us`` is the time of the last ``Tick``."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        hard_state: HardState,
+        log: LogView,
+        commit: int,
+        applied: int,
+        committed_config: TabletConfig,
+        settings: Config,
+        rng: random.Random,
+        now_us: int,
+    ) -> None:
+        self.node_id = node_id
+        self.settings = settings
+        self.timeout_us = settings.election_timeout_ms * 1000
+        self.now_us = now_us
+        self.rng = rng
+        self.term = hard_state.term
+        self.voted_for = hard_state.voted_for
+        self.log = LogTerms(log.base, log.last, log.term_runs)
+        self.sizes = EntrySizes(log.last.index, settings.entry_bytes_estimate)
+        self.durable = DurableIndex(log.last.index)
+        self.configs = ConfigHistory(committed_config, log.configs)
+        self.ready = ReadyBuilder(log.last.index)
+        self.commit = max(commit, log.base.index)
+        self.applied = applied
+        #: Up to this index every member is known to hold the log durably. It is not stored: a start knows nothing.
+        self.all_replicated = 0
+        self._init_volatile()
+        if self.configs.commit(self.commit):
+            self.ready.committed_config = self.configs.committed
+        self._load_members()
+        self.role = self._role_in_config()
+
+    def _init_volatile(self) -> None:
+        """Set the state that is not durable, as a start finds it."""
+        self.serving = False
+        self.leader: NodeId | None = None
+        self.leader_heard_at_us: int | None = None
+        self.leadership: LeaderState | None = None
+        self.campaign: VoteTally | None = None
+        self.election_deadline_us: int | None = None
+        #: Since when term and vote wait to become durable; ``None`` if they are durable.
+        self.hard_state_pending_since_us: int | None = None
+        #: The Ready with the newest term and vote.
+        self.hard_state_ready_id = 0
+        #: Factor of the waits between campaigns. It grows on an overloaded machine, and is 1 again with a leader.
+        self.backoff_factor = 1
+        self.refused: Counter[str] = Counter()
+        self.transitions: Counter[tuple[Role, Cause]] = Counter()
+        self.history: deque[str] = deque(maxlen=HISTORY_LENGTH_MAX)
+        self.fatal = False
+        self.role = Role.NON_PARTICIPANT
+
+    # -- members ---------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> TabletConfig:
+        """The config in force."""
+        return self.configs.current
+
+    @property
+    def may_campaign(self) -> bool:
+        """True if this replica may lead: it is a voter, and not a witness."""
+        return self._may_campaign
+
+    def _load_members(self) -> None:
+        config = self.configs.current
+        self.voters = config.voters()
+        self.is_voter = self.node_id in self.voters
+        self.majority = len(self.voters) // 2 + 1
+        self.peer_ids = tuple(m.node_id for m in config.members if m.node_id != self.node_id)
+        member = config.member(self.node_id)
+        self._may_campaign = member is not None and member.member_type is MemberType.VOTER
+
+    def _role_in_config(self) -> Role:
+        if self.is_voter:
+            return Role.FOLLOWER
+        if self.config.member(self.node_id) is not None:
+            return Role.LEARNER
+        return Role.NON_PARTICIPANT
+
+    def apply_config(self) -> None:
+        """Apply the config in force: its members, and the role that it gives this replica."""
+        self._load_members()
+        role = self._role_in_config()
+        if role is Role.FOLLOWER:
+            self.change_role(Cause.MADE_VOTER)
+        else:
+            self.change_role(Cause.MADE_LEARNER if role is Role.LEARNER else Cause.REMOVED)
+        if self.role is not Role.LEADER:
+            self.reset_election_deadline()
+
+    # -- role, term, vote ------------------------------------------------------------------------
+
+    def change_role(self, cause: Cause) -> bool:
+        """Change the role as the table in ``transitions`` says. Returns false if the table ignores the cause."""
+        before = self.role
+        after = TRANSITIONS[cause][before]
+        self.transitions[before, cause] += 1
+        if after is None:
+            return False
+        self._record(f"{before} -> {after} ({cause})")
+        self.role = after
+        if after is not Role.CANDIDATE:
+            self.campaign = None
+        if before is Role.LEADER and after is not Role.LEADER:
+            self._drop_leadership(cause)
+        return True
+
+    def _record(self, what: str) -> None:
+        self.history.append(
+            f"{self.now_us} us: {what}, term {self.term}, last {self.log.last}, "
+            f"commit {self.commit}, leader {self.leader}"
+        )
+
+    def _drop_leadership(self, cause: Cause) -> None:
+        lost = self.leadership
+        assert lost is not None
+        self.leadership = None
+        self.leader = None
+        self.ready.ranges.clear()
+        self.ready.beats = Beats(self.term, ())
+        for token in lost.reads.drain():
+            self.reject(token, RejectReason.LEADERSHIP_LOST)
+        if lost.handover is not None:
+            # The successor was asked to campaign, and now there is a later term: this is its campaign.
+            if lost.handover.timeout_now_sent and cause is Cause.HIGHER_TERM:
+                self.ready.handed_over.append(lost.handover.token)
+            else:
+                self.reject(lost.handover.token, RejectReason.LEADERSHIP_LOST)
+
+    def set_term(self, term: int, voted_for: NodeId | None) -> None:
+        """Enter a later term. ``voted_for`` is this replica's vote in it, or ``None`` if it has not voted yet."""
+        if term <= self.term:
+            raise BrokenInvariant(f"the term would change from {self.term} to {term}")
+        self.ready.drop_messages()
+        self.term = term
+        self.leader = None
+        self.serving = False
+        self.voted_for = voted_for
+        self.persist_hard_state()
+
+    def vote_for(self, candidate: NodeId) -> None:
+        """Give this term's vote. Giving it to the same candidate again changes nothing."""
+        if self.voted_for == candidate:
+            return
+        if self.voted_for is not None:
+            raise BrokenInvariant(f"the vote of term {self.term} would change from {self.voted_for} to {candidate}")
+        self.voted_for = candidate
+        self._record(f"vote for {candidate}")
+        self.persist_hard_state()
+
+    def persist_hard_state(self) -> None:
+        """Write term and vote with this Ready, before everything that depends on them."""
+        self.ready.hard_state = HardState(self.term, self.voted_for)
+        self.hard_state_ready_id = self.ready.next_id
+        if self.hard_state_pending_since_us is None:
+            self.hard_state_pending_since_us = self.now_us
+
+    def step_down(self, cause: Cause, term: int = 0) -> None:
+        """Become a follower (or stay a learner), in ``term`` if that is a later term.
+
+        The election deadline of a follower does not change. Otherwise a candidate that cannot win would delay the
+        campaigns of those that can."""
+        led = self.role is Role.LEADER
+        if term > self.term:
+            self.set_term(term, None)
+        self.change_role(cause)
+        if led:
+            self.reset_election_deadline()
+
+    def leader_is_alive(self) -> bool:
+        """Return true if this replica leads, or heard from a leader within one election timeout."""
+        if self.role is Role.LEADER:
+            return True
+        heard = self.leader_heard_at_us
+        return heard is not None and self.now_us - heard < self.timeout_us
+
+    def draw_timeout_us(self, low: float = 1.0, high: float = 2.0) -> int:
+        """Return a random time between ``low`` and ``high`` election timeouts, in microseconds."""
+        return int((low + (high - low) * self.rng.random()) * self.timeout_us)
+
+    def reset_election_deadline(self) -> None:
+        """Draw a new time at which this replica campaigns if it hears from no leader until then."""
+        at = self.now_us + self.draw_timeout_us()
+        self.election_deadline_us = at if self._may_campaign else None
+
+    # -- log and commit --------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Append entries after the last one. A config among them takes effect here (durability rule 11)."""
+        log, sizes = self.log, self.sizes
+        config_changed = False
+        for entry in entries:
+            log.append(entry.op_id.term)
+            sizes.append(entry.size_bytes)
+            if entry.kind is EntryKind.CONFIG:
+                config = config_of_entry(entry)
+                config_changed |= config is not None and self.configs.append(config)
+        self.ready.append(entries)
+        self.durable.appended(self.ready.next_id, log.last_index)
+        if config_changed:
+            self.apply_config()
+
+    def truncate(self, index: int) -> None:
+        """Remove everything at or above ``index``. A committed entry is never removed."""
+        if index <= self.commit:
+            raise BrokenInvariant(f"the log would be truncated at {index}, but the commit index is {self.commit}")
+        if self.role is Role.LEADER:
+            raise BrokenInvariant(f"the leader would truncate its own log at {index}")
+        self.log.cut(index)
+        self.sizes.cut(index)
+        self.ready.truncate(index)
+        self.durable.truncated(self.ready.next_id, index)
+        if self.configs.cut(index):
+            self.apply_config()
+
+    def log_failed(self, durable_index: int) -> None:
+        """Cut the log to ``durable_index``, where the log on disk ends after a failed write."""
+        replaced = self.ready.replaces_from()
+        end = min(durable_index, self.log.last_index)
+        if replaced is not None:
+            end = min(end, replaced - 1)
+        if end < self.log.base.index:
+            raise BrokenInvariant(f"the log failed at {end}, below its base {self.log.base}")
+        self.log.cut(end + 1)
+        self.sizes.cut(end + 1)
+        self.ready.drop_messages()
+        self.ready.log_failed(end)
+        self.durable.failed(self.ready.next_id, end)
+        self.refresh_serving()
+        if self.configs.cut(end + 1):
+            self.apply_config()
+
+    def commit_to(self, index: int) -> bool:
+        """Advance the commit index to ``index``. Returns false if it is not below ``index``."""
+        if index <= self.commit:
+            return False
+        if index > self.log.last_index:
+            raise BrokenInvariant(f"the commit index would be {index}, but the log ends at {self.log.last}")
+        self.commit = self.ready.commit = index
+        if not self.serving:
+            self.refresh_serving()
+        if self.configs.commit(index):
+            self.ready.committed_config = self.configs.committed
+        return True
+
+    def advance_all_replicated(self, index: int) -> None:
+        """Note that every member holds the log durably up to ``index``. Only entries that are committed here count.
+
+        The all-replicated index never goes back, also under another leader: an entry that is committed and durable on
+        every member stays so."""
+        self.all_replicated = max(self.all_replicated, min(index, self.commit))
+
+    def collect_to(self, base: OpId) -> None:
+        """Note that the log on disk begins after ``base`` now."""
+        if base.index > self.log.base.index and not self.log.holds(base):
+            raise BrokenInvariant(f"the log was collected up to {base}, which is not in it; it ends at {self.log.last}")
+        self.log.collect(base)
+
+    def refresh_serving(self) -> None:
+        """Serve once an entry of the current term is known to be committed (durability rule 10)."""
+        self.serving = self.term > 0 and self.log.term_at(self.commit) == self.term
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def send(self, to: NodeId, message: msgspec.Struct) -> None:
+        """Send a message that depends on term and vote only."""
+        self.ready.send(to, message, self.term)
+
+    def send_durable(self, to: NodeId, message: msgspec.Struct) -> None:
+        """Send a message once the log of this Ready is durable."""
+        self.ready.send_durable(to, message, self.term)
+
+    def reject(self, token: int, reason: RejectReason) -> None:
+        """Reject a proposal, a read or a transfer."""
+        self.ready.rejections.append(Rejection(token, reason, self.leader))
+
+    def count_refused(self, why: str) -> None:
+        """Count a message that no correct peer sends. The message has no effect."""
+        self.refused[why] += 1
+
+    @property
+    def never_configured(self) -> bool:
+        """True if no config was ever committed: the log is empty, and the config is the initial one."""
+        return self.log.last == ZERO and self.config.op_id == ZERO

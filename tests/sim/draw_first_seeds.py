@@ -1,0 +1,72 @@
+"""Draws the seeds to try first, after changes that have moved the runs: ``python -m tests.sim.draw_first_seeds``.
+
+A planted bug keeps its seed while that shows it. Else the cheapest of the next ``WIDTH`` seeds that show it is taken.
+The seeds for the floors are the fewest that a greedy choice finds, counting what each costs."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import msgspec
+
+from stelae.cli.seeds import over_processes
+from stelae.sim.run import run_seed
+from tests.sim.first_seeds import PATH, FirstSeeds, first_seeds, seeds_of
+from tests.sim.floors import FLOORS, SEEDS, run_counted
+from tests.sim.planting import planted
+from tests.sim.test_mutants import ALL
+
+WIDTH = 4
+"""Of so many seeds that show a bug the cheapest is taken."""
+
+CHEAP_S = 0.5
+"""A seed that shows its bug in less CPU time is taken at once."""
+
+
+def seed_of_mutant(number: int) -> int | None:
+    """Return the seed to try first for the planted bug of that number; ``None``: none of its seeds shows it."""
+    logging.disable(logging.CRITICAL)
+    mutant, found = ALL[number], []
+    with planted(mutant):
+        for seed in seeds_of(mutant):
+            started = time.process_time()
+            violation = run_seed(seed).violation
+            cost_s = time.process_time() - started
+            if violation is not None and violation.invariant == mutant.invariant:
+                found.append((cost_s, seed))
+                if len(found) == WIDTH or cost_s < CHEAP_S or seed == first_seeds().mutants.get(mutant.name):
+                    break
+    return min(found)[1] if found else None
+
+
+def what_a_seed_shows(seed: int) -> tuple[int, float, frozenset[str]]:
+    """Run a seed; return it, what it costs in seconds of CPU time, and which floors it meets."""
+    logging.disable(logging.CRITICAL)
+    started = time.process_time()
+    _, names = run_counted(seed)
+    return seed, time.process_time() - started, names & FLOORS
+
+
+def chosen(runs: list[tuple[int, float, frozenset[str]]]) -> tuple[int, ...]:
+    """Choose seeds that meet every floor that any of them meets: each time the one with most news for its cost."""
+    missing, found = frozenset[str]().union(*(names for _, _, names in runs)), []
+    while missing:
+        seed, _, names = max(runs, key=lambda run: len(run[2] & missing) / run[1])
+        found.append(seed)
+        missing -= names
+    return tuple(found)
+
+
+def main() -> None:
+    """Draw all, and write the file."""
+    floors = chosen(list(over_processes(what_a_seed_shows, SEEDS, 0)))
+    seeds = over_processes(seed_of_mutant, range(len(ALL)), 0)
+    mutants = {mutant.name: seed for mutant, seed in zip(ALL, seeds, strict=True) if seed is not None}
+    text = msgspec.json.format(msgspec.json.encode(FirstSeeds(floors, dict(sorted(mutants.items())))), indent=2)
+    PATH.write_bytes(text + b"\n")
+    print(f"{len(floors)} seeds meet the floors; {len(ALL) - len(mutants)} planted bugs are shown by no seed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""What must happen over a hundred seeds, and the runs that show it.
+
+Each floor is a name: of a fault, of a field of a Ready, of a row of consensus' transition table, or of something else
+that the simulator counts. The seeds that show them between them come first (``first_seeds``), and the others only
+until nothing is missing; `make soak` runs all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stelae.sim.plan import FaultKind
+from stelae.sim.report import RunResult
+from stelae.sim.run import run_seed
+from stelae.spi.consensus import Ready, Role
+from stelae_consensus_raft.raft_state import RaftState
+from stelae_consensus_raft.transitions import TRANSITIONS, Cause
+from tests.at_length import AT_LENGTH
+from tests.sim.first_seeds import first_seeds
+
+SEEDS = range(1, 101)
+
+
+def move_name(role: Role, cause: Cause) -> str:
+    """The name of a row of the transition table."""
+    return f"move.{role}.{cause}"
+
+
+CANNOT_OCCUR_YET = {Cause.MADE_VOTER, Cause.MADE_LEARNER, Cause.REMOVED}
+"""Members are fixed."""
+
+NOT_DRIVEN = Cause.STEP_DOWN
+"""Asked for only when a replica is stopped in good order; runs end otherwise."""
+
+RARE = {(Role.CANDIDATE, Cause.PERSIST_FAILED)}
+"""A follower must lose its leader while an append of it is about to fail: once in some hundreds."""
+
+READY_FIELDS_EXCEPTED = {"fatal", "copy_requests"}
+
+OTHERS = {
+    "answer.done",
+    "alter.add_and_drop",
+    "alter.addcolumn",
+    "alter.done",
+    "alter.dropcolumn",
+    "alter.refused",
+    "alter.renamecolumn",
+    "alter.retry",
+    "alter.swap",
+    "answer.mismatch",
+    "answer.refused",
+    "answer.retry",
+    "answer.stale",
+    "client.imposed",
+    "client.repeated",
+    "client.retry",
+    "clock.refused",
+    "event.BeatException",
+    "event.PersistFailed",
+    "event.RangeSent",
+    "flush.asked_ahead",
+    "held.Persisted",
+    "held.Received",
+    "log.begun",
+    "log.begun_failed",
+    "log.collected",
+    "log.fast.segmented",
+    "log.fast.shared",
+    "log.segmented",
+    "log.shared",
+    "log.space_used_again",
+    "metric.consensus_messages_refused",
+    "network.duplicated",
+    "network.lost",
+    "network.peer_lost",
+    "network.reordered",
+    "node.given_up",
+    "node.log_damaged",
+    "node.log_older",
+    "node.power_lost_within",
+    "node.start_refused",
+    "read.before_serving",
+    "restart.idle",
+    "run.fault_within",
+    "run.partly_known",
+    "run.partly_stale",
+    "run.regrouped",
+    "run.several",
+    "rows.0",
+    "rows.partial",
+    "rows.1",
+    "rows.2",
+    "rows.3",
+    "rows.unfit",
+    "scan.fresh",
+    "scan.led",
+    "scan.linearizable",
+    "scan.settled",
+    "scan.too_old",
+    "scribe.collected",
+    "scribe.failed",
+    "scribe.refused",
+    "scribe.replaced",
+    "stale.AppendEntries",
+    "stale.AppendReply",
+    "stale.LeaderAlive",
+    "stale.PeerAlive",
+    "stale.TimeoutNow",
+    "stale.VoteReply",
+    "stale.VoteRequest",
+    "snapshot.over_an_edit",
+    "snapshot.read",
+    "snapshot.resumed",
+    "snapshot.schema_changed",
+    "snapshot.too_old",
+    "store.compaction",
+    "store.edit_committed",
+    "store.floor_raised",
+    "store.flush",
+    "store.obsolete_removed",
+    "store.opened_at_flushed",
+    "store.pushed_back",
+    "store.replayed",
+    "writer.attempt_deadline",
+    "writer.attempt_unavailable",
+    "writer.done",
+    "writer.let_go",
+    "writer.refused",
+    "writer.unknown",
+}
+
+FAULTS = {f"fault.{kind}" for kind in FaultKind}
+READY = {f"ready.{name}" for name in set(Ready.__struct_fields__) - READY_FIELDS_EXCEPTED}
+MOVES = {
+    move_name(role, cause)
+    for cause, row in TRANSITIONS.items()
+    for role, target in row.items()
+    if role in (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
+    and target is not None
+    and cause not in CANNOT_OCCUR_YET
+    and cause is not NOT_DRIVEN
+    and (role, cause) not in RARE
+}
+
+FLOORS = FAULTS | READY | MOVES | OTHERS
+
+
+def seeds_in_order() -> list[int]:
+    """All seeds; first those that show everything between them, as far as is known."""
+    first = [seed for seed in first_seeds().floors if seed in SEEDS]
+    return [*first, *(seed for seed in SEEDS if seed not in first)]
+
+
+def run_counted(seed: int) -> tuple[RunResult, frozenset[str]]:
+    """Run a seed; return its result and the names of all that happened, changes of role included."""
+    moves: set[str] = set()
+    original = RaftState.change_role
+
+    def counted(self: Any, cause: Cause) -> bool:
+        moves.add(move_name(self.role, cause))
+        return original(self, cause)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RaftState, "change_role", counted)
+        result = run_seed(seed)
+    return result, moves | {name for name, count in result.coverage.items() if count}
+
+
+def run_until_seen() -> Iterator[tuple[RunResult, frozenset[str]]]:
+    """Run seeds until every floor was met; in `make soak` all of them."""
+    missing = set(FLOORS)
+    for seed in seeds_in_order():
+        found = run_counted(seed)
+        yield found
+        missing -= found[1]
+        if not missing and not AT_LENGTH:
+            return

@@ -1,0 +1,167 @@
+"""Clients of a tablet of real processes: each does one operation after the other, and notes what it was told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import suppress
+
+from stelae.client.connection import ConnectedTablet, Connection
+from stelae.client.page_rows import PageRows
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.tablet_messages import SCAN, ScanPage, ScanRequest
+from stelae.rows.keys import encode_key
+from stelae.sim.draw import below, pick
+from stelae.sim.history import ClientAction
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.write import OpKind
+from stelae.wire.messenger import Lane
+from tests.soak.history import Asked, History
+
+KEYS = 6
+"""Keys in use at a time."""
+
+EPOCH_S = 1.0
+"""How long they are: then others come, so that no history is too long for the checker."""
+
+PAUSE_S = 0.04
+"""Longest pause of a client between two operations."""
+
+TIMEOUT_S = 3.0
+"""Of an operation: short, so that some have an outcome that nobody knows."""
+
+FINAL_TIMEOUT_S = 60.0
+STRAY_SHARE = 0.6
+"""Of the reads that ask any node, and not the leader that the client knows."""
+
+STRAY_MS = 4_000
+"""Their deadline: longer than a node stands still, so that it answers what it was asked before."""
+
+ACTIONS = (
+    ClientAction.INSERT,
+    ClientAction.UPSERT,
+    ClientAction.UPSERT,
+    ClientAction.UPDATE,
+    ClientAction.DELETE,
+    ClientAction.READ,
+    ClientAction.READ,
+)
+KINDS = {
+    ClientAction.INSERT: OpKind.INSERT,
+    ClientAction.UPSERT: OpKind.UPSERT,
+    ClientAction.UPDATE: OpKind.UPDATE,
+    ClientAction.DELETE: OpKind.DELETE,
+}
+
+
+class ChaosClient:
+    """One client, with a connection of its own."""
+
+    def __init__(self, number: int, history: History, rng: random.Random, started: float) -> None:
+        self._number = number
+        self._history = history
+        self._rng = rng
+        self._started = started
+        self._count = 0
+        self.stopping = False
+
+    async def run(self, addresses: list[str], tablet_id: TabletId) -> None:
+        """Ask until ``stopping``."""
+        async with await Connection.connect(addresses, timeout_s=FINAL_TIMEOUT_S) as client:
+            tablet = await client.tablet(tablet_id)
+            self._client, self._nodes = client, [node_id for node_id, _ in await client.members(tablet_id)]
+            while not self.stopping:
+                await self._one(tablet)
+                await asyncio.sleep(self._rng.random() * PAUSE_S)
+
+    async def _one(self, tablet: ConnectedTablet) -> None:
+        epoch = int((time.monotonic() - self._started) / EPOCH_S)
+        key, action = epoch * KEYS + below(self._rng, KEYS), pick(self._rng, ACTIONS)
+        self._count += 1
+        name = f"{self._number}/{self._count}"
+        if action is ClientAction.READ and self._rng.random() < STRAY_SHARE:
+            await self._read_of(pick(self._rng, self._nodes), tablet, name, key)
+        elif action is ClientAction.READ:
+            await read(tablet, self._history, name, key, TIMEOUT_S)
+        else:
+            await self._write(tablet, name, action, key)
+
+    async def _read_of(self, node: NodeId, tablet: ConnectedTablet, name: str, key: int) -> None:
+        """Ask one node for a linearizable read, leader or not: a deposed leader that does not know it must refuse."""
+        asked = self._history.begin(name, ClientAction.READ, key, None)
+        spec = only(tablet, key)
+        reader = PageRows(spec)
+        request = encode(ScanRequest(tablet.tablet_id, spec))
+        try:
+            messenger = self._client._messenger
+            answer = await messenger.call(node, SCAN, [request], deadline_ms=STRAY_MS, lane=Lane.BULK)
+            page = decode(answer.body[0], ScanPage)
+            rows = await reader.read(page, reader.layout(tablet.schema, spec.columns), answer.body[1:])
+        except StelaeError:
+            self._history.give_up(asked)
+            return
+        self._history.end_read(asked, rows.to_rows()[0][1] if rows is not None and len(rows) else None)
+
+    async def _write(self, tablet: ConnectedTablet, name: str, action: ClientAction, key: int) -> None:
+        value = None if action is ClientAction.DELETE else name
+        asked = self._history.begin(name, action, key, value)
+        row = (key,) if action is ClientAction.DELETE else (key, value)
+        try:
+            result = await tablet.write(KINDS[action], [row], timeout_s=TIMEOUT_S)
+        except StelaeError:
+            self._history.give_up(asked)
+            return
+        assert not result.refusal, result
+        error = result.errors[0].code.name if result.errors else None
+        self._history.end_write(asked, error, result.timestamp)
+
+
+def only(tablet: ConnectedTablet, key: int) -> ScanSpec:
+    """A scan of one key."""
+    low, high = (encode_key(tablet.schema, (one,)) for one in (key, key + 1))
+    return ScanSpec(key_from=low, key_until=high, order=Order.KEY)
+
+
+async def read(tablet: ConnectedTablet, history: History, name: str, key: int, timeout_s: float) -> None:
+    """Read one key, linearizably."""
+    asked = history.begin(name, ClientAction.READ, key, None)
+    found: list[tuple[int, str]] = []
+    try:
+        async for batch in tablet.scan(only(tablet, key), timeout_s=timeout_s):
+            found += batch.to_rows()  # type: ignore[arg-type]
+    except StelaeError:
+        history.give_up(asked)
+        return
+    assert len(found) <= 1, found
+    history.end_read(asked, found[0][1] if found else None)
+
+
+async def read_all(tablet: ConnectedTablet, history: History) -> None:
+    """Read the whole tablet at once, as a last read of every key that was ever used."""
+    asked: list[Asked] = [
+        history.begin(f"last read of {key}", ClientAction.READ, key, None) for key in sorted(history.asked)
+    ]
+    rows: dict[int, str] = {}
+    async for batch in tablet.scan(timeout_s=FINAL_TIMEOUT_S):
+        rows |= dict(batch.to_rows())
+    assert rows.keys() <= history.asked.keys(), "rows came from nowhere"
+    for one in asked:
+        history.end_read(one, rows.get(one.key))
+
+
+async def stop_all(clients: list[ChaosClient], tasks: list[asyncio.Task[None]]) -> None:
+    """Let every client end its operation, and raise what one of them raised."""
+    for client in clients:
+        client.stopping = True
+    for task in tasks:
+        await task
+
+
+def cancel_all(tasks: list[asyncio.Task[None]]) -> None:
+    """End what is left of a run that failed."""
+    for task in tasks:
+        with suppress(RuntimeError):
+            task.cancel()
