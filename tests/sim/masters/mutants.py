@@ -137,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="freshness: a leader's answer counts before the catalog holds what it names",
         rule="source, follower reads; explanation, masters: reading from any master",
-        target=f"{CORE}.freshness:Freshness.told",
+        target=f"{CORE}.freshness:Freshness.take_answer",
         replacement=mutations.count_before_it_is_applied,
         invariant="bounded_staleness",
     ),
@@ -175,7 +175,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.servers:Servers.heard",
         replacement=mutations.take_a_former_run_for_a_restart,
         invariant="newest_reports",
-        seed=103,
+        seed=140,
     ),
     Mutant(
         name="driver: an unknown outcome of a batch is reported as certainly not",

@@ -11,7 +11,7 @@ from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.fences import FenceVerdict, Judgement
 from stelae.protocol.master_messages import ChangeReply
 from stelae.server.master.core.batches import CatalogBatch
-from stelae.server.master.core.events import Decided, ReadIndexTold, Replicate, Reply
+from stelae.server.master.core.events import Decided, ReadIndexAnswered, Replicate, Reply
 from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.mutations import table_lock
 from stelae.server.master.core.operations import Outcome
@@ -119,7 +119,7 @@ def count_before_it_is_applied(original: Any, self: Any, event: Any, applied: in
 
 
 def count_from_the_answer(original: Any, self: Any, event: Any) -> None:
-    original(self, ReadIndexTold(self._time, event.index) if isinstance(event, ReadIndexTold) else event)
+    original(self, ReadIndexAnswered(self._time, event.index) if isinstance(event, ReadIndexAnswered) else event)
 
 
 def lead_by_node_id(original: Any, self: Any, tablet_id: Any) -> Any:

@@ -59,8 +59,8 @@ class Asked:
     table_id: TableId | None = None
 
 
-Told = Callable[[Asked], None]
-Shown = Callable[[TableDescription], None]
+OutcomeTaken = Callable[[Asked], None]
+DescriptionTaken = Callable[[TableDescription], None]
 
 
 class SimClient:
@@ -73,8 +73,8 @@ class SimClient:
     def __init__(self, world: MastersWorld, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
         self.place = SimAddress(f"c{number}")
         self.stopping = False
-        self.told: Told = lambda asked: None
-        self.shown: Shown = lambda description: None
+        self.on_outcome: OutcomeTaken = lambda asked: None
+        self.on_description: DescriptionTaken = lambda description: None
         self.changes_max: int | None = None
         self._world = world
         self._rng = rng
@@ -176,7 +176,7 @@ class SimClient:
         self._remember_soft_deleted(asked.request.change, asked.verdict)
         self._remember_altered(asked.request.change, asked.verdict)
         self._open = None
-        self.told(asked)
+        self.on_outcome(asked)
         self._ask(GetTable(table=pick(self._rng, NAMES)) if chance(self._rng, 0.8) else ListTables())
         pause_us = 900_000 if self._altered is None else 20_000
         self._after(between(self._rng, 1_000, pause_us), self._next)
@@ -234,7 +234,7 @@ class SimClient:
     def _shown(self, answer: Answer, *, described: bool) -> None:
         self._world.coverage.hit("read.answered" if isinstance(answer, bytes) else f"read.{error_of(answer).code}")
         if isinstance(answer, bytes) and described:
-            self.shown(decode(answer, TableDescription))
+            self.on_description(decode(answer, TableDescription))
 
 
 def _add_column(rng: random.Random, table: str) -> AlterTable:

@@ -66,7 +66,7 @@ class SimMaster:
         self.is_busy = False
         self.on_applied: Callable[[SimMaster, Catalog], None] = lambda master, before: None
         self.on_stepped: Callable[[SimMaster], None] = lambda master: None
-        self.on_heard: Callable[[SimMaster, Heartbeat], None] = lambda master, heartbeat: None
+        self.on_received: Callable[[SimMaster, Heartbeat], None] = lambda master, heartbeat: None
         self.on_answered: Callable[[SimMaster, ReadAsked], None] = lambda master, asked: None
         self._world = world
         self._log = committed_log
@@ -229,9 +229,9 @@ class SimMaster:
         if event is not None and event.batch is not None and self.core.status().serving:
             self.strike.passes(ChangeStep.APPLIED)
 
-    def core_heard(self, heartbeat: Heartbeat) -> None:
+    def core_received(self, heartbeat: Heartbeat) -> None:
         """A heartbeat was taken, or found to be overtaken."""
-        self.on_heard(self, heartbeat)
+        self.on_received(self, heartbeat)
 
     def core_decided(self, event: Decided) -> None:
         """The outcome of a batch was taken."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from stelae.protocol.master_heartbeats import Heartbeat
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.events import Decided, EntryApplied, Event, HeartbeatHeard, ReadAsked, Reply
+from stelae.server.master.core.events import Decided, EntryApplied, Event, HeartbeatReceived, ReadAsked, Reply
 from stelae.server.master.core.master_core import MasterCore
 
 
@@ -17,7 +17,7 @@ class CoreObserver(Protocol):
     def core_applied(self, before: Catalog, event: EntryApplied | None) -> None:
         """An entry was applied; ``None``: all entries of the first step."""
 
-    def core_heard(self, heartbeat: Heartbeat) -> None:
+    def core_received(self, heartbeat: Heartbeat) -> None:
         """A heartbeat was taken, or found to be overtaken."""
 
     def core_decided(self, event: Decided) -> None:
@@ -59,8 +59,8 @@ class ObservedCore(MasterCore):
         match event:
             case EntryApplied() if not self._is_first:
                 self._observer.core_applied(before, event)
-            case HeartbeatHeard():
-                self._observer.core_heard(event.heartbeat)
+            case HeartbeatReceived():
+                self._observer.core_received(event.heartbeat)
             case Decided():
                 self._observer.core_decided(event)
             case _:

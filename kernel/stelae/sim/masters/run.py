@@ -97,14 +97,14 @@ class MastersSimulation:
         for master in self._masters:
             master.on_applied = self._applied
             master.on_stepped = self._stepped
-            master.on_heard = self._heard
+            master.on_received = self._received
             master.on_answered = self._answered
         for server in self._servers:
             server.groups = self._groups
             server.on_deleted = self._deleted
         for client in self._clients:
-            client.told = self._told
-            client.shown = self._shown
+            client.on_outcome = self._client_got_outcome
+            client.on_description = self._client_got_description
         self._world.on_committed = self._committed
         self._world.on_reported = self._reported
 
@@ -151,9 +151,9 @@ class MastersSimulation:
         for invariant in self._invariants:
             invariant.on_reported(heartbeat)
 
-    def _heard(self, master: SimMaster, heartbeat: Heartbeat) -> None:
+    def _received(self, master: SimMaster, heartbeat: Heartbeat) -> None:
         for invariant in self._invariants:
-            invariant.on_heard(master, heartbeat)
+            invariant.on_received(master, heartbeat)
 
     def _answered(self, master: SimMaster, asked: ReadAsked) -> None:
         for invariant in self._invariants:
@@ -163,13 +163,13 @@ class MastersSimulation:
         for invariant in self._invariants:
             invariant.on_deleted(server, action)
 
-    def _told(self, asked: Asked) -> None:
+    def _client_got_outcome(self, asked: Asked) -> None:
         for invariant in self._invariants:
-            invariant.on_told(asked)
+            invariant.on_outcome(asked)
 
-    def _shown(self, description: TableDescription) -> None:
+    def _client_got_description(self, description: TableDescription) -> None:
         for invariant in self._invariants:
-            invariant.on_shown(description)
+            invariant.on_description(description)
 
     # -- Router ------------------------------------------------------------------------------------
 

@@ -77,14 +77,14 @@ class CaughtUp(msgspec.Struct, frozen=True, gc=False):
     wall_us: int
 
 
-class ReadIndexTold(msgspec.Struct, frozen=True):
+class ReadIndexAnswered(msgspec.Struct, frozen=True):
     """Answer to ``AskReadIndex``: what was acknowledged before ``asked`` is committed at ``index`` or below."""
 
     asked: MasterTick
     index: int
 
 
-class HeartbeatHeard(msgspec.Struct, frozen=True):
+class HeartbeatReceived(msgspec.Struct, frozen=True):
     """A tablet server's heartbeat."""
 
     token: int
@@ -113,8 +113,8 @@ Event: TypeAlias = (
     | ReadAsked
     | Confirmed
     | CaughtUp
-    | ReadIndexTold
-    | HeartbeatHeard
+    | ReadIndexAnswered
+    | HeartbeatReceived
     | MastersCompared
     | Planned
 )
@@ -154,7 +154,7 @@ class Confirm(msgspec.Struct, frozen=True, gc=False):
 
 
 class AskReadIndex(msgspec.Struct, frozen=True):
-    """Ask the leader, perhaps this master, for a read index, then say ``ReadIndexTold`` with the same ``asked``."""
+    """Ask the leader, perhaps this master, for a read index, then say ``ReadIndexAnswered`` with the same ``asked``."""
 
     asked: MasterTick
     leader: NodeId

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
 from stelae.server.frames import only_frame
-from stelae.server.master.core.events import AskReadIndex, ReadIndexTold
+from stelae.server.master.core.events import AskReadIndex, ReadIndexAnswered
 from stelae.server.master.driver.ports import IncomingRequest, MasterNode, PendingCall, SystemReplica
 from stelae.spi.errors import PeerError, StelaeError, Unavailable
 
@@ -29,7 +29,7 @@ class LeaderReadIndex:
     """
 
     def __init__(
-        self, node: MasterNode, replica: Callable[[], SystemReplica | None], take: Callable[[ReadIndexTold], None]
+        self, node: MasterNode, replica: Callable[[], SystemReplica | None], take: Callable[[ReadIndexAnswered], None]
     ) -> None:
         self._node = node
         self._replica = replica
@@ -45,7 +45,7 @@ class LeaderReadIndex:
 
         def confirmed(result: int | StelaeError) -> None:
             if not isinstance(result, StelaeError):
-                self._take(ReadIndexTold(effect.asked, replica.applier.applied.index))
+                self._take(ReadIndexAnswered(effect.asked, replica.applier.applied.index))
 
         def answered(call: PendingCall) -> None:
             if call.cancelled() or call.exception() is not None:
@@ -55,7 +55,7 @@ class LeaderReadIndex:
             except StelaeError as error:
                 log.warning("master %s gave no read index: %s", effect.leader, error)
             else:
-                self._take(ReadIndexTold(effect.asked, index))
+                self._take(ReadIndexAnswered(effect.asked, index))
 
         if effect.leader == node.node_id:
             confirm_leadership(replica, confirmed)

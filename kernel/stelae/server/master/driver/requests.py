@@ -11,7 +11,7 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
 from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.server.frames import only_frame
-from stelae.server.master.core.events import ChangeAsked, Event, HeartbeatHeard, ReadAsked, Refuse, Reply
+from stelae.server.master.core.events import ChangeAsked, Event, HeartbeatReceived, ReadAsked, Refuse, Reply
 from stelae.server.master.driver.ports import IncomingRequest, MasterNode
 from stelae.spi.errors import PeerError, Unavailable
 from stelae.wire.refusals import error_of
@@ -68,7 +68,7 @@ class OpenRequests:
             metrics.count("master_reports_full" if heartbeat.report.full else "master_reports_incremental")
         # Every master keeps a link to every server, so that a new leader can act at once.
         self._node.messenger.add_peer(heartbeat.node_id, heartbeat.address)
-        self._take(HeartbeatHeard(self._token(request), heartbeat))
+        self._take(HeartbeatReceived(self._token(request), heartbeat))
 
     def _decode(self, request: IncomingRequest, kind: type[_Message]) -> _Message:
         message = decode(only_frame(request), kind)

@@ -39,7 +39,7 @@ class NewestReports(MastersInvariant):
             self._rank(status, (int(heartbeat.incarnation, 16), len(self._statuses))) for status in _statuses(heartbeat)
         )
 
-    def on_heard(self, master: SimMaster, heartbeat: Heartbeat) -> None:
+    def on_received(self, master: SimMaster, heartbeat: Heartbeat) -> None:
         """Judge what the master now holds of that server, and whom it takes for leader of those tablets."""
         for status, rank in zip(_statuses(heartbeat), self._reported_ranks[heartbeat], strict=True):
             self._rank(status, rank)
