@@ -122,7 +122,7 @@ class DriverOnFakes:
             replicas={SYSTEM_TABLET: self.replica},
             failed_tablets={},
         )
-        loader: Any = SimpleNamespace(late={})
+        loader: Any = SimpleNamespace(delayed={})
         self.master = Master(
             node,
             loader=loader,

@@ -1,4 +1,4 @@
-"""Clients that change tables and look at them, and never stop asking until they are told."""
+"""Clients that change tables and read them, and repeat each change until they have its outcome."""
 
 from __future__ import annotations
 

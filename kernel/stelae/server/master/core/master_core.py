@@ -15,8 +15,8 @@ The driver promises:
     7. ``Planned`` answers ``AskPolicy``, with any delay. At most one is outstanding. See ``propose``.
     8. The driver steps the core at ``next_deadline`` if no event arrives before.
     9. ``ReadIndexAnswered`` repeats the time of an ``AskReadIndex``. It arrives only if a majority has confirmed the
-       leader after that time. Every entry that was acknowledged before that time is at or below its index. An answer may
-       be missing.
+       leader after that time. Every entry that was acknowledged before that time is at or below its index. An answer
+       may be missing.
 
 The core promises:
     1. A reply to a change, or a refusal that is not retryable, follows after the change is committed and applied here.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from stelae.host.ports import Turns
 from stelae.host.rejection_errors import NotProposed
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.rows.operations import operation, runs_of
+from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.server.master.core.batches import SYSTEM_SCHEMA, CatalogBatch, from_rows, to_rows
 from stelae.server.master.core.events import Decided, Replicate
 from stelae.server.master.core.operations import Outcome
@@ -97,7 +97,7 @@ class BatchProposals:
             self._client_id,
             min(self._undecided),
             SYSTEM_SCHEMA.version,
-            runs_of([(sequence, operation(kind, rows.to_ipc()))]),
+            sequence_ranges_of([(sequence, operation(kind, rows.to_ipc()))]),
         )
         replica.write(request, done)
         at_once = False

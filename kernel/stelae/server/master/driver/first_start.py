@@ -44,9 +44,9 @@ class SystemTabletLoader(TabletLoader):
         """Leave the creation to ``FirstStart``, which asks the other masters first.
 
         ``ConfigError``: the tablet exists, and its members are other masters than the file lists."""
-        found = self.look(tablet.id, self._engines.wal.logs())
+        found = self.inspect(tablet.id, self._engines.wal.logs())
         if found.decision.action is StartupAction.NOTHING:
-            self.late[tablet.id] = "the other masters have not been asked yet"
+            self.delayed[tablet.id] = "the other masters have not been asked yet"
         elif found.consensus is not None and found.consensus.committed_config.members:
             members = {member.node_id: member.address for member in found.consensus.committed_config.members}
             check_listed(tablet.members, members, "by this master's own record")
@@ -57,7 +57,7 @@ class FirstStart:
     """One master that has no system tablet yet, or whose cluster is not on record.
 
     Args:
-        loader: of this node's tablets; its ``late`` says why the system tablet is not there yet.
+        loader: of this node's tablets; its ``delayed`` says why the system tablet is not there yet.
         create_tablet: creates the system tablet, and starts its replica.
         catalog: returns the catalog once it is loaded.
     """
@@ -96,7 +96,7 @@ class FirstStart:
 
     def create_when_agreed(self) -> None:
         """Create the system tablet as soon as the other masters allow it, if it does not exist."""
-        if self._creating or SYSTEM_TABLET not in self._loader.late:
+        if self._creating or SYSTEM_TABLET not in self._loader.delayed:
             return
         self._creating = True
         for member in self._tablet.members:
@@ -124,20 +124,20 @@ class FirstStart:
 
     def _created(self, error: StelaeError | None) -> None:
         if error is None:
-            del self._loader.late[SYSTEM_TABLET]
+            del self._loader.delayed[SYSTEM_TABLET]
         else:
             self._ask_again(f"the system tablet cannot be made: {error}")
 
     def _ask_again(self, objection: str) -> None:
         if self._stopped:
             return
-        self._loader.late[SYSTEM_TABLET] = objection
+        self._loader.delayed[SYSTEM_TABLET] = objection
         self._warn(objection)
         turns = self._node.turns
         self._timer = turns.call_at(turns.now_us() + ASK_AGAIN_US, lambda: self._comparison.ask(self._judge))
 
     def _refuse_for_good(self, begun: list[str]) -> None:
-        del self._loader.late[SYSTEM_TABLET]
+        del self._loader.delayed[SYSTEM_TABLET]
         reason = (
             f"the cluster has begun (told by {', '.join(begun)}) and this master's directory is new: an empty one "
             "would vote without what the master has promised. Put its old directory back, or leave it down"
