@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stelae.local.verify import wait_for_agreement
 
 from stelae.cli.local_nodes import format_here
 from stelae.client.connection import Connection
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
+from stelae.local.demo_verification import wait_for_agreement
 from stelae.sim.history import ClientAction
 from stelae.spi.ids import TabletId
 from tests.soak.clients import ChaosClient, cancel_all, read_all, stop_all

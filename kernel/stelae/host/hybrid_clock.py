@@ -48,6 +48,12 @@ class ClockSettings:
         return self.clock_error_ms_max * 1000
 
     @property
+    def ahead_us_max(self) -> int:
+        """How far a running clock may be ahead of the wall clock: it begins above what an earlier run has reserved, and
+        follows its peers. Until the wall clock has caught up, timestamps rise by their logical part only."""
+        return self.error_us_max + self.step_us
+
+    @property
     def step_us(self) -> int:
         """``step_ms`` in microseconds, limited so that peers accept the timestamps of a restarted node."""
         return min(self.step_ms, self.clock_error_ms_max // 2) * 1000
@@ -79,7 +85,7 @@ def first_ceiling(stored: int, clock: Clock, settings: ClockSettings) -> int:
 
     Raises ``ClockError`` if the stored ceiling is so far ahead that every peer would refuse this node's timestamps."""
     ahead_us = physical_us(stored) - (wall_us := clock.wall_us())
-    if (excess_us := ahead_us - settings.error_us_max - settings.step_us) > 0:
+    if (excess_us := ahead_us - settings.ahead_us_max) > 0:
         raise ClockError(
             f"this node gave out timestamps {ahead_us // 1000} ms ahead of the machine's clock; at most "
             f"{settings.clock_error_ms_max} ms are allowed; if the machine's clock is right, start this node again in "

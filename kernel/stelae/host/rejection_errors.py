@@ -6,17 +6,35 @@ from stelae.spi.consensus import Rejection, RejectReason
 from stelae.spi.errors import CallerError, NotLeader, Overloaded, StelaeError, Unavailable
 
 
+class NotProposed:
+    """Of an error of a proposal that the core did not take: it is in no log, and never will be."""
+
+
+class ProposalUnavailable(NotProposed, Unavailable):
+    """The leader takes no proposals now."""
+
+
+class ProposalOverload(NotProposed, Overloaded):
+    """The leader takes no more proposals until some are committed."""
+
+
+class ProposalNotLeader(NotProposed, NotLeader):
+    """This replica does not lead."""
+
+
 def rejection_error(rejection: Rejection) -> StelaeError:
     """Return the error for a rejection."""
     match rejection.reason:
-        case RejectReason.NOT_LEADER | RejectReason.LEADERSHIP_LOST:
+        case RejectReason.NOT_LEADER:
+            return ProposalNotLeader(rejection.leader, rejection.reason.value)
+        case RejectReason.LEADERSHIP_LOST:
             return NotLeader(rejection.leader, rejection.reason.value)
         case RejectReason.CONFIGURING:
-            return Unavailable("the tablet is CONFIGURING")
+            return ProposalUnavailable("the tablet is CONFIGURING")
         case RejectReason.OVERLOADED:
-            return Overloaded("too many proposals are not committed yet")
+            return ProposalOverload("too many proposals are not committed yet")
         case RejectReason.TRANSFERRING:
-            return Unavailable("leadership is being handed over")
+            return ProposalUnavailable("leadership is being handed over")
         case RejectReason.NO_SUCCESSOR:
             return Unavailable("no other voter could take over in time; this replica is still the leader")
         case RejectReason.NOT_A_VOTER:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from stelae.spi.errors import CallerError
-from stelae.wire.requests import Request
+from stelae.spi.services import Buffer
 
 
-def only_frame(request: Request) -> memoryview:
+class RequestBody(Protocol):
+    """What ``only_frame`` reads of a request (``stelae.wire.requests.Request``)."""
+
+    kind: str
+    body: Sequence[Buffer]
+
+
+def only_frame(request: RequestBody) -> memoryview:
     """Return the only frame of a request's body.
 
     Raises:

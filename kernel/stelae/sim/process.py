@@ -72,6 +72,11 @@ class Process:
         for call in held:
             self.schedule(0, "resumed", call)
 
+    @property
+    def in_turn(self) -> bool:
+        """Whether a turn of this process is running just now."""
+        return self._running
+
     # -- running things --------------------------------------------------------------------------
 
     def schedule(self, delay_us: int, label: str, call: Call) -> Timer:
@@ -122,13 +127,22 @@ class VirtualPool:
 
     Args:
         span_us: how long a piece of work takes; read anew for each, so that it can be changed.
+        finish_us: shortest and longest time from the work itself to its completion on the loop.
     """
 
-    def __init__(self, process: Process, rng: random.Random, label: str, span_us: Callable[[], Span]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        rng: random.Random,
+        label: str,
+        span_us: Callable[[], Span],
+        finish_us: Span = (HOP_US, HOP_US),
+    ) -> None:
         self._process = process
         self._rng = rng
         self._label = label
         self._span_us = span_us
+        self._finish_us = finish_us
         self._queues: dict[str, deque[tuple[Callable[[], Any], Callable[[Any], None]]]] = {}
 
     def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -156,7 +170,9 @@ class VirtualPool:
                 self._start(key)
             done(result)
 
-        self._process.schedule(HOP_US, f"{self._label}.done", finish)
+        shortest_us, longest_us = self._finish_us
+        delay_us = shortest_us if shortest_us == longest_us else skewed(self._rng, shortest_us, longest_us)
+        self._process.schedule(delay_us, f"{self._label}.done", finish)
 
 
 class VirtualLogDriver:

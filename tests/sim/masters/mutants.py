@@ -6,6 +6,7 @@ from tests.sim.masters import mutations
 from tests.sim.mutants import Mutant
 
 CORE = "stelae.server.master.core"
+DRIVER = "stelae.server.master.driver"
 FENCES = "stelae.protocol.fences"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -28,8 +29,8 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="durability 26",
         target=f"{CORE}.master_core:MasterCore._has_begun",
         replacement=mutations.begin_at_once,
-        invariant="one_way",
-        seed=6,
+        invariant="acknowledged_changes",
+        seed=8,
     ),
     Mutant(
         name="locks: tables and tablets are not locked",
@@ -45,7 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.operations:Operations.decided",
         replacement=mutations.unknown_is_failure,
         invariant="acknowledged_changes",
-        seed=7,
+        seed=20,
     ),
     Mutant(
         name="operations: an unknown outcome is answered as done",
@@ -136,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="freshness: a leader's answer counts before the catalog holds what it names",
         rule="source, follower reads; explanation, masters: reading from any master",
-        target=f"{CORE}.freshness:Freshness.told",
+        target=f"{CORE}.freshness:Freshness.take_answer",
         replacement=mutations.count_before_it_is_applied,
         invariant="bounded_staleness",
     ),
@@ -174,6 +175,37 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.servers:Servers.heard",
         replacement=mutations.take_a_former_run_for_a_restart,
         invariant="newest_reports",
-        seed=103,
+        seed=140,
+    ),
+    Mutant(
+        name="driver: an unknown outcome of a batch is reported as certainly not",
+        rule="durability 26",
+        target=f"{DRIVER}.batch_proposals:outcome_of",
+        replacement=mutations.report_unknown_as_certainly_not,
+        invariant="acknowledged_changes",
+    ),
+    Mutant(
+        name="driver: a batch of a deposed leader is proposed in a later term",
+        rule="durability 26; master_core, what its driver promises, 3",
+        target=f"{DRIVER}.batch_proposals:may_propose",
+        replacement=mutations.propose_in_any_term,
+        invariant="acknowledged_changes",
+        seed=85,
+    ),
+    Mutant(
+        name="driver: entries that are applied while the catalog is loaded are left out",
+        rule="master_core, what its driver promises, 2",
+        target=f"{DRIVER}.catalog_loading:CatalogLoad.applied",
+        replacement=mutations.leave_out_entries,
+        invariant="catalog_follows_log",
+        seed=20,
+    ),
+    Mutant(
+        name="driver: a read index is confirmed before the leader's first entry is committed",
+        rule="Raft 6.4; master_core, what its driver promises, 9",
+        target=f"{DRIVER}.leader_read_index:confirm_leadership",
+        replacement=mutations.confirm_before_the_first_entry,
+        invariant="bounded_staleness",
+        seed=20,
     ),
 )

@@ -11,7 +11,7 @@ from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.fences import FenceVerdict, Judgement
 from stelae.protocol.master_messages import ChangeReply
 from stelae.server.master.core.batches import CatalogBatch
-from stelae.server.master.core.events import Decided, ReadIndexTold, Replicate, Reply
+from stelae.server.master.core.events import Decided, ReadIndexAnswered, Replicate, Reply
 from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.mutations import table_lock
 from stelae.server.master.core.operations import Outcome
@@ -119,7 +119,7 @@ def count_before_it_is_applied(original: Any, self: Any, event: Any, applied: in
 
 
 def count_from_the_answer(original: Any, self: Any, event: Any) -> None:
-    original(self, ReadIndexTold(self._time, event.index) if isinstance(event, ReadIndexTold) else event)
+    original(self, ReadIndexAnswered(self._time, event.index) if isinstance(event, ReadIndexAnswered) else event)
 
 
 def lead_by_node_id(original: Any, self: Any, tablet_id: Any) -> Any:
@@ -153,3 +153,23 @@ def settle_at_once(original: Any, view: Any, table: Any) -> Any:
 
 def alter_at_once(original: Any, table: Any) -> None:
     """A tablet that missed the schema before is offered one that does not follow."""
+
+
+def report_unknown_as_certainly_not(original: Any, result: Any, *, at_once: bool) -> Any:
+    outcome = original(result, at_once=at_once)
+    return Outcome.CERTAINLY_NOT if outcome is Outcome.UNKNOWN else outcome
+
+
+def propose_in_any_term(original: Any, status: Any, term: int) -> bool:
+    return bool(status.role is Role.LEADER)
+
+
+def leave_out_entries(original: Any, self: Any, entries: Any) -> None:
+    """Only what the scan of the store has seen is in the catalog."""
+
+
+def confirm_before_the_first_entry(original: Any, replica: Any, done: Any) -> None:
+    if replica.status.role is Role.LEADER and not replica.status.serving:
+        done(replica.applier.timestamp)
+    else:
+        original(replica, done)

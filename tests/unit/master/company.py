@@ -23,7 +23,7 @@ from stelae.server.master.core.events import (
     Effect,
     EntryApplied,
     Event,
-    HeartbeatHeard,
+    HeartbeatReceived,
     MasterLeaderChanged,
     MastersCompared,
     MasterTick,
@@ -189,7 +189,7 @@ class Company:
             free_bytes=1 << 40,
             report=report,
         )
-        effects = self.step(HeartbeatHeard(self._token, heartbeat))
+        effects = self.step(HeartbeatReceived(self._token, heartbeat))
         (reply,) = [e for e in only(effects, Reply) if e.token == self._token]
         assert isinstance(reply.body, HeartbeatReply)
         return reply.body

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from stelae.host.node import Node
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.cluster_bootstrap_messages import BootstrapAnswer, BootstrapStage
-from stelae.server.master.driver.master_comparison import MasterComparison, silent, stages
+from stelae.server.master.driver.master_comparison import Answers, MasterComparison, silent, stages
 from stelae.spi.consensus import Member
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
@@ -25,7 +24,7 @@ def comparison(began: tuple[NodeId, ...] = ()) -> MasterComparison:
     members = [Member(node_id=node, address="x:1") for node in began]
     replica = SimpleNamespace(status=SimpleNamespace(config=SimpleNamespace(members=members)))
     node: Any = SimpleNamespace(node_id=A, address="a:1", replicas={SYSTEM_TABLET: replica} if began else {})
-    return MasterComparison(cast(Node, node), [Member(node_id=node, address=address) for node, address in THREE])
+    return MasterComparison(node, [Member(node_id=node, address=address) for node, address in THREE])
 
 
 def answer(
@@ -68,10 +67,16 @@ def test_who_does_not_answer_and_who_is_how_far_are_told_apart() -> None:
 
 @pytest.mark.parametrize("body", [[], [b"\xc1"], [b"", b""], [b"\x93"]])
 def test_an_answer_that_is_none_counts_as_no_answer(body: list[bytes]) -> None:
-    async def call(*_: object, **__: object) -> object:
-        return SimpleNamespace(body=body)
+    def call(*_: object, **__: object) -> object:
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        future.set_result(SimpleNamespace(body=body))
+        return future
+
+    async def ask() -> Answers:
+        answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        MasterComparison(node, members).ask(answered.set_result)
+        return await answered
 
     node: Any = SimpleNamespace(node_id=A, address="a:1", replicas={}, messenger=SimpleNamespace(call=call))
     members = [Member(node_id=node_id, address=address) for node_id, address in THREE]
-    answers = asyncio.run(MasterComparison(cast(Node, node), members).answers())
-    assert len(silent(answers)) == 2
+    assert len(silent(asyncio.run(ask()))) == 2

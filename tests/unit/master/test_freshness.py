@@ -11,7 +11,7 @@ from stelae.server.master.core.events import (
     Effect,
     MasterLeaderChanged,
     MasterTick,
-    ReadIndexTold,
+    ReadIndexAnswered,
     Refuse,
     Reply,
 )
@@ -63,7 +63,7 @@ def test_without_changes_a_follower_stays_fresh_and_proposes_nothing() -> None:
     company = follower()
     for _ in range(200):
         company.pass_ms(500)
-        company.step(ReadIndexTold(asked(company), 1))
+        company.step(ReadIndexAnswered(asked(company), 1))
         assert answer(company, 600) == [TableList(tables=())]
     assert company.proposed == []
 
@@ -72,7 +72,7 @@ def test_an_age_counts_from_the_question_however_long_the_answer_takes() -> None
     company = follower()
     question = asked(company)
     company.pass_ms(900)
-    company.step(ReadIndexTold(question, 1))
+    company.step(ReadIndexAnswered(question, 1))
     assert answer(company, 900) == [TableList(tables=())]
     assert answer(company, 899) == ["TOO_STALE"]
     assert company.core.status().age_us == 900_000
@@ -80,7 +80,7 @@ def test_an_age_counts_from_the_question_however_long_the_answer_takes() -> None
 
 def test_an_answer_counts_once_what_it_names_is_applied() -> None:
     company = follower()
-    company.step(ReadIndexTold(asked(company), 3))
+    company.step(ReadIndexAnswered(asked(company), 3))
     company.step(company._entry(None))
     assert answer(company, 1_000) == ["TOO_STALE"]
     company.step(company._entry(None))
@@ -90,33 +90,33 @@ def test_an_answer_counts_once_what_it_names_is_applied() -> None:
 def test_an_answer_stays_true_whoever_leads_afterwards() -> None:
     company = follower()
     question = asked(company)
-    company.step(MasterLeaderChanged(2, LEADER), ReadIndexTold(question, 1))
+    company.step(MasterLeaderChanged(2, LEADER), ReadIndexAnswered(question, 1))
     assert answer(company, 100) == [TableList(tables=())]
 
 
 def test_of_answers_that_wait_the_one_is_kept_that_is_true_first() -> None:
     freshness = Freshness()
-    freshness.told(ReadIndexTold(at(100), 5), 3)
-    freshness.told(ReadIndexTold(at(600), 9), 3)
+    freshness.take_answer(ReadIndexAnswered(at(100), 5), 3)
+    freshness.take_answer(ReadIndexAnswered(at(600), 9), 3)
     freshness.applied(5)
     assert freshness.age_us(at(1_000)) == 900_000
-    freshness.told(ReadIndexTold(at(700), 9), 5)
-    freshness.told(ReadIndexTold(at(800), 9), 5)
+    freshness.take_answer(ReadIndexAnswered(at(700), 9), 5)
+    freshness.take_answer(ReadIndexAnswered(at(800), 9), 5)
     freshness.applied(9)
     assert freshness.age_us(at(1_000)) == 200_000
 
 
 def test_an_answer_that_was_overtaken_makes_nothing_older() -> None:
     freshness = Freshness()
-    freshness.told(ReadIndexTold(at(600), 1), 1)
-    freshness.told(ReadIndexTold(at(100), 1), 1)
+    freshness.take_answer(ReadIndexAnswered(at(600), 1), 1)
+    freshness.take_answer(ReadIndexAnswered(at(100), 1), 1)
     assert freshness.age_us(at(1_000)) == 400_000
 
 
 def test_the_age_is_the_greater_one_by_two_clocks() -> None:
     """A hybrid clock stands still while it is ahead of this machine's; the monotonic one while the machine sleeps."""
     freshness = Freshness()
-    freshness.told(ReadIndexTold(at(100, wall_ms=5_000), 1), 1)
+    freshness.take_answer(ReadIndexAnswered(at(100, wall_ms=5_000), 1), 1)
     assert freshness.age_us(at(3_100, wall_ms=5_000)) == 3_000_000
     assert freshness.age_us(at(200, wall_ms=9_000)) == 4_000_000
 

@@ -1,4 +1,4 @@
-"""Clients that change tables and look at them, and never stop asking until they are told."""
+"""Clients that change tables and read them, and repeat each change until they have its outcome."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
 from stelae.protocol.catalog_names import TableId
+from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_messages import (
+    CHANGE,
+    READ,
     AddColumn,
     AddRange,
     AlterTable,
@@ -28,13 +31,15 @@ from stelae.protocol.master_messages import (
     RenameTable,
     TableDescription,
 )
-from stelae.server.master.core.events import ChangeAsked, ReadAsked, Refuse, Reply
 from stelae.sim.draw import between, chance, pick
 from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.messenger import Answer, Answered
 from stelae.sim.masters.network import SimAddress
-from stelae.sim.masters.world import MastersWorld, master_node
-from stelae.spi.ids import ClientId
+from stelae.sim.masters.world import MastersWorld
+from stelae.spi.errors import NotLeader, RetryableError, StelaeError
+from stelae.spi.ids import ClientId, NodeId
 from stelae.spi.schema import Column, Schema
+from stelae.wire.refusals import error_of
 
 NAMES = ("ants", "bees", "crows", "deer", "eels")
 PATIENCE_US = 700_000
@@ -54,8 +59,8 @@ class Asked:
     table_id: TableId | None = None
 
 
-Told = Callable[[Asked], None]
-Shown = Callable[[TableDescription], None]
+OutcomeTaken = Callable[[Asked], None]
+DescriptionTaken = Callable[[TableDescription], None]
 
 
 class SimClient:
@@ -68,13 +73,14 @@ class SimClient:
     def __init__(self, world: MastersWorld, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
         self.place = SimAddress(f"c{number}")
         self.stopping = False
-        self.told: Told = lambda asked: None
-        self.shown: Shown = lambda description: None
+        self.on_outcome: OutcomeTaken = lambda asked: None
+        self.on_description: DescriptionTaken = lambda description: None
         self.changes_max: int | None = None
         self._world = world
         self._rng = rng
         self._masters = masters
         self._client_id = ClientId(f"client-{number}")
+        self._node_id = NodeId(f"{0xC11 + number:032x}")
         self._sequence = 0
         self._open: Asked | None = None
         self._removable: list[TableId] = []
@@ -117,45 +123,48 @@ class SimClient:
         if attempt > 1:
             self._world.coverage.hit("client.retry")
         master = self._masters[self._target]
-
-        def answered(answer: Reply | Refuse) -> None:
-            self._world.network.send(
-                master.place.name, self.place, "answer", lambda: self._answered(asked, attempt, answer)
-            )
-
-        def arrive() -> None:
-            master.asked(lambda token: ChangeAsked(token, asked.request), answered)
-
-        self._world.network.send(self.place.name, master.place, "change", arrive)
+        self._request(master, CHANGE, encode(asked.request), lambda answer: self._answered(asked, attempt, answer))
         self._after(PATIENCE_US, lambda: self._give_up(asked, attempt))
+
+    def _request(self, master: SimMaster, kind: str, body: bytes, answered: Answered) -> None:
+        """Send one request; ``answered`` runs for each answer that arrives."""
+        network = self._world.network
+
+        def answer(result: Answer) -> None:
+            network.send(master.place.name, self.place, "answer", lambda: answered(result))
+
+        network.send(
+            self.place.name, master.place, kind, lambda: master.take_request(self._node_id, kind, body, answer)
+        )
 
     def _give_up(self, asked: Asked, attempt: int) -> None:
         if asked.verdict is None and asked.attempts == attempt:
             self._target = between(self._rng, 0, len(self._masters) - 1)
             self._attempt(asked)
 
-    def _answered(self, asked: Asked, attempt: int, answer: Reply | Refuse) -> None:
+    def _answered(self, asked: Asked, attempt: int, answer: Answer) -> None:
         """Any answer that is final decides, also one to an attempt that was given up."""
         if asked.verdict is not None:
             return
-        if isinstance(answer, Refuse) and answer.retryable:
-            self._world.coverage.hit(f"refused.{answer.code}")
+        if isinstance(answer, bytes):
+            asked.verdict = decode(answer, ChangeReply)
+            self._decided(asked)
+            return
+        error = error_of(answer)
+        if isinstance(error, RetryableError):
+            self._world.coverage.hit(f"refused.{error.code}")
             if asked.attempts == attempt:
                 asked.attempts += 1
-                self._follow(answer)
+                self._follow(error)
                 self._after(between(self._rng, 5_000, 100_000), lambda: self._attempt(asked))
             return
-        if isinstance(answer, Refuse):
-            asked.verdict = ChangeRefused(code=answer.code, detail=answer.detail)
-        else:
-            assert isinstance(answer.body, ChangeReply)
-            asked.verdict = answer.body
+        asked.verdict = ChangeRefused(code=str(answer["code"]), detail=str(answer["text"]))
         self._decided(asked)
 
-    def _follow(self, answer: Refuse) -> None:
-        nodes = [master_node(master.position) for master in self._masters]
-        if answer.leader in nodes:
-            self._target = nodes.index(answer.leader)
+    def _follow(self, error: StelaeError) -> None:
+        nodes = [master.node_id for master in self._masters]
+        if isinstance(error, NotLeader) and error.leader in nodes:
+            self._target = nodes.index(NodeId(error.leader))
         else:
             self._target = between(self._rng, 0, len(self._masters) - 1)
 
@@ -167,7 +176,7 @@ class SimClient:
         self._remember_soft_deleted(asked.request.change, asked.verdict)
         self._remember_altered(asked.request.change, asked.verdict)
         self._open = None
-        self.told(asked)
+        self.on_outcome(asked)
         self._ask(GetTable(table=pick(self._rng, NAMES)) if chance(self._rng, 0.8) else ListTables())
         pause_us = 900_000 if self._altered is None else 20_000
         self._after(between(self._rng, 1_000, pause_us), self._next)
@@ -219,19 +228,13 @@ class SimClient:
         master = pick(self._rng, self._masters)
         staleness_ms = STALENESS_MS if chance(self._rng, 0.5) else 0
         request = CatalogReadRequest(question=question, staleness_ms=staleness_ms)
+        described = isinstance(question, GetTable)
+        self._request(master, READ, encode(request), lambda answer: self._shown(answer, described=described))
 
-        def answered(answer: Reply | Refuse) -> None:
-            self._world.network.send(master.place.name, self.place, "answer", lambda: self._shown(answer))
-
-        def arrive() -> None:
-            master.asked(lambda token: ReadAsked(token, request), answered)
-
-        self._world.network.send(self.place.name, master.place, "question", arrive)
-
-    def _shown(self, answer: Reply | Refuse) -> None:
-        self._world.coverage.hit(f"read.{answer.code}" if isinstance(answer, Refuse) else "read.answered")
-        if isinstance(answer, Reply) and isinstance(answer.body, TableDescription):
-            self.shown(answer.body)
+    def _shown(self, answer: Answer, *, described: bool) -> None:
+        self._world.coverage.hit("read.answered" if isinstance(answer, bytes) else f"read.{error_of(answer).code}")
+        if isinstance(answer, bytes) and described:
+            self.on_description(decode(answer, TableDescription))
 
 
 def _add_column(rng: random.Random, table: str) -> AlterTable:

@@ -8,7 +8,6 @@ from enum import StrEnum
 import msgspec
 
 from stelae.sim.draw import between, chance, pick, skewed, stream
-from stelae.sim.masters.log import SystemLog
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.steps import ChangeStep
 from stelae.sim.masters.tserver import SimServer
@@ -16,6 +15,10 @@ from stelae.sim.masters.world import MastersWorld
 
 SAFETY_US = 16_000_000
 """Length of the phase with faults."""
+
+
+BACK_US = 150_000
+"""How soon a busy leader that has handed over is handed leadership back."""
 
 
 class MastersFaultKind(StrEnum):
@@ -30,13 +33,19 @@ class MastersFaultKind(StrEnum):
     STRIKE_PAUSE = "strike_pause"
     STRIKE_PARTITION = "strike_partition"
     DEPOSE = "depose"
-    """Another leader is elected although nothing is wrong."""
+    """The leader hands over although nothing is wrong."""
     CRASH_SERVER = "crash_server"
     PAUSE_SERVER = "pause_server"
     PARTITION_SERVER = "partition_server"
     """Cut off from one master."""
     DEAF_SERVER = "deaf_server"
     """It reports as ever, and what masters ask of it is lost: its tablets miss the alterations that others take."""
+    DEPOSE_BUSY = "depose_busy"
+    """The leader is busy, hands over at a drawn step of a change, and is handed leadership back soon."""
+    BUSY_MASTER = "busy_master"
+    """The timers of its driver are late, and messages arrive as ever: proposals wait while others elect a leader."""
+    FILL_MASTER = "fill_master"
+    """Its disk is full."""
     LOSSY = "lossy"
     SLOW = "slow"
 
@@ -66,7 +75,7 @@ def draw_plan(seed: int, masters: int, servers: int) -> tuple[MastersFault, ...]
     """Return the faults of a seed, in order of time."""
     rng = stream(seed, "masters/plan")
     drawn = []
-    for _ in range(between(rng, 4, 14)):
+    for _ in range(between(rng, 5, 17)):
         kind = pick(rng, tuple(MastersFaultKind))
         of_server = kind in OF_SERVERS
         victim = between(rng, 0, (servers if of_server else masters) - 1)
@@ -93,11 +102,8 @@ def draw_plan(seed: int, masters: int, servers: int) -> tuple[MastersFault, ...]
 class MastersFaultDriver:
     """Carries out a plan, and undoes all of it in the end."""
 
-    def __init__(
-        self, world: MastersWorld, log: SystemLog, masters: Sequence[SimMaster], servers: Sequence[SimServer]
-    ) -> None:
+    def __init__(self, world: MastersWorld, masters: Sequence[SimMaster], servers: Sequence[SimServer]) -> None:
         self._world = world
-        self._log = log
         self._masters = masters
         self._servers = servers
 
@@ -118,6 +124,9 @@ class MastersFaultDriver:
             one.place.resume()
         for server in self._servers:
             server.deaf = False
+        for master in self._masters:
+            master.set_busy(busy=False)
+            master.fill_disk(full=False)
 
     def _strike(self, fault: MastersFault) -> None:
         if self._world.healed:
@@ -127,7 +136,13 @@ class MastersFaultDriver:
             case MastersFaultKind.LOSSY | MastersFaultKind.SLOW:
                 self._worsen(fault)
             case MastersFaultKind.DEPOSE:
-                self._log.depose()
+                self._depose(fault)
+            case MastersFaultKind.DEPOSE_BUSY:
+                self._depose_busy(fault)
+            case MastersFaultKind.BUSY_MASTER:
+                self._make_busy(self._master(fault), fault)
+            case MastersFaultKind.FILL_MASTER:
+                self._fill_disk(self._master(fault), fault)
             case MastersFaultKind.CRASH_SERVER | MastersFaultKind.PAUSE_SERVER:
                 self._stop(self._servers[fault.victim], fault, pause=fault.kind is MastersFaultKind.PAUSE_SERVER)
             case MastersFaultKind.PARTITION_SERVER:
@@ -140,8 +155,48 @@ class MastersFaultDriver:
                 self._arm(self._master(fault), fault)
 
     def _master(self, fault: MastersFault) -> SimMaster:
-        position = self._log.leader if fault.victim == LEADER else fault.victim
-        return self._masters[max(0, position) % len(self._masters)]
+        if fault.victim != LEADER:
+            return self._masters[fault.victim % len(self._masters)]
+        leader = self._leader()
+        return self._masters[0] if leader is None else leader
+
+    def _leader(self) -> SimMaster | None:
+        """The master that leads in the highest term, as far as the masters themselves know."""
+        leaders = [(master.leads_term or 0, master.position) for master in self._masters if master.leads_term]
+        return self._masters[max(leaders)[1]] if leaders else None
+
+    def _depose(self, fault: MastersFault) -> None:
+        """Have the leader hand over: to the victim if that is another master, else to the best one."""
+        leader = self._leader()
+        if leader is not None:
+            named = fault.victim not in (LEADER, leader.position)
+            leader.hand_over(self._masters[fault.victim].node_id if named else None)
+
+    def _depose_busy(self, fault: MastersFault) -> None:
+        leader = self._leader()
+        if leader is None:
+            return
+
+        def hand_back() -> None:
+            successor = self._leader()
+            if successor is not None and successor is not leader:
+                successor.hand_over(leader.node_id)
+
+        def struck() -> None:
+            if not self._world.healed:
+                self._world.scheduler.after(0, f"fault {fault.kind}", lambda: leader.hand_over(None))
+                self._world.scheduler.after(BACK_US, f"fault {fault.kind}", hand_back)
+
+        self._make_busy(leader, fault)
+        leader.strike.arm(fault.step, fault.passes, struck)
+
+    def _make_busy(self, master: SimMaster, fault: MastersFault) -> None:
+        master.set_busy(busy=True)
+        self._undo(fault, lambda: master.set_busy(busy=False))
+
+    def _fill_disk(self, master: SimMaster, fault: MastersFault) -> None:
+        master.fill_disk(full=True)
+        self._undo(fault, lambda: master.fill_disk(full=False))
 
     def _arm(self, master: SimMaster, fault: MastersFault) -> None:
         def struck() -> None:
@@ -164,8 +219,8 @@ class MastersFaultDriver:
             one.place.pause()
             self._undo(fault, one.place.resume)
         else:
-            one.crash()
             self._undo(fault, one.restart)
+            one.crash()  # Within a turn of a master it does not return.
 
     def _cut(self, name: str, others: Sequence[str], fault: MastersFault) -> None:
         pairs = {pair for other in others for pair in ((name, other), (other, name))}

@@ -1,222 +1,269 @@
-"""One master of the world: the real core, and a driver that carries out its effects over network and log."""
+"""One master of the world through all of its runs: the real driver and core, on a node with a real system tablet."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import assert_never
+from collections.abc import Callable, Mapping
 
+from stelae.host.instance import Instance, format_directory
+from stelae.host.replica import Replica
 from stelae.protocol.actions import ServerAction
-from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
-from stelae.server.master.core.batches import CatalogBatch
+from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.master_heartbeats import Heartbeat
+from stelae.protocol.master_messages import CHANGE, READ
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.events import (
-    AskPolicy,
-    AskReadIndex,
-    CompareMasters,
-    Confirm,
-    Effect,
-    EntryApplied,
-    Event,
-    HeartbeatHeard,
-    MastersCompared,
-    MasterTick,
-    Planned,
-    ReadAsked,
-    Refuse,
-    Replicate,
-    Reply,
-    Send,
-)
+from stelae.server.master.core.events import Decided, EntryApplied, ReadAsked
 from stelae.server.master.core.master_core import MasterCore
-from stelae.server.master.core.proposals import Planner, propose
 from stelae.server.master.core.reconcile import ClusterView
+from stelae.sim.clock import VirtualClock
+from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import stream
-from stelae.sim.masters.log import SystemLog
-from stelae.sim.masters.network import SimAddress
+from stelae.sim.masters.committed_log import CommittedLog
+from stelae.sim.masters.master_node import LAYOUT, MasterNodeRun, MasterRun
+from stelae.sim.masters.master_profile import MasterProfile, master_config
+from stelae.sim.masters.messenger import Answered, Router, SimMessenger
+from stelae.sim.masters.peer_link import MasterLink
+from stelae.sim.masters.process_place import ProcessPlace
 from stelae.sim.masters.steps import ChangeStep, Strike
-from stelae.sim.masters.world import CLUSTER, SETTINGS, MastersWorld, master_node
-from stelae.sim.scheduler import ScheduledEvent
+from stelae.sim.masters.world import CLUSTER, MastersWorld, master_member, master_node
+from stelae.sim.peers import FramesInFlight
+from stelae.sim.process import Process
+from stelae.spi.consensus import Member, Role, Status
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
-COMPARE_US = 30_000
-"""How long it takes to ask the other masters whom they take for masters."""
+RETRY_US = 400_000
+"""How soon a start is tried again that a full disk did not allow."""
 
-PLAN_US = 20_000
-"""How long the policy thinks: long enough for the world to move on meanwhile."""
-
-Answered = Callable[[Reply | Refuse], None]
-SendAction = Callable[["SimMaster", ServerAction], None]
+FULL_SLACK_BYTES = 512
+"""What a full disk may still take."""
 
 
 class SimMaster:
-    """A master, through all of its runs.
+    """A master.
 
     Attributes:
-        core: of the run under way, or of the last one.
         epoch: rises with each start.
+        strike: armed by a fault; the steps of a change are reported to it.
+        is_busy: its timers are late.
     """
 
-    def __init__(self, world: MastersWorld, log: SystemLog, position: int, seed: int, planner: Planner) -> None:
-        self.place = SimAddress(f"m{position}")
+    def __init__(
+        self,
+        world: MastersWorld,
+        committed_log: CommittedLog,
+        position: int,
+        seed: int,
+        profile: MasterProfile,
+        masters: list[Member],
+        peers: Mapping[NodeId, SimMaster],
+        router: Router,
+    ) -> None:
+        self.place = ProcessPlace(f"m{position}")
         self.position = position
+        self.node_id = master_node(position)
         self.epoch = 0
         self.strike = Strike()
-        self.send_action: SendAction = lambda master, action: None
-        self.hears_all: Callable[[SimMaster], bool] = lambda master: True
-        self.on_applied: Callable[[SimMaster, Catalog, CatalogBatch | None], None] = lambda master, before, batch: None
+        self.is_busy = False
+        self.on_applied: Callable[[SimMaster, Catalog], None] = lambda master, before: None
         self.on_stepped: Callable[[SimMaster], None] = lambda master: None
-        self.on_heard: Callable[[SimMaster, Heartbeat], None] = lambda master, heartbeat: None
+        self.on_received: Callable[[SimMaster, Heartbeat], None] = lambda master, heartbeat: None
         self.on_answered: Callable[[SimMaster, ReadAsked], None] = lambda master, asked: None
         self._world = world
-        self._log = log
+        self._log = committed_log
         self._seed = seed
-        self._planner = planner
-        self._waiting: dict[int, Answered] = {}
-        self._next_token = 0
-        self._timer: ScheduledEvent | None = None
-        self.core = self._new_core(Catalog.empty())
+        self._profile = profile
+        self._config = master_config(profile, master_member(position), masters)
+        self._peers = peers
+        self._router = router
+        self._rng = stream(seed, f"master/{position}/disk")
+        self._clock = VirtualClock(world.scheduler, error_us=0)
+        self._disk = VirtualDisk()
+        self._node: MasterNodeRun | None = None
+        self._link: MasterLink | None = None
+        self._messenger: SimMessenger | None = None
+        instance = Instance(node_id=self.node_id, cluster_id=CLUSTER, wal_engine=self._config.wal.name)
+        format_directory(self._disk, LAYOUT, instance)
 
-    def start(self) -> None:
-        """Begin the first run."""
-        self._step()
+    # -- what it is ------------------------------------------------------------------------------
 
-    def crash(self) -> None:
-        """The process ends; what it had applied is on its disk."""
-        self.place.stop()
-        self._log.crashed(self.position)
+    @property
+    def has_core(self) -> bool:
+        """Whether it runs, and has loaded its catalog."""
+        return self._node is not None and self._node.master.core is not None
 
-    def restart(self) -> None:
-        """Start again from the system tablet: cores keep nothing else."""
-        if self.place.up:
-            return
-        self.epoch += 1
-        self._waiting = {}
-        catalog = self.core.catalog
-        self.core = self._new_core(Catalog.load(catalog.records.values(), catalog.applied))
-        self.place.up = True
-        self._log.restarted(self.position, catalog.applied)
-        self._step()
+    @property
+    def core(self) -> MasterCore:
+        """The core of the run under way; it must have begun."""
+        assert self._node is not None and self._node.master.core is not None
+        return self._node.master.core
 
-    def hear(self, event: Event) -> None:
-        """Take an event of the log."""
-        self._step(event)
-
-    def asked(self, make: Callable[[int], Event], answered: Answered) -> None:
-        """Take a client's request; ``make`` is given the token of it."""
-        token = self._token(answered)
-        self._step(make(token))
-
-    def heartbeat(self, heartbeat: Heartbeat, answered: Callable[[HeartbeatReply], None]) -> None:
-        """Take a heartbeat."""
-
-        def reply(effect: Reply | Refuse) -> None:
-            assert isinstance(effect, Reply) and isinstance(effect.body, HeartbeatReply)
-            answered(effect.body)
-
-        self._step(HeartbeatHeard(self._token(reply), heartbeat))
+    @property
+    def leads_term(self) -> int | None:
+        """The term in which its replica of the system tablet takes itself for the leader, if it does."""
+        replica = self._replica
+        leads = self.place.up and replica is not None and replica.status.role is Role.LEADER
+        return replica.status.term if leads and replica is not None else None
 
     def view(self) -> ClusterView:
         """What the core plans by now, whether it leads or not."""
         return self.core._view()
 
-    def _new_core(self, catalog: Catalog) -> MasterCore:
-        rng = stream(self._seed, f"core/{self.position}/{self.epoch}")
-        node = master_node(self.position)
-        return MasterCore(node, CLUSTER, SETTINGS, rng, catalog, self._now())
+    @property
+    def _replica(self) -> Replica | None:
+        return None if self._node is None else self._node.replicas.get(SYSTEM_TABLET)
 
-    def _now(self) -> MasterTick:
-        return MasterTick(self._world.scheduler.now_us, self._world.wall_us)
+    # -- starting and ending ---------------------------------------------------------------------
 
-    def _token(self, answered: Answered) -> int:
-        self._next_token += 1
-        self._waiting[self._next_token] = answered
-        return self._next_token
-
-    def _sleep(self) -> None:
-        """Step again at the core's deadline, if no event comes before."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        deadline = self.core.next_deadline()
-        if deadline is not None and self.place.up:
-            delay_us = max(1, deadline - self._world.scheduler.now_us)
-            epoch = self.epoch
-            self._timer = self._world.scheduler.after(delay_us, f"{self.place.name} deadline", lambda: self._due(epoch))
-
-    def _due(self, epoch: int) -> None:
-        if epoch == self.epoch and self.place.up:
-            self.place.receive(self._step)
-
-    def _step(self, *events: Event) -> None:
-        """Step the core, then carry out what it says, unless this master is struck on the way."""
-        if not self.place.up:
+    def start(self) -> None:
+        """Start a process, if none runs."""
+        if self.place.up:
             return
-        before = self.core.catalog
-        self.core.step([self._now(), *events])
-        for event in events:
-            if isinstance(event, EntryApplied):
-                self.on_applied(self, before, event.batch)
-                if event.batch is not None and self.core.status().serving:
-                    self.strike.passes(ChangeStep.APPLIED)
-            elif isinstance(event, HeartbeatHeard):
-                self.on_heard(self, event.heartbeat)
+        self.epoch += 1
+        self._clock.reboot()
+        process = Process(self._world.scheduler, self._clock, f"{self.place.name}.{self.epoch}", self._raised)
+        self.place.begin(process)
+        self._messenger = SimMessenger(self.node_id, self.place, process, self._router, self._answered)
+        incarnation_id = IncarnationId(f"{self.epoch:016x}")
+        link = self._link = MasterLink(self.node_id, incarnation_id, self.place, process, self._world, self._peers)
+        run = MasterRun(
+            seed=self._seed,
+            position=self.position,
+            number=self.epoch,
+            node_id=self.node_id,
+            config=self._config,
+            profile=self._profile,
+            world=self._world,
+            committed_log=self._log,
+            disk=self._disk,
+            clock=self._clock,
+            process=process,
+            messenger=self._messenger,
+            strike=self.strike,
+            core_observer=self,
+            replica_observer=self,
+        )
+        process.run(lambda: self._boot(MasterNodeRun(run, link)))
+
+    def _boot(self, node: MasterNodeRun) -> None:
+        try:
+            node.start()
+        except StelaeError as error:
+            self._stop()
+            self._disk = self._disk.clone()
+            if self._disk.faults.capacity_bytes is None:
+                self._world.report("healthy_masters", f"{self.place.name} cannot start: {error!r}")
+            self._world.scheduler.after(RETRY_US, f"{self.place.name}.start", self.restart)
+            return
+        self._node = node
+        self.set_busy(busy=self.is_busy)
+
+    def crash(self) -> None:
+        """Lose power: what was not synced is lost, torn or reordered. Within a turn of the process, the turn ends."""
+        if self.place.in_turn:
+            raise PowerLost(f"{self.place.name} was struck")
+        self._stop()
+        self._disk = self._disk.crash(self._rng)
+
+    def restart(self) -> None:
+        """Start again from the disk."""
+        self.start()
+
+    def _stop(self) -> None:
+        self.place.stop()
+        self._node = self._link = self._messenger = None
+
+    def _raised(self, raised: BaseException) -> None:
+        """The process has ended by what a turn of it raised."""
+        if not isinstance(raised, PowerLost):
+            self._world.report("no_exception", f"{self.place.name}: {type(raised).__name__}: {raised}{_where(raised)}")
+        self._stop()
+        self._disk = self._disk.crash(self._rng)
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def fill_disk(self, *, full: bool) -> None:
+        """Leave next to no space, or some again."""
+        used_bytes = sum(len(data) for data in self._disk.tree().values())
+        self._disk.faults.capacity_bytes = used_bytes + FULL_SLACK_BYTES if full else None
+
+    def set_busy(self, *, busy: bool) -> None:
+        """Have its driver's timers be late, or in time again."""
+        self.is_busy = busy
+        if self._node is not None:
+            self._node.late_turns.late_us = self._profile.late_timer_us if busy else 0
+
+    def hand_over(self, to: NodeId | None) -> None:
+        """Have it hand leadership of the system tablet over, as an operator may."""
+
+        def transfer() -> None:
+            if (replica := self._replica) is not None:
+                replica.transfer(to, lambda error: self._world.coverage.hit(_transferred(error)))
+
+        self.place.receive(transfer)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def take_parcel(self, parcel: FramesInFlight) -> None:
+        """Take a message of another master, as a turn of the process."""
+        if self._link is not None:
+            self._link.take(parcel)
+
+    def take_request(self, sender: NodeId, kind: str, body: bytes, answered: Answered) -> None:
+        """Take a request, as a turn of the process; ``answered`` takes the answer as it leaves."""
+        if self._messenger is not None:
+            self._messenger.dispatch(sender, kind, body, answered)
+
+    def _answered(self, kind: str) -> None:
+        if kind in (CHANGE, READ):
+            self.strike.passes(ChangeStep.ANSWERED)
+
+    def acted(self, action: ServerAction) -> None:
+        """An action has left; it may be struck."""
+        self.strike.passes(ChangeStep.ACTED)
+
+    # -- CoreObserver ----------------------------------------------------------------------------
+
+    def core_applied(self, before: Catalog, event: EntryApplied | None) -> None:
+        """An entry was applied; ``None``: all entries of the first step."""
+        self.on_applied(self, before)
+        if event is not None and event.batch is not None and self.core.status().serving:
+            self.strike.passes(ChangeStep.APPLIED)
+
+    def core_received(self, heartbeat: Heartbeat) -> None:
+        """A heartbeat was taken, or found to be overtaken."""
+        self.on_received(self, heartbeat)
+
+    def core_decided(self, event: Decided) -> None:
+        """The outcome of a batch was taken."""
+        self._world.coverage.hit(f"outcome.{event.outcome}")
+
+    def core_stepped(self) -> None:
+        """A step is over."""
         self.on_stepped(self)
-        effects = self.core.take_effects()
-        answered = {effect.token for effect in effects if isinstance(effect, Reply)}
-        for event in events:
-            if isinstance(event, ReadAsked) and event.token in answered:
-                self.on_answered(self, event)
-        self._sleep()
-        self._carry_out(effects, self.epoch)
 
-    def _carry_out(self, effects: Sequence[Effect], epoch: int) -> None:
-        """Carry out effects in order; who stands still goes on with the rest later, and who crashed never does."""
-        for place, effect in enumerate(effects):
-            if isinstance(effect, Replicate):
-                self.strike.passes(ChangeStep.PLANNED)
-            if epoch != self.epoch or not self.place.up:
-                return
-            if self.place.paused:
-                self.place.receive(partial(self._carry_out, effects[place:], epoch))
-                return
-            self._perform(effect)
+    def core_answered(self, question: ReadAsked) -> None:
+        """A question was answered at once."""
+        self.on_answered(self, question)
 
-    def _perform(self, effect: Effect) -> None:
-        match effect:
-            case Replicate():
-                self._log.propose(self.position, effect.token, effect.term, effect.batch)
-                self.strike.passes(ChangeStep.REPLICATED)
-            case Reply() | Refuse():
-                self._waiting.pop(effect.token)(effect)
-                if not (isinstance(effect, Reply) and isinstance(effect.body, HeartbeatReply)):
-                    self.strike.passes(ChangeStep.ANSWERED)
-            case Confirm():
-                self._log.confirm(self.position, effect.token, self.core.status().term)
-            case AskReadIndex():
-                self._log.read_index(self.position, effect.asked, effect.leader)
-            case Send():
-                self.send_action(self, effect.action)
-                self.strike.passes(ChangeStep.ACTED)
-            case CompareMasters():
-                self._compare(self.epoch)
-            case AskPolicy():
-                self._ask_policy(effect, self.epoch)
-            case _:
-                assert_never(effect)
+    # -- ReplicaObserver -------------------------------------------------------------------------
 
-    def _compare(self, epoch: int) -> None:
-        def compared() -> None:
-            if epoch == self.epoch and self.place.up:
-                objection = "" if self.hears_all(self) else "a master does not answer"
-                self.place.receive(lambda: self._step(MastersCompared(objection)))
+    def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
+        """Transitions are seen by the log."""
 
-        self._world.scheduler.after(COMPARE_US, f"{self.place.name} compare", compared)
+    def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
+        """No fault of these runs may cost a master its replica."""
+        self._world.report("healthy_masters", f"{self.place.name}: the replica failed: {reason}")
 
-    def _ask_policy(self, effect: AskPolicy, epoch: int) -> None:
-        def planned() -> None:
-            if epoch == self.epoch and self.place.up:
-                proposal = propose(effect.snapshot, self._planner, random.Random(effect.seed))
-                self.place.receive(lambda: self._step(Planned(effect.token, proposal)))
 
-        self._world.scheduler.after(PLAN_US, f"{self.place.name} plan", planned)
+def _transferred(error: StelaeError | None) -> str:
+    return "transfer.done" if error is None else "transfer.refused"
+
+
+def _where(raised: BaseException) -> str:
+    """Name the innermost place of an exception."""
+    trace = raised.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f" in {trace.tb_frame.f_code.co_qualname}, line {trace.tb_lineno}"

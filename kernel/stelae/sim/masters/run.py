@@ -6,26 +6,27 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stelae.protocol.actions import DeleteReplica, ServerAction
+from stelae.protocol.actions import ACTION, DeleteReplica, decode_action
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_heartbeats import Heartbeat, ReportedDataState
 from stelae.protocol.master_messages import TableDescription
-from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ReadAsked
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, stream
 from stelae.sim.invariants.base import Violation
-from stelae.sim.masters import policy
 from stelae.sim.masters.client import Asked, SimClient
+from stelae.sim.masters.committed_log import CommittedLog
 from stelae.sim.masters.faults import SAFETY_US, MastersFault, MastersFaultDriver, draw_plan
 from stelae.sim.masters.groups import Groups, ModelReplica
 from stelae.sim.masters.invariants import INVARIANTS
-from stelae.sim.masters.log import SystemLog
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.network import MastersNetwork
+from stelae.sim.masters.master_profile import draw_master_profile
+from stelae.sim.masters.messenger import Answer, Answered
+from stelae.sim.masters.network import MastersNetwork, SimAddress
+from stelae.sim.masters.process_place import ProcessPlace
 from stelae.sim.masters.tserver import SimServer
-from stelae.sim.masters.world import Committed, MastersWorld
+from stelae.sim.masters.world import Committed, MastersWorld, master_member
 from stelae.sim.scheduler import Scheduler
 from stelae.spi.ids import NodeId, TabletId
 
@@ -65,14 +66,20 @@ class MastersSimulation:
         self._coverage = Coverage()
         network = MastersNetwork(self._scheduler, stream(seed, "masters/network"), self._coverage)
         self._world = MastersWorld(self._scheduler, network, self._coverage)
-        self._log = SystemLog(self._world, stream(seed, "masters/log"), stream(seed, "masters/log/questions"))
+        committed_log = CommittedLog(self._world, MASTERS)
         rng = stream(seed, "masters/world")
         count = between(rng, SERVERS_MIN, SERVERS_MAX)
-        self._masters = [SimMaster(self._world, self._log, p, seed, policy.plan) for p in range(MASTERS)]
+        self._master_by_node: dict[NodeId, SimMaster] = {}
+        profile, members = draw_master_profile(seed), [master_member(position) for position in range(MASTERS)]
+        self._masters = [
+            SimMaster(self._world, committed_log, position, seed, profile, members, self._master_by_node, self)
+            for position in range(MASTERS)
+        ]
+        self._master_by_node.update((master.node_id, master) for master in self._masters)
         self._servers = [
             SimServer(self._world, p, stream(seed, f"masters/server/{p}"), self._masters) for p in range(count)
         ]
-        self._by_node = {server.node_id: server for server in self._servers}
+        self._server_by_node = {server.node_id: server for server in self._servers}
         self._groups = Groups(self._world, stream(seed, "masters/groups"), self._replicas, self._replica_changed)
         self._clients = [
             SimClient(self._world, n, stream(seed, f"masters/client/{n}"), self._masters) for n in range(CLIENTS)
@@ -81,31 +88,28 @@ class MastersSimulation:
             client.changes_max = changes_max
         plan = draw_plan(seed, MASTERS, count)
         self._plan = tuple(fault for fault in plan if faults is None or fault.number in faults)
-        self._driver = MastersFaultDriver(self._world, self._log, self._masters, self._servers)
+        self._driver = MastersFaultDriver(self._world, self._masters, self._servers)
         self._invariants = [kind(self._world, self._groups) for kind in INVARIANTS]
         self._wire()
 
     def _wire(self) -> None:
         """Show the invariants what happens."""
         for master in self._masters:
-            master.send_action = self._send_action
             master.on_applied = self._applied
             master.on_stepped = self._stepped
-            master.on_heard = self._heard
+            master.on_received = self._received
             master.on_answered = self._answered
-            master.hears_all = self._hears_all
         for server in self._servers:
             server.groups = self._groups
             server.on_deleted = self._deleted
         for client in self._clients:
-            client.told = self._told
-            client.shown = self._shown
+            client.on_outcome = self._client_got_outcome
+            client.on_description = self._client_got_description
         self._world.on_committed = self._committed
         self._world.on_reported = self._reported
 
     def run(self) -> MastersRunResult:
         """Run to the end, or to the first violation."""
-        self._log.start(self._masters)
         for master in self._masters:
             master.start()
         for server in self._servers:
@@ -135,7 +139,7 @@ class MastersSimulation:
         for invariant in self._invariants:
             invariant.on_committed(before, entry)
 
-    def _applied(self, master: SimMaster, before: Catalog, batch: CatalogBatch | None) -> None:
+    def _applied(self, master: SimMaster, before: Catalog) -> None:
         for invariant in self._invariants:
             invariant.on_applied(master, before)
 
@@ -147,9 +151,9 @@ class MastersSimulation:
         for invariant in self._invariants:
             invariant.on_reported(heartbeat)
 
-    def _heard(self, master: SimMaster, heartbeat: Heartbeat) -> None:
+    def _received(self, master: SimMaster, heartbeat: Heartbeat) -> None:
         for invariant in self._invariants:
-            invariant.on_heard(master, heartbeat)
+            invariant.on_received(master, heartbeat)
 
     def _answered(self, master: SimMaster, asked: ReadAsked) -> None:
         for invariant in self._invariants:
@@ -159,32 +163,55 @@ class MastersSimulation:
         for invariant in self._invariants:
             invariant.on_deleted(server, action)
 
-    def _told(self, asked: Asked) -> None:
+    def _client_got_outcome(self, asked: Asked) -> None:
         for invariant in self._invariants:
-            invariant.on_told(asked)
+            invariant.on_outcome(asked)
 
-    def _shown(self, description: TableDescription) -> None:
+    def _client_got_description(self, description: TableDescription) -> None:
         for invariant in self._invariants:
-            invariant.on_shown(description)
+            invariant.on_description(description)
 
-    def _send_action(self, master: SimMaster, action: ServerAction) -> None:
+    # -- Router ------------------------------------------------------------------------------------
+
+    def is_up(self, to: NodeId) -> bool:
+        """Whether a process runs there."""
+        return self._place_of(to).up
+
+    def carry(
+        self, source: ProcessPlace, sender: NodeId, to: NodeId, kind: str, body: bytes, answered: Answered
+    ) -> None:
+        """Carry a request of a master to another one, or to a tablet server."""
+        network, target = self._world.network, self._place_of(to)
+
+        def answer(result: Answer) -> None:
+            network.send(target.name, source, f"{kind} answer", lambda: answered(result))
+
+        if kind == ACTION:
+            self._send_action(self._master_by_node[sender], self._server_by_node[to], body, answer)
+            return
+        master = self._master_by_node[to]
+        network.send(source.name, target, kind, lambda: master.take_request(sender, kind, body, answer))
+
+    def _place_of(self, node_id: NodeId) -> SimAddress:
+        master = self._master_by_node.get(node_id)
+        return self._server_by_node[node_id].place if master is None else master.place
+
+    def _send_action(self, master: SimMaster, server: SimServer, body: bytes, answered: Answered) -> None:
+        action, term = decode_action(body), master.core.status().term
         for invariant in self._invariants:
             invariant.on_sent(master, action)
-        server, term = self._by_node[action.node_id], master.core.status().term
         self._world.network.send(
-            master.place.name, server.place, type(action).__name__, lambda: server.act(action, master, term)
+            master.place.name, server.place, type(action).__name__, lambda: server.act(action, term, answered)
         )
+        master.acted(action)
 
-    def _hears_all(self, master: SimMaster) -> bool:
-        connected = self._world.network.connected
-        places = [other.place for other in self._masters]
-        return all(p.up and not p.paused and connected(master.place.name, p.name) for p in places)
+    # -- what the servers hold ---------------------------------------------------------------------
 
     def _replicas(self, node_id: NodeId) -> dict[TabletId, ModelReplica] | None:
-        return self._by_node[node_id].holds()
+        return self._server_by_node[node_id].holds()
 
     def _replica_changed(self, node_id: NodeId, tablet_id: TabletId) -> None:
-        self._by_node[node_id].changed(tablet_id)
+        self._server_by_node[node_id].changed(tablet_id)
 
     # -- phases ------------------------------------------------------------------------------------
 
@@ -214,7 +241,11 @@ class MastersSimulation:
     def _unrest(self) -> list[str]:
         truth = self._world.truth
         found = [f"{client.place.name} waits" for client in self._clients if not client.idle]
-        found += [f"{m.place.name} is behind" for m in self._masters if m.core.catalog.applied != truth.applied]
+        found += [
+            f"{master.place.name} is behind"
+            for master in self._masters
+            if not master.has_core or master.core.catalog.applied != truth.applied
+        ]
         found += [f"table {t.name} is ALTERING" for t in truth.tables.values() if t.state is TableState.ALTERING]
         for tablet in truth.tablets.values():
             table = truth.tables[tablet.table_id]
@@ -231,7 +262,7 @@ class MastersSimulation:
 
 
 def run_seed(seed: int, *, faults: frozenset[int] | None = None, changes_max: int | None = None) -> MastersRunResult:
-    """Run one seed; see :class:`MastersSimulation`."""
+    """Run one seed; see :class:`Simulation`."""
     return MastersSimulation(seed, faults=faults, changes_max=changes_max).run()
 
 

@@ -14,17 +14,21 @@ from stelae.protocol.actions import (
     ServerAction,
     TransferLeadership,
 )
+from stelae.protocol.codec import decode, encode
 from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
-from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState
+from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.sim.draw import between, skewed
 from stelae.sim.masters.groups import Groups, ModelReplica
 from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.messenger import Answer, Answered
 from stelae.sim.masters.network import SimAddress
 from stelae.sim.masters.world import MastersWorld, master_node, server_node
 from stelae.spi.consensus import Role, TabletConfig
+from stelae.spi.errors import CallerError
 from stelae.spi.ids import ZERO, IncarnationId, TabletId
 from stelae.spi.schema import Schema
+from stelae.wire.refusals import error_fields
 
 INTERVAL_US = 250_000
 LATE_US = 200_000
@@ -112,8 +116,8 @@ class SimServer:
             unhealthy=self.groups.unhealthy(group) if self.groups is not None and group is not None and leads else (),
         )
 
-    def act(self, action: ServerAction, master: SimMaster, term: int) -> None:
-        """An action has arrived; it takes effect, or not, a while later."""
+    def act(self, action: ServerAction, term: int, answered: Answered) -> None:
+        """An action of a master that led in ``term`` has arrived; it takes effect, or not, a while later."""
         if self.deaf:
             self._world.coverage.hit(f"unheard.{type(action).__name__}")
             return
@@ -122,16 +126,19 @@ class SimServer:
 
         def effect() -> None:
             if epoch == self._epoch:
-                self.place.receive(lambda: self._effect(action, term))
+                self.place.receive(lambda: answered(self._effect(action, term)))
 
         self._world.scheduler.after(delay_us, f"{self.place.name} acts", effect)
 
-    def _effect(self, action: ServerAction, term: int) -> None:
-        """Judge under the tablet's lock, then do it."""
-        verdict = judge(action, self._local(action.tablet_id)).verdict
-        self._world.coverage.hit(f"action.{type(action).__name__}.{verdict}")
-        if verdict is not FenceVerdict.ACT:
-            return
+    def _effect(self, action: ServerAction, term: int) -> Answer:
+        """Judge under the tablet's lock, then do it; returns the answer to the master."""
+        judgement = judge(action, self._local(action.tablet_id))
+        self._world.coverage.hit(f"action.{type(action).__name__}.{judgement.verdict}")
+        if judgement.verdict is FenceVerdict.ACT:
+            self._carry_out(action, term)
+        return error_fields(CallerError(judgement.reason)) if judgement.verdict is FenceVerdict.REFUSED else b""
+
+    def _carry_out(self, action: ServerAction, term: int) -> None:
         if any(entry.op_id.term > term for entry in self._world.log[-1:]):
             self._world.coverage.hit("action.of_a_deposed_master")
         assert self.groups is not None
@@ -196,19 +203,24 @@ class SimServer:
             self._reporter.replica_changed(self.status(tablet_id))
 
     def _send(self, master: SimMaster, heartbeat: Heartbeat, epoch: int) -> None:
-        def answered(reply: HeartbeatReply) -> None:
-            self._world.network.send(master.place.name, self.place, "heartbeat reply", lambda: replied(reply))
+        def answered(answer: Answer) -> None:
+            self._world.network.send(master.place.name, self.place, "heartbeat reply", lambda: replied(answer))
 
-        def replied(reply: HeartbeatReply) -> None:
-            if epoch == self._epoch:
-                self._reporter.replied(master_node(master.position), reply)
+        def replied(answer: Answer) -> None:
+            if epoch == self._epoch and isinstance(answer, bytes):
+                self._reporter.replied(master.node_id, decode(answer, HeartbeatReply))
 
-        source = self.place.name
+        body = encode(heartbeat)
         self._world.on_reported(heartbeat)
         if heartbeat.report is not None:
             kind = "full" if heartbeat.report.full else "incremental"
             self._world.coverage.hit(f"report.{kind}")
-        self._world.network.send(source, master.place, "heartbeat", lambda: master.heartbeat(heartbeat, answered))
+        self._world.network.send(
+            self.place.name,
+            master.place,
+            "heartbeat",
+            lambda: master.take_request(self.node_id, HEARTBEAT, body, answered),
+        )
         self._sent[master.place.name] = heartbeat
         late = self._late.pop(master.place.name, None)
         if late is not None:
@@ -219,6 +231,7 @@ class SimServer:
 
         def arrive() -> None:
             self._world.coverage.hit("report.of_a_former_run")
-            master.place.receive(lambda: master.heartbeat(heartbeat, lambda reply: None))
+            body = encode(heartbeat)
+            master.place.receive(lambda: master.take_request(self.node_id, HEARTBEAT, body, lambda answer: None))
 
         self._world.scheduler.after(LATE_US, "late heartbeat", arrive)

@@ -13,10 +13,8 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.invariants.base import Violation
 from stelae.sim.masters.network import MastersNetwork
 from stelae.sim.scheduler import Scheduler
+from stelae.spi.consensus import Member
 from stelae.spi.ids import ClusterId, NodeId, OpId
-
-WALL_US = 1_700_000_000_000_000
-"""Wall time at the start of every run."""
 
 CLUSTER = ClusterId("simulated")
 
@@ -27,8 +25,9 @@ SETTINGS = MasterSettings(
     scan_interval_ms=300,
     policy_interval_ms=500,
     action_retry_ms=500,
+    batch_records_max=3,
 )
-"""As in production, but for time."""
+"""As in production, but for time, and for the size of batches: background work takes several, which wait in a queue."""
 
 
 class Committed(NamedTuple):
@@ -48,6 +47,11 @@ def master_node(position: int) -> NodeId:
     return NodeId(f"{0x3A0 + position:032x}")
 
 
+def master_member(position: int) -> Member:
+    """A master, as the settings of all of them list it."""
+    return Member(node_id=master_node(position), address=f"10.1.0.{position + 1}:7051")
+
+
 class MastersWorld:
     """Time, network and counters; and the committed log with the catalog that it amounts to."""
 
@@ -57,21 +61,18 @@ class MastersWorld:
         self.coverage = coverage
         self.log: list[Committed] = []
         self.truth = Catalog.empty()
+        self.truths = {self.truth.applied: self.truth}  #: The catalog as of each committed entry.
         self.violation: Violation | None = None
         self.healed = False
         self.on_committed: Callable[[Catalog, Committed], None] = lambda before, entry: None
         self.on_reported: Callable[[Heartbeat], None] = lambda heartbeat: None
-
-    @property
-    def wall_us(self) -> int:
-        """What every hybrid clock says."""
-        return WALL_US + self.scheduler.now_us
 
     def commit(self, entry: Committed) -> None:
         """A majority holds one more entry."""
         before = self.truth
         self.log.append(entry)
         self.truth = before.apply(entry.batch, entry.op_id)
+        self.truths[entry.op_id] = self.truth
         self.scheduler.note(f"commit {entry.op_id}")
         self.on_committed(before, entry)
 

@@ -69,20 +69,22 @@ class Confirmed(msgspec.Struct, frozen=True, gc=False):
 
 
 class CaughtUp(msgspec.Struct, frozen=True, gc=False):
-    """Everything acknowledged up to ``wall_us`` is applied here: the time of an entry that is, as true as the masters'
-    clocks are. For a master that has begun and hears no leader yet."""
+    """Everything acknowledged up to ``wall_us`` is applied here, as far as the masters' wall clocks are right.
+
+    For a master that has begun and hears no leader yet. The time is the timestamp of an applied entry, less what the
+    hybrid clock of its leader may have been ahead of the wall clock."""
 
     wall_us: int
 
 
-class ReadIndexTold(msgspec.Struct, frozen=True):
+class ReadIndexAnswered(msgspec.Struct, frozen=True):
     """Answer to ``AskReadIndex``: what was acknowledged before ``asked`` is committed at ``index`` or below."""
 
     asked: MasterTick
     index: int
 
 
-class HeartbeatHeard(msgspec.Struct, frozen=True):
+class HeartbeatReceived(msgspec.Struct, frozen=True):
     """A tablet server's heartbeat."""
 
     token: int
@@ -111,8 +113,8 @@ Event: TypeAlias = (
     | ReadAsked
     | Confirmed
     | CaughtUp
-    | ReadIndexTold
-    | HeartbeatHeard
+    | ReadIndexAnswered
+    | HeartbeatReceived
     | MastersCompared
     | Planned
 )
@@ -152,7 +154,7 @@ class Confirm(msgspec.Struct, frozen=True, gc=False):
 
 
 class AskReadIndex(msgspec.Struct, frozen=True):
-    """Ask the leader, perhaps this master, for a read index, then say ``ReadIndexTold`` with the same ``asked``."""
+    """Ask the leader, perhaps this master, for a read index, then say ``ReadIndexAnswered`` with the same ``asked``."""
 
     asked: MasterTick
     leader: NodeId

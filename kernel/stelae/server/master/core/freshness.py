@@ -15,7 +15,7 @@ Invariants
 
 from __future__ import annotations
 
-from stelae.server.master.core.events import AskReadIndex, CaughtUp, Effect, MasterTick, ReadIndexTold
+from stelae.server.master.core.events import AskReadIndex, CaughtUp, Effect, MasterTick, ReadIndexAnswered
 from stelae.spi.ids import NodeId
 
 LEADING_US = 200_000
@@ -35,7 +35,7 @@ class Freshness:
     def __init__(self) -> None:
         self.due_us = 0
         self._level: MasterTick | None = None  #: All that was acknowledged before it is in the catalog.
-        self._waiting: ReadIndexTold | None = None  #: An answer beyond what is applied.
+        self._waiting: ReadIndexAnswered | None = None  #: An answer beyond what is applied.
 
     def age_us(self, now: MasterTick) -> int | None:
         """Return how old the catalog is at most; ``None``: this master cannot say."""
@@ -49,7 +49,7 @@ class Freshness:
         self.due_us = now.now_us + (LEADING_US if leads else FOLLOWING_US)
         return [AskReadIndex(now, leader)]
 
-    def told(self, event: ReadIndexTold, applied: int) -> None:
+    def take_answer(self, event: ReadIndexAnswered, applied: int) -> None:
         """Take an answer. Of those that have to wait one is kept: that which will be true first."""
         if event.index <= applied:
             self._rise(event.asked)

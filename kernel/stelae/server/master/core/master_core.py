@@ -14,9 +14,9 @@ The driver promises:
     6. ``MastersCompared`` answers ``CompareMasters``, with any delay.
     7. ``Planned`` answers ``AskPolicy``, with any delay. At most one is outstanding. See ``propose``.
     8. The driver steps the core at ``next_deadline`` if no event arrives before.
-    9. ``ReadIndexTold`` repeats the time of an ``AskReadIndex``. It arrives only if a majority has confirmed the leader
-       after that time. Every entry that was acknowledged before that time is at or below its index. An answer may be
-       missing.
+    9. ``ReadIndexAnswered`` repeats the time of an ``AskReadIndex``. It arrives only if a majority has confirmed the
+       leader after that time. Every entry that was acknowledged before that time is at or below its index. An answer
+       may be missing.
 
 The core promises:
     1. A reply to a change, or a refusal that is not retryable, follows after the change is committed and applied here.
@@ -49,13 +49,13 @@ from stelae.server.master.core.events import (
     Effect,
     EntryApplied,
     Event,
-    HeartbeatHeard,
+    HeartbeatReceived,
     MasterLeaderChanged,
     MastersCompared,
     MasterTick,
     Planned,
     ReadAsked,
-    ReadIndexTold,
+    ReadIndexAnswered,
     Refuse,
     Replicate,
     Reply,
@@ -216,10 +216,10 @@ class MasterCore:
                 self._effects += self._reading.confirmed(event, self._view(), self._serving, self._leader)
             case CaughtUp():
                 self._freshness.caught_up(event, self._time)
-            case ReadIndexTold():
-                self._freshness.told(event, self.catalog.applied.index)
-            case HeartbeatHeard():
-                self._hear(event)
+            case ReadIndexAnswered():
+                self._freshness.take_answer(event, self.catalog.applied.index)
+            case HeartbeatReceived():
+                self._take_heartbeat(event)
             case MastersCompared():
                 self._founding.compared(event)
             case Planned():
@@ -268,7 +268,7 @@ class MasterCore:
         else:
             self._effects += self._changing.ask(event, self._view(), leadership)
 
-    def _hear(self, event: HeartbeatHeard) -> None:
+    def _take_heartbeat(self, event: HeartbeatReceived) -> None:
         """A follower takes from it that the server lives; the leader takes the report besides."""
         heartbeat = event.heartbeat
         in_order = self.servers.heard(heartbeat, self._time.now_us)

@@ -1,51 +1,49 @@
-"""A master's first start: when its system tablet may be made, and when the cluster may go on record.
+"""A master's first start: when its system tablet may be created, and when the cluster may go on record.
 
 A directory without a system tablet is new, or it is a replacement under a name that has been used: a disk that was
 lost. A replica that begins anew there would vote without what it has promised, and outvote those who know
 (``durability.md`` rules 19 and 31). The two are told apart by the other masters:
 
-1. The tablet is made only once all of them answer, name the same masters, and know of no cluster.
-2. The cluster goes on record only once all of them have a system tablet with those members (``founding.py``).
+1. The tablet is created only once all of them answer, name the same masters, and know of no cluster.
+2. The cluster goes on record only once all of them have a system tablet with those members (``cluster_bootstrap``).
 
-So when a cluster is on record, every master has made its tablet, and a directory without one is not that of a master
-who was there. Whose tablet has failed, or holds what is not applied, cannot say whether a cluster has begun, and is
-asked again. Who lost its disk while another one was away since the beginning is told apart by the third: with two disks
-of three lost nobody can tell, and an operator has to."""
+So when a cluster is on record, every master has created its tablet, and a directory without one is not that of a master
+of this cluster. A master whose tablet has failed, or holds entries that are not applied, cannot say whether a cluster
+has begun, and is asked again. A master that lost its disk while another one was away since the beginning is told apart
+by the third: with two disks of three lost only an operator can."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
-from stelae.host.node import Node
+from stelae.host.ports import Timer
 from stelae.host.settings import TabletSettings
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.lifecycle.tablet_loader import TabletLoader
-from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, BootstrapStage
 from stelae.protocol.codec import decode, encode
 from stelae.server.frames import only_frame
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.listed_masters import check_listed
-from stelae.server.master.driver.master_comparison import MasterComparison, silent, stages
+from stelae.server.master.driver.master_comparison import Answers, MasterComparison, silent, stages
+from stelae.server.master.driver.ports import CreateTablet, IncomingRequest, MasterNode
 from stelae.spi.errors import StelaeError
-from stelae.wire.requests import Request
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 0.1
-"""How often the others are asked, as long as they do not agree."""
+ASK_AGAIN_US = 100_000
+"""How long after their answers the other masters are asked again, as long as they do not agree."""
 
 
 class SystemTabletLoader(TabletLoader):
-    """Brings a master's system tablet up; where there is none, ``FirstStart`` makes it, and nobody else."""
+    """Brings a master's system tablet up. ``FirstStart`` alone creates it where there is none."""
 
     def create(self, tablet: TabletSettings) -> bool:
-        """Leave it to the others' answers.
+        """Leave the creation to ``FirstStart``, which asks the other masters first.
 
-        ``ConfigError``: there is one, and its members are other masters than the file lists."""
+        ``ConfigError``: the tablet exists, and its members are other masters than the file lists."""
         found = self.inspect(tablet.id, self._engines.wal.logs())
         if found.decision.action is StartupAction.NOTHING:
             self.delayed[tablet.id] = "the other masters have not been asked yet"
@@ -56,59 +54,89 @@ class SystemTabletLoader(TabletLoader):
 
 
 class FirstStart:
-    """One master that has no system tablet yet, or whose cluster is not on record."""
+    """One master that has no system tablet yet, or whose cluster is not on record.
 
-    def __init__(self, node: Node, tablet: TabletSettings, catalog: Callable[[], Catalog | None]) -> None:
-        assert isinstance(node.tablets, TabletLoader)
+    Args:
+        loader: of this node's tablets; its ``delayed`` says why the system tablet is not there yet.
+        create_tablet: creates the system tablet, and starts its replica.
+        catalog: returns the catalog once it is loaded.
+    """
+
+    def __init__(
+        self,
+        node: MasterNode,
+        tablet: TabletSettings,
+        loader: TabletLoader,
+        create_tablet: CreateTablet,
+        catalog: Callable[[], Catalog | None],
+    ) -> None:
         self._node = node
-        self._loader = node.tablets
         self._tablet = tablet
+        self._loader = loader
+        self._create_tablet = create_tablet
         self._catalog = catalog
         self._comparison = MasterComparison(node, tablet.members)
-        self._making: asyncio.Task[None] | None = None
-        self._comparing: asyncio.Task[None] | None = None
-        self._told = ""
+        self._creating = False
+        self._comparing = False
+        self._stopped = False
+        self._timer: Timer | None = None
+        self._last_warning = ""
 
     def serve(self) -> None:
         """Answer other masters that ask."""
         self._node.messenger.serve(FOUNDING, self._answer)
 
     def stop(self) -> None:
-        """Make and tell nothing more."""
-        for task in (self._making, self._comparing):
-            if task is not None:
-                task.cancel()
+        """Create and compare nothing more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
 
     # -- the system tablet -----------------------------------------------------------------------
 
-    def make(self) -> None:
-        """Make the system tablet as soon as it may be, if there is none and it is not being made."""
-        if self._making is None and SYSTEM_TABLET in self._loader.delayed:
-            for member in self._tablet.members:
-                if member.node_id != self._node.node_id:
-                    self._node.messenger.add_peer(member.node_id, member.address)
-            self._making = asyncio.get_running_loop().create_task(self._make())
+    def create_when_agreed(self) -> None:
+        """Create the system tablet as soon as the other masters allow it, if it does not exist."""
+        if self._creating or SYSTEM_TABLET not in self._loader.delayed:
+            return
+        self._creating = True
+        for member in self._tablet.members:
+            if member.node_id != self._node.node_id:
+                self._node.messenger.add_peer(member.node_id, member.address)
+        self._comparison.ask(self._judge)
 
-    async def _make(self) -> None:
-        while True:
-            answers = await self._comparison.answers()
-            differences = self._comparison.differences(answers)
-            begun = stages(answers, BootstrapStage.BEGUN)
-            if begun and not differences:
-                self._keep_out(begun)
-                return
-            unsure = [
-                f"master {where} cannot say yet whether it did" for where in stages(answers, BootstrapStage.UNKNOWN)
-            ]
-            objection = "; ".join([*differences, *silent(answers), *unsure])
-            if not objection and not (objection := await self._create()):
-                del self._loader.delayed[SYSTEM_TABLET]
-                return
-            self._loader.delayed[SYSTEM_TABLET] = objection
-            self._warn(objection)
-            await asyncio.sleep(AGAIN_S)
+    def _judge(self, answers: Answers) -> None:
+        """Create the tablet, or never, or ask again, by what the other masters say."""
+        if self._stopped:
+            return
+        differences = self._comparison.differences(answers)
+        begun = stages(answers, BootstrapStage.BEGUN)
+        if begun and not differences:
+            self._refuse_for_good(begun)
+            return
+        unsure = [
+            f"master {address} cannot say yet whether it did" for address in stages(answers, BootstrapStage.UNKNOWN)
+        ]
+        objection = "; ".join([*differences, *silent(answers), *unsure])
+        if objection:
+            self._ask_again(objection)
+        else:
+            self._create_tablet(self._tablet, self._created)
 
-    def _keep_out(self, begun: list[str]) -> None:
+    def _created(self, error: StelaeError | None) -> None:
+        if error is None:
+            del self._loader.delayed[SYSTEM_TABLET]
+        else:
+            self._ask_again(f"the system tablet cannot be made: {error}")
+
+    def _ask_again(self, objection: str) -> None:
+        if self._stopped:
+            return
+        self._loader.delayed[SYSTEM_TABLET] = objection
+        self._warn(objection)
+        turns = self._node.turns
+        self._timer = turns.call_at(turns.now_us() + ASK_AGAIN_US, lambda: self._comparison.ask(self._judge))
+
+    def _refuse_for_good(self, begun: list[str]) -> None:
         del self._loader.delayed[SYSTEM_TABLET]
         reason = (
             f"the cluster has begun (told by {', '.join(begun)}) and this master's directory is new: an empty one "
@@ -116,35 +144,35 @@ class FirstStart:
         )
         self._loader.fail(SYSTEM_TABLET, reason)
 
-    async def _create(self) -> str:
-        """Make the tablet and start its replica; return why that failed, if it did."""
-        made: asyncio.Future[StelaeError | None] = asyncio.get_running_loop().create_future()
-        TabletManager(self._node, self._loader).create(self._tablet, made.set_result)
-        error = await made
-        return "" if error is None else f"the system tablet cannot be made: {error}"
-
     # -- the cluster -----------------------------------------------------------------------------
 
-    def compare(self, told: Callable[[str], None]) -> None:
-        """See once whether the cluster may go on record; ``told`` gets what is against it, or an empty text."""
-        if self._comparing is None or self._comparing.done():
-            self._comparing = asyncio.get_running_loop().create_task(self._compare(told))
+    def compare(self, done: Callable[[str], None]) -> None:
+        """See once whether the cluster may go on record; ``done`` gets what is against it, or an empty text."""
+        if self._comparing:
+            return
+        self._comparing = True
 
-    async def _compare(self, told: Callable[[str], None]) -> None:
-        answers = await self._comparison.answers()
-        late = [f"master {where} has no system tablet yet" for where in stages(answers, BootstrapStage.NEW)]
+        def compared(answers: Answers) -> None:
+            self._comparing = False
+            if not self._stopped:
+                done(self._objection_to_cluster(answers))
+
+        self._comparison.ask(compared)
+
+    def _objection_to_cluster(self, answers: Answers) -> str:
+        late = [f"master {address} has no system tablet yet" for address in stages(answers, BootstrapStage.NEW)]
         objection = "; ".join([*self._comparison.differences(answers), *silent(answers), *late])
         self._warn(objection)
-        told(objection)
+        return objection
 
     def _warn(self, objection: str) -> None:
-        if objection not in ("", self._told):
+        if objection not in ("", self._last_warning):
             log.warning("the cluster does not begin: %s", objection)
-        self._told = objection
+        self._last_warning = objection
 
     # -- what the others ask ---------------------------------------------------------------------
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: IncomingRequest) -> None:
         decode(only_frame(request), BootstrapRequest)
         replica = self._node.replicas.get(SYSTEM_TABLET)
         answer = BootstrapAnswer(
@@ -163,5 +191,5 @@ class FirstStart:
         catalog = self._catalog()
         if catalog is not None and catalog.cluster is not None:
             return BootstrapStage.BEGUN
-        whole = catalog is not None and catalog.applied == replica.status.last
-        return BootstrapStage.EMPTY if whole else BootstrapStage.UNKNOWN
+        all_applied = catalog is not None and catalog.applied == replica.status.last
+        return BootstrapStage.EMPTY if all_applied else BootstrapStage.UNKNOWN

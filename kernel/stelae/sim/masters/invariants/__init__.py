@@ -5,6 +5,7 @@ from __future__ import annotations
 from stelae.sim.masters.invariants.acknowledged_changes import AcknowledgedChanges
 from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.invariants.bounded_staleness import BoundedStaleness
+from stelae.sim.masters.invariants.catalog_follows_log import CatalogFollowsLog
 from stelae.sim.masters.invariants.never_half_visible import NeverHalfVisible
 from stelae.sim.masters.invariants.newest_reports import NewestReports
 from stelae.sim.masters.invariants.no_wrong_deletion import NoWrongDeletion
@@ -14,6 +15,7 @@ from stelae.sim.masters.invariants.strangers_untouched import StrangersUntouched
 
 INVARIANTS: tuple[type[MastersInvariant], ...] = (
     NewestReports,
+    CatalogFollowsLog,
     AcknowledgedChanges,
     OneWay,
     SchemasInReach,

@@ -43,7 +43,7 @@ class AcknowledgedChanges(MastersInvariant):
         if made and not any(isinstance(record, RequestRecord) for record in puts):
             self.fail(f"table {made[0].name} comes into being at {entry.op_id}, and no request with it")
 
-    def on_told(self, asked: Asked) -> None:
+    def on_outcome(self, asked: Asked) -> None:
         """The verdict is in the log, and is that of the log."""
         identity = (asked.request.client_id, asked.request.sequence)
         found = self._decided.get(identity)

@@ -43,16 +43,16 @@ class MastersInvariant:
     def on_reported(self, heartbeat: Heartbeat) -> None:
         """A server sends a heartbeat."""
 
-    def on_heard(self, master: SimMaster, heartbeat: Heartbeat) -> None:
+    def on_received(self, master: SimMaster, heartbeat: Heartbeat) -> None:
         """A master has taken a heartbeat, or has found it to be overtaken."""
 
     def on_answered(self, master: SimMaster, asked: ReadAsked) -> None:
         """A master has answered a question from the catalog that it has, without asking a majority."""
 
-    def on_told(self, asked: Asked) -> None:
+    def on_outcome(self, asked: Asked) -> None:
         """A client has the verdict on its change."""
 
-    def on_shown(self, description: TableDescription) -> None:
+    def on_description(self, description: TableDescription) -> None:
         """A client has been shown a table."""
 
     def on_sent(self, master: SimMaster, action: ServerAction) -> None:

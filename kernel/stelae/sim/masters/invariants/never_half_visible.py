@@ -33,7 +33,7 @@ class NeverHalfVisible(MastersInvariant):
         if lost:
             self.fail(f"{master.place.name} at {now.applied}: tablets of no table {lost}")
 
-    def on_shown(self, description: TableDescription) -> None:
+    def on_description(self, description: TableDescription) -> None:
         """An answer is whole."""
         for place in description.tablets:
             if (place.state is TabletState.RUNNING) != bool(place.members):

@@ -29,22 +29,31 @@ class NewestReports(MastersInvariant):
     def __init__(self, world: MastersWorld, groups: Groups) -> None:
         super().__init__(world, groups)
         self._ranks: dict[int, Rank] = {}
-        self._reported: list[ReplicaStatus] = []  # Kept, so that no other status gets the identity of one of them.
+        self._statuses: list[ReplicaStatus] = []  # Kept, so that no other status gets the identity of one of them.
+        self._reported_ranks: dict[Heartbeat, tuple[Rank, ...]] = {}
         self._held: dict[tuple[str, int, NodeId, TabletId], Rank] = {}
 
     def on_reported(self, heartbeat: Heartbeat) -> None:
         """Number the statuses in the order in which their server first reports them."""
-        for status in heartbeat.report.replicas if heartbeat.report is not None else ():
-            if id(status) not in self._ranks:
-                self._ranks[id(status)] = (int(heartbeat.incarnation, 16), len(self._reported))
-                self._reported.append(status)
+        self._reported_ranks[heartbeat] = tuple(
+            self._rank(status, (int(heartbeat.incarnation, 16), len(self._statuses))) for status in _statuses(heartbeat)
+        )
 
-    def on_heard(self, master: SimMaster, heartbeat: Heartbeat) -> None:
+    def on_received(self, master: SimMaster, heartbeat: Heartbeat) -> None:
         """Judge what the master now holds of that server, and whom it takes for leader of those tablets."""
+        for status, rank in zip(_statuses(heartbeat), self._reported_ranks[heartbeat], strict=True):
+            self._rank(status, rank)
         server = master.view().servers.get(heartbeat.node_id)
         for tablet_id, status in server.replicas.items() if server is not None else ():
             self._judge_age(master, heartbeat.node_id, status)
             self._judge_leader(master, tablet_id)
+
+    def _rank(self, status: ReplicaStatus, rank: Rank) -> Rank:
+        """Give a status a rank, unless it has one."""
+        if id(status) not in self._ranks:
+            self._ranks[id(status)] = rank
+            self._statuses.append(status)
+        return self._ranks[id(status)]
 
     def _judge_age(self, master: SimMaster, node_id: NodeId, status: ReplicaStatus) -> None:
         held = (master.place.name, master.epoch, node_id, status.tablet_id)
@@ -66,3 +75,7 @@ class NewestReports(MastersInvariant):
         taken = view.leader_of(tablet_id)
         if taken is None or taken[1].term != max(claims):
             self.fail(f"{master.place.name} takes {taken} for leader of {tablet_id}; terms {claims} are reported")
+
+
+def _statuses(heartbeat: Heartbeat) -> tuple[ReplicaStatus, ...]:
+    return () if heartbeat.report is None else heartbeat.report.replicas

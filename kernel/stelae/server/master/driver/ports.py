@@ -1,0 +1,116 @@
+"""What a master's driver needs of its node.
+
+In production that is ``stelae.host.node.Node``, in the simulator a node on a virtual disk, clock and network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from stelae.host.apply import Applier
+from stelae.host.ports import BlockingPool, Turns
+from stelae.host.settings import NodeConfig, TabletSettings
+from stelae.spi.consensus import Status
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.services import Buffer, Metrics
+from stelae.spi.write import WriteReply, WriteRequest
+from stelae.wire.call_retries import Response
+from stelae.wire.context import TimeSource
+
+
+class IncomingRequest(Protocol):
+    """A request that is to be answered once (``stelae.wire.requests.Request``)."""
+
+    sender: NodeId
+    kind: str
+    body: Sequence[Buffer]
+
+    def reply(self, frames: Sequence[Buffer] = ()) -> bool:
+        """Answer; false if nobody waits for the answer any more."""
+
+    def refuse(self, error: StelaeError) -> bool:
+        """Answer with an error; as ``reply``."""
+
+
+class PendingCall(Protocol):
+    """The answer to a call, once it is there: what the driver uses of an ``asyncio.Future``."""
+
+    def add_done_callback(self, call: Callable[[Any], object], /) -> object:
+        """Run ``call`` with this object once the call has ended, on the loop."""
+
+    def cancelled(self) -> bool:
+        """Whether the call was given up."""
+
+    def exception(self) -> BaseException | None:
+        """The error with which the call has ended, if it has."""
+
+    def result(self) -> Response:
+        """The answer of a call that has ended well."""
+
+
+class MasterMessenger(Protocol):
+    """What the driver uses of the messenger."""
+
+    def serve(self, kind: str, handler: Callable[[IncomingRequest], None]) -> None:
+        """Answer requests of a kind; a ``StelaeError`` that ``handler`` raises is its answer."""
+
+    def add_peer(self, node_id: NodeId, address: str) -> None:
+        """Keep links to a node, or move them to a new address."""
+
+    def call(self, to: NodeId, kind: str, frames: Sequence[Buffer], *, deadline_ms: int) -> PendingCall:
+        """Send a request at the end of this turn."""
+
+
+class SystemReplica(Protocol):
+    """What the driver uses of the replica of the system tablet (``stelae.host.replica.Replica``)."""
+
+    on_status: Callable[[], None] | None
+
+    @property
+    def applier(self) -> Applier: ...
+    @property
+    def status(self) -> Status: ...
+
+    def write(self, request: WriteRequest, done: Callable[[WriteReply | StelaeError], None]) -> None:
+        """Replicate operations; ``done`` once, with a reply or an error."""
+
+    def read_index(self, done: Callable[[int | StelaeError], None]) -> None:
+        """Confirm leadership, and wait until all that was committed before the call is applied."""
+
+    def fail(self, reason: str) -> None:
+        """Stop the replica for good."""
+
+
+class MasterNode(Protocol):
+    """What the driver uses of its node."""
+
+    @property
+    def node_id(self) -> NodeId: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def messenger(self) -> MasterMessenger: ...
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def turns(self) -> Turns: ...
+    @property
+    def time(self) -> TimeSource: ...
+    @property
+    def scans(self) -> BlockingPool:
+        """Threads for work that reads much or computes long."""
+
+    @property
+    def replicas(self) -> Mapping[TabletId, SystemReplica]:
+        """The replicas of this node, by tablet."""
+
+    @property
+    def failed_tablets(self) -> Mapping[TabletId, str]:
+        """Tablets that did not come up, and why."""
+
+
+CreateTablet: TypeAlias = Callable[[TabletSettings, Callable[[StelaeError | None], None]], None]
+"""Creates a tablet and starts its replica, as ``stelae.lifecycle.tablet_manager.TabletManager.create`` does."""

@@ -1,0 +1,82 @@
+"""The requests that a master has taken and not answered yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
+from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
+from stelae.server.frames import only_frame
+from stelae.server.master.core.events import ChangeAsked, Event, HeartbeatReceived, ReadAsked, Refuse, Reply
+from stelae.server.master.driver.ports import IncomingRequest, MasterNode
+from stelae.spi.errors import PeerError, Unavailable
+from stelae.wire.refusals import error_of
+
+_Message = TypeVar("_Message", bound=msgspec.Struct)
+
+
+class OpenRequests:
+    """Makes an event of each request of a client or a tablet server, and gives each its answer.
+
+    Args:
+        is_ready: whether the core has begun; requests are refused before.
+        take: takes an event for the core's next step.
+    """
+
+    def __init__(self, node: MasterNode, is_ready: Callable[[], bool], take: Callable[[Event], None]) -> None:
+        self._node = node
+        self._is_ready = is_ready
+        self._take = take
+        self._open: dict[int, IncomingRequest] = {}
+        self._last_token = 0
+
+    def serve(self) -> None:
+        """Register the handlers."""
+        messenger = self._node.messenger
+        messenger.serve(CHANGE, self._change)
+        messenger.serve(READ, self._read)
+        messenger.serve(HEARTBEAT, self._heartbeat)
+
+    def answer(self, effect: Reply | Refuse) -> None:
+        """Send the answer of the core."""
+        request = self._open.pop(effect.token)
+        if isinstance(effect, Reply):
+            request.reply([encode(effect.body)])
+        else:
+            request.refuse(error_of({"code": effect.code, "text": effect.detail, "leader": effect.leader}))
+
+    def _change(self, request: IncomingRequest) -> None:
+        self._node.metrics.count("master_changes_asked")
+        change = self._decode(request, ChangeRequest)
+        self._take(ChangeAsked(self._token(request), change))
+
+    def _read(self, request: IncomingRequest) -> None:
+        read = self._decode(request, CatalogReadRequest)
+        self._take(ReadAsked(self._token(request), read))
+
+    def _heartbeat(self, request: IncomingRequest) -> None:
+        heartbeat = self._decode(request, Heartbeat)
+        if heartbeat.node_id != request.sender:
+            raise PeerError(f"node {request.sender} reports in the name of {heartbeat.node_id}")
+        metrics = self._node.metrics
+        metrics.count("master_heartbeats_received")
+        if heartbeat.report is not None:
+            metrics.count("master_reports_full" if heartbeat.report.full else "master_reports_incremental")
+        # Every master keeps a link to every server, so that a new leader can act at once.
+        self._node.messenger.add_peer(heartbeat.node_id, heartbeat.address)
+        self._take(HeartbeatReceived(self._token(request), heartbeat))
+
+    def _decode(self, request: IncomingRequest, kind: type[_Message]) -> _Message:
+        message = decode(only_frame(request), kind)
+        if not self._is_ready():
+            raise Unavailable("this master is starting")
+        return message
+
+    def _token(self, request: IncomingRequest) -> int:
+        self._last_token += 1
+        self._open[self._last_token] = request
+        return self._last_token

@@ -1,0 +1,123 @@
+"""Learns from the consensus cores of all masters what is committed in the log of the system tablet.
+
+An entry counts as committed as soon as one core calls it so, before any replica has applied it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from stelae.server.master.driver.batch_proposals import batch_in
+from stelae.sim.masters.world import Committed, MastersWorld
+from stelae.sim.world import ObservedNode
+from stelae.spi.consensus import ConsensusCore, ConsensusEngine, Event, LogView, PersistFailed, Ready, Role, Status
+from stelae.spi.ids import OpId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.payload import decode_payload
+
+
+class CommittedLog:
+    """The log of the system tablet as all masters together have agreed on it.
+
+    Attributes:
+        term: the highest term that a core has shown.
+    """
+
+    def __init__(self, world: MastersWorld, masters: int) -> None:
+        self._world = world
+        self._views = [ObservedNode(position) for position in range(masters)]
+        self._entries: dict[OpId, Entry] = {}
+        self.term = 0
+
+    def watched(self, engine: type[ConsensusEngine], position: int) -> type[ConsensusEngine]:
+        """Return the engine with cores that this log learns from."""
+        view, committed_log = self._views[position], self
+
+        class WatchedConsensus(engine):  # type: ignore[misc, valid-type]
+            """The engine under test; only ``restore`` is seen through."""
+
+            name: ClassVar[str] = engine.name
+
+            @classmethod
+            def restore(cls, *, log: LogView, **restored: Any) -> ConsensusCore:
+                """As the engine, seen through."""
+                view.restore(restored["hard_state"], log, restored["committed_config"])
+                return _WatchedMasterCore(super().restore(log=log, **restored), view, committed_log)
+
+        return WatchedConsensus
+
+    def took_ready(self, view: ObservedNode, ready: Ready, status: Status) -> None:
+        """A core gave out effects."""
+        if ready.append is not None:
+            self._note_lost_tail(view, ready.append.replace_from)
+            self._entries.update((entry.op_id, entry) for entry in ready.append.entries)
+        view.follow(ready, ())
+        for index in range(len(self._world.log) + 1, (ready.commit or 0) + 1):
+            self._commit(view, index, status)
+
+    def took_status(self, view: ObservedNode, status: Status) -> None:
+        """A core's snapshot, taken after its effects."""
+        if status.term > self.term:
+            self.term = status.term
+        before, view.status = view.status, status
+        if status.role is Role.LEADER and (before is None or before.term != status.term or before.role != status.role):
+            self._world.coverage.hit("log.elections")
+            self._world.scheduler.note(f"m{view.position} leads in {status.term}")
+
+    def _commit(self, view: ObservedNode, index: int, status: Status) -> None:
+        op_id = view.op_id_at(index)
+        entry = None if op_id is None else self._entries.get(op_id)
+        if op_id is None or entry is None:
+            self._world.report("committed_log", f"m{view.position} commits entry {index}, which is in no log")
+            return
+        batch = batch_in(decode_payload(entry.body)) if entry.kind is EntryKind.WRITE else None
+        if batch is not None and op_id.term < status.term:
+            self._world.coverage.hit("log.tail_survived")
+        self._world.commit(Committed(op_id, batch))
+
+    def _note_lost_tail(self, view: ObservedNode, replace_from: int | None) -> None:
+        if replace_from is None:
+            return
+        lost = [view.op_id_at(index) for index in range(replace_from, view.last().index + 1)]
+        if any(op_id is not None and self._entries[op_id].kind is EntryKind.WRITE for op_id in lost):
+            self._world.coverage.hit("log.tail_lost")
+
+
+class _WatchedMasterCore(ConsensusCore):
+    """One core, seen through. Behaves exactly like ``inner``."""
+
+    def __init__(self, inner: ConsensusCore, view: ObservedNode, committed_log: CommittedLog) -> None:
+        self._inner = inner
+        self._view = view
+        self._log = committed_log
+
+    def step(self, events: Sequence[Event]) -> None:
+        """Pass events on; the view of the log follows a failed append at once."""
+        for event in events:
+            if isinstance(event, PersistFailed):
+                self._view.cut(event.durable_index + 1)
+        self._inner.step(events)
+
+    def can_wait(self, event: Event) -> bool:
+        """As ``inner``."""
+        return self._inner.can_wait(event)
+
+    def take_ready(self) -> Ready | None:
+        """Pass effects on, after showing them."""
+        ready, status = self._inner.take_ready(), self._inner.status()
+        if ready is not None:
+            self._log.took_ready(self._view, ready, status)
+        self._log.took_status(self._view, status)
+        return ready
+
+    def next_deadline(self) -> int | None:
+        """As ``inner``."""
+        return self._inner.next_deadline()
+
+    def status(self) -> Status:
+        """As ``inner``."""
+        return self._inner.status()
+
+    def validate_state(self) -> None:
+        """As ``inner``."""
+        self._inner.validate_state()

@@ -1,0 +1,259 @@
+"""One run of a master's node, from its disk to a running service, with the steps and the code of production.
+
+It composes what ``stelae.host.node.Node`` composes, in the same order, on a virtual disk, clock, network and loop."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from stelae.host.assembly import Engines, RecoveredTablet, ReplicaLimits, assemble
+from stelae.host.consensus_metadata import HardStateWriter
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.hybrid_clock import HybridClock, first_ceiling
+from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
+from stelae.host.log_writer import Completion, LogWriter
+from stelae.host.node import Node
+from stelae.host.peer_codec import PeerCodec
+from stelae.host.peer_traffic import PeerTraffic
+from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
+from stelae.host.settings import NodeConfig
+from stelae.lifecycle.tablet_manager import TabletManager
+from stelae.server.limits import batchers_of
+from stelae.server.master.driver.first_start import SystemTabletLoader
+from stelae.server.master.driver.master import Master
+from stelae.server.tserver.maintenance import Maintenance
+from stelae.sim.clock import VirtualClock
+from stelae.sim.disk import VirtualDisk
+from stelae.sim.draw import stream
+from stelae.sim.masters.committed_log import CommittedLog
+from stelae.sim.masters.late_turns import LateTurns
+from stelae.sim.masters.master_profile import MasterProfile
+from stelae.sim.masters.messenger import SimMessenger
+from stelae.sim.masters.observed_core import CoreObserver, ObservedCore
+from stelae.sim.masters.peer_link import MasterLink
+from stelae.sim.masters.steps import Strike
+from stelae.sim.masters.system_replica import FaultyReplica
+from stelae.sim.masters.world import MastersWorld
+from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool, VirtualReader
+from stelae.sim.services import CountedMetrics, VirtualWorkers
+from stelae.spi.consensus import Campaign
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.services import EngineServices
+
+LAYOUT = DirectoryLayout("/node")
+CLOCK_KEEP_AHEAD_US = 500_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterRun:
+    """What one run of a master is made of. ``number`` counts the runs of this master."""
+
+    seed: int
+    position: int
+    number: int
+    node_id: NodeId
+    config: NodeConfig
+    profile: MasterProfile
+    world: MastersWorld
+    committed_log: CommittedLog
+    disk: VirtualDisk
+    clock: VirtualClock
+    process: Process
+    messenger: SimMessenger
+    strike: Strike
+    core_observer: CoreObserver
+    replica_observer: ReplicaObserver
+
+    def rng(self, name: str) -> random.Random:
+        """Return a stream of this run's own."""
+        return stream(self.seed, f"master/{self.position}/{self.number}/{name}")
+
+
+class MasterNodeRun:
+    """A node that runs. It is what ``Master``, ``TabletManager`` and ``Maintenance`` take for their node."""
+
+    def __init__(self, run: MasterRun, link: MasterLink) -> None:
+        self._run = run
+        self._link = link
+        self.node_id = run.node_id
+        self.config = run.config
+        self.address = run.config.node.listen
+        self.messenger = run.messenger
+        self.turns = run.process
+        self.late_turns = LateTurns(run.process, run.rng("late"))
+        self.metrics = CountedMetrics(run.world.coverage)
+        self.files, self.layout = run.disk, LAYOUT
+        profile = run.profile
+        self.metadata_pool = VirtualPool(run.process, run.rng("metadata"), "metadata", lambda: profile.metadata_us)
+        self.scans = VirtualPool(run.process, run.rng("scans"), "scan", lambda: profile.scan_us, profile.scanned_us)
+        self._faulty: dict[TabletId, FaultyReplica] = {}
+
+    # -- start -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recover everything and start.
+
+        ``StorageError``: the disk does not allow it now. ``PowerLost``: power went while starting."""
+        run, config = self._run, self.config
+        lock_directory(run.disk, LAYOUT, pid=run.number)
+        InstanceFile(run.disk, LAYOUT).start(cluster=config.cluster_id, wal_engine=config.wal.name)
+        self.time = self._hybrid_clock()
+        self._keep_clock_ahead()
+        self._engines = self._open_engines()
+        names = (config.consensus.name, config.store.name)
+        self.tablets = SystemTabletLoader(run.disk, LAYOUT, self._engines, names)
+        assert config.tablet is not None
+        self.tablets.create(config.tablet)
+        recovered = self.tablets.recover_all()
+        self._start_traffic()
+        self.master = self._start_master()
+        self._start_log()
+        for one in recovered:
+            self.host(one)
+        Maintenance(cast(Node, self)).start()
+
+    def _hybrid_clock(self) -> HybridClock:
+        disk, clock, settings = self._run.disk, self._run.clock, self.config.clock
+        pool = VirtualPool(self._run.process, self._run.rng("clock"), "clock", lambda: self._run.profile.metadata_us)
+        stored = load_ceiling(disk, LAYOUT)
+        ceiling = first_ceiling(stored, clock, settings)
+        save_ceiling(disk, LAYOUT, ceiling)
+
+        def save(wanted: int, done: Callable[[object], None]) -> None:
+            pool.run("clock", lambda: save_ceiling(disk, LAYOUT, wanted), done)
+
+        return HybridClock(clock, settings=settings, stored=stored, ceiling=ceiling, save=save)
+
+    def _keep_clock_ahead(self) -> None:
+        self.time.keep_ahead()
+        self.turns.call_at(self.turns.now_us() + CLOCK_KEEP_AHEAD_US, self._keep_clock_ahead)
+
+    def _open_engines(self) -> Engines:
+        run, config = self._run, self.config
+        workers = VirtualPool(run.process, run.rng("workers"), "worker", lambda: run.profile.sync_us)
+        services = EngineServices(run.disk, run.clock, self.metrics, VirtualWorkers(workers))
+        return Engines(
+            wal=config.wal.engine.open(LAYOUT.wals, config.wal.config, services),
+            consensus=run.committed_log.watched(config.consensus.engine, run.position),
+            consensus_config=config.consensus.config,
+            store=config.store.engine,
+            store_config=config.store.config,
+            services=services,
+        )
+
+    def _start_traffic(self) -> None:
+        consensus = self.config.consensus
+        beat_us = consensus.engine.beat_interval_ms(consensus.config) * 1000
+        self.peers = PeerTraffic(PeerCodec(consensus.engine.message_types), self.turns, self.metrics, beat_us)
+        self._link.begin(self.peers, self.time)
+
+    def _start_master(self) -> Master:
+        run = self._run
+        master = Master(
+            _MasterView(self),
+            loader=self.tablets,
+            create_tablet=TabletManager(cast(Node, self), self.tablets).create,
+            rng=run.rng("driver"),
+            held_back=(),
+            make_core=partial(ObservedCore, run.core_observer),
+        )
+        master.start()
+        return master
+
+    def _start_log(self) -> None:
+        run, profile = self._run, self._run.profile
+        driver = VirtualLogDriver(
+            run.process, self._engines.wal, run.rng("wal"), lambda: profile.sync_us, fast=False, writer=_new_log_writer
+        )
+        self.writer = driver.writer
+        reads = VirtualPool(run.process, run.rng("reads"), "read", lambda: profile.apply_us)
+        self._ports = ReplicaPorts(
+            turns=self.turns,
+            writer=self.writer,
+            reader=VirtualReader(self._engines.wal, reads),
+            hard_states=HardStateWriter(run.disk, LAYOUT, self.metadata_pool),
+            network=self.peers,
+            batcher=batchers_of(self.config),
+            heartbeats=self.peers.heartbeats,
+            time=self.time,
+            pool=VirtualPool(run.process, run.rng("apply"), "apply", lambda: profile.apply_us),
+            metadata_pool=self.metadata_pool,
+            metrics=self.metrics,
+            observer=run.replica_observer,
+        )
+        self.peers.start(self._link)
+
+    def host(self, recovered: RecoveredTablet, *, campaign: bool = False) -> None:
+        """Start the replica of a recovered tablet (``Node.host``)."""
+        run, tablet_id = self._run, recovered.superblock.tablet_id
+        self.time.observe(recovered.timestamp)
+        replica = assemble(
+            recovered,
+            self._engines,
+            self._ports,
+            node_id=self.node_id,
+            superblock_file=self.tablets.superblock_file(tablet_id),
+            limits=ReplicaLimits(flush_bytes=run.profile.flush_bytes),
+            rng=run.rng("core"),
+        )
+        self.peers.add(replica)
+        self._faulty[tablet_id] = FaultyReplica(
+            replica, run.process, run.rng("faults"), run.world, run.committed_log, run.strike
+        )
+        for member in replica.status.config.members:
+            if member.node_id != self.node_id:
+                self.messenger.add_peer(member.node_id, member.address)
+        replica.start()
+        if campaign:
+            replica.deliver(Campaign(hinted=True))
+
+    # -- what services look at -------------------------------------------------------------------
+
+    @property
+    def replicas(self) -> Mapping[TabletId, Replica]:
+        """The replicas of this node."""
+        return self.peers.replicas
+
+    @property
+    def faulty_replicas(self) -> Mapping[TabletId, FaultyReplica]:
+        """The same replicas, as the master's driver sees them."""
+        return self._faulty
+
+    @property
+    def failed_tablets(self) -> Mapping[TabletId, str]:
+        """Tablets that did not come up, and why."""
+        return self.tablets.failed
+
+
+class _MasterView:
+    """The node as its master sees it (``MasterNode``)."""
+
+    def __init__(self, node: MasterNodeRun) -> None:
+        self._node = node
+        self.node_id = node.node_id
+        self.address = node.address
+        self.config = node.config
+        self.messenger = node.messenger
+        self.metrics = node.metrics
+        self.turns = node.late_turns
+        self.time = node.time
+        self.scans = node.scans
+
+    @property
+    def replicas(self) -> Mapping[TabletId, FaultyReplica]:
+        return self._node.faulty_replicas
+
+    @property
+    def failed_tablets(self) -> Mapping[TabletId, str]:
+        return self._node.failed_tablets
+
+
+def _new_log_writer(wake: Call, post: Callable[[list[Completion]], None]) -> LogWriter:
+    return LogWriter(
+        lock=contextlib.nullcontext(), wake=wake, post=post, queue_bytes_max=1 << 20, group_bytes_max=1 << 20
+    )

@@ -1,0 +1,137 @@
+"""The character of one run of the masters, drawn from its seed, and the engines of their nodes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+from stelae.host.settings import ChosenEngine, MaintenanceSettings, NodeConfig, NodeSettings
+from stelae.server.master.role import as_master
+from stelae.sim.draw import between, chance, pick, skewed, stream
+from stelae.sim.engines import SimEngines
+from stelae.sim.masters import policy
+from stelae.sim.masters.world import CLUSTER, SETTINGS
+from stelae.sim.process import Span
+from stelae.spi.consensus import Member
+from stelae.spi.policy import Action, MasterPolicy, PolicySnapshot
+from stelae.spi.store import TabletStore
+
+FAR_BYTES = 1 << 30
+"""More than any run writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterProfile:
+    """Figures that stay the same for a whole run. Times are in microseconds.
+
+    Attributes:
+        election_timeout_ms: T of the consensus engine.
+        sync_us, metadata_us: shortest and longest group commit and metadata save.
+        apply_us: shortest and longest pause before a group of commits is applied off the loop.
+        apply_inline: whether stores that can apply on the event loop do so.
+        scan_us: shortest and longest time until the catalog is scanned, or the policy has planned.
+        scanned_us: shortest and longest time from there to the event loop.
+        late_timer_us: longest time by which timers are late while a master is busy.
+        store: name of the store engine of all masters.
+        flush_bytes: of rows that are held before a flush.
+    """
+
+    election_timeout_ms: int
+    sync_us: Span
+    metadata_us: Span
+    apply_us: Span
+    apply_inline: bool
+    scan_us: Span
+    scanned_us: Span
+    late_timer_us: int
+    store: str
+    flush_bytes: int
+
+
+def draw_master_profile(seed: int) -> MasterProfile:
+    """Return the profile of a seed."""
+    rng = stream(seed, "masters/profile")
+    sync = between(rng, 50, 3_000)
+    return MasterProfile(
+        election_timeout_ms=pick(rng, (150, 250, 400)),
+        sync_us=(sync, sync + skewed(rng, 1_000, 60_000)),
+        metadata_us=(sync, sync + skewed(rng, 1_000, 60_000)),
+        apply_us=(10, 10 + skewed(rng, 10, 200_000)),
+        apply_inline=chance(rng, 0.5),
+        scan_us=(1_000, between(rng, 5_000, 60_000)),
+        scanned_us=(5, between(rng, 1_000, 60_000)),
+        late_timer_us=between(rng, 200_000, 2_000_000),
+        store=pick(rng, ("memory", "columnar")),
+        flush_bytes=pick(rng, (4_096, 65_536)),
+    )
+
+
+class SimPolicy(MasterPolicy):
+    """The policy of the simulated masters, as an engine."""
+
+    name: ClassVar[str] = "simulated"
+
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> tuple[Action, ...]:
+        """Return what to change."""
+        return policy.plan(snapshot, rng)
+
+
+@cache
+def engines() -> SimEngines:
+    """The engines of this installation."""
+    return SimEngines.installed()
+
+
+def master_config(profile: MasterProfile, member: Member, members: Sequence[Member]) -> NodeConfig:
+    """Return the settings of one master, made as from its file."""
+    chosen = engines()
+    raft, wal, store = chosen.consensus, chosen.wals["segmented"], chosen.stores[profile.store]
+    extra: Mapping[str, Any] = {"master": SETTINGS}
+    return as_master(
+        NodeConfig(
+            node=NodeSettings(directory="/node", listen=member.address),
+            cluster_id=CLUSTER,
+            tablet=None,
+            wal=ChosenEngine(
+                name="segmented",
+                engine=wal,
+                config=wal.Config(segment_bytes_max=32_768, segment_bytes_first=16_384, prewrite_bytes_min=32_768),
+            ),
+            consensus=ChosenEngine(
+                name="raft",
+                engine=raft,
+                config=raft.Config(
+                    election_timeout_ms=profile.election_timeout_ms, append_retry_ms=profile.election_timeout_ms // 4
+                ),
+            ),
+            store=ChosenEngine(
+                name=profile.store,
+                engine=_applying(store, inline=profile.apply_inline),
+                config=_store_config(store, profile.store),
+            ),
+            masters=tuple(members),
+            policy=ChosenEngine(name="simulated", engine=SimPolicy, config=None),
+            maintenance=MaintenanceSettings(
+                flush_bytes=65_536, flush_interval_ms=2_000, history_retention_s=60, memory_bytes=FAR_BYTES
+            ),
+            extra=extra,
+        ),
+        "simulation",
+    )
+
+
+def _store_config(store: Any, name: str) -> Any:
+    if name != "columnar":
+        return store.Config()
+    return store.Config(row_group_rows=64, block_rows_max=256, cache_bytes=4_096, compression="none")
+
+
+def _applying(store: type[TabletStore], *, inline: bool) -> type[TabletStore]:
+    """Return the engine; unless ``inline``, a worker applies entries to its stores even if the event loop could."""
+    if inline:
+        return store
+    return type(f"{store.__name__}OffLoop", (store,), {"applies_inline": lambda self, entries: False})

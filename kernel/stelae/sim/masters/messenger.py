@@ -1,0 +1,160 @@
+"""Requests between masters, tablet servers and clients, over the simulated network.
+
+As with the real messenger, every call ends once: with the first answer, or with an error when no answer comes in time.
+A request may arrive twice, and an answer may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from stelae.server.master.driver.ports import IncomingRequest
+from stelae.sim.masters.process_place import ProcessPlace
+from stelae.sim.process import Process
+from stelae.spi.errors import DeadlineExceeded, StelaeError, Unavailable
+from stelae.spi.ids import NodeId
+from stelae.spi.services import Buffer
+from stelae.wire.call_retries import Response
+from stelae.wire.refusals import Fields, UnknownKind, error_fields, error_of
+
+Answer: TypeAlias = bytes | Fields
+"""The body of an answer, or the fields of the error that came instead."""
+
+Answered: TypeAlias = Callable[[Answer], None]
+Handler: TypeAlias = Callable[[IncomingRequest], None]
+
+UNREACHABLE_US = 5_000
+"""How soon a call fails to a node that is down."""
+
+
+class Router(Protocol):
+    """Carries requests to the nodes of a run."""
+
+    def is_up(self, to: NodeId) -> bool:
+        """Whether a process runs there that could take a connection."""
+
+    def carry(
+        self, source: ProcessPlace, sender: NodeId, to: NodeId, kind: str, body: bytes, answered: Answered
+    ) -> None:
+        """Carry one request; ``answered`` runs at the sender for each answer that arrives."""
+
+
+class SimRequest:
+    """One request at its receiver (``IncomingRequest``)."""
+
+    def __init__(self, sender: NodeId, kind: str, body: bytes, answer: Answered) -> None:
+        self.sender = sender
+        self.kind = kind
+        self.body: Sequence[Buffer] = (body,)
+        self._answer: Answered | None = answer
+
+    def reply(self, frames: Sequence[Buffer] = ()) -> bool:
+        """Answer, unless it is answered."""
+        return self._end(b"".join(bytes(frame) for frame in frames))
+
+    def refuse(self, error: StelaeError) -> bool:
+        """Answer with an error."""
+        return self._end(error_fields(error))
+
+    def _end(self, answer: Answer) -> bool:
+        send, self._answer = self._answer, None
+        if send is not None:
+            send(answer)
+        return send is not None
+
+
+class SimCall:
+    """One call at its sender (``PendingCall``)."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[SimCall], object]] = []
+        self._result: Response | StelaeError | None = None
+
+    def add_done_callback(self, call: Callable[[SimCall], object], /) -> None:
+        """Run ``call`` once the call has ended."""
+        self._callbacks.append(call)
+
+    def cancelled(self) -> bool:
+        """A simulated call is never given up."""
+        return False
+
+    def exception(self) -> BaseException | None:
+        """The error with which it has ended, if it has."""
+        return self._result if isinstance(self._result, StelaeError) else None
+
+    def result(self) -> Response:
+        """The answer of a call that has ended well."""
+        assert isinstance(self._result, Response)
+        return self._result
+
+    def end(self, result: Response | StelaeError) -> None:
+        """End the call, unless it has ended."""
+        if self._result is None:
+            self._result = result
+            for call in self._callbacks:
+                call(self)
+
+
+class SimMessenger:
+    """The messenger of one run of a process (``MasterMessenger``).
+
+    Args:
+        answered: hears of each answer that has left, with the kind of its request.
+    """
+
+    def __init__(
+        self, node_id: NodeId, place: ProcessPlace, process: Process, router: Router, answered: Callable[[str], None]
+    ) -> None:
+        self._node_id = node_id
+        self._place = place
+        self._process = process
+        self._router = router
+        self._answered = answered
+        self._handlers: dict[str, Handler] = {}
+        self._peers: set[NodeId] = set()
+
+    def serve(self, kind: str, handler: Handler) -> None:
+        """Answer requests of a kind."""
+        self._handlers[kind] = handler
+
+    def add_peer(self, node_id: NodeId, address: str) -> None:
+        """Keep links to a node."""
+        self._peers.add(node_id)
+
+    def dispatch(self, sender: NodeId, kind: str, body: bytes, answered: Answered) -> None:
+        """Take a request that has arrived; ``answered`` takes the answer as it leaves this process."""
+
+        def answer(result: Answer) -> None:
+            self._place.emit(lambda: answered(result))
+            self._answered(kind)
+
+        request = SimRequest(sender, kind, body, answer)
+        handler = self._handlers.get(kind)
+        if handler is None:
+            request.refuse(UnknownKind(f"no service for messages of kind {kind!r} on this node"))
+            return
+        try:
+            handler(request)
+        except StelaeError as error:
+            request.refuse(error)
+
+    def call(self, to: NodeId, kind: str, frames: Sequence[Buffer], *, deadline_ms: int) -> SimCall:
+        """Send a request; the call ends with its answer, or with an error."""
+        call, process = SimCall(), self._process
+        body = b"".join(bytes(frame) for frame in frames)
+
+        def answered(answer: Answer) -> None:
+            if process.alive:
+                response = (
+                    Response(sender=to, body=[answer], fields={}) if isinstance(answer, bytes) else error_of(answer)
+                )
+                call.end(response)
+
+        if to not in self._peers or not self._router.is_up(to):
+            error = Unavailable(f"node {to} is not connected")
+            process.schedule(UNREACHABLE_US, f"{kind} fails", lambda: call.end(error))
+            return call
+        self._place.emit(lambda: self._router.carry(self._place, self._node_id, to, kind, body, answered))
+        late = DeadlineExceeded(f"no answer to {kind} within its deadline")
+        process.schedule(deadline_ms * 1_000, f"{kind} deadline", lambda: call.end(late))
+        return call

@@ -1,0 +1,102 @@
+"""The link of a simulated master to the others: consensus messages and heartbeats over the simulated network.
+
+As with the real messenger, each message carries the sender's hybrid timestamp, and one from too far ahead is refused
+before anything of it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from stelae.host.hybrid_clock import HybridClock
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.sim.masters.process_place import ProcessPlace
+from stelae.sim.masters.world import MastersWorld
+from stelae.sim.peers import FramesInFlight
+from stelae.sim.process import Process
+from stelae.spi.errors import ClockError, PeerError
+from stelae.spi.ids import IncarnationId, NodeId
+from stelae.spi.services import Buffer
+
+LOST_NOTICE_EVERY = 8
+"""One in so many messages that cannot be sent tells the node that its link is down."""
+
+
+class PeerEnd(Protocol):
+    """Another master, as the sender of a message sees it."""
+
+    place: ProcessPlace
+
+    def take_parcel(self, parcel: FramesInFlight) -> None:
+        """Take a message that has arrived, as a turn of the process that runs there."""
+
+
+class PeerEnds(Protocol):
+    """All masters of a run."""
+
+    def __getitem__(self, node_id: NodeId, /) -> PeerEnd: ...
+
+
+class MasterLink:
+    """One master's end of all links; lives as long as its process."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        incarnation_id: IncarnationId,
+        place: ProcessPlace,
+        process: Process,
+        world: MastersWorld,
+        peers: PeerEnds,
+    ) -> None:
+        self._node_id = node_id
+        self._incarnation_id = incarnation_id
+        self._place = place
+        self._process = process
+        self._world = world
+        self._peers = peers
+        self._traffic: PeerTraffic | None = None
+        self._clock: HybridClock | None = None
+        self._unsent = 0
+
+    def begin(self, traffic: PeerTraffic, clock: HybridClock) -> None:
+        """Hand arriving messages to ``traffic`` from now on."""
+        self._traffic, self._clock = traffic, clock
+
+    def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
+        """Send one message (``stelae.host.peer_traffic.Link``)."""
+        assert self._clock is not None
+        try:
+            stamp = self._clock.now()
+        except ClockError:
+            return False
+        peer, network = self._peers[to], self._world.network
+        if not network.connected(self._place.name, peer.place.name):
+            self._note_lost(to)
+        parcel = FramesInFlight(
+            self._node_id, self._incarnation_id, kind, tuple(bytes(frame) for frame in frames), stamp
+        )
+        self._place.emit(lambda: network.send(self._place.name, peer.place, kind, lambda: peer.take_parcel(parcel)))
+        return True
+
+    def take(self, parcel: FramesInFlight) -> None:
+        """Take a message that has arrived."""
+        traffic, clock = self._traffic, self._clock
+        if traffic is None or clock is None:
+            return
+        try:
+            clock.observe(parcel.stamp)
+            if parcel.kind == CONSENSUS:
+                traffic.consensus_arrived(parcel.sender, parcel.frames)
+            elif parcel.kind == BEAT:
+                traffic.beat_arrived(parcel.sender, parcel.incarnation_id, parcel.frames)
+            elif parcel.kind == BEAT_ACK:
+                traffic.beat_ack_arrived(parcel.sender, parcel.incarnation_id, parcel.frames)
+        except (ClockError, PeerError):
+            self._world.coverage.hit("network.refused")
+
+    def _note_lost(self, peer: NodeId) -> None:
+        self._unsent += 1
+        traffic = self._traffic
+        if self._unsent % LOST_NOTICE_EVERY == 0 and traffic is not None:
+            self._process.schedule(0, "peer lost", lambda: traffic.peer_lost(peer))

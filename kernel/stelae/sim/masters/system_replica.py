@@ -1,0 +1,100 @@
+"""The replica of the system tablet as a simulated master's driver sees it: the real one, with faults of its write path.
+
+What is added is what the contract of ``Replica.write`` allows at any time: a write may be refused at once, and an error
+may come although the entry goes on and is committed later."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from stelae.host.apply import Applier
+from stelae.host.replica import Replica
+from stelae.sim.draw import chance, skewed
+from stelae.sim.masters.committed_log import CommittedLog
+from stelae.sim.masters.steps import ChangeStep, Strike
+from stelae.sim.masters.world import MastersWorld
+from stelae.sim.process import Process
+from stelae.spi.consensus import Status
+from stelae.spi.errors import Overloaded, StelaeError, Unavailable
+from stelae.spi.write import WriteReply, WriteRequest
+
+REFUSED = 0.03
+"""Share of the writes that are refused at once, for want of space in a queue."""
+
+ANSWER_LOST = 0.06
+"""Share of the writes whose caller gets an error, while the entry goes on."""
+
+LOST_US = (0, 20_000)
+
+WriteDone = Callable[[WriteReply | StelaeError], None]
+
+
+class FaultyReplica:
+    """One replica in one run of a master (``SystemReplica``)."""
+
+    def __init__(
+        self,
+        inner: Replica,
+        process: Process,
+        rng: random.Random,
+        world: MastersWorld,
+        committed_log: CommittedLog,
+        strike: Strike,
+    ) -> None:
+        self._inner = inner
+        self._process = process
+        self._rng = rng
+        self._world = world
+        self._log = committed_log
+        self._strike = strike
+
+    @property
+    def on_status(self) -> Callable[[], None] | None:
+        """As the replica."""
+        return self._inner.on_status
+
+    @on_status.setter
+    def on_status(self, call: Callable[[], None] | None) -> None:
+        self._inner.on_status = call
+
+    @property
+    def applier(self) -> Applier:
+        """As the replica."""
+        return self._inner.applier
+
+    @property
+    def status(self) -> Status:
+        """As the replica."""
+        return self._inner.status
+
+    def read_index(self, done: Callable[[int | StelaeError], None]) -> None:
+        """As the replica."""
+        self._inner.read_index(done)
+
+    def fail(self, reason: str) -> None:
+        """As the replica."""
+        self._inner.fail(reason)
+
+    def write(self, request: WriteRequest, done: WriteDone) -> None:
+        """As the replica; the master may be struck before and after."""
+        self._strike.passes(ChangeStep.PLANNED)
+        if self._log.term > self.status.term:
+            self._world.coverage.hit("log.proposed_by_deposed")
+        if not self._world.healed and chance(self._rng, REFUSED):
+            done(Overloaded("the log queue is full"))
+            return
+        if not self._world.healed and chance(self._rng, ANSWER_LOST):
+            self._lose_answer(done)
+            done = _ignore
+        self._inner.write(request, done)
+        self._strike.passes(ChangeStep.REPLICATED)
+
+    def _lose_answer(self, done: WriteDone) -> None:
+        self._world.coverage.hit("log.answer_lost")
+        error = Unavailable("the answer was lost")
+        self._process.schedule(skewed(self._rng, *LOST_US), "answer lost", lambda: done(error))
+
+
+def _ignore(_result: WriteReply | StelaeError) -> None:
+    """The caller has got an error."""

@@ -1,0 +1,68 @@
+"""The driver steps its core on events and deadlines, and passes on what happens in the moment when it does."""
+
+from __future__ import annotations
+
+from stelae.host.hybrid_clock import ClockSettings
+from stelae.protocol.read_index_messages import READ_INDEX
+from stelae.server.master.core.events import CaughtUp, EntryApplied, MasterLeaderChanged, MasterTick
+from stelae.server.master.core.freshness import FOLLOWING_US
+from stelae.spi.ids import OpId
+from tests.unit.master.company import ME, OTHER, WALL_US
+from tests.unit.master.driver_on_fakes import DriverOnFakes
+
+HOUR_US = 3_600_000_000
+
+
+def test_a_master_without_a_leader_takes_no_step_in_an_hour() -> None:
+    driver = DriverOnFakes()
+    assert driver.master.core is not None
+    assert driver.pass_us(HOUR_US) == []
+
+
+def test_a_follower_steps_at_its_deadlines_alone() -> None:
+    driver = DriverOnFakes()
+    driver.elect(1, OTHER)
+    steps = driver.pass_us(10 * FOLLOWING_US)
+    assert [len(events) for events in steps] == [1] * 10, "each step has the time alone, at a deadline"
+    assert driver.calls == [(OTHER, READ_INDEX)] * 11
+
+
+def test_a_change_of_the_leader_reaches_the_core_in_the_moment_when_the_replica_sees_it() -> None:
+    driver = DriverOnFakes()
+    now_us = driver.turns.time_us
+    [events] = driver.elect(3, OTHER)
+    assert events[1:] == [MasterLeaderChanged(3, OTHER)]
+    assert isinstance(events[0], MasterTick) and events[0].now_us == now_us
+    [events] = driver.elect(4, ME)
+    assert events[1:] == [MasterLeaderChanged(4, ME)]
+
+
+def test_a_status_that_changes_neither_term_nor_leader_brings_no_step() -> None:
+    driver = DriverOnFakes()
+    driver.elect(3, OTHER)
+    assert driver.elect(3, OTHER) == []
+
+
+def test_an_applied_entry_reaches_the_core_in_the_moment_when_it_is_applied() -> None:
+    driver = DriverOnFakes()
+    [events] = driver.apply(OpId(1, 1))
+    assert events[1:] == [EntryApplied(OpId(1, 1), None)]
+
+
+def test_a_stopped_master_takes_no_step() -> None:
+    driver = DriverOnFakes()
+    driver.elect(1, OTHER)
+    driver.master.stop()
+    assert driver.pass_us(HOUR_US) == []
+
+
+def test_a_catalog_counts_as_older_than_its_last_entry_by_what_a_clock_may_be_ahead() -> None:
+    """A hybrid clock stands still while it is ahead of the wall clock, so entries that are missing here may carry the
+    same physical time. A master that had just started once took its catalog for seconds fresher than it was."""
+    clock = ClockSettings(clock_error_ms_max=400, step_ms=100)
+    stamped_us = WALL_US + 900_000
+    driver = DriverOnFakes(OpId(2, 7), stamped_us, clock)
+    [first] = driver.steps
+    assert CaughtUp(stamped_us - 500_000) in first
+    assert driver.master.core is not None
+    assert driver.master.core.status().age_us == driver.turns.time_us - 900_000 + 500_000
