@@ -19,7 +19,7 @@ from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.write import OpKind
 from stelae.wire.messenger import Lane
-from tests.soak.history import Asked, History
+from tests.soak.history import AskedOperation, KeyHistories
 
 KEYS = 6
 """Keys in use at a time."""
@@ -60,7 +60,7 @@ KINDS = {
 class ChaosClient:
     """One client, with a connection of its own."""
 
-    def __init__(self, number: int, history: History, rng: random.Random, started: float) -> None:
+    def __init__(self, number: int, history: KeyHistories, rng: random.Random, started: float) -> None:
         self._number = number
         self._history = history
         self._rng = rng
@@ -125,7 +125,7 @@ def only(tablet: ConnectedTablet, key: int) -> ScanSpec:
     return ScanSpec(key_from=low, key_until=high, order=Order.KEY)
 
 
-async def read(tablet: ConnectedTablet, history: History, name: str, key: int, timeout_s: float) -> None:
+async def read(tablet: ConnectedTablet, history: KeyHistories, name: str, key: int, timeout_s: float) -> None:
     """Read one key, linearizably."""
     asked = history.begin(name, ClientAction.READ, key, None)
     found: list[tuple[int, str]] = []
@@ -139,9 +139,9 @@ async def read(tablet: ConnectedTablet, history: History, name: str, key: int, t
     history.end_read(asked, found[0][1] if found else None)
 
 
-async def read_all(tablet: ConnectedTablet, history: History) -> None:
+async def read_all(tablet: ConnectedTablet, history: KeyHistories) -> None:
     """Read the whole tablet at once, as a last read of every key that was ever used."""
-    asked: list[Asked] = [
+    asked: list[AskedOperation] = [
         history.begin(f"last read of {key}", ClientAction.READ, key, None) for key in sorted(history.asked)
     ]
     rows: dict[int, str] = {}

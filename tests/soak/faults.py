@@ -45,7 +45,7 @@ def set_rules(node: NodeProcess, rules: Sequence[dict[str, Any]]) -> None:
     os.replace(new, rules_path(node))
 
 
-class FaultDriver:
+class ProcessFaults:
     """Does one thing after the other to the nodes of a cluster until ``stop``.
 
     Attributes:

@@ -12,7 +12,7 @@ from stelae.sim.linear import LinearStep, OrderFinding, OrderVerdict, TimedCall,
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class AskedOperation:
     """An operation on one key. ``answered`` is ``None`` while nobody knows whether it took effect."""
 
     name: str
@@ -31,36 +31,36 @@ class Asked:
 
 
 @dataclass(slots=True)
-class History:
+class KeyHistories:
     """All operations of a run; ``clock`` counts beginnings and ends.
 
     A client that sees them in its one thread of control numbers them in an order that agrees with real time."""
 
     clock: int = 0
-    asked: dict[int, list[Asked]] = field(default_factory=dict)
+    asked: dict[int, list[AskedOperation]] = field(default_factory=dict)
     acknowledged: int = 0
     unknown: int = 0
 
-    def begin(self, name: str, action: ClientAction, key: int, value: str | None) -> Asked:
+    def begin(self, name: str, action: ClientAction, key: int, value: str | None) -> AskedOperation:
         """Note that an operation begins."""
         self.clock += 1
-        begun = Asked(name, action, key, value, self.clock)
+        begun = AskedOperation(name, action, key, value, self.clock)
         self.asked.setdefault(key, []).append(begun)
         return begun
 
-    def end_write(self, begun: Asked, error: str | None, timestamp: int) -> None:
+    def end_write(self, begun: AskedOperation, error: str | None, timestamp: int) -> None:
         """Note the outcome of a write: the row's error, ``None`` if it was taken, and when it took effect."""
         self._end(begun)
         begun.error = error
         begun.hint = (timestamp,)
         self.acknowledged += error is None
 
-    def end_read(self, begun: Asked, value: str | None) -> None:
+    def end_read(self, begun: AskedOperation, value: str | None) -> None:
         """Note what a read saw."""
         self._end(begun)
         begun.value = value
 
-    def give_up(self, begun: Asked) -> None:
+    def give_up(self, begun: AskedOperation) -> None:
         """Note that nobody will know the outcome: a read of that kind says nothing, a write may have taken effect."""
         if begun.action is ClientAction.READ:
             self.asked[begun.key].remove(begun)
@@ -72,11 +72,11 @@ class History:
         findings = {key: check([one.call() for one in found]) for key, found in self.asked.items()}
         return {key: one for key, one in findings.items() if one.verdict is not OrderVerdict.LINEARIZABLE}
 
-    def without(self, lost: Asked) -> History:
+    def without(self, lost: AskedOperation) -> KeyHistories:
         """The history of a run that told everybody else as if a write had not been: for tests of the judgement."""
         kept = {key: [replace(one) for one in found if one is not lost] for key, found in self.asked.items()}
-        return History(self.clock, kept)
+        return KeyHistories(self.clock, kept)
 
-    def _end(self, begun: Asked) -> None:
+    def _end(self, begun: AskedOperation) -> None:
         self.clock += 1
         begun.answered = self.clock

@@ -21,8 +21,8 @@ from stelae.local.demo_verification import wait_for_agreement
 from stelae.sim.history import ClientAction
 from stelae.spi.ids import TabletId
 from tests.soak.clients import ChaosClient, cancel_all, read_all, stop_all
-from tests.soak.faults import FaultDriver, rules_path
-from tests.soak.history import History
+from tests.soak.faults import ProcessFaults, rules_path
+from tests.soak.history import KeyHistories
 
 CHAOS_S = float(os.environ.get("STELAE_CHAOS_S", "180"))
 SEED = int(os.environ.get("STELAE_CHAOS_SEED", "0")) or random.SystemRandom().getrandbits(32)
@@ -78,13 +78,13 @@ def test_chaos_loses_nothing_that_was_acknowledged_and_brings_nothing_back(
     assert history.judge() == {}, story
 
 
-async def live(cluster: LocalCluster, seed: int) -> tuple[History, FaultDriver]:
+async def live(cluster: LocalCluster, seed: int) -> tuple[KeyHistories, ProcessFaults]:
     """Let clients and faults at a cluster, then heal it, and read everything once more."""
-    history, started = History(), time.monotonic()
+    history, started = KeyHistories(), time.monotonic()
     async with await Connection.connect(cluster.addresses, timeout_s=60) as client:
         clients = [ChaosClient(n, history, random.Random(f"{seed}/{n}"), started) for n in range(CLIENTS)]
         tasks = [asyncio.create_task(one.run(cluster.addresses, cluster.tablet_id)) for one in clients]
-        driver = FaultDriver(cluster, client, random.Random(f"{seed}/faults"))
+        driver = ProcessFaults(cluster, client, random.Random(f"{seed}/faults"))
         work = asyncio.create_task(driver.run())
         try:
             done, _ = await asyncio.wait([work, *tasks], timeout=CHAOS_S, return_when=asyncio.FIRST_COMPLETED)
@@ -104,7 +104,7 @@ async def live(cluster: LocalCluster, seed: int) -> tuple[History, FaultDriver]:
 
 
 def test_a_history_from_which_an_acknowledged_write_is_gone_is_impossible() -> None:
-    history = History()
+    history = KeyHistories()
     first = history.begin("1/1", ClientAction.UPSERT, 7, "1/1")
     history.end_write(first, None, 10)
     second = history.begin("1/2", ClientAction.UPSERT, 7, "1/2")

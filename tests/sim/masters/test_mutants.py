@@ -1,4 +1,6 @@
-"""Every planted bug of the masters is caught, by the invariant that it breaks and by nothing else."""
+"""Every planted bug of the masters is caught, by the invariant that it breaks and by nothing else.
+
+In `make soak` each bug also runs on ``MORE_SEEDS``, as those of the tablets do."""
 
 from __future__ import annotations
 
@@ -6,11 +8,13 @@ import pytest
 
 from stelae.sim.masters.invariants import INVARIANTS
 from stelae.sim.masters.run import run_seed
+from tests.at_length import AT_LENGTH
 from tests.sim.masters.mutants import MUTANTS
 from tests.sim.mutants import Mutant
 from tests.sim.planting import planted, resolve
 
 SEEDS_MAX = 12
+MORE_SEEDS = range(10_001, 10_101)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -20,10 +24,13 @@ def test_a_planted_bug_is_caught_by_its_invariant(mutant: Mutant, capsys: pytest
             violation = run_seed(seed).violation
             if violation is not None:
                 break
+        more = [run_seed(other).violation for other in MORE_SEEDS] if AT_LENGTH else []
     assert record.calls > 0, f"{mutant.target} is never called"
     assert violation is not None, f"{SEEDS_MAX} seeds from {mutant.seed} do not show it"
     with capsys.disabled():
         print(f"\n{mutant.name}: seed {seed}, {violation.invariant}: {violation.detail[:120]}")
+        if more:
+            print(f"  {sum(found is not None for found in more)} of {len(more)} other seeds show it")
     assert violation.invariant == mutant.invariant, violation.detail
     assert run_seed(seed).violation is None, "the seed fails without the bug, too"
 
