@@ -15,7 +15,7 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import StorageError
 from stelae.spi.store import Edit
 from stelae.testing.conformance.store import StoreConformance
-from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, ShutdownState
 from stelae_store_lmdb import LmdbStore, compaction, format, keys, memtable_flush, opening, tree, view
 from stelae_store_lmdb.applier import LmdbApplier
 from stelae_store_lmdb.environment import Environment
@@ -193,9 +193,9 @@ def looks_into_the_environment_first(
     return None if last is None else (low, last) if backwards else (last + b"\0", high)
 
 
-def always_clean(self: EnvironmentMarker, inner: Any = EnvironmentMarker.claim) -> Left:
+def always_clean(self: EnvironmentMarker, inner: Any = EnvironmentMarker.claim) -> ShutdownState:
     inner(self)
-    return Left.CLEAN
+    return ShutdownState.CLEAN
 
 
 @contextmanager

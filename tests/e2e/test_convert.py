@@ -187,7 +187,7 @@ class DieAt(CrashPoints):
 paths = conversion.ConversionPaths
 wal_offline.ConversionPaths = lambda layout, services: paths(layout, services, DieAt())
 with wal_offline.OfflineNode.opened(None, sys.argv[1]) as node:
-    node.convert("lmdb", wal_offline.Meter(), dry_run=False)
+    node.convert("lmdb", wal_offline.ProgressMeter(), dry_run=False)
 """
 
 

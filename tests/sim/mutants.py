@@ -282,7 +282,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="log engine: a collected log forgets its base",
         rule="durability 4",
-        target="stelae_wal_segmented.base:Base.changed",
+        target="stelae_wal_segmented.base_file:BaseRecord.changed",
         replacement=mutations.forget_the_base,
         invariant="log_durability",
     ),
@@ -333,7 +333,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="shared log engine: a collected log forgets its base",
         rule="durability 4",
-        target="stelae_wal_shared.upkeep:write_control",
+        target="stelae_wal_shared.collection:write_control",
         replacement=mutations.write_no_base,
         invariant="log_durability",
     ),

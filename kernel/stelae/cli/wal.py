@@ -14,7 +14,7 @@ from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
     from stelae.cli.wal_offline import OfflineNode
-    from stelae.convert.reading import LogReport
+    from stelae.convert.log_check import LogReport
     from stelae.spi.ids import LogId
     from stelae.spi.wal import WalEngine
 
@@ -55,7 +55,7 @@ def dump(
 
     Entries that were collected are gone: a log begins after its base. A log that is damaged is printed up to there,
     and the logs behind it are printed too; the exit code is 1."""
-    from stelae.convert.showing import entry_document
+    from stelae.convert.documents import entry_document
     from stelae.spi.errors import Corrupt, StorageError
 
     rows: list[dict[str, Any]] = []
@@ -87,8 +87,8 @@ def verify(directory: DirectoryArgument = None, config: ConfigOption = None, as_
 
     A log that is not whole is named with the file, the offset and its last good op id; the exit code is then 1. So it
     is if the disk cannot give back what stands there, which is no damage: nothing is known of these bytes."""
-    from stelae.convert.reading import said_of
-    from stelae.convert.showing import report_document
+    from stelae.convert.documents import report_document
+    from stelae.convert.log_check import problem_counts
 
     with _engine(directory, config) as engine:
         reports = _checked(engine)
@@ -99,7 +99,7 @@ def verify(directory: DirectoryArgument = None, config: ConfigOption = None, as_
         rows = [(r.log, r.entries, r.state.last, "ok" if r.problem is None else r.problem) for r in reports]
         print_table(("LOG", "ENTRIES", "LAST", "STATE"), rows)
     if bad:
-        note(said_of(reports))
+        note(problem_counts(reports))
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -108,8 +108,8 @@ def stats(directory: DirectoryArgument = None, config: ConfigOption = None, as_j
     """Show how much each log holds, and the engine's own figures. Reads every entry to count its bytes.
 
     Of a log that is not whole what stands before the fault is counted, and the exit code is 1: `verify` says more."""
-    from stelae.convert.reading import said_of
-    from stelae.convert.showing import report_document
+    from stelae.convert.documents import report_document
+    from stelae.convert.log_check import problem_counts
 
     with _engine(directory, config) as engine:
         reports = _checked(engine)
@@ -118,7 +118,7 @@ def stats(directory: DirectoryArgument = None, config: ConfigOption = None, as_j
         print_json({"engine": name, "logs": [report_document(report) for report in reports], "stats": figures})
     else:
         _print_stats(reports, name, figures)
-    if said := said_of(reports):
+    if said := problem_counts(reports):
         note(f"{said}; `stelae wal verify` names the files")
         raise typer.Exit(EXIT_FAILED)
 
@@ -202,7 +202,7 @@ def _engine(directory: str | None, config: str | None) -> Iterator[WalEngine]:
 
 def _checked(engine: WalEngine) -> list[LogReport]:
     from stelae.cli.wal_offline import PrintingMeter
-    from stelae.convert.reading import check_logs
+    from stelae.convert.log_check import check_logs
 
     return check_logs(engine, PrintingMeter())
 
@@ -218,7 +218,7 @@ def _chosen(engine: WalEngine, tablet: str | None) -> list[LogId]:
 
 def _some(engine: WalEngine, log: LogId, first: int, count: int) -> Iterator[Any]:
     """Up to ``count`` entries from index ``first`` on; a damaged log raises at its end."""
-    from stelae.convert.reading import batches
+    from stelae.convert.log_check import batches
     from stelae.spi.errors import Corrupt
 
     state = engine.logs()[log]

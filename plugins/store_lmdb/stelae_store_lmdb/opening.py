@@ -23,7 +23,7 @@ from typing import Any
 from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 from stelae.spi.services import Files
 from stelae_shared.lmdb_files.environment import DATA_NAME
-from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left, Owner
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, MarkerOwner, ShutdownState
 from stelae_store_lmdb.child_check import check_in_child
 from stelae_store_lmdb.config import LmdbStoreConfig
 from stelae_store_lmdb.environment import Environment
@@ -43,7 +43,7 @@ from stelae_store_lmdb.format import (
 from stelae_store_lmdb.tree import RowTree
 
 ENV_NAME = "env"
-OWNER = Owner(b"stelslmm", "store")
+OWNER = MarkerOwner(b"stelslmm", "store")
 _REMOVAL_BYTES = 256  #: Bytes that the removal of a version may copy besides pages of the tree.
 
 
@@ -90,7 +90,7 @@ def create_environment(directory: StoreDirectory) -> Environment:
     files.sync_directory(directory.path.rpartition("/")[0] or "/")
     discard_environment(directory)
     directory.marker.claim()
-    directory.marker.write(Left.OPEN)
+    directory.marker.write(ShutdownState.OPEN)
     files.make_directory(directory.env_directory)
     files.sync_directory(directory.path)
     env = Environment.open(files, directory.env_directory, directory.config)
@@ -114,9 +114,9 @@ def open_environment(directory: StoreDirectory, flush: int) -> Environment:
     if not directory.files.exists(directory.data_path):  # B
         raise Corrupt("the environment that the superblock names is missing", path=directory.data_path)
     left = directory.marker.claim()
-    if left is Left.DISTRUSTED:  # E
+    if left is ShutdownState.DISTRUSTED:  # E
         raise Corrupt("a sync of the environment failed earlier; replace this replica", path=directory.data_path)
-    if left is not Left.CLEAN or directory.config.check == "always":  # C
+    if left is not ShutdownState.CLEAN or directory.config.check == "always":  # C
         report = check_in_child(directory.env_directory, directory.config.check_seconds_max)
         if report.newer:
             raise FutureVersion(report.newer, path=directory.data_path)
@@ -131,7 +131,7 @@ def open_environment(directory: StoreDirectory, flush: int) -> Environment:
         if header.flush < flush:  # F
             fact = f"the environment ends with flush {header.flush}; the superblock names {flush}"
             raise Corrupt(fact, path=directory.data_path)
-        directory.marker.write(Left.OPEN)
+        directory.marker.write(ShutdownState.OPEN)
         if header.flush > flush:  # G
             _undo_flushes(env, flush)
     except BaseException:

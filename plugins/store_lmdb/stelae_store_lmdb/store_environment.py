@@ -13,7 +13,7 @@ from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.schema import Schema
 from stelae.spi.store import Edit
-from stelae_shared.lmdb_files.marker import Left
+from stelae_shared.lmdb_files.marker import ShutdownState
 from stelae_store_lmdb.compaction import compact_list
 from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.manifest import LmdbManifest, decode_manifest, encode_manifest
@@ -110,7 +110,7 @@ class StoreEnvironment:
             return
         env.close()
         if not failed:
-            self._directory.marker.write(Left.CLEAN)
+            self._directory.marker.write(ShutdownState.CLEAN)
 
     def check(self) -> None:
         """Raise ``StorageError`` if the environment has failed or is closed."""
@@ -122,4 +122,4 @@ class StoreEnvironment:
         if isinstance(error, SyncFailed):
             self._failed = f"a sync of the environment failed: {error.fact}"
             with suppress(StorageError):
-                self._directory.marker.write(Left.DISTRUSTED)
+                self._directory.marker.write(ShutdownState.DISTRUSTED)

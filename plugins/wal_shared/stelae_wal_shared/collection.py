@@ -1,13 +1,12 @@
-"""Letting go of segments: collection, removal, and moving the few live entries of sparse ones.
+"""Collects entries, drops logs, and removes segments; moves the live entries out of sparse segments.
 
-A segment can go once no log has an entry in it. What made it so, a base, a removal, a replacement or
-a move, is durable before the file is removed (durability rule 4). The last segment never goes: its
-head tells about all logs. A number may have been drawn for one behind it that could not be made.
+A segment can be removed once no log has an entry in it. The record that made it so (a base, a drop, a replacement or a
+move) is durable before the file is removed (durability rule 4). The last segment is never removed, because its head has
+the state of all logs. A higher number may have been drawn for a segment that could not be made.
 
-A few entries of an idle log would pin a whole segment. So entries of closed segments that are mostly
-dead are written once more at the tail, as records that void nothing: where they stand is all that
-changes. Bytes moved since the start are at most ``move_percent_max`` of those appended, and one call
-moves ``move_bytes_max`` at most."""
+A few entries of an idle log would pin a whole segment. So live entries of closed segments that are mostly dead are
+written once more at the tail. Such a record voids nothing and only changes where the entry is. The bytes moved since
+the start are at most ``move_percent_max`` of the bytes appended, and one call moves at most ``move_bytes_max``."""
 
 from __future__ import annotations
 
@@ -18,35 +17,36 @@ from typing import NamedTuple
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry
-from stelae_wal_shared.book import Book
 from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.config import SharedConfig
-from stelae_wal_shared.control import write_control
+from stelae_wal_shared.control_records import write_control
+from stelae_wal_shared.engine_state import EngineState
 from stelae_wal_shared.format import RECORD_BYTES, RecordKind
 from stelae_wal_shared.group import RecordGroup
 from stelae_wal_shared.reader import read_from
 from stelae_wal_shared.segment import SharedSegment
 from stelae_wal_shared.tablet_log import SharedTabletLog
-from stelae_wal_shared.tail import Tail
+from stelae_wal_shared.tail import LogTail
 
 
-class LogShare(NamedTuple):
-    """Consecutive entries of one log that are moved."""
+class EntriesToMove(NamedTuple):
+    """Consecutive entries of one log that are to be moved."""
 
     log: SharedTabletLog
     entries: list[Entry]
 
 
-class SegmentUpkeep:
-    """One caller at a time: see ``stelae.spi.wal``.
+class SegmentCollector:
+    """Removes entries, logs and segments. One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
-        moved_entries, moved_bytes: written once more since the start; bytes with their records.
-        removed: segments removed since the start.
+        moved_entries: number of entries that were moved since the start.
+        moved_bytes: length of their records, bodies included.
+        removed: number of segments that were removed since the start.
     """
 
-    def __init__(self, book: Book, config: SharedConfig, tail: Tail, committer: Committer) -> None:
-        self._book = book
+    def __init__(self, state: EngineState, config: SharedConfig, tail: LogTail, committer: Committer) -> None:
+        self._state = state
         self._config = config
         self._tail = tail
         self._committer = committer
@@ -55,7 +55,7 @@ class SegmentUpkeep:
         self.removed = 0
 
     def collect(self, log: SharedTabletLog, upto: int) -> OpId:
-        """Let every entry up to ``upto`` go; return the new base.
+        """Collect every entry up to ``upto``; return the new base.
 
         Raises:
             StorageError: the base is not durable, and nothing was removed.
@@ -63,9 +63,9 @@ class SegmentUpkeep:
         upto = min(upto, log.last.index)
         if upto > log.base.index:
             base = log.op_id_at(upto)
-            write_control(self._book, self._tail, self._committer, log, RecordKind.BASE, base)
-            with self._book.lock:
-                if base.index <= log.last.index:  # A reader may have met damage meanwhile.
+            write_control(self._state, self._tail, self._committer, log, RecordKind.BASE, base)
+            with self._state.lock:
+                if base.index <= log.last.index:  # A reader may have found damage meanwhile.
                     log.collect(base)
         self.sweep()
         self._empty_sparse_segments()
@@ -75,21 +75,21 @@ class SegmentUpkeep:
         """Remove a log, durably.
 
         Raises:
-            StorageError: it is still there.
+            StorageError: the log still exists.
         """
-        write_control(self._book, self._tail, self._committer, log, RecordKind.DROP, log.last)
-        with self._book.lock:
+        write_control(self._state, self._tail, self._committer, log, RecordKind.DROP, log.last)
+        with self._state.lock:
             log.release()
-            del self._book.logs[log.name]
-            for segment in self._book.segments.values():
+            del self._state.logs[log.name]
+            for segment in self._state.segments.values():
                 if segment.index is not None:
                     segment.index.forget(log.number)
         self.sweep()
 
     def sweep(self) -> None:
         """Remove the segments that no log needs."""
-        book = self._book
-        dead = [one for one in book.expendable() if not one.live]
+        state = self._state
+        dead = [one for one in state.expendable() if not one.live]
         if not dead:
             return
         try:
@@ -98,11 +98,11 @@ class SegmentUpkeep:
             self._committer.fail_all(error, [])
             return
         for segment in dead:
-            book.remove(segment)
+            state.remove(segment)
             self.removed += 1
-            # Whatever is left over goes at the next start.
+            # The next start removes a file that remains.
             with suppress(OSError, StorageError):
-                book.files.remove(segment.path)
+                state.files.remove(segment.path)
 
     # -- moving ----------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class SegmentUpkeep:
         writer = self._tail.writer
         sparse = [
             one
-            for one in self._book.expendable()
+            for one in self._state.expendable()
             if (writer is None or one is not writer.segment) and one.live and 100 * one.live <= percent * one.entries
         ]
         for segment in sorted(sparse, key=lambda one: one.live / one.entries):
@@ -127,20 +127,20 @@ class SegmentUpkeep:
         return allowed - self.moved_bytes
 
     def _move_out(self, segment: SharedSegment, budget: int) -> int:
-        """Move entries out of a segment until it is empty or the budget used up.
+        """Move entries out of a segment until it is empty or the budget is used up; return the bytes that are spent.
 
-        Returns the bytes: none if nothing of it can be read now, or is small enough ever to be moved; the budget if
-        that is too little, or moving failed."""
-        batch: list[LogShare] = []
+        The result is 0 if no entry of the segment can be read now or is small enough to be moved at all. It is the
+        whole budget if the budget is too small for the next entry, or if moving failed."""
+        batch: list[EntriesToMove] = []
         spent, stuck = 0, budget >= self._config.move_bytes_max
-        for log in list(self._book.logs.values()):
+        for log in list(self._state.logs.values()):
             for extent in [one for one in log.extents if one.segment is segment]:
                 try:
                     for entries in self._within_budget(log, extent.first, extent.end, budget - spent):
-                        batch.append(LogShare(log, entries))
+                        batch.append(EntriesToMove(log, entries))
                         spent += _bytes_of(entries)
                 except (StorageError, OSError):
-                    # If it is damage, the log has noted it by now, and no longer holds the rest.
+                    # If this is damage, the log has recorded it by now and ends before it.
                     stuck = True
         if not batch:
             return 0 if stuck else budget
@@ -150,18 +150,18 @@ class SegmentUpkeep:
         """Read a range as far as the budget reaches.
 
         Raises:
-            StorageError, OSError: it cannot be read, or not any more.
+            StorageError, OSError: the range cannot be read, or is gone.
         """
         while first < end:
-            entries = _within(read_from(self._book, log, first, end, budget), budget)
+            entries = _within(read_from(self._state, log, first, end, budget), budget)
             if not entries:
                 return
             yield entries
             budget -= _bytes_of(entries)
             first += len(entries)
 
-    def _move(self, batch: list[LogShare], size: int) -> bool:
-        """Write entries once more with one sync, and note their new places; false if that failed."""
+    def _move(self, batch: list[EntriesToMove], size: int) -> bool:
+        """Write entries once more with one sync, and record their new segment; return false if that failed."""
         try:
             writer = self._tail.writer_for(size)
             group = RecordGroup(writer.segment.nonce, writer.end, writer.synced)
@@ -172,29 +172,29 @@ class SegmentUpkeep:
                 orders[log.number] = order + len(entries)
             writer.write(group.buffers(), group.size, sync=True)
         except Full:
-            # No log fails for it: nothing of theirs was taken away.
-            self._committer.settle_full([])
+            # No log fails, because none has lost an entry.
+            self._committer.close_full_segment([])
             return False
         except (StorageError, OSError) as error:
             self._committer.fail_all(error, [])
             return False
-        with self._book.lock:
+        with self._state.lock:
             at = 0
             for log, entries in batch:
                 _publish(writer.segment, log, entries, group.offsets[at : at + len(entries)])
                 at += len(entries)
             writer.segment.end = writer.end
-        self._book.settle()
+        self._state.mark_all_durable()
         self.moved_bytes += size
         self.moved_entries += sum(len(entries) for _, entries in batch)
         return True
 
 
-def _publish(segment: SharedSegment, log: SharedTabletLog, entries: list[Entry], places: list[int]) -> None:
-    """Let readers see where entries stand now; the caller holds the lock."""
+def _publish(segment: SharedSegment, log: SharedTabletLog, entries: list[Entry], offsets: list[int]) -> None:
+    """Show readers the new position of entries. The caller holds the lock."""
     assert segment.index is not None
     first = entries[0].op_id.index
-    for entry, offset in zip(entries, places, strict=True):
+    for entry, offset in zip(entries, offsets, strict=True):
         segment.index.add(log.number, entry.op_id.index, offset, len(entry.body))
     log.move(first, first + len(entries), segment)
     log.order += len(entries)
@@ -206,7 +206,7 @@ def _bytes_of(entries: list[Entry]) -> int:
 
 
 def _within(entries: list[Entry], budget: int) -> list[Entry]:
-    """As many of the entries as the budget has bytes for."""
+    """Return the first entries whose records fit into the budget."""
     found = []
     for entry in entries:
         budget -= RECORD_BYTES + len(entry.body)

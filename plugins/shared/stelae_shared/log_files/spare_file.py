@@ -1,4 +1,4 @@
-"""Space for the next segment, reserved by a worker while appends go on in the open one."""
+"""The file of the next segment, which a worker prepares while appends continue in the open segment."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ Wanted: TypeAlias = Callable[[], bool]
 _ZEROS = bytes(1 << 20)
 
 
-class Spare:
-    """One reserved file without contents or meaning yet.
+class SpareFile:
+    """A prepared file for a future segment, without contents.
 
-    The log asks for it, takes it or gives it up; a worker makes it. Whichever of worker and giving up comes last
-    removes the file.
-
-    Attributes:
-        path, size: of the file.
-        failed: it could not be made.
+    The log requests it, and takes it or gives it up. A worker makes it. If it is given up, the worker or ``give_up``
+    removes the file, whichever is later.
 
     Args:
-        prewritten: its zeros are written to the disk.
+        files: the disk.
+        path: path of the file.
+        size: length of the file in bytes.
+        prewritten: write its zeros to the disk.
+
+    Attributes:
+        path, size: as above.
+        failed: the file could not be made.
     """
 
     def __init__(self, files: Files, path: str, size: int, *, prewritten: bool) -> None:
@@ -41,11 +44,11 @@ class Spare:
 
     @property
     def ready(self) -> bool:
-        """Say whether ``take`` gives the file."""
+        """Whether ``take`` returns the file."""
         return self._made is not None
 
     def request(self, workers: Workers) -> None:
-        """Have it made; workers that have too much to do fail it, too."""
+        """Let a worker make the file. It also fails if the workers are overloaded."""
 
         def finished(result: object) -> None:
             self.failed = isinstance(result, Exception)
@@ -53,13 +56,13 @@ class Spare:
         workers.submit(self._make, finished)
 
     def take(self) -> File | None:
-        """Take the open file over, if it is ready."""
+        """Return the open file, which then belongs to the caller; ``None`` if it is not ready."""
         with self._lock:
             made, self._made = self._made, None
             return made
 
     def give_up(self) -> None:
-        """Let go of it, made or not."""
+        """Give the file up, made or not."""
         with self._lock:
             self._wanted = False
             made, self._made = self._made, None
@@ -67,7 +70,7 @@ class Spare:
             discard(self._files, made, self.path)
 
     def make_file(self, wanted: Wanted) -> File:
-        """Make the file durably, on a worker; it may stop early once ``wanted`` says no."""
+        """Make the file durably, on a worker. It may stop early once ``wanted`` returns false."""
         return make_file(self._files, self.path, self.size, wanted if self._prewritten else None)
 
     def _make(self) -> None:
@@ -83,10 +86,13 @@ def make_file(files: Files, path: str, size: int, prewritten_while: Wanted | Non
     """Create a file of zeros, durably.
 
     Args:
-        prewritten_while: if given, the zeros are written to the disk, for as long as this says so.
+        files: the disk.
+        path: path of the file.
+        size: length of the file in bytes.
+        prewritten_while: if given, the zeros are written to the disk, as long as this returns true.
 
     Raises:
-        StorageError: it could not be made, and is gone again as far as possible.
+        StorageError: the file could not be made, and was removed as far as possible.
     """
     with suppress(FileNotFoundError):
         files.remove(path)
@@ -103,17 +109,17 @@ def make_file(files: Files, path: str, size: int, prewritten_while: Wanted | Non
 
 
 def discard(files: Files, file: File, path: str) -> None:
-    """Close and remove a file that nobody needs; left-overs go at the next start."""
+    """Close and remove a file that is not needed. The next start removes it if that fails."""
     file.close()
     with suppress(OSError, StorageError):
         files.remove(path)
 
 
 def _prewrite(file: File, size: int, wanted: Wanted) -> None:
-    """Write zeros where they can be read already, durably, in pieces between which commits get their turn.
+    """Write zeros to reserved space, which already reads as zeros, durably and in pieces that let commits run between.
 
-    Of space that is only reserved, a file system notes what was written: a synchronous write there is two.
-    Stops early once the file is not ``wanted`` any more."""
+    A file system records which part of reserved space was written. So a synchronous write into reserved space is two
+    writes. Stops early once the file is no longer ``wanted``."""
     for at in range(0, size, len(_ZEROS)):
         if not wanted():
             return

@@ -14,9 +14,9 @@ from stelae.testing.begun import by_begun
 from stelae.testing.wal_model import LOG, commit, entries
 from stelae_wal_segmented.fast import FastSegmentedWal
 from stelae_wal_segmented.fast import engine as fast_engine
-from stelae_wal_segmented.fast.kept_files import UsedFile
-from stelae_wal_segmented.fast.noted import Noted, NotedPool
-from stelae_wal_segmented.fast.reuse import NOTED_MAX, ReusedSegments
+from stelae_wal_segmented.fast.kept_files import ReusedFile
+from stelae_wal_segmented.fast.reused_segments import DIGESTED_SEGMENTS_MAX, ReusedSegments
+from stelae_wal_segmented.fast.write_digests import DigestPool, WriteDigests
 from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES
 from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, digests_of
 from tests.unit.wal_segmented.used import SEGMENT_BYTES, go_on, harness_of, started
@@ -44,9 +44,9 @@ class Reads:
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How much was read for each table that was made. All of them have to say what stands in their file."""
     found: list[int] = []
-    note = UsedFile._note
+    note = ReusedFile._note
 
-    def checked(used: UsedFile, file: Any, wanted: Callable[[], bool]) -> None:
+    def checked(used: ReusedFile, file: Any, wanted: Callable[[], bool]) -> None:
         before, reads = file.pread(file.size(), 0), Reads(file)
         note(used, reads, wanted)  # type: ignore[arg-type]
         space = used.space
@@ -54,7 +54,7 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         assert table == digests_of(before[space.data_start : space.end])
         found.append(reads.bytes)
 
-    monkeypatch.setattr(UsedFile, "_note", checked)
+    monkeypatch.setattr(ReusedFile, "_note", checked)
     return found
 
 
@@ -104,9 +104,9 @@ def test_what_failed_to_be_begun_and_is_committed_then_is_noted_once(read_bytes:
     engine.close()
 
 
-def noted_of(engine: FastSegmentedWal) -> list[Noted | None]:
+def noted_of(engine: FastSegmentedWal) -> list[WriteDigests | None]:
     """What the log remembers of its segments."""
-    space = engine._logs[LOG].end.space
+    space = engine._logs[LOG].active.space
     assert isinstance(space, ReusedSegments)
     return list(space._noted.values())
 
@@ -120,8 +120,8 @@ def test_a_log_that_is_not_collected_remembers_little() -> None:
         commit(engine, Append(entries=entries(last + 1, 1, size_bytes=150), commit_hint=last))
     assert isinstance(engine, FastSegmentedWal)
     segments = engine._logs[LOG].chain.segments
-    assert len(segments) > NOTED_MAX + 2
-    assert 0 < len(noted_of(engine)) <= NOTED_MAX
+    assert len(segments) > DIGESTED_SEGMENTS_MAX + 2
+    assert 0 < len(noted_of(engine)) <= DIGESTED_SEGMENTS_MAX
     engine.close()
 
 
@@ -140,7 +140,7 @@ def test_all_logs_together_remember_no_more_than_a_bound(
     monkeypatch: pytest.MonkeyPatch, read_bytes: list[int]
 ) -> None:
     size = 100 * SECTOR_BYTES
-    pool = NotedPool(bytes_max=2 * 100 * DIGEST_BYTES)
+    pool = DigestPool(bytes_max=2 * 100 * DIGEST_BYTES)
     one, two = pool.make(0, size), pool.make(0, size)
     assert one is not None and two is not None
     assert pool.make(0, size) is None
@@ -158,13 +158,13 @@ def test_sectors_are_noted_without_a_gap_and_the_last_word_counts() -> None:
     rng = random.Random(2)
     data = rng.randbytes(10 * SECTOR_BYTES)
     start = 3 * SECTOR_BYTES
-    noted = Noted(start, 1 << 20)
+    noted = WriteDigests(start, 1 << 20)
     noted.note(data[:100], start)
     assert noted.end == start, "no whole sector"
     noted.note(data[: SECTOR_BYTES + 1], start + 1)
     assert noted.end == start, "what begins within a sector does not say what that holds"
-    assert Noted(start - 1, 1 << 20).start == Noted(start - SECTOR_BYTES + 1, 1 << 20).start == start
-    within = Noted(start, 1 << 20)
+    assert WriteDigests(start - 1, 1 << 20).start == WriteDigests(start - SECTOR_BYTES + 1, 1 << 20).start == start
+    within = WriteDigests(start, 1 << 20)
     within.note(data[100:], start - SECTOR_BYTES + 100)
     assert within.between(start, within.end) == digests_of(data)[DIGEST_BYTES:]
     noted.note(data[: 2 * SECTOR_BYTES + 1], start)

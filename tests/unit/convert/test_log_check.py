@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from stelae.convert.conversion import ConversionPaths
+from stelae.convert.documents import entry_document, report_document, summary
+from stelae.convert.log_check import LogReport, check_logs
 from stelae.convert.offline import InlineWorkers
-from stelae.convert.reading import LogReport, check_logs
-from stelae.convert.showing import entry_document, report_document, summary
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.errors import Full
 from stelae.spi.ids import LogId, OpId

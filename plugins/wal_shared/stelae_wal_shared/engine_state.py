@@ -1,8 +1,8 @@
-"""What the engine knows: every log, every segment, and the indexes that are in memory.
+"""The state of the engine in memory: every log, every segment, and the indexes that are loaded.
 
-Changed by one caller at a time, under ``lock``, which readers take to look things up. It is never
-held over a read or a write of a file. (A reader changes two things: it adds an index that it has
-loaded, and it notes damage that it met.)"""
+One caller at a time changes it, under ``lock``. Readers take the lock for lookups. It is never held while a file is
+read or written. A reader makes two kinds of changes: it adds an index that it has loaded, and it records damage that it
+found."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ from stelae_wal_shared.segment import SharedSegment
 from stelae_wal_shared.tablet_log import SharedTabletLog
 
 
-class Book:
-    """See the module.
+class EngineState:
+    """The state of the engine: see the module.
 
     Attributes:
-        logs: every log by its name.
-        segments: every segment that is needed, by its number, in order; also the open one.
-        newest: the highest number that was drawn for a segment, made or not.
+        files: the disk.
+        directory: of the engine.
+        lock: see the module.
+        logs: every log, by its name.
+        segments: every segment that is needed, by its number, in order. The open segment is one of them.
+        newest: the highest number that was drawn for a segment, even if the segment could not be made.
         next_log: number of the log that is created next.
         dirty: logs with entries that are not durable yet.
-        kept: while a log is damaged, segments up to this number stay; none that came later has anything of it.
+        retained_max: while a log is damaged, segments up to this number stay. Later segments have no entry of it.
     """
 
     def __init__(self, files: Files, directory: str, indexes_max: int) -> None:
@@ -42,34 +45,34 @@ class Book:
         self.newest = 0
         self.next_log = 1
         self.dirty: dict[LogId, SharedTabletLog] = {}
-        self.kept = 0
+        self.retained_max = 0
         self._indexes_max = indexes_max
         self._loaded: OrderedDict[int, SharedSegment] = OrderedDict()
 
     @property
     def last(self) -> int:
-        """Number of the last segment that was made; 0 if there is none."""
+        """Number of the last segment that exists; 0 if there is none."""
         return max(self.segments, default=0)
 
     def known(self, name: LogId) -> SharedTabletLog:
-        """The log of a name.
+        """Return the log with this name.
 
         Raises:
-            CallerError: there is none.
+            CallerError: there is no such log.
         """
         log = self.logs.get(name)
         if log is None:
-            raise unknown(name)
+            raise unknown_log(name)
         return log
 
     def image(self, *, without: SharedSegment | None = None) -> bytes:
-        """An image of everything; a segment's own footer leaves that segment out."""
+        """Return an image of all logs and segments. The footer of a segment leaves that segment out."""
         with self.lock:
             segments = [one for one in self.segments.values() if one is not without]
             return take_image(self.directory, self.next_log, segments, self.logs.values())
 
-    def settle(self) -> None:
-        """Note that everything written is durable."""
+    def mark_all_durable(self) -> None:
+        """Record that everything that was written is durable."""
         with self.lock:
             for log in self.dirty.values():
                 log.durable = log.last
@@ -80,25 +83,25 @@ class Book:
         with self.lock:
             self.segments[segment.number] = segment
 
-    def sealed(self, segment: SharedSegment) -> None:
-        """Note that a footer has the segment's index."""
+    def mark_sealed(self, segment: SharedSegment) -> None:
+        """Record that the segment's index is in its footer."""
         with self.lock:
             segment.footer = True
             segment.index = None
 
     def remove(self, segment: SharedSegment) -> None:
-        """Forget a segment that no log needs."""
+        """Remove a segment that no log needs."""
         with self.lock:
             del self.segments[segment.number]
             self._loaded.pop(segment.number, None)
 
     def load(self, segment: SharedSegment) -> None:
-        """Have the index of a segment in memory. Any thread, without the lock.
+        """Load the index of a segment into memory. Any thread, without the lock.
 
         Raises:
-            Corrupt: neither the footer nor the records tell where its entries stand.
-            FileNotFoundError: the segment is gone.
-            StorageError: it cannot be read.
+            Corrupt: neither the footer nor the records give the positions of its entries.
+            FileNotFoundError: the segment was removed.
+            StorageError: the segment cannot be read.
         """
         index = load_footer(self.files, segment.path, segment.nonce)
         if index is None:
@@ -112,15 +115,16 @@ class Book:
                 oldest.index = None
 
     def expendable(self) -> list[SharedSegment]:
-        """Segments but the last that may go once they are empty: all, or while a log is damaged those that came later.
+        """Return the segments that may be removed once they have no live entry.
 
-        What stands behind the damage may be all that is left of what was acknowledged. A damaged log takes no more, so
-        it has nothing in a segment that was begun afterwards."""
-        kept = self.kept if any(log.damage is not None for log in self.logs.values()) else 0
-        return [one for one in self.segments.values() if one.number > kept and one.number != self.last]
+        The last segment always stays. While a log is damaged, segments up to ``retained_max`` stay too, because the
+        data behind the damage may be all that is left of acknowledged entries. A damaged log takes no appends, so it
+        has no entries in segments that were begun later."""
+        retained_max = self.retained_max if any(log.damage is not None for log in self.logs.values()) else 0
+        return [one for one in self.segments.values() if one.number > retained_max and one.number != self.last]
 
-    def used(self, segment: SharedSegment) -> None:
-        """Keep an index longer than others; the caller holds the lock."""
+    def touch_index(self, segment: SharedSegment) -> None:
+        """Mark an index as used most recently. The caller holds the lock."""
         if segment.number in self._loaded:
             self._loaded.move_to_end(segment.number)
 
@@ -130,21 +134,21 @@ class Book:
         return index_by_scan(data, segment.start, segment.nonce)
 
     def note_damage(self, log: SharedTabletLog, index: int, error: Corrupt) -> StelaeError:
-        """Note damage at an index that was read, unless the log no longer has it; return the error."""
+        """Record damage at an index that was read, unless the log no longer has the index; return the error."""
         with self.lock:
             if log.base.index < index <= log.last.index:
                 last_good = log.op_id_at(index - 1)
                 log.note_damage(error.path, error.offset or 0, error.fact, last_good)
-                self.kept = self.newest
+                self.retained_max = self.newest
                 self.dirty.pop(log.name, None)
             return log.corrupt() or past_the_end(log, index)
 
 
-def unknown(name: LogId) -> CallerError:
-    """The error for a log that does not exist."""
+def unknown_log(name: LogId) -> CallerError:
+    """Return the error for a log that does not exist."""
     return CallerError(f"log {name} does not exist; it has to be created first")
 
 
 def past_the_end(log: SharedTabletLog, index: int) -> StelaeError:
-    """The error for an index above the last one."""
+    """Return the error for an index above the last one."""
     return log.corrupt() or CallerError(f"log {log.name} ends at {log.last}: there is no entry {index}")

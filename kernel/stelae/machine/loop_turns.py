@@ -1,10 +1,9 @@
-"""Turns of the event loop: what one turn produced is stepped once and sent once.
+"""Turns of the event loop: the events of one turn are stepped once, and the messages of one turn are sent once.
 
-``defer`` runs calls at the end of the turn, in order; ``defer_last`` runs when those are done, and
-``defer_after`` behind everything. Replicas step in ``defer`` and links flush in ``defer_last``: so
-everything that a turn brought in becomes one batch for each core, and everything that the cores
-answer one message per peer. Other threads are woken in ``defer_after``: sooner they would take the
-interpreter lock between the frames of a message."""
+``defer`` runs calls at the end of the turn, in order. ``defer_last`` runs calls after those, and ``defer_after`` runs
+calls after everything else. Replicas step in ``defer``, and links flush in ``defer_last``. So all events of a turn
+become one batch for each core, and all answers of the cores become one message for each peer. Other threads are woken
+in ``defer_after``. If they were woken earlier, they would take the interpreter lock between the frames of a message."""
 
 import asyncio
 import logging
@@ -26,8 +25,8 @@ class LoopTurns:
 
     Args:
         loop: the running loop.
-        clock: gives monotonic time; the loop's own timers only wake it.
-        on_error: called with what a deferred call raised, which is always a defect.
+        clock: the monotonic clock. The loop's own timers only wake it.
+        on_error: called with the exception of a deferred call, which is always a defect.
     """
 
     def __init__(
@@ -52,12 +51,12 @@ class LoopTurns:
         self._schedule()
 
     def defer_last(self, call: Callable[[], None]) -> None:
-        """Run at the end of this turn, after all that was deferred, and behind what is last already."""
+        """Run at the end of this turn, after all calls of ``defer`` and earlier calls of ``defer_last``."""
         self._last.append(call)
         self._schedule()
 
     def defer_after(self, call: Callable[[], None]) -> None:
-        """Run at the end of this turn, after all that was deferred to be last."""
+        """Run at the end of this turn, after all calls of ``defer_last``."""
         self._after.append(call)
         self._schedule()
 
@@ -67,7 +66,7 @@ class LoopTurns:
         return self._loop.call_later(delay_us / 1e6, self._guarded, call)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Run on the loop soon; callable from any thread. Lost when the loop has closed."""
+        """Run on the loop soon. Any thread. The call is dropped if the loop has closed."""
         try:
             self._loop.call_soon_threadsafe(self._guarded, call)
         except RuntimeError:
@@ -93,7 +92,7 @@ class LoopTurns:
 
 
 class LagProbe:
-    """Measures how late the loop runs its timers: ``loop_lag_ms`` (last), its maximum, and all as a histogram."""
+    """Measures how late the loop runs its timers: the last lag (``loop_lag_ms``), its maximum, and a histogram."""
 
     def __init__(self, turns: LoopTurns, metrics: Metrics) -> None:
         self._turns = turns

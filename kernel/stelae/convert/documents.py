@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from stelae.convert.reading import LogReport
+from stelae.convert.log_check import LogReport
 from stelae.spi.consensus import decode_config
 from stelae.spi.errors import StelaeError
 from stelae.spi.log import Entry, EntryKind
@@ -15,7 +15,7 @@ from stelae.spi.wal import LogState
 
 
 def entry_document(log: str, entry: Entry, *, bodies: bool) -> dict[str, Any]:
-    """One entry of the log of that name; with ``bodies`` also its body, in hexadecimal."""
+    """Return an entry of the log with that name; with ``bodies`` also its body, in hexadecimal."""
     found: dict[str, Any] = {
         "log": log,
         "op_id": str(entry.op_id),
@@ -30,7 +30,7 @@ def entry_document(log: str, entry: Entry, *, bodies: bool) -> dict[str, Any]:
 
 
 def summary(entry: Entry) -> str:
-    """What the body of an entry says, in a line; a body that says nothing readable is told, not raised."""
+    """Return one line about the body of an entry. A body that cannot be decoded gives a line too, and no error."""
     try:
         match entry.kind:
             case EntryKind.WRITE:
@@ -58,12 +58,12 @@ def _write(entry: Entry) -> str:
 
 
 def state_document(state: LogState) -> dict[str, Any]:
-    """What an engine says of a log."""
+    """Return what an engine says about a log."""
     return {"base": str(state.base), "last": str(state.last), "commit_hint": state.commit_hint}
 
 
 def report_document(report: LogReport) -> dict[str, Any]:
-    """What a pass over a log found; ``problem`` is ``None`` for a whole one."""
+    """Return the result of reading a log; ``problem`` is ``None`` for a good log."""
     found: dict[str, Any] = {"log": str(report.log), **state_document(report.state)}
     found |= {"entries": report.entries, "body_bytes": report.body_bytes, "problem": None}
     if (bad := report.problem) is not None:

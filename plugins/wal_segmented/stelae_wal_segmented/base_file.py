@@ -1,13 +1,13 @@
-"""The base file of a log: that the log exists, where it begins, and whether it may be used.
+"""The base file of a log: it records that the log exists, where it begins, and whether it may be used.
 
-The file has two slots (``stelae_shared.log_files.page_slots``). A change goes to the older one, in place and
-synced: it needs no space, so a full disk can still be freed by collection, and a crash inside it leaves the
-newer slot. It is durable before anything is removed that it makes superfluous, so an emptied log knows its
-base op id (durability rule 4), and an interrupted removal is finished at the next start.
+The file has two slots (``stelae_shared.log_files.page_slots``). A change is written to the older slot, in place and
+synced. It needs no space, so collection can free a full disk. A crash during the change leaves the newer slot. The
+change is durable before anything is removed that it makes superfluous. So an emptied log knows its base op id
+(durability rule 4), and the next start finishes an interrupted removal.
 
-It also says which segment is the newest one. That is written when a segment takes its first group,
-before the group: nothing is acknowledged in a segment whose loss would not be noticed. Once a log is
-closed or cooled, the file says how long that segment is: what is cut from it later is noticed, too.
+The file also names the newest segment. It does so before the segment takes its first group, so nothing is acknowledged
+in a segment whose loss would go unnoticed. When a log is closed or cooled, the file also records how long the newest
+segment is. So recovery notices if the segment is truncated later.
 
 The payload of a slot: use, generation of the log, op id of the base, first sequence, newest sequence, newest end, last
 durable op id, tablet id."""
@@ -32,32 +32,32 @@ _FORMAT = RecordFormat(BASE_MAGIC, BASE_VERSION, _BASE.size)
 
 
 class LogUse(IntEnum):
-    """What may be done with a log. Stored; numbers are never reused."""
+    """What may be done with a log. The numbers are stored and never reused."""
 
     LIVE = 0
-    """Everything."""
+    """The log may be used."""
     DROPPING = 1
-    """Its removal began and is finished at the next start."""
+    """The removal of the log has begun. The next start finishes it."""
     LEAVING = 2
-    """It is being moved to quarantine: nothing but moving on and removing."""
+    """The log is being moved to quarantine. It may only be moved further or removed."""
     SYNC_FAILED = 3
-    """A write or sync failed once: nothing behind ``durable`` is trusted, nothing is appended."""
+    """A write or sync failed. Entries behind ``durable`` are not trusted, and the log takes no appends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
-    """What the base file says.
+class BaseRecord:
+    """The contents of a base file.
 
     Attributes:
-        log: whose base it is.
-        base: op id of the last entry that was collected, or the starting point.
-        first_sequence: number of the first segment that still counts.
-        newest_sequence: number of the newest segment that took entries; it must be there unless it
-            is below ``first_sequence``. 0: none did.
-        newest_end: everything before this offset of that segment is durable, for ever. 0: unknown.
+        log: the log that the file belongs to.
+        base: op id of the last collected entry, or the starting point of the log.
+        first_sequence: number of the first segment that is not collected.
+        newest_sequence: number of the newest segment that took entries; 0: no segment did. The segment must exist
+            unless its number is below ``first_sequence``.
+        newest_end: everything before this offset of the newest segment is durable and stays so; 0: unknown.
         use: see ``LogUse``.
         durable: last durable op id when a sync failed; else zero.
-        version: counts the changes; the higher of the two slots is valid.
+        version: number of changes. The slot with the higher version is valid.
     """
 
     log: LogId
@@ -78,11 +78,11 @@ class Base:
         newest_end: int | None = None,
         use: LogUse | None = None,
         durable: OpId | None = None,
-    ) -> Base:
-        """The next version, with these fields changed. Of another newest segment no end is known yet."""
+    ) -> BaseRecord:
+        """Return the next version with these fields changed. A new ``newest_sequence`` resets ``newest_end``."""
         if newest_end is None:
             newest_end = self.newest_end if newest_sequence is None else 0
-        return Base(
+        return BaseRecord(
             log=self.log,
             base=self.base if base is None else base,
             first_sequence=self.first_sequence if first_sequence is None else first_sequence,
@@ -94,34 +94,34 @@ class Base:
         )
 
 
-def unknown_base(log: LogId) -> Base:
-    """What stands for a base that could not be read: setting the log aside writes nothing over it, dropping it does."""
-    return Base(log=log, base=ZERO, use=LogUse.LEAVING, version=1 << 62)
+def unknown_base(log: LogId) -> BaseRecord:
+    """Return a record in place of one that could not be read. ``drop`` overwrites the file; ``set_aside`` does not."""
+    return BaseRecord(log=log, base=ZERO, use=LogUse.LEAVING, version=1 << 62)
 
 
-def create_base(files: Files, path: str, base: Base) -> None:
-    """Write the base file of a new log; durable on return."""
+def create_base(files: Files, path: str, base: BaseRecord) -> None:
+    """Create the base file of a new log; durable on return."""
     create_slots(files, path, _FORMAT, _slot_of(base))
 
 
-def write_base(files: Files, path: str, base: Base) -> None:
-    """Write a base of the next version over the older slot; durable on return."""
+def write_base(files: Files, path: str, base: BaseRecord) -> None:
+    """Write the next version over the older slot; durable on return."""
     write_slot(files, path, _FORMAT, _slot_of(base))
 
 
-def read_base(files: Files, path: str) -> Base:
-    """Return what a base file says.
+def read_base(files: Files, path: str) -> BaseRecord:
+    """Return the contents of a base file.
 
     Raises:
         Corrupt, Foreign, FutureVersion, FileNotFoundError: as ``read_newest``.
-        FutureVersion: also for a use of the log that this release does not know.
+        FutureVersion: also for a ``use`` that this release does not know.
     """
     version, payload = read_newest(files, path, _FORMAT)
     use, generation, term, index, first, newest, newest_end, durable_term, durable_index, tablet = _BASE.unpack(payload)
     if use not in list(LogUse):
-        fact = f"use {use} of a log is unknown here; known are 0 to {max(LogUse):d}"
+        fact = f"use {use} of a log is newer than {max(LogUse):d}, the newest known here"
         raise FutureVersion(fact, path=path, offset=PAYLOAD_AT)
-    return Base(
+    return BaseRecord(
         log=LogId(tablet_of(tablet, path), generation),
         base=OpId(term, index),
         first_sequence=first,
@@ -133,7 +133,7 @@ def read_base(files: Files, path: str) -> Base:
     )
 
 
-def _slot_of(base: Base) -> PageSlot:
+def _slot_of(base: BaseRecord) -> PageSlot:
     payload = _BASE.pack(
         base.use,
         base.log.generation,

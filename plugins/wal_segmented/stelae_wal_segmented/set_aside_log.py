@@ -1,4 +1,4 @@
-"""A log that was set aside: its files stand in one directory, which is nobody's any more."""
+"""Opens a log that was set aside for quarantine, in the directory that has its files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stelae.spi.wal import LogState
 from stelae_wal_segmented.config import SegmentedConfig
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.marker import NonceSource
-from stelae_wal_segmented.names import FileKind, parse
+from stelae_wal_segmented.names import LogFileKind, parse
 from stelae_wal_segmented.reader import read
 from stelae_wal_segmented.recovery import recover_log
-from stelae_wal_segmented.space import Setting
+from stelae_wal_segmented.space import SegmentedContext
 
 _BATCH_BYTES = 4 << 20
 
@@ -23,18 +23,20 @@ _BATCH_BYTES = 4 << 20
 def open_aside(
     directory: str, log: LogId, config: SegmentedConfig, services: EngineServices
 ) -> tuple[LogState, Iterator[Entry]]:
-    """Return how a log stands and its entries. Its base file says that it is leaving, which shows as damage behind the
-    last entry: what counts is up to where it can be read.
+    """Return the state of a log and its entries.
 
-    ``StorageError``: there is no such log."""
+    Its base file says that the log is leaving, so the state has damage behind the last entry. The entries that can be
+    read are the log.
+
+    ``StorageError``: the directory has no such log."""
     found = [parsed for name in services.files.listdir(directory) if (parsed := parse(name))]
-    mine = [parsed for parsed in found if parsed.generation == log.generation]
-    if not any(parsed.kind is FileKind.BASE for parsed in mine):
+    files = [parsed for parsed in found if parsed.generation == log.generation]
+    if not any(parsed.kind is LogFileKind.BASE for parsed in files):
         raise StorageError(f"there is no log {log} here", path=directory)
-    sequences = sorted(parsed.sequence for parsed in mine if parsed.kind is FileKind.SEGMENT)
+    sequences = sorted(parsed.sequence for parsed in files if parsed.kind is LogFileKind.SEGMENT)
     # Nothing is written, so no nonce is drawn.
-    setting = Setting(files=services.files, workers=services.workers, config=config, nonces=NonceSource(0))
-    opened = TabletLog(setting, directory, log, recover_log(services.files, directory, log, sequences))
+    context = SegmentedContext(files=services.files, workers=services.workers, config=config, nonces=NonceSource(0))
+    opened = TabletLog(context, directory, log, recover_log(services.files, directory, log, sequences))
     state = opened.state()
     return state, _entries(opened, state)
 

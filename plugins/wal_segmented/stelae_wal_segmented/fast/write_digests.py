@@ -1,7 +1,7 @@
-"""Digests of what is written to a segment, taken from memory while the disk writes it.
+"""Digests of the sectors of a segment, computed from memory while the disk writes them.
 
-When the file of the segment is used again, its table (``stelae_wal_segmented.sectors``) needs them; so nothing is read
-back."""
+When the file of the segment is used again, its table (``stelae_wal_segmented.sectors``) needs these digests. So the
+file need not be read again."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from stelae.spi.services import Buffer
 from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, digests_of, factors
 
 
-class Noted:
-    """Digests of what is written to a file, taken while that is at hand: nobody need read it for them later.
+class WriteDigests:
+    """The digests of the sectors that were written to one file.
 
-    Without a gap; what stands behind one is not noted.
+    They have no gap: sectors behind a gap are ignored.
 
     Args:
-        data_start: where the data begin; what is noted begins with the next sector.
-        size: of the file; what stands behind it is not noted.
+        data_start: offset where the data begin. The first digest is of the next complete sector.
+        size: length of the file. Sectors behind it are ignored.
 
     Attributes:
-        start: a boundary of sectors.
-        bytes_max: what it takes in memory, once the file is full.
+        start: offset of the first sector.
+        bytes_max: memory in bytes that the digests of the full file take.
     """
 
     __slots__ = ("__weakref__", "_digests", "bytes_max", "start")
@@ -35,11 +35,11 @@ class Noted:
 
     @property
     def end(self) -> int:
-        """Where the sectors end that are noted."""
+        """Offset behind the last sector that has a digest."""
         return self.start + len(self._digests) // DIGEST_BYTES * SECTOR_BYTES
 
     def note(self, data: Buffer, at: int) -> None:
-        """Note the whole sectors of ``data``, which stand at ``at``, in place of what was noted of them before."""
+        """Add the digests of the complete sectors in ``data``, which is at offset ``at``. Replaces earlier digests."""
         skipped = -at % SECTOR_BYTES
         sectors, at = (len(data) - skipped) // SECTOR_BYTES, at + skipped
         if self.start <= at <= self.end:
@@ -51,29 +51,29 @@ class Noted:
             self._digests[place : place + len(digests)] = digests
 
     def between(self, start: int, end: int) -> bytes:
-        """The digests from one boundary of sectors on, as far as they are noted and not beyond another."""
+        """Return the digests of the sectors between two boundaries, as far as they are known."""
         if start < self.start:
             return b""
         first, stop = ((at - self.start) // SECTOR_BYTES * DIGEST_BYTES for at in (start, max(start, end)))
         return bytes(self._digests[first:stop])
 
 
-class NotedPool:
-    """Makes ``Noted`` for all logs of an engine, as long as what they take in memory together is within a bound.
+class DigestPool:
+    """Makes ``WriteDigests`` for all logs of an engine, within a bound on their memory.
 
     Args:
-        bytes_max: the bound.
+        bytes_max: the bound in bytes.
     """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._made: WeakSet[Noted] = WeakSet()
+        self._made: WeakSet[WriteDigests] = WeakSet()
         self._lock = threading.Lock()
 
-    def make(self, data_start: int, size: int) -> Noted | None:
-        """One for a file of that size whose data begin there; ``None`` if there is no more memory for it."""
-        factors()  # It may have to import: here a thread waits for that, and where it is noted the event loop would.
-        noted = Noted(data_start, size)
+    def make(self, data_start: int, size: int) -> WriteDigests | None:
+        """Return digests for a file of that size, whose data begin at ``data_start``; ``None`` above the bound."""
+        factors()  # This may import numpy. Here a thread waits for the import; later the event loop would.
+        noted = WriteDigests(data_start, size)
         with self._lock:
             if sum([one.bytes_max for one in self._made]) + noted.bytes_max > self._bytes_max:
                 return None
