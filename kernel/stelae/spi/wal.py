@@ -214,7 +214,8 @@ class WalEngine(Engine):
     def repair(self, log: LogId) -> OpId:
         """Make a log that reported ``Failed`` usable again, in fresh space. Return its last durable op id.
 
-        Everything after that op id is void. Raises ``Full`` if there is still no space; call it again later. After
+        Everything after that op id is void. A log that has not failed, because it only refused an append, keeps all
+        its entries: its earlier commits without ``sync`` are made durable. Raises ``Full`` if there is still no space; call it again later. After
         another ``StorageError`` the replica must be replaced."""
 
     @abstractmethod

@@ -235,7 +235,7 @@ class TabletLog:
     # -- failure ---------------------------------------------------------------------------------
 
     def repair(self) -> OpId:
-        """Resume after a full disk, in a new segment; return the last durable op id.
+        """Resume after a full disk, in a new segment; return the last durable op id. Sync a log that has not failed.
 
         Raises:
             SyncFailed, Corrupt: the log cannot resume.
@@ -245,6 +245,9 @@ class TabletLog:
         if damaged is not None:
             raise damaged
         if self.failed is None:
+            failure = self.sync()
+            if failure is not None:
+                raise failure.error
             return self.durable
         if not isinstance(self.failed.error, Full):
             raise self.failed.error

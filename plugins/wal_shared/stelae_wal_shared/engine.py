@@ -10,7 +10,7 @@ from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Full, Stora
 from stelae.spi.ids import LogId, OpId, tablet_id
 from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices
-from stelae.spi.wal import Append, LogState, Outcome, WalEngine, WalSnapshot
+from stelae.spi.wal import Append, Failed, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_shared.log_files.directories import make_durable, misplaced
 from stelae_wal_shared.collection import SegmentCollector
 from stelae_wal_shared.commit import Committer
@@ -89,7 +89,7 @@ class SharedEngine(WalEngine):
         return self._committer.commit(group, sync=sync)
 
     def repair(self, log: LogId) -> OpId:
-        """Resume a log after a full disk, in a new segment.
+        """Resume a log after a full disk, in a new segment. Sync a log that has not failed.
 
         Raises:
             Full: there is still no space.
@@ -100,6 +100,9 @@ class SharedEngine(WalEngine):
         if corrupt is not None:
             raise corrupt
         if known.failed is None:
+            failure = self.commit({}, sync=True).get(log)
+            if isinstance(failure, Failed):
+                raise failure.error
             return known.durable
         if not isinstance(known.failed.error, Full):
             raise known.failed.error

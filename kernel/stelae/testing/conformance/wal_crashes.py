@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from stelae.spi.errors import CallerError
 from stelae.spi.ids import ZERO, LogId, OpId
-from stelae.spi.wal import Append, Durable, WalEngine
+from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_basics import WalBasics, always_synced, check_hints
 from stelae.testing.conformance.wal_opening import check_starts
 from stelae.testing.wal_failing import READS, WRITES, cannot_read, no_space
@@ -323,6 +324,19 @@ class WalCrashes(WalBasics):
             append_after_unsynced(Model(ZERO, [*first, *more[:2], *second, entry(8, 2)])),
         ]
         _check_every_crash(harness, steps)
+
+    def test_repair_of_a_log_that_only_refused_an_append_makes_earlier_commits_durable(
+        self, harness: VirtualHarness
+    ) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        model = Model().append(first := Append(entries=entries(1, 3)))
+        assert engine.commit({LOG: first}, sync=False)[LOG] == Durable(model.last)
+        refused = engine.commit({LOG: Append(entries=entries(9, 1))}, sync=True)[LOG]
+        assert isinstance(refused, Failed) and isinstance(refused.error, CallerError)
+        assert engine.repair(LOG) == model.last
+        harness.crash(survival=Survival.LOST)
+        check_holds(harness.open(), model)
 
     def test_closing_what_was_not_synced_can_be_interrupted_anywhere(self, harness: VirtualHarness) -> None:
         # A footer once survived a crash that the entries which it vouched for did not.
