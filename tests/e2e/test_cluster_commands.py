@@ -153,12 +153,12 @@ def test_a_table_is_created_described_listed_filled_read_and_dropped(cluster: st
     process("import", str(file), "--table", "readings", "--dir", cluster)
     assert answer("get", "2", "--table", "readings", "--dir", cluster)["row"]["unit"] == "C"
     guessed = stelae("import", str(file), "--table", "fresh", "--dir", cluster, expect=2)
-    assert "say its key with --key to have it made" in guessed.stderr and "the key is a guess" in guessed.stderr
+    assert "pass its key with --key to create it" in guessed.stderr and "the key is a guess" in guessed.stderr
     into_fresh = ("import", str(file), "--table", "fresh", "--key", "sensor", "--dir", cluster)
     stelae(*into_fresh, "--dry-run")
     stelae(*into_fresh, "--mode", "delete", expect=2)
     assert [t["name"] for t in look("table", "list", "--dir", cluster)["tables"]] == ["readings"], "none is made so"
-    assert "making the table fresh, with the key sensor" in stelae(*into_fresh).stderr
+    assert "creating table fresh with key sensor" in stelae(*into_fresh).stderr
     assert [t["name"] for t in answer("table", "list", "--dir", cluster)["tables"]] == ["fresh", "readings"]
     assert answer("get", "1", "--table", "fresh", "--dir", cluster)["row"] == {"sensor": 1, "celsius": 20.5}
     answer("table", "drop", "fresh", "--dir", cluster)

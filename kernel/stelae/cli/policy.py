@@ -61,7 +61,7 @@ def explain(
     has its default settings.
 
     Example: stelae policy explain --dir /tmp/try"""
-    from stelae.cli.kit.naming import pick
+    from stelae.cli.kit.name_lookup import pick
     from stelae.cli.policy_explain import action_document, asked_snapshot, plan_for, read_snapshot, waiting
     from stelae.cli.policy_text import CARRIED_OUT, print_plan
     from stelae.cli.run_table import TableTarget

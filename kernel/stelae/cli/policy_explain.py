@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stelae.cli.kit.fitting import counted
+from stelae.cli.kit.terminal_layout import counted
 from stelae.cli.run_table import TableTarget
 from stelae.spi.consensus import MemberType, Role
 from stelae.spi.errors import CallerError

@@ -10,9 +10,9 @@ import msgspec
 from stelae.check.cluster_check import CheckReport, NodeCheck, check
 from stelae.check.health import TabletHealth, TabletVerdict, in_short
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.kit.fitting import age_text, bytes_text, counted, print_fitted, print_note
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.kit.table_lookup import described
+from stelae.cli.kit.table_lookup import describe_table
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, counted, print_fitted, print_note
 from stelae.cli.run_table import TableTarget
 from stelae.spi.errors import RetryableError
 from stelae.spi.ids import NodeId
@@ -29,7 +29,7 @@ def run_check(cluster: TableTarget, tables: Sequence[str], *, checksums: bool, a
 
     async def run() -> CheckReport:
         async with cluster.masters() as (client, catalog):
-            asked = [(await described(catalog, name, cluster.timeout_s)).table_id for name in tables]
+            asked = [(await describe_table(catalog, name, cluster.timeout_s)).table_id for name in tables]
             return await check(
                 client.connection,
                 catalog,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.kit.fitting import counted, print_fitted, print_note
 from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.terminal_layout import counted, print_fitted, print_note
 from stelae.cli.local_nodes import format_here
 from stelae.client import AsyncClient, connect_async
 from stelae.local.cluster import CLUSTER_FILE, ClusterOptions

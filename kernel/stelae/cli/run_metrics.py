@@ -13,8 +13,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.kit.fitting import fitted
 from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.terminal_layout import fitted
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.spi.errors import CallerError
 from stelae.telemetry.http_server import PATH

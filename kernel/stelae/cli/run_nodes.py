@@ -12,9 +12,9 @@ from stelae.check.cluster_state import ClusterState, collect_state
 from stelae.check.findings import SILENT_MS, server_problem, too_much
 from stelae.check.health import NodeFacts, in_short
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.fitting import age_text, bytes_text, print_facts, print_fitted
-from stelae.cli.kit.naming import pick
+from stelae.cli.kit.name_lookup import pick
 from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_facts, print_fitted
 from stelae.cli.run_table import TableTarget
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.spi.errors import Unavailable

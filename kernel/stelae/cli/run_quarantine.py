@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.fitting import bytes_text, print_fitted
-from stelae.cli.kit.naming import pick
+from stelae.cli.kit.name_lookup import pick
 from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.terminal_layout import bytes_text, print_fitted
 from stelae.cli.node_config import read_config
 from stelae.cli.wal_offline import OfflineNode
 from stelae.config.registry import Registry

@@ -12,11 +12,11 @@ from typing import Any
 
 from stelae.cli.kit.connection import BadTarget, connect_patiently, split
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.fitting import counted, print_facts, print_fitted
 from stelae.cli.kit.hash_option import read_hash
-from stelae.cli.kit.naming import shorten
+from stelae.cli.kit.name_lookup import shorten
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.kit.table_lookup import described
+from stelae.cli.kit.table_lookup import describe_table
+from stelae.cli.kit.terminal_layout import counted, print_facts, print_fitted
 from stelae.cli.table_text import default_value, partition_text, scheme_text
 from stelae.client import AsyncClient
 from stelae.client.catalog import CatalogClient
@@ -75,7 +75,7 @@ def run_describe(cluster: TableTarget, name: str, *, as_json: bool) -> int:
 
     async def run() -> TableDescription:
         async with cluster.masters() as (_, catalog):
-            return await described(catalog, name, cluster.timeout_s)
+            return await describe_table(catalog, name, cluster.timeout_s)
 
     found = describe_plainly(asyncio.run(run()))
     if as_json:

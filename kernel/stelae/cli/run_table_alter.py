@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.fitting import counted
 from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.terminal_layout import counted
 from stelae.cli.run_table import TableTarget, describe_plainly, read_column, read_value
 from stelae.client.definition import range_of
 from stelae.partition.schema import KeyRange, PartitionSchema
@@ -32,7 +32,7 @@ from stelae.spi.schema import Column, Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterRequestOptions:
+class AlterOptions:
     """The options of ``stelae table alter`` as they were typed; steps are taken in the order of the fields."""
 
     add: Sequence[str] = ()
@@ -44,7 +44,7 @@ class AlterRequestOptions:
     drop_range: Sequence[str] = ()
 
 
-def run_alter(cluster: TableTarget, name: str, wanted: AlterRequestOptions, *, as_json: bool) -> int:
+def run_alter(cluster: TableTarget, name: str, wanted: AlterOptions, *, as_json: bool) -> int:
     """Change a table by steps, all of them or none, and wait until every tablet has come along."""
     return _alter(cluster, name, lambda found: steps_of(wanted, found), as_json=as_json)
 
@@ -83,7 +83,7 @@ def dropped_table(listed: TableList, table: str) -> str:
     raise BadChange(f"{fact}; can be recalled: {known}"[:2000])
 
 
-def steps_of(wanted: AlterRequestOptions, table: TableDescription) -> list[AlterStep]:
+def steps_of(wanted: AlterOptions, table: TableDescription) -> list[AlterStep]:
     """Return the steps that the options ask for; ``CallerError``: one cannot be read."""
     schema, scheme = Schema.from_bytes(table.schema), PartitionSchema.from_bytes(table.partition_schema)
     steps: list[AlterStep] = [_add(text) for text in wanted.add]

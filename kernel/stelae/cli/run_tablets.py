@@ -8,10 +8,10 @@ from typing import Any
 from stelae.check.cluster_state import ClusterState, collect_state
 from stelae.check.health import ReplicaHealth, TabletHealth, table_health
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.fitting import age_text, bytes_text, print_facts, print_fitted
-from stelae.cli.kit.naming import pick, shorten
+from stelae.cli.kit.name_lookup import pick, shorten
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.kit.table_lookup import described
+from stelae.cli.kit.table_lookup import describe_table
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_facts, print_fitted
 from stelae.cli.run_table import TableTarget
 from stelae.cli.table_text import partition_text
 from stelae.client.connection import Connection
@@ -28,7 +28,7 @@ def run_list(cluster: TableTarget, table: str, *, as_json: bool) -> int:
 
     async def run() -> list[dict[str, Any]]:
         async with cluster.masters() as (client, catalog):
-            asked = [(await described(catalog, table, cluster.timeout_s)).table_id] if table else None
+            asked = [(await describe_table(catalog, table, cluster.timeout_s)).table_id] if table else None
             found = await collect_state(client.connection, catalog, tables=asked, timeout_s=cluster.timeout_s)
             return _plain_tablets(found)
 

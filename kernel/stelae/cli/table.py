@@ -122,9 +122,9 @@ def alter(
 
     Example: stelae table alter readings --add unit:string=C --rename celsius:degrees"""
     from stelae.cli.run_table import TableTarget
-    from stelae.cli.run_table_alter import AlterRequestOptions, run_alter
+    from stelae.cli.run_table_alter import AlterOptions, run_alter
 
-    wanted = AlterRequestOptions(
+    wanted = AlterOptions(
         add=add,
         drop=drop_,
         rename=rename_,

@@ -402,7 +402,7 @@ def test_uuid_works_while_the_node_holds_its_lock(tmp_path: Path) -> None:
 def test_a_time_that_is_forgotten_is_told_with_the_first_one_that_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     floor = from_wall_us(int(datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()) * 1_000_000)
     assert report(TooOld(floor)) == EXIT_MISUSED
-    told = capsys.readouterr().err.strip().rpartition("the past can be read from ")[2].removesuffix(" on")
+    told = capsys.readouterr().err.strip().rpartition("the oldest readable time is ")[2].removesuffix(" on")
     assert datetime.fromisoformat(told) == datetime(2026, 11, 15, 12, tzinfo=UTC)
     report(TooOld(1 << 63))
     assert capsys.readouterr().err.endswith(f"history floor {1 << 63}\n")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from stelae.cli.kit.naming import UnknownName
+from stelae.cli.kit.name_lookup import UnknownName
 from stelae.cli.main import build_app
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import DataState, SuperblockFile
