@@ -23,8 +23,8 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from stelae.cli.kit.errors import exit_code
-from stelae.cli.local_nodes import format_here
 from stelae.cli.main import build_app
+from stelae.cli.node_formatting import format_here
 from stelae.client import connect
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.ports import free_ports

@@ -36,7 +36,9 @@ def check(
     What is worth knowing and breaks nothing is a warning, and leaves the exit code alone.
 
     Example: stelae check --connect 127.0.0.1:7051"""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_check import run_check
-    from stelae.cli.run_table import TableTarget
 
-    raise typer.Exit(run_check(TableTarget(directory, connect, timeout_s), table, checksums=checksums, as_json=as_json))
+    raise typer.Exit(
+        run_check(MastersTarget(directory, connect, timeout_s), table, checksums=checksums, as_json=as_json)
+    )

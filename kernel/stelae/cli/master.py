@@ -57,10 +57,10 @@ def list_masters(
     """List the masters: who leads, how far each has come, which release it runs, and whether it answers.
 
     Works without a leader, too, as long as one of them answers."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_nodes import run_masters
-    from stelae.cli.run_table import TableTarget
 
-    raise typer.Exit(run_masters(TableTarget(directory, connect, timeout_s), as_json=as_json))
+    raise typer.Exit(run_masters(MastersTarget(directory, connect, timeout_s), as_json=as_json))
 
 
 @commands.command("describe")
@@ -73,8 +73,8 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Show one master: its role, its log, whom it reaches, its disk, clock and settings. Works without a leader."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_nodes import run_master
-    from stelae.cli.run_table import TableTarget
 
-    cluster = TableTarget(directory, connect, timeout_s)
+    cluster = MastersTarget(directory, connect, timeout_s)
     raise typer.Exit(run_master(cluster, name, settings=settings, as_json=as_json))

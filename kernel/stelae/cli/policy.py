@@ -62,13 +62,13 @@ def explain(
 
     Example: stelae policy explain --dir /tmp/try"""
     from stelae.cli.kit.name_lookup import pick
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.policy_explain import action_document, asked_snapshot, plan_for, read_snapshot, waiting
     from stelae.cli.policy_text import CARRIED_OUT, print_plan
-    from stelae.cli.run_table import TableTarget
 
     if snapshot is not None and (directory is not None or connect or save is not None):
         raise CallerError("give a file with a snapshot, or say with --dir or --connect which cluster to ask; not both")
-    target = TableTarget(directory, connect, timeout_s)
+    target = MastersTarget(directory, connect, timeout_s)
     seen = asked_snapshot(target, save) if snapshot is None else read_snapshot(snapshot)
     actions = plan_for(_policy(policy), seen, seed)
     waits = waiting(seen, actions)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from stelae.cli.kit.terminal_layout import counted
-from stelae.cli.run_table import TableTarget
+from stelae.cli.masters_target import MastersTarget
 from stelae.spi.consensus import MemberType, Role
 from stelae.spi.errors import CallerError
 from stelae.spi.policy import Action, MasterPolicy, NodeHealth, PolicySnapshot, TabletView
@@ -47,7 +47,7 @@ def read_snapshot(path: Path) -> PolicySnapshot:
     return snapshot
 
 
-def asked_snapshot(cluster: TableTarget, save: Path | None) -> PolicySnapshot:
+def asked_snapshot(cluster: MastersTarget, save: Path | None) -> PolicySnapshot:
     """Return the cluster as its leading master sees it; ``save``: where to write it as a file for ``read_snapshot``.
 
     Raises:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from stelae.cli.policy_world import PolicyWorld
+from stelae.cli.policy_cluster import PolicyCluster
 from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId
 from stelae.spi.policy import MasterPolicy, NodeHealth
@@ -26,7 +26,7 @@ class PolicySimulation:
         self._policy = policy
         self._config = policy.Config()
         self._rng = random.Random(seed)
-        self._world = PolicyWorld(seed)
+        self._world = PolicyCluster(seed)
         self._world.join(servers)
         self._sizes = (servers, tablets, replication)
 
@@ -71,7 +71,7 @@ class PolicySimulation:
         }
 
 
-def spread(world: PolicyWorld) -> Phase:
+def spread(world: PolicyCluster) -> Phase:
     """How far servers are from their ideal, in percent of it: the least, the most, and the standard deviation."""
     held, shares = _held(world), _shares(world)
     found = {}
@@ -91,7 +91,7 @@ def spread(world: PolicyWorld) -> Phase:
     return found
 
 
-def per_location(world: PolicyWorld) -> Phase:
+def per_location(world: PolicyCluster) -> Phase:
     """What each data centre has, in percent of its share of all disk space."""
     held, shares = _held(world), _shares(world)
     found: Phase = {}
@@ -107,7 +107,7 @@ def per_location(world: PolicyWorld) -> Phase:
     return found
 
 
-def shared(world: PolicyWorld) -> dict[str, int]:
+def shared(world: PolicyCluster) -> dict[str, int]:
     """How many tablets have two replicas in one place, at each level of locations; those with a member too many,
     which are on their way, are left out."""
     places = {node: [_part(world, node, level) for level in (1, 2, 3)] for node in world.nodes}
@@ -138,7 +138,7 @@ def phase_lines(phase: Phase) -> Iterator[str]:
     yield "tablets with two replicas in one " + ", ".join(f"{k}: {v}" for k, v in phase["shared"].items())
 
 
-def _held(world: PolicyWorld) -> dict[str, Counter[NodeId]]:
+def _held(world: PolicyCluster) -> dict[str, Counter[NodeId]]:
     replicas, leaders, sizes = Counter[NodeId](), Counter[NodeId](), Counter[NodeId]()
     for tablet in world.tablets.values():
         for replica in tablet.replicas:
@@ -151,7 +151,7 @@ def _held(world: PolicyWorld) -> dict[str, Counter[NodeId]]:
     return {what: Counter({node: amounts[node] for node in live}) for what, amounts in held.items()}
 
 
-def _shares(world: PolicyWorld) -> dict[NodeId, float]:
+def _shares(world: PolicyCluster) -> dict[NodeId, float]:
     """Each live server's share of all disk space, used or free."""
     used = Counter[NodeId]()
     for tablet in world.tablets.values():
@@ -163,7 +163,7 @@ def _shares(world: PolicyWorld) -> dict[NodeId, float]:
     return {node: amount / whole for node, amount in capacity.items()}
 
 
-def _part(world: PolicyWorld, node: NodeId, level: int) -> str:
+def _part(world: PolicyCluster, node: NodeId, level: int) -> str:
     return "/".join(world.nodes[node].location.split("/")[: level + 1])
 
 

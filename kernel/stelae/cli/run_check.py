@@ -13,7 +13,7 @@ from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.table_lookup import describe_table
 from stelae.cli.kit.terminal_layout import age_text, bytes_text, counted, print_fitted, print_note
-from stelae.cli.run_table import TableTarget
+from stelae.cli.masters_target import MastersTarget
 from stelae.spi.errors import RetryableError
 from stelae.spi.ids import NodeId
 
@@ -24,7 +24,7 @@ MATRICES_MAX = 20
 """A cluster that has lost two servers has a thousand of them; nobody reads more."""
 
 
-def run_check(cluster: TableTarget, tables: Sequence[str], *, checksums: bool, as_json: bool) -> int:
+def run_check(cluster: MastersTarget, tables: Sequence[str], *, checksums: bool, as_json: bool) -> int:
     """Check a cluster and say what was found."""
 
     async def run() -> CheckReport:

@@ -14,7 +14,7 @@ from typing import Any
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import counted, print_fitted, print_note
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.client import AsyncClient, connect_async
 from stelae.local.cluster import CLUSTER_FILE, ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters

@@ -14,7 +14,7 @@ from stelae.cli.demo_display import Display, show
 from stelae.cli.demo_file import BadSource, from_file
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from stelae.cli.kit.output import note
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.cli.run_cluster import run_down
 from stelae.local.cluster import ClusterOptions, check_engines
 from stelae.local.cluster_with_masters import ClusterWithMasters

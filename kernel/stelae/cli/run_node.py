@@ -11,8 +11,8 @@ import sys
 from dataclasses import replace
 
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK, exit_code
-from stelae.cli.lean_arrow import without_pandas
 from stelae.cli.node_config import read_config
+from stelae.cli.without_pandas import without_pandas
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
 from stelae.convert.conversion import building, settle

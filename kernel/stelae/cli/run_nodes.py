@@ -15,12 +15,12 @@ from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.name_lookup import pick
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_facts, print_fitted
-from stelae.cli.run_table import TableTarget
+from stelae.cli.masters_target import MastersTarget
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.spi.errors import Unavailable
 
 
-def run_servers(cluster: TableTarget, *, as_json: bool) -> int:
+def run_servers(cluster: MastersTarget, *, as_json: bool) -> int:
     """List the tablet servers."""
     servers = _servers(asyncio.run(_collect(cluster, masters_alone=False)))
     if as_json:
@@ -43,7 +43,7 @@ def run_servers(cluster: TableTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_server(cluster: TableTarget, name: str, *, settings: bool, as_json: bool) -> int:
+def run_server(cluster: MastersTarget, name: str, *, settings: bool, as_json: bool) -> int:
     """Describe a tablet server."""
     found = asyncio.run(_collect(cluster, masters_alone=False))
     server = _named(cluster, "tablet server", name, _servers(found), "stelae tserver list")
@@ -71,7 +71,7 @@ def run_server(cluster: TableTarget, name: str, *, settings: bool, as_json: bool
     return EXIT_OK
 
 
-def run_masters(cluster: TableTarget, *, as_json: bool) -> int:
+def run_masters(cluster: MastersTarget, *, as_json: bool) -> int:
     """List the masters."""
     masters = _masters(asyncio.run(_collect(cluster, masters_alone=True)))
     if as_json:
@@ -94,7 +94,7 @@ def run_masters(cluster: TableTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_master(cluster: TableTarget, name: str, *, settings: bool, as_json: bool) -> int:
+def run_master(cluster: MastersTarget, name: str, *, settings: bool, as_json: bool) -> int:
     """Describe a master."""
     found = asyncio.run(_collect(cluster, masters_alone=True))
     master = _named(cluster, "master", name, _masters(found), "stelae master list")
@@ -121,7 +121,7 @@ def run_master(cluster: TableTarget, name: str, *, settings: bool, as_json: bool
 # -- plain values ----------------------------------------------------------------------------------
 
 
-async def _collect(cluster: TableTarget, *, masters_alone: bool) -> ClusterState:
+async def _collect(cluster: MastersTarget, *, masters_alone: bool) -> ClusterState:
     """Collect the state of the cluster. Without a leader, only masters can be shown.
 
     ``Unavailable``: the masters could not list the tables and servers."""
@@ -230,7 +230,7 @@ def _common(facts: NodeFacts) -> dict[str, object]:
     return found
 
 
-def _named(cluster: TableTarget, what: str, given: str, plain: Sequence[dict[str, Any]], see: str) -> dict[str, Any]:
+def _named(cluster: MastersTarget, what: str, given: str, plain: Sequence[dict[str, Any]], see: str) -> dict[str, Any]:
     names = {name: one["node_id"] for one in plain for name in (one["address"], one["node_id"])}
     known = set(names.values())
     names |= {name: node_id for name, node_id in cluster.names().items() if node_id in known}

@@ -14,7 +14,7 @@ from stelae.cli.kit.name_lookup import pick
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import bytes_text, print_fitted
 from stelae.cli.node_config import read_config
-from stelae.cli.wal_offline import OfflineNode
+from stelae.cli.offline_node import OfflineNode
 from stelae.config.registry import Registry
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile

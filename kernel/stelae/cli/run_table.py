@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
-from stelae.cli.kit.connection import BadTarget, connect_patiently, split
+from stelae.cli.kit.connection import split
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.hash_option import read_hash
 from stelae.cli.kit.name_lookup import shorten
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.table_lookup import describe_table
 from stelae.cli.kit.terminal_layout import counted, print_facts, print_fitted
+from stelae.cli.masters_target import MastersTarget
 from stelae.cli.table_text import default_value, partition_text, scheme_text
-from stelae.client import AsyncClient
-from stelae.client.catalog import CatalogClient
 from stelae.client.text_values import parse_text
-from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.partition.plain_partitioning import plain_value
 from stelae.protocol.master_messages import TableDescription
 from stelae.rows.plain_schema import schema_from_plain
@@ -29,32 +24,7 @@ from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column, Schema
 
 
-@dataclass(frozen=True, slots=True)
-class TableTarget:
-    """What the command line said of where the masters are."""
-
-    directory: Path | None
-    connect: str
-    timeout_s: float
-
-    def names(self) -> dict[str, str]:
-        """Node ids by the names that ``stelae cluster status`` shows; empty if no folder was given."""
-        nodes = [] if self.directory is None else ClusterWithMasters.open(self.directory).nodes
-        return {node.name: node.node_id for node in nodes}
-
-    @asynccontextmanager
-    async def masters(self) -> AsyncIterator[tuple[AsyncClient, CatalogClient]]:
-        """A client of the masters; ``BadTarget``: there are none where it was said."""
-        if (self.directory is None) == (not self.connect):
-            raise BadTarget("say where the masters are: --connect HOST:PORT, or --dir DIR of a local cluster; not both")
-        given = split(self.connect) if self.directory is None else ClusterWithMasters.open(self.directory).addresses
-        async with await connect_patiently(given, self.timeout_s) as client:
-            if client.catalog is None:
-                raise BadTarget(f"no masters at {', '.join(given)}: connect to one of them, not to tablet servers")
-            yield client, client.catalog
-
-
-def run_list(cluster: TableTarget, *, as_json: bool) -> int:
+def run_list(cluster: MastersTarget, *, as_json: bool) -> int:
     """List tables."""
 
     async def run() -> list[dict[str, Any]]:
@@ -70,7 +40,7 @@ def run_list(cluster: TableTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_describe(cluster: TableTarget, name: str, *, as_json: bool) -> int:
+def run_describe(cluster: MastersTarget, name: str, *, as_json: bool) -> int:
     """Describe one table."""
 
     async def run() -> TableDescription:
@@ -110,7 +80,7 @@ def _column_row(column: Mapping[str, Any], key: Sequence[str]) -> tuple[str, ...
 
 
 def run_create(
-    cluster: TableTarget,
+    cluster: MastersTarget,
     name: str,
     columns: Sequence[str],
     key: Sequence[str],
@@ -177,7 +147,7 @@ def read_value(column: Column, text: str) -> Any:
     return str(value) if isinstance(value, Decimal) else plain_value(column, value)
 
 
-def run_drop(cluster: TableTarget, name: str, keep_s: float, *, as_json: bool) -> int:
+def run_drop(cluster: MastersTarget, name: str, keep_s: float, *, as_json: bool) -> int:
     """Drop a table."""
 
     async def run() -> None:

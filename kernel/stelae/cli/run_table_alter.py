@@ -10,7 +10,8 @@ from typing import Any
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import counted
-from stelae.cli.run_table import TableTarget, describe_plainly, read_column, read_value
+from stelae.cli.masters_target import MastersTarget
+from stelae.cli.run_table import describe_plainly, read_column, read_value
 from stelae.client.definition import range_of
 from stelae.partition.schema import KeyRange, PartitionSchema
 from stelae.protocol.catalog_names import TableState
@@ -44,17 +45,17 @@ class AlterOptions:
     drop_range: Sequence[str] = ()
 
 
-def run_alter(cluster: TableTarget, name: str, wanted: AlterOptions, *, as_json: bool) -> int:
+def run_alter(cluster: MastersTarget, name: str, wanted: AlterOptions, *, as_json: bool) -> int:
     """Change a table by steps, all of them or none, and wait until every tablet has come along."""
     return _alter(cluster, name, lambda found: steps_of(wanted, found), as_json=as_json)
 
 
-def run_rename(cluster: TableTarget, name: str, to: str, *, as_json: bool) -> int:
+def run_rename(cluster: MastersTarget, name: str, to: str, *, as_json: bool) -> int:
     """Call a table by another name."""
     return _alter(cluster, name, lambda found: [RenameTable(to=to)], as_json=as_json)
 
 
-def run_recall(cluster: TableTarget, table: str, name: str | None, *, as_json: bool) -> int:
+def run_recall(cluster: MastersTarget, table: str, name: str | None, *, as_json: bool) -> int:
     """Bring a dropped table back."""
 
     async def run() -> dict[str, Any]:
@@ -139,7 +140,7 @@ def _pair(text: str, mark: str, form: str, *, both: bool = True) -> tuple[str, s
 
 
 def _alter(
-    cluster: TableTarget, name: str, steps: Callable[[TableDescription], list[AlterStep]], *, as_json: bool
+    cluster: MastersTarget, name: str, steps: Callable[[TableDescription], list[AlterStep]], *, as_json: bool
 ) -> int:
     async def run() -> dict[str, Any]:
         async with cluster.masters() as (client, catalog):

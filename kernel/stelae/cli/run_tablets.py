@@ -12,7 +12,7 @@ from stelae.cli.kit.name_lookup import pick, shorten
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.table_lookup import describe_table
 from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_facts, print_fitted
-from stelae.cli.run_table import TableTarget
+from stelae.cli.masters_target import MastersTarget
 from stelae.cli.table_text import partition_text
 from stelae.client.connection import Connection
 from stelae.protocol.master_messages import ServerLine, TableDescription, TabletPlace
@@ -23,7 +23,7 @@ from stelae.spi.scan import ScanSpec
 LIST = "stelae tablet list"
 
 
-def run_list(cluster: TableTarget, table: str, *, as_json: bool) -> int:
+def run_list(cluster: MastersTarget, table: str, *, as_json: bool) -> int:
     """List the tablets of all tables, or of one."""
 
     async def run() -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ def run_list(cluster: TableTarget, table: str, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_describe(cluster: TableTarget, tablet: str, *, count_rows: bool, as_json: bool) -> int:
+def run_describe(cluster: MastersTarget, tablet: str, *, count_rows: bool, as_json: bool) -> int:
     """Describe one tablet with all of its replicas."""
 
     async def run() -> dict[str, Any]:

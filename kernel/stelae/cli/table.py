@@ -31,9 +31,10 @@ def list_tables(
     as_json: JsonOption = False,
 ) -> None:
     """List the tables, and the state of each."""
-    from stelae.cli.run_table import TableTarget, run_list
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.run_table import run_list
 
-    raise typer.Exit(run_list(TableTarget(directory, connect, timeout_s), as_json=as_json))
+    raise typer.Exit(run_list(MastersTarget(directory, connect, timeout_s), as_json=as_json))
 
 
 @commands.command("describe")
@@ -45,9 +46,10 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Show a table's columns, its key, and its tablets: the state of each, its leader, and where its replicas are."""
-    from stelae.cli.run_table import TableTarget, run_describe
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.run_table import run_describe
 
-    raise typer.Exit(run_describe(TableTarget(directory, connect, timeout_s), name, as_json=as_json))
+    raise typer.Exit(run_describe(MastersTarget(directory, connect, timeout_s), name, as_json=as_json))
 
 
 @commands.command("create")
@@ -77,9 +79,10 @@ def create(
     that fits a file, use `stelae import`.
 
     Example: stelae table create readings --column sensor:int64 --column celsius:double --key sensor --hash sensor:4"""
-    from stelae.cli.run_table import TableTarget, run_create
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.run_table import run_create
 
-    cluster = TableTarget(directory, connect, timeout_s)
+    cluster = MastersTarget(directory, connect, timeout_s)
     raise typer.Exit(run_create(cluster, name, column, split(key), hash_, range_, replicas, as_json=as_json))
 
 
@@ -95,9 +98,10 @@ def drop(
     as_json: JsonOption = False,
 ) -> None:
     """Drop a table with all its rows."""
-    from stelae.cli.run_table import TableTarget, run_drop
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.run_table import run_drop
 
-    raise typer.Exit(run_drop(TableTarget(directory, connect, timeout_s), name, keep_s, as_json=as_json))
+    raise typer.Exit(run_drop(MastersTarget(directory, connect, timeout_s), name, keep_s, as_json=as_json))
 
 
 @commands.command("alter")
@@ -121,7 +125,7 @@ def alter(
     left out. Readers and writers of the table go on.
 
     Example: stelae table alter readings --add unit:string=C --rename celsius:degrees"""
-    from stelae.cli.run_table import TableTarget
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_table_alter import AlterOptions, run_alter
 
     wanted = AlterOptions(
@@ -133,7 +137,7 @@ def alter(
         add_range=add_range,
         drop_range=drop_range,
     )
-    raise typer.Exit(run_alter(TableTarget(directory, connect, timeout_s), name, wanted, as_json=as_json))
+    raise typer.Exit(run_alter(MastersTarget(directory, connect, timeout_s), name, wanted, as_json=as_json))
 
 
 @commands.command("rename")
@@ -146,10 +150,10 @@ def rename(
     as_json: JsonOption = False,
 ) -> None:
     """Call a table by another name; the old one is free at once."""
-    from stelae.cli.run_table import TableTarget
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_table_alter import run_rename
 
-    raise typer.Exit(run_rename(TableTarget(directory, connect, timeout_s), name, to, as_json=as_json))
+    raise typer.Exit(run_rename(MastersTarget(directory, connect, timeout_s), name, to, as_json=as_json))
 
 
 @commands.command("recall")
@@ -164,7 +168,7 @@ def recall(
     as_json: JsonOption = False,
 ) -> None:
     """Bring a dropped table back, with all its rows, as long as it is kept; `stelae table list` shows which are."""
-    from stelae.cli.run_table import TableTarget
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_table_alter import run_recall
 
-    raise typer.Exit(run_recall(TableTarget(directory, connect, timeout_s), table, name, as_json=as_json))
+    raise typer.Exit(run_recall(MastersTarget(directory, connect, timeout_s), table, name, as_json=as_json))

@@ -33,10 +33,10 @@ def list_tablets(
     """List the tablets: how each is, who leads it, how many of its replicas run, and its size.
 
     An id may be shortened to its beginning wherever a command takes one, as long as no other begins so."""
-    from stelae.cli.run_table import TableTarget
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_tablets import run_list
 
-    raise typer.Exit(run_list(TableTarget(directory, connect, timeout_s), table, as_json=as_json))
+    raise typer.Exit(run_list(MastersTarget(directory, connect, timeout_s), table, as_json=as_json))
 
 
 @commands.command("describe")
@@ -49,7 +49,9 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Show one tablet: which rows it holds, how it is, and each replica's role, log, size, location and server."""
-    from stelae.cli.run_table import TableTarget
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_tablets import run_describe
 
-    raise typer.Exit(run_describe(TableTarget(directory, connect, timeout_s), tablet, count_rows=rows, as_json=as_json))
+    raise typer.Exit(
+        run_describe(MastersTarget(directory, connect, timeout_s), tablet, count_rows=rows, as_json=as_json)
+    )

@@ -52,10 +52,10 @@ def list_servers(
     as_json: JsonOption = False,
 ) -> None:
     """List the tablet servers: when each was last heard, what it holds, where it is and which release it runs."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_nodes import run_servers
-    from stelae.cli.run_table import TableTarget
 
-    raise typer.Exit(run_servers(TableTarget(directory, connect, timeout_s), as_json=as_json))
+    raise typer.Exit(run_servers(MastersTarget(directory, connect, timeout_s), as_json=as_json))
 
 
 @commands.command("describe")
@@ -68,8 +68,8 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Show one tablet server: how it is, its replicas, whom it reaches, its disk, clock, quarantine and engines."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_nodes import run_server
-    from stelae.cli.run_table import TableTarget
 
-    cluster = TableTarget(directory, connect, timeout_s)
+    cluster = MastersTarget(directory, connect, timeout_s)
     raise typer.Exit(run_server(cluster, name, settings=settings, as_json=as_json))

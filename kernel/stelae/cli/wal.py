@@ -13,7 +13,7 @@ from stelae.cli.kit.output import JsonOption, command_group, note, print_json, p
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
-    from stelae.cli.wal_offline import OfflineNode
+    from stelae.cli.offline_node import OfflineNode
     from stelae.convert.reading import LogReport
     from stelae.spi.ids import LogId
     from stelae.spi.wal import WalEngine
@@ -148,7 +148,7 @@ def convert(
     into a new directory beside the old one and compared entry by entry; then one record in the file `instance`
     decides, and the old log moves to quarantine/. A crash at any moment leaves the old log or the new one, whole: the
     next start of the node, or of this command, ends what was begun. The other nodes may keep their engine."""
-    from stelae.cli.wal_offline import OfflineNode
+    from stelae.cli.offline_node import OfflineNode
 
     with OfflineNode.opened(directory, config) as node:
         if node.settled:
@@ -176,7 +176,7 @@ def _say_what_is_left(node: OfflineNode, old: str, new: str) -> None:
 def _convert(node: OfflineNode, to: str | None, dry_run: bool) -> dict[str, Any]:
     import dataclasses
 
-    from stelae.cli.wal_offline import PrintingMeter
+    from stelae.cli.offline_node import PrintingMeter
 
     wanted = to or node.configured
     if wanted is None and node.settled:
@@ -194,14 +194,14 @@ def _convert(node: OfflineNode, to: str | None, dry_run: bool) -> dict[str, Any]
 @contextmanager
 def _engine(directory: str | None, config: str | None) -> Iterator[WalEngine]:
     """The log of a node, opened; closed and unlocked at the end."""
-    from stelae.cli.wal_offline import OfflineNode
+    from stelae.cli.offline_node import OfflineNode
 
     with OfflineNode.opened(directory, config) as node, node.engine() as engine:
         yield engine
 
 
 def _checked(engine: WalEngine) -> list[LogReport]:
-    from stelae.cli.wal_offline import PrintingMeter
+    from stelae.cli.offline_node import PrintingMeter
     from stelae.convert.reading import check_logs
 
     return check_logs(engine, PrintingMeter())

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stelae.cli.main import build_app
-from stelae.cli.wal_offline import PrintingMeter
+from stelae.cli.offline_node import PrintingMeter
 from stelae.convert.conversion import building
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile, lock_directory
@@ -248,7 +248,7 @@ def test_progress_is_told_once_a_second_with_what_is_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now_s = 100.0
-    monkeypatch.setattr("stelae.cli.wal_offline.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("stelae.cli.offline_node.time.monotonic", lambda: now_s)
     meter = PrintingMeter()
     meter.begin("copying", 400)
     meter.add(50, 1 << 20)

@@ -18,7 +18,7 @@ DISK_BYTES = 2 << 40
 TABLET_BYTES_MAX = 4 << 30
 
 
-class PolicyWorld:
+class PolicyCluster:
     """Servers and tablets. A copy is done when the round ends in which it began, and its member is promoted."""
 
     def __init__(self, seed: int) -> None:
