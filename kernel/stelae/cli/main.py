@@ -51,9 +51,9 @@ def _root(
 ) -> None:
     """A replicated tablet store whose engines are plugins.
 
-    First steps: `stelae demo` runs a cluster and kills a server and a master of it;
-    `stelae cluster up DIR` starts one that stays;
-    `stelae plugins list` shows which engines `node.toml` can pick."""
+    First steps: `stelae demo` runs a cluster and kills one of its tablet servers and one of its masters.
+    `stelae cluster up DIR` starts a cluster that keeps running.
+    `stelae plugins list` shows the engines that `node.toml` can choose."""
 
 
 def _new_app() -> typer.Typer:

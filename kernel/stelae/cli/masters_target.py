@@ -15,24 +15,25 @@ from stelae.local.cluster_with_masters import ClusterWithMasters
 
 @dataclass(frozen=True, slots=True)
 class MastersTarget:
-    """What the command line said of where the masters are."""
+    """The masters that the command line names."""
 
     directory: Path | None
     connect: str
     timeout_s: float
 
     def names(self) -> dict[str, str]:
-        """Node ids by the names that ``stelae cluster status`` shows; empty if no folder was given."""
+        """Return node ids by the names in ``stelae cluster status``, or nothing without ``--dir``."""
         nodes = [] if self.directory is None else ClusterWithMasters.open(self.directory).nodes
         return {node.name: node.node_id for node in nodes}
 
     @asynccontextmanager
     async def masters(self) -> AsyncIterator[tuple[AsyncClient, CatalogClient]]:
-        """A client of the masters; ``BadTarget``: there are none where it was said."""
+        """Open a client of the masters. ``BadTarget``: no masters are named, or the nodes are not masters."""
         if (self.directory is None) == (not self.connect):
-            raise BadTarget("say where the masters are: --connect HOST:PORT, or --dir DIR of a local cluster; not both")
+            raise BadTarget("pass either --connect HOST:PORT of a master, or --dir DIR of a local cluster")
         given = split(self.connect) if self.directory is None else ClusterWithMasters.open(self.directory).addresses
         async with await connect_patiently(given, self.timeout_s) as client:
             if client.catalog is None:
-                raise BadTarget(f"no masters at {', '.join(given)}: connect to one of them, not to tablet servers")
+                nodes = ", ".join(given)
+                raise BadTarget(f"no masters at {nodes}; connect to a master, not to a tablet server")
             yield client, client.catalog

@@ -21,7 +21,7 @@ from stelae.spi.errors import Unavailable
 
 
 def run_servers(cluster: MastersTarget, *, as_json: bool) -> int:
-    """List the tablet servers."""
+    """Print the tablet servers and return the exit code."""
     servers = _servers(asyncio.run(_collect(cluster, masters_alone=False)))
     if as_json:
         print_json({"servers": servers})
@@ -44,7 +44,7 @@ def run_servers(cluster: MastersTarget, *, as_json: bool) -> int:
 
 
 def run_server(cluster: MastersTarget, name: str, *, settings: bool, as_json: bool) -> int:
-    """Describe a tablet server."""
+    """Print one tablet server and return the exit code."""
     found = asyncio.run(_collect(cluster, masters_alone=False))
     server = _named(cluster, "tablet server", name, _servers(found), "stelae tserver list")
     facts = found.nodes[server["node_id"]]
@@ -72,7 +72,7 @@ def run_server(cluster: MastersTarget, name: str, *, settings: bool, as_json: bo
 
 
 def run_masters(cluster: MastersTarget, *, as_json: bool) -> int:
-    """List the masters."""
+    """Print the masters and return the exit code."""
     masters = _masters(asyncio.run(_collect(cluster, masters_alone=True)))
     if as_json:
         print_json({"masters": masters})
@@ -95,7 +95,7 @@ def run_masters(cluster: MastersTarget, *, as_json: bool) -> int:
 
 
 def run_master(cluster: MastersTarget, name: str, *, settings: bool, as_json: bool) -> int:
-    """Describe a master."""
+    """Print one master and return the exit code."""
     found = asyncio.run(_collect(cluster, masters_alone=True))
     master = _named(cluster, "master", name, _masters(found), "stelae master list")
     facts = found.nodes[master["node_id"]]
@@ -128,7 +128,7 @@ async def _collect(cluster: MastersTarget, *, masters_alone: bool) -> ClusterSta
     async with cluster.masters() as (client, catalog):
         found = await collect_state(client.connection, catalog, tables=(), timeout_s=cluster.timeout_s)
     if found.problem and not masters_alone:
-        raise Unavailable(f"{found.problem}; see who runs with: stelae master list")
+        raise Unavailable(f"{found.problem}; list the masters with: stelae master list")
     return found
 
 
@@ -178,7 +178,7 @@ def _masters(found: ClusterState) -> list[dict[str, Any]]:
 
 
 def _details(facts: NodeFacts) -> dict[str, Any]:
-    """What a description has beyond a line of the list."""
+    """Return what ``describe`` shows in addition to ``list``."""
     info, sizes = facts.info, facts.facts
     replicas = [
         {
@@ -207,10 +207,10 @@ def _details(facts: NodeFacts) -> dict[str, Any]:
 
 
 def _common(facts: NodeFacts) -> dict[str, object]:
-    """Facts of a node of any sort, for people."""
-    info, kept = facts.info, facts.quarantine
+    """Return facts that masters and tablet servers have in common, as text."""
+    info, quarantine = facts.info, facts.quarantine
     if info is None:
-        return {"version": "unknown: the node does not say"}
+        return {"version": "unknown: the node has not answered"}
     unreached = [peer.address for peer in info.peers if not peer.connected]
     found: dict[str, object] = {
         "version": info.version,
@@ -219,13 +219,13 @@ def _common(facts: NodeFacts) -> dict[str, object]:
         "engines": ", ".join(f"{k}: {info.settings.get(f'engines.{k}')}" for k in ("wal", "consensus", "store")),
         "peers": f"{len(info.peers) - len(unreached)} of {len(info.peers)} reached"
         + (f"; not {', '.join(unreached)}" if unreached else ""),
-        "clock": f"{facts.clock_ahead_ms} ms ahead of this machine's, give or take {facts.clock_error_ms} ms",
+        "clock": f"{facts.clock_ahead_ms} ms ahead of this machine, +/- {facts.clock_error_ms} ms",
         "disk": f"{bytes_text(info.free_bytes)} free",
     }
-    if kept is not None:
-        limits = f"at most {bytes_text(kept.bytes_max)} and {age_text(kept.age_s_max * 1000)}"
-        found["quarantine"] = f"{kept.count} directories, {bytes_text(kept.size_bytes)}; {limits}" + (
-            f"; {excess}" if (excess := too_much(kept)) else ""
+    if quarantine is not None:
+        limits = f"at most {bytes_text(quarantine.bytes_max)} and {age_text(quarantine.age_s_max * 1000)}"
+        found["quarantine"] = f"{quarantine.count} directories, {bytes_text(quarantine.size_bytes)}; {limits}" + (
+            f"; {excess}" if (excess := too_much(quarantine)) else ""
         )
     return found
 
@@ -261,7 +261,7 @@ def _print_settings(facts: NodeFacts, wanted: bool) -> None:
         print()
         print_fitted(("SETTING", "VALUE"), sorted(facts.info.settings.items()))
     elif wanted:
-        note("the node does not say what its settings are")
+        note("the settings are unknown: the node has not answered")
 
 
 def _dash(value: object) -> str:

@@ -25,7 +25,7 @@ from stelae.spi.schema import Column, Schema
 
 
 def run_list(cluster: MastersTarget, *, as_json: bool) -> int:
-    """List tables."""
+    """Print the tables and return the exit code."""
 
     async def run() -> list[dict[str, Any]]:
         async with cluster.masters() as (_, catalog):
@@ -41,7 +41,7 @@ def run_list(cluster: MastersTarget, *, as_json: bool) -> int:
 
 
 def run_describe(cluster: MastersTarget, name: str, *, as_json: bool) -> int:
-    """Describe one table."""
+    """Print one table and return the exit code."""
 
     async def run() -> TableDescription:
         async with cluster.masters() as (_, catalog):
@@ -62,7 +62,9 @@ def run_describe(cluster: MastersTarget, name: str, *, as_json: bool) -> int:
         }
     )
     print()
-    print_fitted(("COLUMN", "TYPE", "EMPTY", "DEFAULT", ""), [_column_row(c, found["key"]) for c in found["columns"]])
+    print_fitted(
+        ("COLUMN", "TYPE", "NULLABLE", "DEFAULT", ""), [_column_row(c, found["key"]) for c in found["columns"]]
+    )
     short = shorten(tablet["tablet_id"] for tablet in found["tablets"])
     tablets = [
         (short[t["tablet_id"]], t["state"], t["leader"] or "-", " ".join(t["followers"]) or "-", t["partition"])
@@ -90,7 +92,7 @@ def run_create(
     *,
     as_json: bool,
 ) -> int:
-    """Create a table and wait until it takes writes."""
+    """Create a table, wait until it accepts writes, and return the exit code."""
     given = [read_column("--column", text, key) for text in columns]
     partition: dict[str, Any] = {"hash": [read_hash(text) for text in hash_levels]}
     if bounds:
@@ -112,13 +114,13 @@ def run_create(
 
 
 def read_column(option: str, text: str, key: Sequence[str] = ()) -> dict[str, Any]:
-    """Read ``NAME:TYPE`` or ``NAME:TYPE=DEFAULT`` as that option has it; ``CallerError``: it is neither.
+    """Parse ``NAME:TYPE`` or ``NAME:TYPE=DEFAULT``. ``CallerError``: the text has neither form.
 
-    A column is empty in a row that does not bring it, unless it is of the key or has a default."""
+    The column is nullable unless it is in the key or has a default."""
     name, found, kind = text.partition(":")
     kind, has_default, default = kind.partition("=")
     if not found or not name or not kind:
-        raise CallerError(f"{option} is NAME:TYPE or NAME:TYPE=DEFAULT, for example id:int64; not {text!r}")
+        raise CallerError(f"{option} takes NAME:TYPE or NAME:TYPE=DEFAULT, such as id:int64, not {text!r}")
     plain = {"name": name, "type": kind, "nullable": not has_default and name not in key}
     if has_default:
         (column,) = schema_from_plain({"columns": [{"name": name, "type": kind}], "key": [name]}).columns
@@ -127,28 +129,28 @@ def read_column(option: str, text: str, key: Sequence[str] = ()) -> dict[str, An
 
 
 def read_bounds(columns: Mapping[str, str], key: Sequence[str], text: str) -> dict[str, Any]:
-    """Read ``COLUMN:BOUND,BOUND``: where the ranges of a new table meet; ``CallerError``: it is none of that."""
+    """Parse ``COLUMN:BOUND,BOUND``, the bounds of the ranges of a new table. ``CallerError``: it has another form."""
     name, found, listed = text.partition(":")
     values = split(listed)
     if not found or name not in columns or not values:
-        raise CallerError(f"--range is COLUMN:BOUND,BOUND with a column of the key ({', '.join(key)}), not {text!r}")
+        raise CallerError(f"--range takes COLUMN:BOUND,BOUND with a column of the key ({', '.join(key)}), not {text!r}")
     column = schema_from_plain({"columns": [{"name": name, "type": columns[name]}], "key": [name]}).columns[0]
     return {"columns": [name], "bounds": [[read_value(column, value)] for value in values]}
 
 
 def read_value(column: Column, text: str) -> Any:
-    """Read a value as it is written in a file of rows; ``CallerError``: it is none of the column."""
+    """Parse a value as written in CSV. ``CallerError``: it is not a value of the column."""
     import pyarrow as pa
 
     fitted = parse_text(column, pa.array([text.encode()], pa.binary()))
     if fitted.bad:
-        raise CallerError(f"column {column.name!r} cannot have the value {text!r}: {fitted.bad[0]}")
+        raise CallerError(f"invalid value: {fitted.bad[0]}")
     value = fitted.array[0].as_py()
     return str(value) if isinstance(value, Decimal) else plain_value(column, value)
 
 
 def run_drop(cluster: MastersTarget, name: str, keep_s: float, *, as_json: bool) -> int:
-    """Drop a table."""
+    """Drop a table and return the exit code."""
 
     async def run() -> None:
         async with cluster.masters() as (client, _):
@@ -163,7 +165,7 @@ def run_drop(cluster: MastersTarget, name: str, keep_s: float, *, as_json: bool)
 
 
 def describe_plainly(table: TableDescription) -> dict[str, Any]:
-    """A table as one JSON document."""
+    """Return the description of a table as plain values, for JSON."""
     schema = Schema.from_bytes(table.schema)
     return {
         "name": table.name,

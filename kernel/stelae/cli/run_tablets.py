@@ -24,7 +24,7 @@ LIST = "stelae tablet list"
 
 
 def run_list(cluster: MastersTarget, table: str, *, as_json: bool) -> int:
-    """List the tablets of all tables, or of one."""
+    """Print the tablets of all tables, or of one table, and return the exit code."""
 
     async def run() -> list[dict[str, Any]]:
         async with cluster.masters() as (client, catalog):
@@ -53,7 +53,7 @@ def run_list(cluster: MastersTarget, table: str, *, as_json: bool) -> int:
 
 
 def run_describe(cluster: MastersTarget, tablet: str, *, count_rows: bool, as_json: bool) -> int:
-    """Describe one tablet with all of its replicas."""
+    """Print one tablet with its replicas, and return the exit code."""
 
     async def run() -> dict[str, Any]:
         async with cluster.masters() as (client, catalog):
@@ -99,14 +99,14 @@ def _print(found: dict[str, Any]) -> None:
     print_fitted(("REPLICA", "NODE", "LOCATION", "HEARD", "VERSION"), nodes)
     for replica in found["replicas"]:
         if replica["unheard"]:
-            note(f"{replica['address']} has not heard for too long: {', '.join(replica['unheard'])}")
+            note(f"{replica['address']} has not heard from these members for too long: {', '.join(replica['unheard'])}")
 
 
 # -- plain values ----------------------------------------------------------------------------------
 
 
 def _plain_tablets(found: ClusterState) -> list[dict[str, Any]]:
-    """Every tablet of a cluster state; ``Unavailable``: the masters could not list the tablets."""
+    """Return every tablet of a cluster state. ``Unavailable``: the masters could not list the tablets."""
     if found.problem:
         raise Unavailable(found.problem)
     lines = {line.node_id: line for line in found.servers}
@@ -163,7 +163,7 @@ def _plain_replica(replica: ReplicaHealth, found: ClusterState, line: ServerLine
 
 
 async def _count(connection: Connection, found: dict[str, Any], timeout_s: float) -> int:
-    """Count the rows of a tablet, at one time; reads the first key column of every row."""
+    """Count the rows of a tablet in one snapshot. Reads the first key column of every row."""
     members = [(replica["node_id"], replica["address"]) for replica in found["replicas"]]
     opened = await connection.tablet(found["tablet_id"], members=members, timeout_s=timeout_s)
     spec = ScanSpec(columns=opened.schema.key[:1])

@@ -1,8 +1,8 @@
-"""Keeps pandas out of processes of ours that have no use for it.
+"""Prevents pyarrow from importing pandas in processes that do not use it.
 
-At its first ``pyarrow.array([...])`` pyarrow imports pandas where that is installed, to know its
-objects if it meets one: half a second of work and 55 MB, in each node and each command. It looks
-once; what asks for pandas later (``to_pandas``) still gets it."""
+The first ``pyarrow.array([...])`` imports pandas if it is installed, to recognize pandas objects. That costs half a
+second and 55 MB in each node and each command. pyarrow tries only once. A later explicit use of pandas, such as
+``to_pandas``, still works."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from types import ModuleType
 
 
 class _Hidden(MetaPathFinder):
-    """Finds every module elsewhere, and pandas nowhere."""
+    """Import finder that hides pandas and no other module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is not looked for here", name=fullname)
+            raise ModuleNotFoundError("pandas is hidden while pyarrow looks for it", name=fullname)
         return None
 
 
 def without_pandas() -> None:
-    """Let pyarrow look for pandas now, while it cannot be found; it does not look again of itself.
+    """Make pyarrow look for pandas now, while pandas is hidden. It does not look again.
 
-    For the start of a process whose values are never pandas objects, before threads: the import of
-    pandas fails in all of them meanwhile. Harmless if pandas is imported already."""
+    Call this at the start of a process that never passes pandas objects to pyarrow, before it starts threads: the
+    import of pandas fails in all threads meanwhile. It has no effect if pandas is imported already."""
     import pyarrow as pa
 
     hidden = _Hidden()

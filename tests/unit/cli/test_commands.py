@@ -372,7 +372,7 @@ def test_dump_of_something_else_says_what_it_is_not(tmp_path: Path) -> None:
     path.write_text("hello")
     done = run("fs", "dump", str(path))
     assert done.returncode == 1
-    assert "none of the metadata files" in done.stdout
+    assert "not a metadata file of a node" in done.stdout
 
 
 def test_output_to_a_closed_pipe_fails_without_a_word(tmp_path: Path) -> None:
