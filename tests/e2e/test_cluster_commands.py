@@ -363,7 +363,7 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
     ("words", "fact"),
     [
         (["table", "drop", "nope"], "no table 'nope'; there are: none"),
-        (["table", "create", "x", "--column", "id", "--key", "id"], "--column is NAME:TYPE"),
+        (["table", "create", "x", "--column", "id", "--key", "id"], "--column takes NAME:TYPE"),
         (["table", "create", "x", "--column", "id:int", "--key", "id"], "unknown column type 'int'"),
         (["table", "create", "x", "--column", "id:int64", "--key", "ident"], "is no column; there are: id"),
         (["table", "create", "x", "--column", "id:int64", "--key", "id", "--replicas", "5"], "5"),

@@ -32,7 +32,7 @@ def chosen_seeds(seed: int | None, seeds: str | None) -> range:
     return range(int(low), int(high) + 1)
 
 
-def kept_faults(faults: str | None) -> frozenset[int] | None:
+def faults_to_keep(faults: str | None) -> frozenset[int] | None:
     """Return the numbers of the faults to keep. ``None``: all.
 
     Raises:

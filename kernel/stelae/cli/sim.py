@@ -9,7 +9,7 @@ import typer
 
 from stelae.cli.kit.errors import EXIT_FAILED
 from stelae.cli.kit.output import JsonOption, note, print_json, print_table
-from stelae.cli.seeds import chosen_seeds, kept_faults, over_processes
+from stelae.cli.seeds import chosen_seeds, faults_to_keep, over_processes
 from stelae.cli.sim_masters import run_masters
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run_seeds(
     from stelae.sim.report import Totals, reproduce_command
 
     chosen = chosen_seeds(seed, seeds)
-    kept = kept_faults(faults)
+    kept = faults_to_keep(faults)
     totals = Totals()
     for result in _results(chosen, kept, operations_max, jobs):
         totals.add(result)

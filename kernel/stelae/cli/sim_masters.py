@@ -10,7 +10,7 @@ import typer
 
 from stelae.cli.kit.errors import EXIT_FAILED
 from stelae.cli.kit.output import JsonOption, note, print_json, print_table
-from stelae.cli.seeds import chosen_seeds, kept_faults, over_processes
+from stelae.cli.seeds import chosen_seeds, faults_to_keep, over_processes
 
 if TYPE_CHECKING:
     from stelae.sim.masters.run import MastersRunResult
@@ -35,7 +35,7 @@ def run_masters(
     Exit code 1: an invariant did not hold."""
     from stelae.sim.masters.run import reproduce_command
 
-    chosen, kept = chosen_seeds(seed, seeds), kept_faults(faults)
+    chosen, kept = chosen_seeds(seed, seeds), faults_to_keep(faults)
     results = list(over_processes(partial(_run_one, faults=kept, changes_max=changes_max), chosen, jobs))
     coverage: Counter[str] = Counter()
     for result in results:

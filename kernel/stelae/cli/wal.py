@@ -128,8 +128,8 @@ def stats(directory: DirectoryArgument = None, config: ConfigOption = None, as_j
         print_json({"engine": name, "logs": [report_document(report) for report in reports], "stats": figures})
     else:
         _print_stats(reports, name, figures)
-    if said := said_of(reports):
-        note(f"{said}; `stelae wal verify` names the files")
+    if problems := said_of(reports):
+        note(f"{problems}; `stelae wal verify` names the files")
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -128,22 +128,22 @@ def _translated(part: Any) -> Filter | None:
         case _Call("if_else", [_Call("is_valid", [_Field(a)], _), inner, _Literal(None)], _):
             found = _translated(inner)
             return found if found and found[0] == a else None
-        case _Call("or_kleene" | "or", [one, other], _):
-            return _either(_translated(one), _translated(other))
+        case _Call("or_kleene" | "or", [first, second], _):
+            return _joined(_translated(first), _translated(second))
         case _:
             return None
 
 
-def _either(one: Filter | None, other: Filter | None) -> Filter | None:
+def _joined(first: Filter | None, second: Filter | None) -> Filter | None:
     """Return equalities on one column, joined by *or*, as one list of values."""
-    if one is None or other is None or one[0] != other[0]:
+    if first is None or second is None or first[0] != second[0]:
         return None
     values: list[Any] = []
-    for found in (one, other):
+    for found in (first, second):
         if found[1] not in ("=", "in"):
             return None
         values += found[2] if found[1] == "in" else [found[2]]
-    return (one[0], "in", values) if len(values) <= IN_VALUES_MAX else None
+    return (first[0], "in", values) if len(values) <= IN_VALUES_MAX else None
 
 
 def _differs_for_floats(schema: Schema, found: Filter) -> bool:

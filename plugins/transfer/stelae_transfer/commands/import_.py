@@ -21,7 +21,7 @@ FileArgument = Annotated[
     Path, typer.Argument(help="File to load: .csv, .tsv, .jsonl, .parquet or .arrow, also with .gz or .zst.")
 ]
 KeyOption = Annotated[
-    str, typer.Option("--key", help="Key columns, separated by commas. Must match an existing table.")
+    str, typer.Option("--key", help="Key columns, separated by commas. Must match the key of an existing table.")
 ]
 HashOption = Annotated[
     list[str] | None, typer.Option("--hash", help="COLUMNS:BUCKETS: hash rows into tablets. Repeat it for more levels.")
