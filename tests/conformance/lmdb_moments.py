@@ -66,7 +66,7 @@ class Life:
             store.commit(edit)
             self.note()
 
-    def forget(self) -> None:
+    def drop_superseded(self) -> None:
         """Raise the floor, now and then to the present, and compact."""
         self.floor = max(self.floor, 10 * (len(self.replica.log) - int(self.rng.random() * 3)))
         self.replica.store.set_history_floor(self.floor)
@@ -144,5 +144,5 @@ def lived(harness: LmdbHarness, seed: int, entries: int = 14) -> Life:
                 life.flush()
             if index % 4 == 0:
                 replica.store.flush()  # in vain: the superblock was never written
-                life.forget()
+                life.drop_superseded()
     return life

@@ -12,12 +12,12 @@ from stelae.spi.consensus import Outbound, RangeCompacted, RangeSent
 from stelae.spi.ids import ZERO, NodeId
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
 from stelae_consensus_raft import RaftEngine, election
-from stelae_consensus_raft.commit_rule import CommitRule
+from stelae_consensus_raft.commit_rule import RaftCommitRule
 from stelae_consensus_raft.config_history import ConfigHistory
 from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.leader import Leader
-from stelae_consensus_raft.leadership_transfer import LeadershipTransfers
+from stelae_consensus_raft.leadership_transfer import RaftTransfers
 from stelae_consensus_raft.messages import TimeoutNow, VoteRefusal, VoteRequest
 from stelae_consensus_raft.progress import Progress
 from stelae_consensus_raft.raft_state import LeaderState, RaftState
@@ -52,7 +52,7 @@ def _sends_before_durable(self: ReadyBuilder, to: NodeId, message: msgspec.Struc
     self._at_once.append(Outbound(to, message, term))
 
 
-def _commits_any_term(self: CommitRule, lead: LeaderState) -> None:
+def _commits_any_term(self: RaftCommitRule, lead: LeaderState) -> None:
     replica = self._state
     replica.commit_to(self.majority_value(replica.durable.index, [peer.match for peer in lead.voting]))
 
@@ -65,7 +65,7 @@ def _has_no_floor(self: DurableIndex, ready_id: int, index: int) -> None:
     self.index = min(self.index, index - 1)
 
 
-def _counts_learners(self: CommitRule, own: int, values: list[int]) -> int:
+def _counts_learners(self: RaftCommitRule, own: int, values: list[int]) -> int:
     lead = self._state.leadership
     assert lead is not None
     learners = [p.match for p in lead.peers.values() if p not in lead.voting]
@@ -93,14 +93,14 @@ def _holds_back_whatever_it_hears(self: RaftCore, event: object) -> bool:
     return True
 
 
-def _tells_a_successor_that_lags(self: LeadershipTransfers) -> None:
+def _tells_a_successor_that_lags(self: RaftTransfers) -> None:
     lead = self._state.leadership
     if lead is not None and lead.handover is not None and not lead.handover.timeout_now_sent:
         lead.handover.timeout_now_sent = True
         self._state.send(lead.handover.to, TimeoutNow(term=self._state.term))
 
 
-def _hands_over_for_ever(self: LeadershipTransfers) -> None:
+def _hands_over_for_ever(self: RaftTransfers) -> None:
     return None
 
 
@@ -108,16 +108,16 @@ def _hears_no_compaction(self: Leader, event: RangeCompacted) -> None:
     self.on_range_sent(RangeSent(event.peer, event.asked, None))
 
 
-def _leaves_out_silent_peers(self: CommitRule, lead: LeaderState) -> None:
+def _leaves_out_silent_peers(self: RaftCommitRule, lead: LeaderState) -> None:
     heard = [peer.match for peer in lead.peers.values() if peer.match]
     self._state.advance_all_replicated(min([self._state.durable.index, *heard]))
 
 
-def _leaves_out_learners(self: CommitRule, lead: LeaderState) -> None:
+def _leaves_out_learners(self: RaftCommitRule, lead: LeaderState) -> None:
     self._state.advance_all_replicated(min([self._state.durable.index, *(peer.match for peer in lead.voting)]))
 
 
-def _leaves_out_itself(self: CommitRule, lead: LeaderState) -> None:
+def _leaves_out_itself(self: RaftCommitRule, lead: LeaderState) -> None:
     self._state.advance_all_replicated(min(peer.match for peer in lead.peers.values()))
 
 
@@ -132,22 +132,27 @@ def _never_asks_again(self: Replicator, lead: LeaderState, peer: Progress, heard
 
 PLANTED = [
     (Leader, "on_range_compacted", _hears_no_compaction, "a_peer_that_the_log_cannot_catch_up"),
-    (CommitRule, "advance_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_say"),
-    (CommitRule, "advance_all_replicated", _leaves_out_learners, "a_learner_keeps_the_log"),
-    (CommitRule, "advance_all_replicated", _leaves_out_itself, "a_leader_that_lacks_its_own_entries"),
+    (RaftCommitRule, "advance_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_say"),
+    (RaftCommitRule, "advance_all_replicated", _leaves_out_learners, "a_learner_keeps_the_log"),
+    (RaftCommitRule, "advance_all_replicated", _leaves_out_itself, "a_leader_that_lacks_its_own_entries"),
     (RaftState, "advance_all_replicated", _tells_no_follower, "leader_and_followers_know"),
     (Replicator, "probe_again", _never_asks_again, "a_peer_that_was_restored_elsewhere"),
-    (LeadershipTransfers, "flush", _tells_a_successor_that_lags, "a_successor_that_lags_gets_the_log_first"),
-    (LeadershipTransfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_is_not_heard_of"),
+    (RaftTransfers, "flush", _tells_a_successor_that_lags, "a_successor_that_lags_gets_the_log_first"),
+    (RaftTransfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_is_not_heard_of"),
     (RaftState, "vote_for", _forgets_vote, "a_vote_is_remembered_across_a_restart"),
     (election, "decide_vote", _votes_for_anybody, "a_vote_is_remembered_across_a_restart"),
     (election, "decide_vote", _ignores_the_log, "a_candidate_that_lacks_committed_entries"),
     (ReadyBuilder, "send_durable", _sends_before_durable, "a_follower_acknowledges_only_what_is_durable"),
     (ReadyBuilder, "send", _sends_before_durable, "a_vote_leaves_only_once_it_is_durable"),
-    (CommitRule, "advance", _commits_any_term, "entries_of_older_terms_commit_only_through_one_of_the_current_term"),
+    (
+        RaftCommitRule,
+        "advance",
+        _commits_any_term,
+        "entries_of_older_terms_commit_only_through_one_of_the_current_term",
+    ),
     (DurableIndex, "appended", _counts_itself_at_append, "a_leader_counts_itself_only_once_durable"),
     (DurableIndex, "truncated", _has_no_floor, "completions_from_before_a_replacement_say_nothing_about_entries"),
-    (CommitRule, "majority_value", _counts_learners, "acknowledgements_of_learners_never_count"),
+    (RaftCommitRule, "majority_value", _counts_learners, "acknowledgements_of_learners_never_count"),
     (Leader, "_confirm_reads", _confirms_reads_by_itself, "a_read_waits_for_a_majority"),
     (ConfigHistory, "cut", _keeps_replaced_configs, "a_config_that_never_committed"),
     (Leader, "_quorum_deadline_us", _never_gives_up, "a_leader_cut_off_from_the_majority"),

@@ -17,10 +17,10 @@ from stelae.testing.conformance import policy_drawn
 from stelae.testing.conformance.policy import PolicyConformance, PolicyHarness
 from stelae_placement_policy import PlacementPolicy, moves, surplus
 from stelae_placement_policy.ledger import Ledger
+from stelae_placement_policy.member_states import MemberStates
 from stelae_placement_policy.moves import Moves
-from stelae_placement_policy.picking import Picker
+from stelae_placement_policy.node_picker import Picker
 from stelae_placement_policy.repair import Repair
-from stelae_placement_policy.standing import Standing
 from stelae_placement_policy.topology import Topology
 
 Check = Callable[[PolicyConformance, PolicyHarness], None]
@@ -145,29 +145,29 @@ def takes_dead_nodes_too(self: Topology, locations: Any, open_nodes: Any, weight
     inner_init(self, locations, range(len(locations)), [weight or 1.0 for weight in weights])
 
 
-def maintenance_is_death(self: Standing, survey: Any, tablet: Any) -> None:
+def maintenance_is_death(self: MemberStates, survey: Any, tablet: Any) -> None:
     inner_standing(self, survey, tablet)
     away = [node for node in self.steady if survey.health(node) is NodeHealth.MAINTENANCE]
     self.lost += away
     self.steady = [node for node in self.steady if node not in away]
 
 
-def sees_dead_voters_as_steady(self: Standing, survey: Any, tablet: Any) -> None:
+def sees_dead_voters_as_steady(self: MemberStates, survey: Any, tablet: Any) -> None:
     inner_standing(self, survey, tablet)
     self.steady, self.lost = self.steady + self.lost, []
 
 
-def retiring_is_fine(self: Standing, survey: Any, tablet: Any) -> None:
+def retiring_is_fine(self: MemberStates, survey: Any, tablet: Any) -> None:
     inner_standing(self, survey, tablet)
     self.steady, self.leaving = self.steady + self.leaving, []
 
 
-def counts_copies_that_never_end(self: Standing, survey: Any, tablet: Any) -> None:
+def counts_copies_that_never_end(self: MemberStates, survey: Any, tablet: Any) -> None:
     inner_standing(self, survey, tablet)
-    self.arriving, self.useless = self.arriving + self.useless, []
+    self.arriving, self.failed_copies = self.arriving + self.failed_copies, []
 
 
-def evicts_before_it_adds(self: Repair, standing: Standing) -> Action | None:
+def evicts_before_it_adds(self: Repair, standing: MemberStates) -> Action | None:
     found = None
     if standing.lost:
         found = self._action(ActionKind.REMOVE, standing, standing.lost[0], "1 is dead")
@@ -198,38 +198,48 @@ def evicts_the_newest(topology: Any, ledger: Any, tablet: Any, members: Any, amo
     return max(among, key=list(members).index)
 
 
-inner_init, inner_standing, inner_decide = Topology.__init__, Standing.__init__, Repair._decide
+inner_init, inner_standing, inner_decide = Topology.__init__, MemberStates.__init__, Repair._decide
 inner_fits, inner_relief = Picker.fits, Ledger.relief
 
 PARTS: list[tuple[Any, str, Any, Check]] = [
     (Topology, "__init__", takes_dead_nodes_too, C.test_nothing_is_proposed_that_could_cost_a_majority_or_its_data),
-    (Standing, "__init__", maintenance_is_death, C.test_maintenance_re_replicates_nothing),
+    (MemberStates, "__init__", maintenance_is_death, C.test_maintenance_re_replicates_nothing),
     (
-        Standing,
+        MemberStates,
         "__init__",
         sees_dead_voters_as_steady,
         C.test_a_dead_servers_replica_is_added_promoted_and_then_evicted,
     ),
-    (Standing, "__init__", retiring_is_fine, C.test_a_retiring_server_is_emptied_and_serves_until_it_is_replaced),
-    (Standing, "__init__", counts_copies_that_never_end, C.test_a_new_one_that_dies_in_mid_copy_is_replaced_by_another),
-    (Standing, "can_change", lambda self: True, C.test_a_tablet_whose_change_is_pending_is_let_be),
-    (Standing, "can_change", lambda self: True, C.test_while_a_majority_is_down_nobody_is_evicted_or_added),
+    (MemberStates, "__init__", retiring_is_fine, C.test_a_retiring_server_is_emptied_and_serves_until_it_is_replaced),
     (
-        Standing,
+        MemberStates,
+        "__init__",
+        counts_copies_that_never_end,
+        C.test_a_new_one_that_dies_in_mid_copy_is_replaced_by_another,
+    ),
+    (MemberStates, "can_change", lambda self: True, C.test_a_tablet_whose_change_is_pending_is_let_be),
+    (MemberStates, "can_change", lambda self: True, C.test_while_a_majority_is_down_nobody_is_evicted_or_added),
+    (
+        MemberStates,
         "may_evict",
         lambda self, voter: True,
         C.test_nothing_is_proposed_that_could_cost_a_majority_or_its_data,
     ),
     (Repair, "_decide", evicts_before_it_adds, C.test_a_dead_servers_replica_is_added_promoted_and_then_evicted),
     (Repair, "_evict", lambda self, standing: None, C.test_a_lowered_replication_factor_is_met_one_by_one),
-    ("stelae_placement_policy.repair", "keeps", keeps_every_spare, C.test_back_before_the_promotion_the_spare_goes),
     (
         "stelae_placement_policy.repair",
-        "keeps",
+        "keeps_copy",
+        keeps_every_spare,
+        C.test_back_before_the_promotion_the_spare_goes,
+    ),
+    (
+        "stelae_placement_policy.repair",
+        "keeps_copy",
         never_keeps_a_copy,
         C.test_plans_come_to_rest_and_bring_no_replica_twice,
     ),
-    ("stelae_placement_policy.repair", "victim", evicts_the_newest, C.test_an_empty_server_gets_its_part),
+    ("stelae_placement_policy.repair", "member_to_remove", evicts_the_newest, C.test_an_empty_server_gets_its_part),
     (Picker, "fits", ignores_members, C.test_nothing_is_proposed_that_could_cost_a_majority_or_its_data),
     (Picker, "fits", ignores_disks, C.test_a_full_disk_is_given_nothing),
     (Ledger, "relief", relieves_the_emptiest, C.test_an_empty_server_gets_its_part),
@@ -257,7 +267,7 @@ def test_the_suite_catches_a_bug_in_a_part(
 
 def test_moves_that_later_plans_would_undo_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the trial of a plan's moves, one that the next plan gives up is begun again and again."""
-    monkeypatch.setattr(moves, "keeps", keeps_every_spare)
-    monkeypatch.setattr(surplus, "KEEPING", 1000.0)
+    monkeypatch.setattr(moves, "keeps_copy", keeps_every_spare)
+    monkeypatch.setattr(surplus, "KEEP_RATIO", 1000.0)
     with pytest.raises(AssertionError):
         C.test_plans_come_to_rest_and_bring_no_replica_twice(PolicyConformance(), PolicyHarness(PlacementPolicy))

@@ -15,17 +15,26 @@ from stelae.spi.scan import Order
 from stelae.spi.schema import Layout, Schema
 from stelae.spi.store import Edit
 from stelae.testing.conformance.store import StoreConformance, StoreHarness
-from stelae_store_columnar import ColumnarStore, block_writer, bloom, chunks, merging, resolving, store, versions
-from stelae_store_columnar.block import Block
-from stelae_store_columnar.directory import BlockDirectory
-from stelae_store_columnar.fitting import Fitting
+from stelae_store_columnar import (
+    ColumnarStore,
+    block_merging,
+    block_writer,
+    bloom,
+    memory_chunks,
+    store,
+    version_resolver,
+    versions,
+)
+from stelae_store_columnar.block import ColumnarBlock
+from stelae_store_columnar.block_directory import BlockDirectory
+from stelae_store_columnar.block_maintenance import BlockMaintenance
+from stelae_store_columnar.block_merging import BlockMerger
 from stelae_store_columnar.levels import Levels
-from stelae_store_columnar.merging import Merger
-from stelae_store_columnar.newest import NewestVersions
+from stelae_store_columnar.newest_versions import NewestVersions
 from stelae_store_columnar.pruning import Pruner
-from stelae_store_columnar.resolving import Resolver
-from stelae_store_columnar.upkeep import Upkeep
-from stelae_store_columnar.versions import Versions
+from stelae_store_columnar.schema_adapter import SchemaAdapter
+from stelae_store_columnar.version_resolver import VersionResolver
+from stelae_store_columnar.versions import RowVersions
 from stelae_store_columnar.view import StepReader
 from tests.conformance import test_store_columnar as suite
 from tests.conformance.test_store_columnar import Restless, Sluggish, tiny
@@ -35,7 +44,9 @@ ALTERED = StoreConformance.test_an_altered_table_is_what_the_model_says_all_its_
 Check = Callable[[StoreConformance, StoreHarness], None]
 
 
-def claims_more_than_it_wrote(self: Upkeep, state: Any, floor: int, inner: Any = Upkeep.flushed) -> Any:
+def claims_more_than_it_wrote(
+    self: BlockMaintenance, state: Any, floor: int, inner: Any = BlockMaintenance.flushed
+) -> Any:
     return inner(self, replace(state, chunks=state.chunks[:-1]), floor)
 
 
@@ -44,39 +55,47 @@ def flushed_to_the_future(self: ColumnarStore, inner: Any = ColumnarStore.flush)
     return edit and Edit(manifest=edit.manifest, flushed=edit.flushed._replace(index=edit.flushed.index + 1))
 
 
-def removes_before_the_commit(self: Upkeep, *given: Any, inner: Any = Upkeep.propose) -> Edit | None:
+def removes_before_the_commit(
+    self: BlockMaintenance, *given: Any, inner: Any = BlockMaintenance.propose
+) -> Edit | None:
     edit: Edit | None = inner(self, *given)
     if edit is not None:
-        self.committed(edit)
+        self.on_commit(edit)
     return edit
 
 
-def drops_every_deletion(self: Resolver, parts: Any, floor: int, bottom: bool, inner: Any = Resolver.needed) -> Any:
+def drops_every_deletion(
+    self: VersionResolver, parts: Any, floor: int, bottom: bool, inner: Any = VersionResolver.needed
+) -> Any:
     return inner(self, parts, 1 << 62 if not bottom else floor, True)
 
 
-def drops_too_much_history(self: Resolver, parts: Any, floor: int, bottom: bool, inner: Any = Resolver.needed) -> Any:
+def drops_too_much_history(
+    self: VersionResolver, parts: Any, floor: int, bottom: bool, inner: Any = VersionResolver.needed
+) -> Any:
     return inner(self, parts, floor + 1000, bottom)
 
 
-def forgets_what_is_below(state: Any, sources: Any, span: Any, cut: Any, inner: Any = merging.whole_versions) -> Any:
+def forgets_what_is_below(
+    state: Any, sources: Any, span: Any, cut: Any, inner: Any = block_merging.whole_versions
+) -> Any:
     return inner(replace(state, levels=Levels()), sources, span, cut)
 
 
-def prunes_what_is_not_alone(self: Pruner, part: Any, *, alone: bool, inner: Any = Pruner._hopeless) -> Any:
+def prunes_what_is_not_alone(self: Pruner, part: Any, *, alone: bool, inner: Any = Pruner._cannot_match) -> Any:
     return inner(self, part, alone=True)
 
 
-def prunes_by_absent_defaults(self: Fitting, layout: Any, versions: Any) -> bool:
+def prunes_by_absent_defaults(self: SchemaAdapter, layout: Any, versions: Any) -> bool:
     return True
 
 
-def settles_what_overlaps(self: Merger, state: Any, floor: int, inner: Any = Merger.flushed) -> Any:
+def settles_what_overlaps(self: BlockMerger, state: Any, floor: int, inner: Any = BlockMerger.flushed) -> Any:
     found = inner(self, state, floor)
     return Levels([*found.settled.blocks, *(level.blocks[0] for level in found.fresh)])
 
 
-def deletes_count_as_rows(self: Block, piece: int, row: int) -> bool:
+def deletes_count_as_rows(self: ColumnarBlock, piece: int, row: int) -> bool:
     return False
 
 
@@ -85,11 +104,11 @@ def passes_over(checks: StoreConformance, harness: StoreHarness) -> None:
     checks.test_the_token_moves_on_where_nothing_is_wanted(harness, Order.KEY, deleted=True)
 
 
-def selects_by_number(self: Versions, ids: Any, inner: Any = Versions.select) -> Versions:
+def selects_by_number(self: RowVersions, ids: Any, inner: Any = RowVersions.select) -> RowVersions:
     return self if len(self.columns) == len(ids) else inner(self, ids)
 
 
-def combines_by_number(parts: Any, types: Any, inner: Any = versions.combined) -> Versions:
+def combines_by_number(parts: Any, types: Any, inner: Any = versions.combined) -> RowVersions:
     return parts[0] if len(parts) == 1 and len(parts[0].columns) == len(types) else inner(parts, types)
 
 
@@ -102,10 +121,16 @@ def fills_by_the_schema_in_force(self: Defaults, current: Schema, written: Schem
 
 
 BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
-    (Upkeep, "flushed", claims_more_than_it_wrote, ColumnarStore, StoreConformance.test_what_was_flushed_needs_no_log),
+    (
+        BlockMaintenance,
+        "flushed",
+        claims_more_than_it_wrote,
+        ColumnarStore,
+        StoreConformance.test_what_was_flushed_needs_no_log,
+    ),
     (ColumnarStore, "flush", flushed_to_the_future, ColumnarStore, StoreConformance.test_what_was_flushed_needs_no_log),
     (
-        Upkeep,
+        BlockMaintenance,
         "propose",
         removes_before_the_commit,
         Restless,
@@ -127,27 +152,27 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
     ),
     (
         store,
-        "overwrites",
+        "only_upserts_whole_rows",
         lambda payload, schema: True,
         ColumnarStore,
         StoreConformance.test_what_is_applied_on_the_event_loop_needs_no_file,
     ),
     (
-        Resolver,
+        VersionResolver,
         "needed",
         drops_every_deletion,
         Sluggish,
         StoreConformance.test_random_entries_give_the_rows_and_row_errors_of_the_model,
     ),
     (
-        Resolver,
+        VersionResolver,
         "needed",
         drops_too_much_history,
         Restless,
         StoreConformance.test_a_read_in_the_past_sees_what_was_there,
     ),
     (
-        merging,
+        block_merging,
         "whole_versions",
         forgets_what_is_below,
         Restless,
@@ -155,14 +180,14 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
     ),
     (
         Pruner,
-        "_hopeless",
+        "_cannot_match",
         prunes_what_is_not_alone,
         ColumnarStore,
         StoreConformance.test_a_version_that_was_replaced_never_meets_a_predicate_again,
     ),
     (
-        Fitting,
-        "as_it_stands",
+        SchemaAdapter,
+        "needs_no_defaults",
         prunes_by_absent_defaults,
         ColumnarStore,
         StoreConformance.test_a_default_is_what_predicates_and_reads_in_the_past_see_in_older_rows,
@@ -175,14 +200,14 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
         StoreConformance.test_keys_and_cells_as_long_as_any_node_may_be_set_to,
     ),
     (
-        Merger,
+        BlockMerger,
         "flushed",
         settles_what_overlaps,
         Restless,
         StoreConformance.test_random_entries_give_the_rows_and_row_errors_of_the_model,
     ),
     (
-        Block,
+        ColumnarBlock,
         "is_deletion",
         deletes_count_as_rows,
         Restless,
@@ -237,8 +262,8 @@ def test_the_suite_catches_a_planted_bug(
 def test_the_suite_catches_columns_that_are_compared_by_number(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     """One change that dropped a column and added another failed every replica at its next flush. It takes all of
     these places together: each of them, as it should be, mends what the others leave."""
-    monkeypatch.setattr(Versions, "select", selects_by_number)
-    for module in (resolving, chunks, block_writer):
+    monkeypatch.setattr(RowVersions, "select", selects_by_number)
+    for module in (version_resolver, memory_chunks, block_writer):
         monkeypatch.setattr(module, "combined", combines_by_number)
     with pytest.raises((AssertionError, KeyError)):
         check(StoreConformance(), StoreHarness(ColumnarStore, no_cache))

@@ -21,7 +21,7 @@ def _checked_here() -> Iterator[None]:
 
 def rows_in(replica: LmdbReplica) -> int:
     """How many versions the environment holds."""
-    env = replica.store._upkeep.env  # type: ignore[attr-defined]
+    env = replica.store._environment.env  # type: ignore[attr-defined]
     with env.read() as txn:
         return sum(bytes(key)[:1] in (b"\x03", b"\x04") for key, _ in txn.cursor())
 

@@ -15,16 +15,16 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import StorageError
 from stelae.spi.store import Edit
 from stelae.testing.conformance.store import StoreConformance
-from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left
-from stelae_store_lmdb import LmdbStore, compacting, flushing, format, keys, opening, tree, view
-from stelae_store_lmdb.applying import Applier
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, ShutdownState
+from stelae_store_lmdb import LmdbStore, compaction, format, keys, memtable_flush, opening, tree, view
+from stelae_store_lmdb.applier import LmdbApplier
 from stelae_store_lmdb.environment import Environment
-from stelae_store_lmdb.flushing import Flush
-from stelae_store_lmdb.format import Header, Piece
-from stelae_store_lmdb.memory import MemoryPart
+from stelae_store_lmdb.format import FlushPiece, Header
+from stelae_store_lmdb.memtable import LmdbMemtable
+from stelae_store_lmdb.memtable_flush import Flush
+from stelae_store_lmdb.store_environment import StoreEnvironment
 from stelae_store_lmdb.tree import RowTree
-from stelae_store_lmdb.upkeep import Upkeep
-from stelae_store_lmdb.view import View
+from stelae_store_lmdb.view import LmdbView
 from tests.conformance.lmdb_moments import lived
 from tests.conformance.lmdb_store import LmdbHarness, Restless, checks_here, tiny
 from tests.unit.store_lmdb import test_opening, test_space
@@ -108,7 +108,7 @@ def believes_any_value(key: bytes, value: Any, path: str) -> bytes:
 
 
 def keeps_no_list(found: Any, inner: Any = format.encode_list) -> bytes:
-    return bytes(inner(Piece(-1, ()) if isinstance(found, Piece) else found))
+    return bytes(inner(FlushPiece(-1, ()) if isinstance(found, FlushPiece) else found))
 
 
 def takes_back_all_but_one(txn: Any, flush: int, path: str, inner: Any = opening._newest_piece) -> Any:
@@ -122,16 +122,16 @@ def flushed_to_the_future(self: LmdbStore, inner: Any = LmdbStore.flush) -> Edit
 
 
 def forgets_without_writing(self: LmdbStore) -> int:
-    self._upkeep.flush(MemoryPart(), self._floor)
-    self._parts.env, self._parts.memory = self._upkeep.env, MemoryPart()
+    self._environment.flush(LmdbMemtable(), self._floor)
+    self._layers.env, self._layers.memory = self._environment.env, LmdbMemtable()
     return 0
 
 
-def writes_the_first_piece(self: Flush, memory: MemoryPart, inner: Any = Flush._cut) -> Iterator[Any]:
+def writes_the_first_piece(self: Flush, memory: LmdbMemtable, inner: Any = Flush._cut) -> Iterator[Any]:
     yield from [*inner(self, memory)][:1]
 
 
-def believes_what_is_not_committed(ages: Any, limit: int, flushed: int, inner: Any = compacting.superseded) -> Any:
+def believes_what_is_not_committed(ages: Any, limit: int, flushed: int, inner: Any = compaction.superseded) -> Any:
     return inner(ages, limit, 1 << 62)
 
 
@@ -157,12 +157,12 @@ def pads_without_a_count(rest: bytes, inner: Any = keys.stem_of) -> bytes:
 
 
 def memory_hides_nothing(
-    self: MemoryPart, limit: int, keys_max: int, below: Any, inner: Any = MemoryPart.forget
+    self: LmdbMemtable, limit: int, keys_max: int, below: Any, inner: Any = LmdbMemtable.drop_superseded
 ) -> None:
     inner(self, limit, keys_max, lambda key: False)
 
 
-def sees_no_row_of_its_own_entry(self: Applier, key: bytes, inner: Any = Applier._live) -> bytes | None:
+def sees_no_row_of_its_own_entry(self: LmdbApplier, key: bytes, inner: Any = LmdbApplier._live) -> bytes | None:
     staged, self.staged = self.staged, {}
     try:
         found: bytes | None = inner(self, key)
@@ -171,29 +171,31 @@ def sees_no_row_of_its_own_entry(self: Applier, key: bytes, inner: Any = Applier
         self.staged = staged
 
 
-def records_the_first_schema(self: Upkeep, applied: Any, schema: Any, schemas: Any, *rest: Any) -> Edit:
+def records_the_first_schema(self: StoreEnvironment, applied: Any, schema: Any, schemas: Any, *rest: Any) -> Edit:
     return _PROPOSE(self, applied, schemas[min(schemas)], schemas, *rest)
 
 
-_PROPOSE = Upkeep.propose
+_PROPOSE = StoreEnvironment.propose
 
 
-def looks_into_the_environment_first(self: View, low: Any, high: Any, *rest: Any, inner: Any = View.step) -> Any:
-    env = self._parts.env
+def looks_into_the_environment_first(
+    self: LmdbView, low: Any, high: Any, *rest: Any, inner: Any = LmdbView.step
+) -> Any:
+    env = self._layers.env
     if env is None:
         return inner(self, low, high, *rest)
     with env.read() as txn:
-        memory = self._parts.memory
+        memory = self._layers.memory
         backwards, keys_max, take = rest
         records = RowTree(txn, env.path).walk(low, high, backwards)
         found = memory.between(low, high, backwards, keys_max)
-        last = view._merged(found, memory, records, env.path, backwards, keys_max, take)
+        last = view._merge_sources(found, memory, records, env.path, backwards, keys_max, take)
     return None if last is None else (low, last) if backwards else (last + b"\0", high)
 
 
-def always_clean(self: EnvironmentMarker, inner: Any = EnvironmentMarker.claim) -> Left:
+def always_clean(self: EnvironmentMarker, inner: Any = EnvironmentMarker.claim) -> ShutdownState:
     inner(self)
-    return Left.CLEAN
+    return ShutdownState.CLEAN
 
 
 @contextmanager
@@ -210,35 +212,35 @@ def finds_all_flushes(txn: Any, path: str, inner: Any = opening.read_header) -> 
 
 Suite = StoreConformance
 BUGS = {
-    "a checksum is not checked": Bug(view, "opened_value", believes_any_value, damage_of_a_value),
-    "what is ahead is not taken back": Bug(opening, "_take_back", lambda env, flush: None, every_moment),
-    "a flush keeps no list of what it wrote": Bug(flushing, "encode_list", keeps_no_list, every_moment),
+    "a checksum is not checked": Bug(view, "verified_contents", believes_any_value, damage_of_a_value),
+    "what is ahead is not taken back": Bug(opening, "_undo_flushes", lambda env, flush: None, every_moment),
+    "a flush keeps no list of what it wrote": Bug(memtable_flush, "encode_list", keeps_no_list, every_moment),
     "of several flushes ahead one stays": Bug(opening, "_newest_piece", takes_back_all_but_one, every_moment),
     "an edit claims more than is applied": Bug(
         LmdbStore, "flush", flushed_to_the_future, Suite.test_what_was_flushed_needs_no_log
     ),
     "memory is emptied and nothing was written": Bug(
-        LmdbStore, "_write_out", forgets_without_writing, Suite.test_what_was_flushed_needs_no_log
+        LmdbStore, "_move_to_environment", forgets_without_writing, Suite.test_what_was_flushed_needs_no_log
     ),
     "only the first piece is written": Bug(
         Flush, "_cut", writes_the_first_piece, Suite.test_many_rows_in_one_entry, committing=True
     ),
     "compaction believes what is not committed": Bug(
-        compacting, "superseded", believes_what_is_not_committed, every_moment
+        compaction, "superseded", believes_what_is_not_committed, every_moment
     ),
     "compaction brings deleted rows back": Bug(
-        compacting,
+        compaction,
         "superseded",
         keeps_what_a_deletion_hid,
         Suite.test_keys_that_went_and_came_back_stand_once,
         committing=True,
     ),
     "compaction takes the version that counts": Bug(
-        compacting, "superseded", collects_the_newest, of_space(test_space.test_freed_pages_are_used_again)
+        compaction, "superseded", collects_the_newest, of_space(test_space.test_freed_pages_are_used_again)
     ),
     "compaction takes what a cursor sees": Bug(
         LmdbStore,
-        "_limit",
+        "_compaction_limit",
         lambda self: self._floor,
         of_space(test_space.test_an_open_cursor_outlives_flushes_and_compaction),
     ),
@@ -249,7 +251,7 @@ BUGS = {
         Suite.test_a_read_below_the_floor_is_too_old_and_one_at_it_is_served,
     ),
     "the floor of compaction is forgotten": Bug(
-        compacting,
+        compaction,
         "encode_header",
         forgets_the_floor,
         of_space(test_space.test_the_floor_that_compaction_used_holds_after_a_restart_that_knows_no_better),
@@ -257,13 +259,13 @@ BUGS = {
     "long keys are out of order": Bug(tree, "stem_of", puts_long_keys_first, keys_of_all_lengths),
     "a key and a longer one are the same": Bug(tree, "stem_of", pads_without_a_count, keys_of_all_lengths),
     "a deletion in memory goes while it hides a row": Bug(
-        MemoryPart,
-        "forget",
+        LmdbMemtable,
+        "drop_superseded",
         memory_hides_nothing,
         of_space(test_space.test_a_deletion_in_memory_hides_the_row_in_the_environment),
     ),
     "an entry does not see what it did before": Bug(
-        Applier, "_live", sees_no_row_of_its_own_entry, Suite.test_operations_on_one_key_take_effect_in_their_order
+        LmdbApplier, "_live", sees_no_row_of_its_own_entry, Suite.test_operations_on_one_key_take_effect_in_their_order
     ),
     "applying looks into memory only": Bug(
         RowTree,
@@ -273,13 +275,13 @@ BUGS = {
         engine=Restless,
     ),
     "the schema in force is not recorded": Bug(
-        Upkeep,
+        StoreEnvironment,
         "propose",
         records_the_first_schema,
         Suite.test_columns_come_go_and_change_their_name_over_rows_of_every_age,
     ),
     "a step looks into the environment first": Bug(
-        View,
+        LmdbView,
         "step",
         looks_into_the_environment_first,
         of_space(test_space.test_a_flush_beside_a_step_hides_nothing_and_repeats_nothing),
@@ -294,8 +296,8 @@ BUGS = {
         of_space(test_space.test_a_full_disk_keeps_rows_in_memory_until_there_is_space),
     ),
     "a failed sync is forgotten": Bug(
-        Upkeep,
-        "_judge",
+        StoreEnvironment,
+        "_note_failed_sync",
         lambda self, error: None,
         of_opening(test_opening.test_row_e_after_a_failed_sync_nothing_is_written_now_or_later),
     ),

@@ -43,7 +43,7 @@ class ChildBug:
     check: Callable[..., None]
 
 
-def _forgets_the_last_entry(txn: Any, fit: append.Fit) -> None:
+def _forgets_the_last_entry(txn: Any, fit: append.AcceptedAppend) -> None:
     for one in fit.append.entries[:-1]:
         at = format.key(fit.log.number, one.op_id.index)
         txn.put(at, format.encode_entry(at, one))
@@ -57,7 +57,7 @@ def _believes_any_body(at: Any, data: Any) -> object:
     return format.Entry(OpId(head.term, format.split_key(at)[1]), format.EntryKind(head.kind), head.timestamp, body)
 
 
-def _leaves_the_old_suffix(txn: Any, fit: append.Fit) -> None:
+def _leaves_the_old_suffix(txn: Any, fit: append.AcceptedAppend) -> None:
     for one in fit.append.entries:
         at = format.key(fit.log.number, one.op_id.index)
         txn.put(at, format.encode_entry(at, one))
@@ -204,7 +204,7 @@ BUGS = {
         Suite.test_collecting_and_dropping_work_on_a_full_disk_and_free_it,
     ),
     "a failed sync is forgiven": Bug(
-        LmdbWal, "_condemn", lambda self, error: error,
+        LmdbWal, "_refuse_writes", lambda self, error: error,
         Suite.test_after_a_failed_sync_nothing_is_appended_now_or_after_a_restart,
     ),
     "a read transaction is kept": Bug(
@@ -228,11 +228,11 @@ BUGS = {
         Suite.test_an_interrupted_drop_is_finished_and_an_interrupted_creation_is_whole,
     ),
     "a broken environment is a new one": Bug(
-        startup, "condemned_all", lambda place, names, fact: startup.fresh(place),
+        startup, "damage_all_logs", lambda place, names, fact: startup.fresh(place),
         Suite.test_what_is_cut_from_a_closed_log_is_missed,
     ),
     "a lost environment is a new one": Bug(
-        startup, "condemned_all", lambda place, names, fact: startup.fresh(place),
+        startup, "damage_all_logs", lambda place, names, fact: startup.fresh(place),
         Suite.test_a_lost_environment_or_record_is_damage_and_a_lost_name_is_given_again,
     ),
 }  # fmt: skip

@@ -18,6 +18,7 @@ from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.ids import ZERO
 from stelae.spi.services import Buffer
+from stelae.spi.wal import WalEngine
 from stelae.testing.begun import by_begun
 from stelae.testing.conformance.wal import WalBasics, WalBehaviour, WalConformance, WalScale
 from stelae.testing.conformance.wal_collected import GROUPS, go_on
@@ -26,16 +27,16 @@ from stelae.testing.wal_model import LOG
 from stelae_wal_segmented import (
     SegmentedConfig,
     SegmentedWal,
+    active_segment,
     group,
     log,
-    open_end,
     reader,
     recovery,
     scan,
     segment,
     writer,
 )
-from stelae_wal_segmented.base import Base
+from stelae_wal_segmented.base_file import BaseRecord
 from stelae_wal_segmented.decisions import SegmentFinding
 from stelae_wal_segmented.fast import FastSegmentedWal, kept_files
 from stelae_wal_segmented.index import SegmentIndex
@@ -95,7 +96,7 @@ class Bug:
     replacement: Callable[..., Any]
     check: Callable[[WalConformance, VirtualHarness], None]
     beside: Sequence[tuple[Any, str, Callable[..., Any]]] = ()
-    engine: type[SegmentedWal] = SegmentedWal
+    engine: type[WalEngine] = SegmentedWal
 
 
 _pwritev = VirtualFile.pwritev
@@ -132,7 +133,7 @@ def _leaves_the_tail(file: object, header: object, found: scan.SegmentScan) -> N
     return None
 
 
-def _writes_no_base(self: log.TabletLog, base: Base) -> None:
+def _writes_no_base(self: log.TabletLog, base: BaseRecord) -> None:
     self.base = base
 
 
@@ -154,7 +155,7 @@ def _syncs_no_name(self: VirtualDisk, path: str) -> None:
     return None
 
 
-def _forgets_to_void_earlier_segments(self: segment.Chain, from_index: int) -> None:
+def _forgets_to_void_earlier_segments(self: segment.SegmentChain, from_index: int) -> None:
     self.runs.cut(from_index)
 
 
@@ -166,7 +167,7 @@ def _puts_the_sync_off(self: writer.SegmentWriter) -> None:
     return None
 
 
-def _collects_too_much(self: segment.Chain, upto: int, last: int) -> tuple[int, int]:
+def _collects_too_much(self: segment.SegmentChain, upto: int, last: int) -> tuple[int, int]:
     closed = [one for one in self.segments if one.closed]
     return len(closed), last if len(closed) == len(self.segments) else self.segments[-1].first - 1
 
@@ -178,15 +179,15 @@ def _draws_one_nonce(self: NonceSource, purpose: str) -> int:
     return _draw(self, purpose) if purpose.endswith("/new") else 7
 
 
-_note = kept_files.UsedFile._note
-_adopt = open_end.OpenEnd._adopt
+_note = kept_files.ReusedFile._note
+_adopt = active_segment.ActiveSegment._adopt
 
 
 def _nobody_reads(self: segment.Segment) -> bool:
     return False
 
 
-def _notes_only_in_memory(self: kept_files.UsedFile, file: VirtualFile, wanted: Callable[[], bool]) -> None:
+def _notes_only_in_memory(self: kept_files.ReusedFile, file: VirtualFile, wanted: Callable[[], bool]) -> None:
     table = file.pread(SEGMENT_BYTES_MAX, 0)
     _note(self, file, wanted)
     file.pwritev([table[: self.space.data_start]], 0)
@@ -231,11 +232,11 @@ BUGS = {
         Suite.test_reads_give_only_the_winner_of_each_index,
     ),
     "a replacement does not void earlier segments": Bug(
-        segment.Chain, "replaced", _forgets_to_void_earlier_segments,
+        segment.SegmentChain, "void_from", _forgets_to_void_earlier_segments,
         Suite.test_reads_give_only_the_winner_of_each_index,
     ),
     "the tail is left where it is": Bug(
-        recovery, "_prove", _leaves_the_tail,
+        recovery, "_make_end_durable", _leaves_the_tail,
         Suite.test_a_write_cut_at_any_byte_leaves_every_earlier_entry_and_a_clean_end,
     ),
     "the base is not durable before removal": Bug(
@@ -272,7 +273,7 @@ BUGS = {
         Suite.test_what_is_cut_from_a_closed_log_is_missed,
     ),
     "collection takes what is above": Bug(
-        segment.Chain, "collectable", _collects_too_much,
+        segment.SegmentChain, "collectable", _collects_too_much,
         Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
     ),
     "a stale segment is recycled": Bug(
@@ -284,17 +285,17 @@ BUGS = {
         Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged, engine=FastSegmentedWal,
     ),
     "collected space is used again while a view reads it": Bug(
-        segment.Segment, "held", _nobody_reads,
+        segment.Segment, "has_readers", _nobody_reads,
         Suite.test_a_view_reads_on_while_what_it_shows_is_collected_and_more_is_written, engine=FastSegmentedWal,
     ),
     "what stood in collected space is not on the disk": Bug(
-        kept_files.UsedFile, "_note", _notes_only_in_memory,
+        kept_files.ReusedFile, "_note", _notes_only_in_memory,
         Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged, engine=FastSegmentedWal,
     ),
     "what stood in collected space is durable after its first group": Bug(
-        kept_files.UsedFile, "_note", _notes_without_sync,
+        kept_files.ReusedFile, "_note", _notes_without_sync,
         Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged,
-        beside=[(open_end.OpenEnd, "_adopt", _adopts_without_sync)], engine=FastSegmentedWal,
+        beside=[(active_segment.ActiveSegment, "_adopt", _adopts_without_sync)], engine=FastSegmentedWal,
     ),
     "what has begun is shown": Bug(
         FastSegmentedWal, "begin", wal_plants.shows_what_has_begun(FastSegmentedWal),

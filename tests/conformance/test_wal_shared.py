@@ -19,13 +19,15 @@ from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.ids import OpId
 from stelae.spi.services import Buffer
+from stelae.spi.wal import WalEngine
 from stelae.testing.begun import by_begun
 from stelae.testing.conformance.wal import WalBasics, WalBehaviour, WalConformance, WalScale
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
 from stelae_wal_shared import (
     SharedConfig,
     SharedWal,
-    control,
+    collection,
+    control_records,
     format,
     group,
     marker,
@@ -33,7 +35,6 @@ from stelae_wal_shared import (
     replay,
     scan,
     tail,
-    upkeep,
 )
 from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.fast import FastSharedWal
@@ -91,11 +92,11 @@ class Bug:
     planted: Sequence[tuple[Any, str, Callable[..., Any]]]
     check: Callable[[WalConformance, VirtualHarness], None]
     config: SharedConfig = SMALL
-    engine: type[SharedWal] = SharedWal
+    engine: type[WalEngine] = SharedWal
 
 
 _pwritev = VirtualFile.pwritev
-_write_control = control.write_control
+_write_control = control_records.write_control
 _note_newest = marker.SharedMarker.note_newest
 _decode_record = group.decode_record
 _move = SharedTabletLog.move
@@ -144,28 +145,28 @@ def _brings_the_suffix_along(self: SharedTabletLog, first: int, end: int, segmen
     self.extents[-1].end += 1
 
 
-def _collects_what_lives(self: upkeep.SegmentUpkeep) -> None:
-    book = self._book
-    for segment in [one for one in book.segments.values() if one.number != book.newest]:
-        book.remove(segment)
+def _collects_what_lives(self: collection.SegmentCollector) -> None:
+    state = self._state
+    for segment in [one for one in state.segments.values() if one.number != state.newest]:
+        state.remove(segment)
         with suppress(FileNotFoundError):
-            book.files.remove(segment.path)
+            state.files.remove(segment.path)
 
 
-def _forgets_the_base(book: Any, tail: Any, committer: Any, log: SharedTabletLog, kind: Any, *rest: Any) -> None:
+def _forgets_the_base(state: Any, tail: Any, committer: Any, log: SharedTabletLog, kind: Any, *rest: Any) -> None:
     if kind != format.RecordKind.BASE:
-        _write_control(book, tail, committer, log, kind, *rest)
+        _write_control(state, tail, committer, log, kind, *rest)
 
 
 def _fails_everybody(self: Committer, error: Any, logs: list[SharedTabletLog]) -> Any:
-    return _fail_all(self, error, list(self._book.logs.values()))
+    return _fail_all(self, error, list(self._state.logs.values()))
 
 
 _fail_all = Committer.fail_all
 
 
 def _forgives_everything(self: SharedWal, log: Any) -> OpId:
-    known = self._book.known(log)
+    known = self._state.known(log)
     known.failed = None
     return known.durable
 
@@ -178,8 +179,8 @@ def _proves_nothing(self: _NodeLogRecovery, *args: Any, **options: Any) -> None:
     return None
 
 
-def _settles_without_sync(self: tail.Tail) -> None:
-    self._book.settle()
+def _settles_without_sync(self: tail.LogTail) -> None:
+    self._state.mark_all_durable()
     if self.writer is not None:
         self.writer.synced = self.writer.end
 
@@ -230,11 +231,11 @@ BUGS = {
         RESTLESS,
     ),
     "segments go that are needed": Bug(
-        [(upkeep.SegmentUpkeep, "sweep", _collects_what_lives)],
+        [(collection.SegmentCollector, "sweep", _collects_what_lives)],
         Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
     ),
     "the base is not durable before removal": Bug(
-        [(upkeep, "write_control", _forgets_the_base)],
+        [(collection, "write_control", _forgets_the_base)],
         Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
     ),
     "what has begun is shown": Bug(
@@ -266,7 +267,7 @@ BUGS = {
         Suite.test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other,
     ),
     "what a full disk cut short is left where it is": Bug(
-        [(Committer, "settle_full", _goes_on_where_it_was)],
+        [(Committer, "close_full_segment", _goes_on_where_it_was)],
         Suite.test_repair_on_a_disk_that_is_still_full_says_so_and_can_be_repeated,
     ),
     "an end that was read is taken for durable": Bug(
@@ -274,7 +275,7 @@ BUGS = {
         Suite.test_what_a_failed_sync_left_visible_is_not_built_on_before_it_is_durable,
     ),
     "a footer is written before what it vouches for is durable": Bug(
-        [(tail.Tail, "sync", _settles_without_sync)],
+        [(tail.LogTail, "sync", _settles_without_sync)],
         Suite.test_without_sync_a_crash_takes_back_a_suffix_and_sync_ends_that,
     ),
     "a closed log does not know its length": Bug(

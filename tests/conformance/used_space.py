@@ -13,11 +13,11 @@ from stelae.spi.ids import OpId
 from stelae.spi.services import Files
 from stelae.testing.conformance.wal_basics import ALWAYS_SYNCED
 from stelae_wal_segmented import SegmentedConfig
+from stelae_wal_segmented.active_segment import ActiveSegment
 from stelae_wal_segmented.fast import FastSegmentedWal
-from stelae_wal_segmented.fast.kept_files import Kept, KeptFiles, UsedFile
+from stelae_wal_segmented.fast.kept_files import KeptFile, KeptFiles, ReusedFile
 from stelae_wal_segmented.names import parse
-from stelae_wal_segmented.open_end import OpenEnd
-from stelae_wal_segmented.segment import Chain
+from stelae_wal_segmented.segment import SegmentChain
 
 SMALL = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=8192, prewrite_bytes_min=4096)
 
@@ -30,13 +30,13 @@ class InUsedSpace(FastSegmentedWal):
 
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every segment begin in a file full of something, as if that were a collected one."""
-    monkeypatch.setattr(OpenEnd, "fresh", _fresh)
+    monkeypatch.setattr(ActiveSegment, "begin_segment", _begin_segment)
     monkeypatch.setattr(KeptFiles, "take", _take)
 
 
-def _take(self: Any) -> Kept | None:
+def _take(self: Any) -> KeptFile | None:
     try:
-        return Kept(_left_over(self._files, self._directory, 8192 + 100), None)
+        return KeptFile(_left_over(self._files, self._directory, 8192 + 100), None)
     except StorageError:
         return None  # No disk refuses what is there already.
 
@@ -55,13 +55,13 @@ def _left_over(files: Files, directory: str, size: int) -> str:
     return path
 
 
-def _fresh(self: Any, chain: Chain, first_sequence: int, last: OpId, hint: int) -> None:
-    """As ``OpenEnd.fresh``, in used space."""
-    setting = self._setting
+def _begin_segment(self: Any, chain: SegmentChain, first_sequence: int, last: OpId, hint: int) -> None:
+    """As ``ActiveSegment.begin_segment``, in used space."""
+    context = self._context
     sequence = chain.segments[-1].header.sequence + 1 if chain.segments else first_sequence
-    size = setting.config.segment_bytes_first
-    path = self._unborn_path()
-    used = UsedFile(setting.files, Kept(_left_over(setting.files, self._directory, size + 100), None), path, size)
+    size = context.config.segment_bytes_first
+    path = self._new_segment_path()
+    used = ReusedFile(context.files, KeptFile(_left_over(context.files, self._directory, size + 100), None), path, size)
     file = used.make(lambda: True)
     self._rolls = 0
     self.writer = self._adopt(chain, file, path, sequence, last, hint, used.space.end, used.space)

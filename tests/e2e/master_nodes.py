@@ -96,7 +96,7 @@ class Cluster:
         """What a master waits for before it makes its system tablet."""
         tablets = self.nodes[node_id].tablets
         assert isinstance(tablets, TabletLoader)
-        return tablets.late.get(SYSTEM_TABLET, "")
+        return tablets.delayed.get(SYSTEM_TABLET, "")
 
     def _master(self, node_id: NodeId) -> Master:
         return next(service for service in self.nodes[node_id]._services if isinstance(service, Master))

@@ -187,7 +187,7 @@ class DieAt(CrashPoints):
 paths = conversion.ConversionPaths
 offline_node.ConversionPaths = lambda layout, services: paths(layout, services, DieAt())
 with offline_node.OfflineNode.opened(None, sys.argv[1]) as node:
-    node.convert("lmdb", offline_node.Meter(), dry_run=False)
+    node.convert("lmdb", offline_node.ProgressMeter(), dry_run=False)
 """
 
 

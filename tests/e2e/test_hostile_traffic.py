@@ -27,7 +27,7 @@ from stelae.protocol.tablet_messages import (
     ScanRequest,
     StatusRequest,
 )
-from stelae.rows.operations import operation, runs_of
+from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.spi.consensus import ConsensusEngine
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId
@@ -49,7 +49,7 @@ ATTEMPTS = times(400)
 def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
     """For each kind of message, bodies that would be taken as they are; the attack spoils them."""
     rows = operation(OpKind.UPSERT, [(10**6, "row 1000000")])
-    write = WriteRequest(TABLET, ClientId("attacker"), 1, 1, runs_of([(1, rows), (2, rows)]))
+    write = WriteRequest(TABLET, ClientId("attacker"), 1, 1, sequence_ranges_of([(1, rows), (2, rows)]))
     spec = ScanSpec(predicates=(Compare(1, ">=", 0),), limit=5, order=Order.KEY)
     codec = PeerCodec(engine.message_types)
     guard = PeerMessageHeader(TABLET, 1, OpId(1, 1), OpId(1, 1))
@@ -63,7 +63,7 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
     mixed += [operation(OpKind.INSERT, b"arrow"), operation(OpKind.UPDATE, [(1, "x")], (1, 2))]
     torn = SequenceRange(5, OpKind.INSERT, None, [op.rows for op in mixed])
     wide = SequenceRange(9, OpKind.INSERT, tuple(range(400)), [rows.rows] * 3)
-    odd = WriteRequest(TABLET, ClientId("attacker"), 1, 1, [torn, wide, *runs_of(enumerate(mixed, start=1))])
+    odd = WriteRequest(TABLET, ClientId("attacker"), 1, 1, [torn, wide, *sequence_ranges_of(enumerate(mixed, start=1))])
     return {
         WRITE: [[encode_request(write)], [encode_request(odd)]],
         SCAN: [[encode(ScanRequest(TABLET, spec))]],

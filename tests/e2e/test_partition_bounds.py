@@ -29,7 +29,9 @@ async def misled(client: AsyncClient) -> AsyncTable:
 
 async def refused(table: AsyncTable, kind: OpKind, data: list[dict[str, object]]) -> None:
     given = [{"id": row["id"]} for row in data] if kind in (OpKind.DELETE, OpKind.DELETE_IGNORE) else data
-    with pytest.raises(RowsFailed, match=r"outside the tablet's partition: bucket [01] of 2 by id; id from") as caught:
+    with pytest.raises(
+        RowsFailed, match=r"outside of the tablet's partition: bucket [01] of 2 by id; id from"
+    ) as caught:
         await table.write(kind, given)
     assert {failure.code for failure in caught.value.failures} == {"OUTSIDE_PARTITION"}
     assert caught.value.result.failed == len(given)

@@ -41,7 +41,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: a transfer of an older term is obeyed",
         rule="Raft thesis 3.10",
-        target="stelae_consensus_raft.leadership_transfer:LeadershipTransfers.on_timeout_now",
+        target="stelae_consensus_raft.leadership_transfer:RaftTransfers.on_timeout_now",
         replacement=mutations.old_timeout_now_is_obeyed,
         invariant="stale_messages",
         seed=32,
@@ -115,7 +115,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="columnar store: the directory of the first block has no durable name",
         rule="contract store, 3",
-        target="stelae_store_columnar.directory:BlockDirectory.next_path",
+        target="stelae_store_columnar.block_directory:BlockDirectory.next_path",
         replacement=mutations.next_block_without_its_directory,
         invariant="flush_durability",
     ),

@@ -208,14 +208,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="core: entries of older terms commit by counting copies",
         rule="durability 9, Raft figure 8",
-        target="stelae_consensus_raft.commit_rule:CommitRule.advance",
+        target="stelae_consensus_raft.commit_rule:RaftCommitRule.advance",
         replacement=mutations.commit_older_terms,
         invariant="commit_rule",
     ),
     Mutant(
         name="core: the leader commits what it has appended",
         rule="Raft 5.3",
-        target="stelae_consensus_raft.commit_rule:CommitRule.advance",
+        target="stelae_consensus_raft.commit_rule:RaftCommitRule.advance",
         replacement=mutations.commit_alone,
         invariant="commit_rule",
         seed=2,
@@ -282,7 +282,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="log engine: a collected log forgets its base",
         rule="durability 4",
-        target="stelae_wal_segmented.base:Base.changed",
+        target="stelae_wal_segmented.base_file:BaseRecord.changed",
         replacement=mutations.forget_the_base,
         invariant="log_durability",
     ),
@@ -333,7 +333,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="shared log engine: a collected log forgets its base",
         rule="durability 4",
-        target="stelae_wal_shared.upkeep:write_control",
+        target="stelae_wal_shared.collection:write_control",
         replacement=mutations.write_no_base,
         invariant="log_durability",
     ),
@@ -372,7 +372,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="retention: more of the log is collected than is flushed",
         rule="durability 4",
-        target="stelae.host.log_retention:LogRetention.collectable",
+        target="stelae.host.log_retention:LogRetentionLimit.collectable",
         replacement=mutations.collect_what_is_not_flushed,
         invariant="log_base",
         seed=3,
@@ -396,7 +396,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="columnar store: a manifest names blocks that are not synced",
         rule="contract store, 3",
-        target="stelae_store_columnar.block_writer:BlockWriter._close_block",
+        target="stelae_store_columnar.block_writer:ColumnarBlockWriter._close_block",
         replacement=mutations.close_blocks_unsynced,
         invariant="flush_durability",
         seed=3,
@@ -404,7 +404,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="columnar store: a manifest names blocks whose names are not durable",
         rule="contract store, 3",
-        target="stelae_store_columnar.directory:BlockDirectory.sync",
+        target="stelae_store_columnar.block_directory:BlockDirectory.sync",
         replacement=mutations.do_nothing,
         invariant="flush_durability",
         seed=3,
@@ -412,7 +412,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="columnar store: a merge drops deletions that still hide a row",
         rule="contract store, 5",
-        target="stelae_store_columnar.resolving:Resolver.needed",
+        target="stelae_store_columnar.version_resolver:VersionResolver.needed",
         replacement=mutations.drop_every_deletion,
         invariant="snapshot_repeatability",
         seed=29,
@@ -428,7 +428,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="columnar store: a manifest forgets the history floor",
         rule="durability 32",
-        target="stelae_store_columnar.upkeep:Upkeep.propose",
+        target="stelae_store_columnar.block_maintenance:BlockMaintenance.propose",
         replacement=mutations.forget_the_floor,
         invariant="snapshot_repeatability",
         seed=18,
@@ -436,7 +436,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="columnar store: a flush keeps the newest version of each row only",
         rule="contract store, 5",
-        target="stelae_store_columnar.resolving:Resolver.needed",
+        target="stelae_store_columnar.version_resolver:VersionResolver.needed",
         replacement=mutations.keep_only_the_newest,
         invariant="snapshot_repeatability",
         seed=3,
@@ -444,7 +444,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="columnar store: what an entry says was applied before is applied again",
         rule="durability 16",
-        target="stelae_store_columnar.store:rows_of",
+        target="stelae_store_columnar.store:row_numbers_of",
         replacement=mutations.skip_nothing,
         invariant="exactly_once",
         seed=6,
@@ -452,7 +452,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="columnar store: an insert replaces what is there",
         rule="behaviour D1",
-        target="stelae_store_columnar.applying:Applier._insert",
+        target="stelae_store_columnar.applier:ColumnarApplier._insert",
         replacement=mutations.insert_over_what_is_there,
         invariant="linearizability",
         seed=3,
@@ -460,7 +460,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="columnar store: a new block that meets others is taken for one that does not",
         rule="contract store, 5",
-        target="stelae_store_columnar.levels:Live.overlaps",
+        target="stelae_store_columnar.levels:LiveBlock.overlaps",
         replacement=mutations.settle_what_overlaps,
         invariant="snapshot_repeatability",
         seed=7,

@@ -16,14 +16,14 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="retention: a new leader leaves out the peers that it has not heard yet",
         rule="durability 4",
-        target="stelae_consensus_raft.commit_rule:CommitRule.advance_all_replicated",
+        target="stelae_consensus_raft.commit_rule:RaftCommitRule.advance_all_replicated",
         replacement=mutations.count_only_peers_that_were_heard,
         invariant="log_retention",
     ),
     Mutant(
         name="retention: after a start all that is flushed may go",
         rule="durability 4",
-        target="stelae.host.log_retention:LogRetention.__init__",
+        target="stelae.host.log_retention:LogRetentionLimit.__init__",
         replacement=mutations.start_without_holding,
         invariant="log_retention",
     ),

@@ -13,7 +13,7 @@ from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
 from stelae.config.source import ConfigSource, fill
 from stelae.convert.conversion import ConversionPaths, ConversionPlan, convert, settle
-from stelae.convert.offline import InlineWorkers, Meter
+from stelae.convert.offline import InlineWorkers, ProgressMeter
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile, lock_directory
 from stelae.host.settings import ChosenEngine
@@ -27,7 +27,7 @@ from stelae.spi.wal import WalEngine
 PROGRESS_EVERY_S = 1.0
 
 
-class PrintingMeter(Meter):
+class PrintingMeter(ProgressMeter):
     """Prints the progress of work on standard error once a second. Shorter work prints nothing."""
 
     def begin(self, phase: str, entries: int) -> None:
@@ -119,7 +119,7 @@ class OfflineNode:
         finally:
             engine.close()
 
-    def convert(self, to: str, meter: Meter, *, dry_run: bool) -> ConversionPlan:
+    def convert(self, to: str, meter: ProgressMeter, *, dry_run: bool) -> ConversionPlan:
         """Convert the log to another engine. Raises as ``stelae.convert.conversion.convert``."""
         source, target = self.picked(self.wal_engine), self.picked(to)
         self._check_one_disk()

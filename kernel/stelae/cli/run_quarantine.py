@@ -18,9 +18,9 @@ from stelae.cli.offline_node import OfflineNode
 from stelae.config.registry import Registry
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile
-from stelae.lifecycle.quarantine import Quarantined, listed, place_named, purge, tablet_of
+from stelae.lifecycle.quarantine import Quarantined, directory_of, list_quarantine, purge, tablet_of
 from stelae.lifecycle.restore_from_quarantine import OpenAside, restore
-from stelae.lifecycle.startup_decisions import StartupAction, look
+from stelae.lifecycle.startup_decisions import StartupAction, inspect_tablet
 from stelae.machine.files import RealFiles
 from stelae.spi.errors import CallerError, PluginError
 from stelae.spi.ids import LogId
@@ -37,7 +37,7 @@ def run_list(directory: str | None, config: str | None, *, as_json: bool) -> int
         root = read_config(config, Registry.installed()).node.directory
     files, layout = RealFiles(), DirectoryLayout(root)
     InstanceFile(files, layout).load()
-    found = [_plain(one) for one in listed(files, layout)]
+    found = [_plain(one) for one in list_quarantine(files, layout)]
     if as_json:
         print_json({"directory": root, "size_bytes": sum(one["size_bytes"] for one in found), "quarantine": found})
     elif found:
@@ -64,7 +64,7 @@ def run_purge(
         raise CallerError("pass exactly one of --name NAME, --older-than-s SECONDS and --all")
     with OfflineNode.opened(directory, config) as node:
         files, layout = node.services.files, node.layout
-        found = listed(files, layout)
+        found = list_quarantine(files, layout)
         chosen = [_named(found, name) for name in names] if names else _older(found, older_than_s)
         if chosen:
             _check_finished(node, chosen)
@@ -80,7 +80,7 @@ def run_purge(
 def run_restore(directory: str | None, config: str | None, name: str, *, as_json: bool) -> int:
     """Restore a replica and return the exit code."""
     with OfflineNode.opened(directory, config) as node:
-        chosen = _named(listed(node.services.files, node.layout), name)
+        chosen = _named(list_quarantine(node.services.files, node.layout), name)
         if not chosen.of_deletion:
             raise CallerError(
                 f"{name} is not a replica but a log from `stelae wal convert`; convert the log back instead"
@@ -123,12 +123,10 @@ def _check_finished(node: OfflineNode, chosen: Sequence[Quarantined]) -> None:
     files, layout = node.services.files, node.layout
     with node.engine() as wal:
         tablets = [tablet_of(one.name) for one in chosen]
-        found = [look(files, layout, wal.logs(), wal.op_id_at, tablet) for tablet in tablets]
+        found = [inspect_tablet(files, layout, wal.logs(), wal.op_id_at, tablet) for tablet in tablets]
     for one, tablet, now in zip(chosen, tablets, found, strict=True):
         if one.of_deletion and now.decision.action is StartupAction.ROLL_FORWARD:
-            fact = (
-                f"the deletion of tablet {tablet} was interrupted and still has to fill {place_named(layout, one.name)}"
-            )
+            fact = f"the deletion of tablet {tablet} was interrupted and still has to fill {directory_of(layout, one.name)}"
             raise CallerError(f"{fact}; start the node once to complete it; nothing was purged")
 
 

@@ -21,8 +21,8 @@ def partition_text(table: TableDescription, place: TabletPlace) -> str:
     keys = place.partition.range
     if keys.lower or keys.upper is not None:
         lower, upper = _bound(schema, scheme, keys.lower), _bound(schema, scheme, keys.upper)
-        ends = (f">= {lower}" if lower else "") + (" and " if lower and upper else "") + (f"< {upper}" if upper else "")
-        parts.append(f"{_names(schema, scheme.range_columns)} {ends}")
+        ends = (f" from {lower}" if lower else "") + (f" until {upper}" if upper else "")
+        parts.append(_names(schema, scheme.range_columns) + ends)
     return "; ".join(parts) or "all rows"
 
 

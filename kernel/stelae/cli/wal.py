@@ -14,7 +14,7 @@ from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
     from stelae.cli.offline_node import OfflineNode
-    from stelae.convert.reading import LogReport
+    from stelae.convert.log_check import LogReport
     from stelae.spi.ids import LogId
     from stelae.spi.wal import WalEngine
 
@@ -61,7 +61,7 @@ def dump(
     and the other logs are printed, too.
 
     Exit code 1: a log is damaged or cannot be read."""
-    from stelae.convert.showing import entry_document
+    from stelae.convert.documents import entry_document
     from stelae.spi.errors import Corrupt, StorageError
 
     rows: list[dict[str, Any]] = []
@@ -95,8 +95,8 @@ def verify(directory: DirectoryArgument = None, config: ConfigOption = None, as_
     reported, too. That is not damage: the bytes may be correct.
 
     Exit code 1: a log is damaged or cannot be read."""
-    from stelae.convert.reading import said_of
-    from stelae.convert.showing import report_document
+    from stelae.convert.documents import report_document
+    from stelae.convert.log_check import problem_counts
 
     with _engine(directory, config) as engine:
         reports = _checked(engine)
@@ -107,7 +107,7 @@ def verify(directory: DirectoryArgument = None, config: ConfigOption = None, as_
         rows = [(r.log, r.entries, r.state.last, "ok" if r.problem is None else r.problem) for r in reports]
         print_table(("LOG", "ENTRIES", "LAST", "STATE"), rows)
     if bad:
-        note(said_of(reports))
+        note(problem_counts(reports))
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -118,8 +118,8 @@ def stats(directory: DirectoryArgument = None, config: ConfigOption = None, as_j
     Of a damaged log, the entries before the damage are counted. `verify` shows the details.
 
     Exit code 1: a log is damaged or cannot be read."""
-    from stelae.convert.reading import said_of
-    from stelae.convert.showing import report_document
+    from stelae.convert.documents import report_document
+    from stelae.convert.log_check import problem_counts
 
     with _engine(directory, config) as engine:
         reports = _checked(engine)
@@ -128,7 +128,7 @@ def stats(directory: DirectoryArgument = None, config: ConfigOption = None, as_j
         print_json({"engine": name, "logs": [report_document(report) for report in reports], "stats": figures})
     else:
         _print_stats(reports, name, figures)
-    if problems := said_of(reports):
+    if problems := problem_counts(reports):
         note(f"{problems}; `stelae wal verify` names the files")
         raise typer.Exit(EXIT_FAILED)
 
@@ -213,7 +213,7 @@ def _engine(directory: str | None, config: str | None) -> Iterator[WalEngine]:
 
 def _checked(engine: WalEngine) -> list[LogReport]:
     from stelae.cli.offline_node import PrintingMeter
-    from stelae.convert.reading import check_logs
+    from stelae.convert.log_check import check_logs
 
     return check_logs(engine, PrintingMeter())
 
@@ -229,7 +229,7 @@ def _logs_of(engine: WalEngine, tablet: str | None) -> list[LogId]:
 
 def _entries(engine: WalEngine, log: LogId, first: int, count: int) -> Iterator[Any]:
     """Yield up to ``count`` entries from index ``first`` on. Raises ``Corrupt`` at the damage of a log."""
-    from stelae.convert.reading import batches
+    from stelae.convert.log_check import batches
     from stelae.spi.errors import Corrupt
 
     state = engine.logs()[log]

@@ -228,7 +228,7 @@ def _encoded(
     else:
         # What ``operation`` does with ``rows.to_ipc()``, without a copy of all rows.
         message = msgspec.Raw(_ENCODER.encode(memoryview(rows.arrow.serialize())))
-        encoded = Operation(kind, message, alone=True, columns=columns)
+        encoded = Operation(kind, message, is_arrow=True, columns=columns)
     if len(encoded.rows) <= OP_BYTES_MAX or len(rows) == 1:
         yield rows, start, encoded
         return

@@ -23,7 +23,7 @@ import msgspec
 
 from stelae.client.leader import LeaderTracker
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.rows.operations import Operation, runs_of
+from stelae.rows.operations import Operation, sequence_ranges_of
 from stelae.spi.errors import (
     CallerError,
     DeadlineExceeded,
@@ -213,7 +213,7 @@ class WriterCore:
             self._client_id,
             next(iter(self._pending)),
             self._schema_version,
-            runs_of((op.sequence, op.operation) for op in batch),
+            sequence_ranges_of((op.sequence, op.operation) for op in batch),
         )
         node = self._leader.current
         self._ports.send(node, encode_request(request), lambda answer: self._answered(batch, node, answer))

@@ -1,4 +1,4 @@
-"""Logs of a node that does not run: read and check them, and give them to another engine.
+"""Reads and checks the logs of a stopped node, and converts them to another log engine.
 
-Beside the kernel and not in it: nothing here runs while a node serves. Whoever calls holds the lock of the node's
-directory (``stelae.host.instance.lock_directory``)."""
+Nothing here runs while a node serves. The caller holds the lock of the node's directory
+(``stelae.host.instance.lock_directory``)."""

@@ -1,22 +1,23 @@
-"""Gives all logs of a node to another engine: a new ``wals/`` beside the old one, and one record that decides.
+"""Converts all logs of a node to another engine: builds a new ``wals/`` beside the old one, and commits by one record.
 
-Steps of :func:`convert`, each of which may be the last one before a crash:
+The steps of :func:`convert`. A crash may happen after each of them.
 
-1. The old engine opens ``wals/`` (its recovery included) and every entry is read; a damaged log is refused.
-2. The new engine opens ``wals.converting/``; every log is made there, with its base, entries and commit hint.
+1. The old engine opens ``wals/`` and recovers its logs. Every entry is read. A damaged log is refused.
+2. The new engine opens ``wals.converting/``. Every log is created there, with its base, entries and commit hint.
 3. The new engine is closed, opened again and compared with the old one, entry by entry. Both are closed.
-4. **Commit point:** the instance file is replaced: it names the new engine, and the old one as ``converted_from``.
+4. **Commit point:** the instance file is replaced. It names the new engine, and the old one as ``converted_from``.
 5. ``wals/`` moves to ``quarantine/wals-<old engine>.<number>``.
 6. ``wals.converting/`` becomes ``wals/``.
-7. The instance file is replaced: nothing is pending any more.
+7. The instance file is replaced. It no longer has ``converted_from``.
 
-:func:`settle` ends what was interrupted: before step 4 the half-made directory goes, after it steps 5 to 7 are done.
+:func:`settle` finishes a conversion that was interrupted. Before step 4 it removes the incomplete directory, after step
+4 it does steps 5 to 7.
 
 Ordering and durability
-    What step 2 made is durable, with its name in the node's directory, before step 4. Step 5 is durable before step 6
-    and step 6 before step 7, so whoever reads a pending record finds the new log under one of its two names.
-    Superblocks name a tablet's log by its generation, which the copy keeps: nothing in them changes, nor does the mark
-    of a clean shutdown, which tells of the node and not of this command."""
+    The logs of step 2 and the name of their directory are durable before step 4. Step 5 is durable before step 6, and
+    step 6 before step 7. So if the instance file has ``converted_from``, the new log has one of its two names.
+    Superblocks name a tablet's log by its generation, which the copy keeps. So no superblock changes. The mark of a
+    clean shutdown does not change either, because it describes the node and not this command."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ from dataclasses import dataclass
 import msgspec
 
 from stelae.convert.copying import compare_logs, copy_logs
-from stelae.convert.offline import SILENT, Meter
-from stelae.convert.reading import LogReport, check_logs, said_of
+from stelae.convert.log_check import LogReport, check_logs, problem_counts
+from stelae.convert.offline import SILENT, ProgressMeter
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import INSTANCE, Instance, InstanceFile
 from stelae.host.metadata_files import NO_CRASH, CrashPoints, save
@@ -37,16 +38,16 @@ from stelae.spi.log import ENTRY_OVERHEAD_BYTES
 from stelae.spi.services import EngineServices, Files
 
 SPACE_FACTOR = 2
-"""Bytes wanted for each byte of entries: an engine of pages takes two for an entry above half a page."""
+"""Bytes of space for each byte of entries. An engine with pages takes two for an entry above half a page."""
 SPACE_PER_LOG_BYTES = 64 << 10
-"""A log's own files, names and tables."""
+"""Space for the files, names and tables of one log."""
 SPACE_FIXED_BYTES = 128 << 20
-"""What engines reserve ahead: two of the largest segments that any of ours makes by default."""
+"""Space that engines reserve ahead: two of the largest segments of our engines by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionPaths:
-    """A node's directory, whose lock the caller holds, and what engines are given there."""
+    """A node's directory, whose lock the caller holds, and the services for engines in it."""
 
     layout: DirectoryLayout
     services: EngineServices
@@ -55,7 +56,7 @@ class ConversionPaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionPlan:
-    """What a conversion copies, and the bytes that it wants of the disk beside those in use."""
+    """What a conversion copies, and how much free space it needs."""
 
     logs: int
     entries: int
@@ -65,23 +66,28 @@ class ConversionPlan:
 
 
 def building(layout: DirectoryLayout) -> str:
-    """Where the new log is made. The name has a dot: it is no tablet's and no engine's."""
+    """Return the directory in which the new log is built. Its name has a dot, so no tablet and no engine uses it."""
     return f"{layout.wals}.converting"
 
 
 def convert(
-    place: ConversionPaths, source: ChosenEngine, target: ChosenEngine, meter: Meter = SILENT, *, dry_run: bool = False
+    place: ConversionPaths,
+    source: ChosenEngine,
+    target: ChosenEngine,
+    meter: ProgressMeter = SILENT,
+    *,
+    dry_run: bool = False,
 ) -> ConversionPlan:
-    """Give every log to ``target``, after settling what was left unfinished. With ``dry_run`` only step 1 is done.
+    """Convert every log to ``target``, after :func:`settle`. With ``dry_run``, only step 1 is done.
 
-    The old log stays in quarantine. Any error leaves the old log in its place and in charge, but for one that comes
-    after the commit point: then :func:`settle` has to end it.
+    The old log stays in quarantine. After an error before the commit point, the node still uses the old log. After a
+    later error, :func:`settle` must finish the conversion.
 
     Raises:
-        CallerError: the log is not of ``source``, or of ``target`` already.
+        CallerError: the log is not of engine ``source``, or is already of ``target``.
         Corrupt: a log is damaged; nothing was changed.
         Full: there is not enough space; nothing was changed.
-        StorageError: something could not be read, written or moved, or the copy differs."""
+        StorageError: a file could not be read, written or moved, or the copy differs."""
     files, layout = place.services.files, place.layout
     settle(files, layout, place.crash)
     instance = InstanceFile(files, layout).load()
@@ -91,7 +97,7 @@ def convert(
     try:
         plan = _build(place, source, target, meter, dry_run)
     except (StelaeError, OSError, KeyboardInterrupt):
-        with suppress(StelaeError, OSError):  # What cannot be removed now is removed by the next start.
+        with suppress(StelaeError, OSError):  # The next start removes what cannot be removed now.
             _discard(files, layout)
         raise
     if dry_run:
@@ -100,7 +106,7 @@ def convert(
     pending = msgspec.structs.replace(instance, wal_engine=target.name, converted_from=source.name)
     try:
         save(files, INSTANCE, layout.instance, pending, place.crash)
-    except Full:  # The old record stands, and the copy may be what fills the disk.
+    except Full:  # The old instance file is unchanged, and the copy may be what fills the disk.
         _discard(files, layout)
         raise
     settle(files, layout, place.crash)
@@ -108,13 +114,13 @@ def convert(
 
 
 def settle(files: Files, layout: DirectoryLayout, crash: CrashPoints = NO_CRASH) -> str:
-    """End a conversion that was interrupted, forward or back; return what was done, or ``""``.
+    """Finish or undo a conversion that was interrupted; return a description of what was done, or ``""``.
 
-    Repeating it is harmless. To be called under the lock, before anything opens ``wals/``.
+    Repeating it is harmless. The caller holds the lock of the directory, and nothing has opened ``wals/``.
 
     Raises:
-        NotFormatted, StorageError: as ``InstanceFile.load``; or something could not be moved or removed.
-        Corrupt: neither ``wals/`` nor a copy is there."""
+        NotFormatted, StorageError: as ``InstanceFile.load``; or a directory could not be moved or removed.
+        Corrupt: there is no ``wals/`` and no complete copy."""
     instance = InstanceFile(files, layout).load()
     if instance.converted_from is not None:
         _roll_forward(files, layout, instance, crash)
@@ -128,23 +134,23 @@ def settle(files: Files, layout: DirectoryLayout, crash: CrashPoints = NO_CRASH)
 
 
 def check_source(reports: list[LogReport]) -> None:
-    """Refuse to convert damaged logs: a copy could not tell that something is missing.
+    """Refuse to convert damaged logs, because a copy could not show that entries are missing.
 
     Raises:
-        Corrupt: names every such log, and what to do.
-        StorageError: none is damaged, but some cannot be read now."""
+        Corrupt: names every damaged log, and what to do.
+        StorageError: no log is damaged, but some cannot be read now."""
     bad = [f"{report.log}: {report.problem}" for report in reports if report.problem is not None]
     if any(report.problem is not None and report.problem.damage for report in reports):
         advice = "replace these replicas from their peers while the node runs on its present engine, then convert"
-        raise Corrupt(f"{said_of(reports)}; {advice}\n" + "\n".join(bad))
+        raise Corrupt(f"{problem_counts(reports)}; {advice}\n" + "\n".join(bad))
     if bad:
-        raise StorageError(f"{said_of(reports)}; see to the disk and try again\n" + "\n".join(bad))
+        raise StorageError(f"{problem_counts(reports)}; see to the disk and try again\n" + "\n".join(bad))
 
 
 def _build(
-    place: ConversionPaths, source: ChosenEngine, target: ChosenEngine, meter: Meter, dry_run: bool
+    place: ConversionPaths, source: ChosenEngine, target: ChosenEngine, meter: ProgressMeter, dry_run: bool
 ) -> ConversionPlan:
-    """Steps 1 to 3."""
+    """Do steps 1 to 3."""
     files, layout = place.services.files, place.layout
     with ExitStack() as stack:
         old = source.engine.open(layout.wals, source.config, place.services)
@@ -153,7 +159,7 @@ def _build(
         check_source(reports)
         plan = _plan(reports, files.space_left(layout.root))
         if plan.space_left_bytes < plan.space_wanted_bytes:
-            fact = f"a copy wants {plan.space_wanted_bytes} bytes of space, {plan.space_left_bytes} are left"
+            fact = f"a copy needs {plan.space_wanted_bytes} bytes of space, {plan.space_left_bytes} are left"
             raise Full(f"{fact}; nothing was changed", path=layout.root)
         if dry_run:
             return plan
@@ -185,13 +191,13 @@ def _plan(reports: list[LogReport], space_left_bytes: int) -> ConversionPlan:
 
 
 def _discard(files: Files, layout: DirectoryLayout) -> None:
-    """Take away what was built. Durably: a later copy must not find old names come back."""
+    """Remove the copy durably, so that a crash cannot bring back its files for a later copy."""
     files.remove_tree(building(layout))
     files.sync_directory(layout.root)
 
 
 def _roll_forward(files: Files, layout: DirectoryLayout, instance: Instance, crash: CrashPoints) -> None:
-    """Steps 5 to 7, from wherever they were left."""
+    """Do steps 5 to 7, as far as they are not done."""
     if files.exists(building(layout)):
         if files.exists(layout.wals):
             crash.hit("convert.before_quarantine")

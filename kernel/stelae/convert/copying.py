@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from stelae.convert.offline import SILENT, Meter
-from stelae.convert.reading import batches, entry_count
+from stelae.convert.log_check import batches, entry_count
+from stelae.convert.offline import SILENT, ProgressMeter
 from stelae.spi.errors import StorageError
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
 from stelae.spi.wal import Append, Failed, LogState, WalEngine
 
 
-def copy_logs(source: WalEngine, target: WalEngine, meter: Meter = SILENT) -> None:
-    """Make every log of ``source`` in ``target``, which has none: base, entries, commit hint. Durable on return.
+def copy_logs(source: WalEngine, target: WalEngine, meter: ProgressMeter = SILENT) -> None:
+    """Create every log of ``source`` in ``target``, which has none, with base, entries and commit hint. Durable on
+    return.
 
-    An empty log takes no hint along: it could only be at or below the base, where everything is committed.
+    The hint of an empty log is not copied. It could only be at or below the base, where everything is committed.
 
     Raises:
-        StorageError: a log cannot be read, or the target takes no more (``Full``), or refuses what the source holds."""
+        StorageError: a log cannot be read, or the target has no space (``Full``) or refuses entries of the source."""
     logs = source.logs()
     meter.begin("copying", sum(entry_count(state) for state in logs.values()))
     for log in sorted(logs):
@@ -27,7 +28,7 @@ def copy_logs(source: WalEngine, target: WalEngine, meter: Meter = SILENT) -> No
         target.cool(log)
 
 
-def _copy_log(source: WalEngine, target: WalEngine, log: LogId, state: LogState, meter: Meter) -> None:
+def _copy_log(source: WalEngine, target: WalEngine, log: LogId, state: LogState, meter: ProgressMeter) -> None:
     target.create(log, state.base)
     for batch in batches(source, log, state.base.index + 1, state.last.index + 1):
         append = Append(entries=tuple(batch), commit_hint=state.commit_hint)
@@ -39,15 +40,15 @@ def _copy_log(source: WalEngine, target: WalEngine, log: LogId, state: LogState,
         meter.add(len(batch), sum(len(entry.body) for entry in batch))
 
 
-def compare_logs(source: WalEngine, target: WalEngine, meter: Meter = SILENT) -> None:
-    """See that both hold the same logs: bases, op ids, kinds, timestamps and bodies, byte for byte.
+def compare_logs(source: WalEngine, target: WalEngine, meter: ProgressMeter = SILENT) -> None:
+    """Check that both engines have the same logs: bases, op ids, kinds, timestamps and bodies, byte for byte.
 
     Raises:
-        StorageError: they do not; says where they part."""
+        StorageError: they differ; the error says where."""
     wanted, found = source.logs(), target.logs()
     if set(wanted) != set(found):
         odd = ", ".join(str(log) for log in sorted(set(wanted) ^ set(found)))
-        raise StorageError(f"the copy differs: only one of both has the logs {odd}")
+        raise StorageError(f"the copy differs: only one of the two engines has the logs {odd}")
     meter.begin("comparing", sum(entry_count(state) for state in wanted.values()))
     for log in sorted(wanted):
         _compare_states(log, wanted[log], found[log])
@@ -62,7 +63,7 @@ def compare_logs(source: WalEngine, target: WalEngine, meter: Meter = SILENT) ->
 
 
 def _compare_states(log: LogId, wanted: LogState, found: LogState) -> None:
-    """A lower hint says less and is safe; a higher one would call entries committed that may not be."""
+    """Compare the states. A lower commit hint is safe; a higher one would mark entries as committed that may not be."""
     same = (wanted.base, wanted.last, wanted.damage) == (found.base, found.last, found.damage)
     if not same or found.commit_hint > wanted.commit_hint:
         raise StorageError(f"the copy of log {log} differs: {found} instead of {wanted}")

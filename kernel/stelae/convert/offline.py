@@ -1,4 +1,4 @@
-"""What a log engine is handed when no node runs: workers that work at once, and somebody who watches."""
+"""Services for a log engine in a command, without a running node: inline workers and a progress meter."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from stelae.spi.errors import StelaeError
 
 
 class InlineWorkers:
-    """``Workers`` of a command: there is no event loop to keep free, so work runs where it is asked for."""
+    """``Workers`` of a command. There is no event loop, so ``submit`` runs the work at once."""
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None] | None = None) -> None:
-        """Run ``work``, then ``done`` with its result or its error; a defect is raised."""
+        """Run ``work``, then ``done`` with its result or its operating error. Any other exception is raised."""
         try:
             result = work()
         except (StelaeError, OSError) as error:
@@ -21,14 +21,14 @@ class InlineWorkers:
             done(result)
 
 
-class Meter:
-    """Is told how far long work has come; this one is silent, a command has one that prints."""
+class ProgressMeter:
+    """Receives the progress of long work. This class ignores it; commands have one that prints."""
 
     def begin(self, phase: str, entries: int) -> None:
-        """Work on so many entries begins; ``phase`` is a word for people."""
+        """A phase with so many entries begins; ``phase`` is a word for people."""
 
     def add(self, entries: int, size_bytes: int) -> None:
-        """So many more entries are done, with so many bytes of bodies."""
+        """``entries`` more entries are done; their bodies have ``size_bytes`` bytes."""
 
 
-SILENT = Meter()
+SILENT = ProgressMeter()

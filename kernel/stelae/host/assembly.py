@@ -16,8 +16,8 @@ from stelae.host.entry_cache import EntryCache
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.executor import ReadyExecutor
 from stelae.host.flush_and_collect import Flusher
-from stelae.host.leadership_transfers import LeadershipTransfers
-from stelae.host.log_retention import LogRetention
+from stelae.host.leadership_transfers import PendingTransfers
+from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.log_sizes import LogSizes
 from stelae.host.read_faults import NotedReader
 from stelae.host.read_index_waits import ReadIndexWaits
@@ -131,7 +131,7 @@ def assemble(
     )
     flusher = _flusher(recovered, ports, applier, replica, superblock_file, limits)
     reads = ReadIndexWaits(tokens, lambda: applier.timestamp)
-    replica.connect(executor, applier, writes, reads, LeadershipTransfers(tokens), flusher)
+    replica.connect(executor, applier, writes, reads, PendingTransfers(tokens), flusher)
     return replica
 
 
@@ -199,11 +199,11 @@ def _flusher(
     )
 
 
-def _retention(recovered: RecoveredTablet, lagging_peer_bytes_max: int) -> LogRetention:
+def _retention(recovered: RecoveredTablet, lagging_peer_bytes_max: int) -> LogRetentionLimit:
     """Return the reasons to keep the log of a replica that was just recovered."""
     committed = recovered.consensus.committed_config.op_id.index
     flushed, base = recovered.superblock.flushed.index, recovered.log.base.index
-    retention = LogRetention(flushed, committed, base, lagging_peer_bytes_max, recovered.log_sizes)
+    retention = LogRetentionLimit(flushed, committed, base, lagging_peer_bytes_max, recovered.log_sizes)
     for config in recovered.log.configs:
         retention.config_appended(config.op_id.index)
     return retention

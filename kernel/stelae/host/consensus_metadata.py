@@ -1,11 +1,11 @@
-"""Consensus metadata of a tablet: term, vote, and the committed config with its op id.
+"""The consensus metadata of a tablet: term, vote, and the committed config with its op id.
 
-Kept for ever, also under a tombstone: a replica that forgot its vote could vote twice.
+It is kept for ever, even for a tombstone: a replica that forgot its vote could vote twice.
 
 Ordering and durability
-    Terms never go back, and within one term a vote once given is never changed or taken back;
-    ``save`` refuses such a record before it touches the disk, since only a bug can ask for it. A
-    message that depends on a term or vote may be sent only after ``save`` returned."""
+    Terms never decrease, and within one term a vote is never changed or withdrawn. ``save`` refuses such a record
+    before it touches the disk, because only a bug can ask for it. A message that depends on a term or a vote may be
+    sent only after ``save`` has returned."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ from stelae.spi.services import Files
 
 
 class ConsensusRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file holds. A config without members means that none was ever committed here."""
+    """The contents of the file. A config without members means that no config was ever committed here."""
 
     tablet_id: TabletId
     term: int
@@ -38,18 +38,21 @@ CONSENSUS = FileKind("consensus-meta", b"STcm", 1, msgspec.msgpack.Decoder(Conse
 
 
 class VoteRegression(StorageError, code="VOTE_REGRESSION"):
-    """A record that would forget a term or a vote; nothing was written."""
+    """A record that would lower the term or change the vote. Nothing was written."""
 
 
 class ConsensusMetadata(TabletFile[ConsensusRecord]):
-    """A tablet's consensus metadata on disk. If it cannot be read, the replica must not vote."""
+    """The consensus metadata of a tablet on disk. If it cannot be read, the replica must not vote."""
 
     def __init__(self, files: Files, layout: DirectoryLayout, tablet: TabletId, crash: CrashPoints = NO_CRASH) -> None:
         super().__init__(files, CONSENSUS, layout.consensus_of(tablet), tablet, crash)
 
     def save(self, hard_state: HardState, committed_config: TabletConfig) -> None:
-        """Replace the file; durable on return. ``VoteRegression``: the term or the vote would go back; nothing was
-        written. ``StorageError`` as of ``load``: nothing was written; as of ``metadata.save``: do not go on."""
+        """Replace the file. Durable on return. Blocks.
+
+        Raises ``VoteRegression`` if the term would decrease or the vote change; nothing was written. Raises as ``load``
+        does if the present file cannot be read; nothing was written. Raises as ``metadata_files.save`` does; the caller
+        must then not send anything that depends on the record."""
         known = self._known()
         term, vote = hard_state.term, hard_state.voted_for
         old = known.hard_state if known is not None else HardState()
@@ -61,7 +64,7 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
 
 
 class HardStateWriter:
-    """Saves the hard states of every tablet of a node, in order per tablet, off the loop."""
+    """Saves the hard states of all tablets of a node, off the event loop, in order per tablet."""
 
     def __init__(self, files: Files, layout: DirectoryLayout, pool: BlockingPool) -> None:
         self._files = files
@@ -75,7 +78,9 @@ class HardStateWriter:
         committed_config: TabletConfig,
         done: Callable[[StelaeError | None], None],
     ) -> None:
-        """Make a record durable; ``done`` once, on the loop, in order, never before it is."""
+        """Make a record durable.
+
+        ``done`` is called once, on the loop, in order per tablet, and not before the record is durable."""
         metadata = ConsensusMetadata(self._files, self._layout, tablet_id)
 
         def finished(result: object) -> None:

@@ -1,7 +1,7 @@
-"""Names of everything a node keeps on disk, below one directory.
+"""The paths of all files of a node, below one directory.
 
-Every tablet id is checked before it becomes part of a path, wherever it came from. Metadata files
-carry bare ids; so a name with a dot is never a tablet but a leftover of an interrupted replacement."""
+A tablet id is checked before it becomes part of a path, whatever its origin. The name of a metadata file is the bare
+tablet id. So a name with a dot is never that of a tablet, but of a file that an interrupted replacement left."""
 
 from stelae.spi.errors import BadIdentifier
 from stelae.spi.ids import TabletId, tablet_id
@@ -9,10 +9,10 @@ from stelae.spi.services import Files
 
 
 class DirectoryLayout:
-    """Paths below ``root``, the directory of one node: its own files, then directories.
+    """The paths below ``root``, the directory of one node.
 
-    ``wals`` is the log engine's own; ``data`` holds a directory per tablet for the store engines,
-    ``copying`` one per copy under way, ``quarantine`` what deletions set aside."""
+    ``wals`` belongs to the log engine. ``data`` has one directory for each tablet's store, ``copying`` one for each
+    copy in progress, and ``quarantine`` one for each deleted replica whose data is kept."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -27,25 +27,25 @@ class DirectoryLayout:
         self.quarantine = f"{root}/quarantine"
 
     def directories(self) -> tuple[str, ...]:
-        """Every directory that format creates, parents first."""
+        """Return every directory that format creates, parents first."""
         metadata = (self.superblocks, self.consensus)
         return (self.root, *metadata, self.wals, self.data, self.copying, self.quarantine)
 
     def superblock_of(self, tablet: TabletId) -> str:
-        """Path of a tablet's superblock; each of these raises ``BadIdentifier``."""
+        """Return the path of a tablet's superblock. Raises ``BadIdentifier``, as the following methods do."""
         return f"{self.superblocks}/{tablet_id(tablet)}"
 
     def consensus_of(self, tablet: TabletId) -> str:
-        """Path of a tablet's consensus metadata."""
+        """Return the path of a tablet's consensus metadata."""
         return f"{self.consensus}/{tablet_id(tablet)}"
 
     def data_of(self, tablet: TabletId) -> str:
-        """Directory of a tablet's store."""
+        """Return the directory of a tablet's store."""
         return f"{self.data}/{tablet_id(tablet)}"
 
 
 def tablet_names(files: Files, directory: str) -> list[TabletId]:
-    """Return the tablets that have a file in ``directory``, sorted; other names are passed over."""
+    """Return the tablets that have a file in ``directory``, sorted. Other names are ignored."""
     found = []
     for name in files.listdir(directory):
         try:

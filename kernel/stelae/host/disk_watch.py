@@ -1,11 +1,11 @@
-"""Ends a node whose disk fails and that has nothing left to serve (ADR 56).
+"""Ends a node whose disk fails and that can no longer serve any replica (ADR 56).
 
-A replica that fails leaves the others alone. When the last one of a node has failed, the node tries its disk: it
-writes, syncs and reads back a small file in each of its directories. If the disk works, as after damage or one failed
-sync, the node stays, and tells whoever asks why its replicas failed. If it does not, the process ends and says why:
-whoever supervises it sees that, and its masters and peers see that it is gone.
+A failed replica does not affect the others. When the last replica of a node has failed, the node tests its disk: it
+writes, syncs and reads a small file in each of its directories. If the disk works, for example after damage to one file
+or one failed sync, the node keeps running and reports why its replicas failed. If the disk does not work, the process
+ends with an error, so that its supervisor, its masters and its peers notice.
 
-A node cannot do without its clock either: one whose ceiling cannot be saved gives out no timestamps."""
+A node also ends if the ceiling of its clock cannot be saved for long, because then it can give out no timestamps."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -25,21 +25,21 @@ PROBE_NAME = ".probe.tmp"
 PROBE_BYTES = b"this disk works\n"
 
 CEILING_SAVES_MAX = 10
-"""Saves of the clock's ceiling that fail in a row, a tenth of a second apart, before the node ends. It is saved a step
-ahead of use, so nothing has been refused for want of it by then."""
+"""After this many failed saves of the clock's ceiling in a row, a tenth of a second apart, the node ends. The ceiling
+is saved ahead of its use, so no request has been refused by then."""
 
 NEXT_STEP = (
-    "Start the node again if the disk works again; else replace the disk, format the directory anew "
+    "Start the node again if the disk works again. Otherwise replace the disk, format the directory "
     "(stelae fs format), and let the masters copy the replicas"
 )
 
 
 class DiskWatch:
-    """The node's observer of replicas: it tells ``observer``, and ends the node when the module's rule says so.
+    """A ``ReplicaObserver`` that ends the node by the rules of this module, and passes everything on to ``observer``.
 
     Args:
-        observer: is told of everything.
-        files, layout: the node's disk.
+        observer: gets all transitions.
+        files, layout: the disk of the node.
         end: ends the node with an error."""
 
     def __init__(
@@ -55,7 +55,7 @@ class DiskWatch:
         self._unsaved = 0
 
     def watch(self, replicas: Mapping[TabletId, Replica], pool: BlockingPool) -> None:
-        """Say which replicas the node has, and where its disk can be tried."""
+        """Set the replicas of the node, and the pool in which its disk can be tested."""
         self._replicas, self._pool = replicas, pool
 
     def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
@@ -63,7 +63,7 @@ class DiskWatch:
         self._observer.status_changed(tablet_id, before, after)
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
-        """As ``ReplicaObserver``; tries the disk if it was the last replica."""
+        """As ``ReplicaObserver``. Tests the disk if it was the last replica that had not failed."""
         self._observer.replica_failed(tablet_id, before, reason)
         if self._pool is None or self._probing or any(not replica.failure for replica in self._replicas.values()):
             return
@@ -71,29 +71,29 @@ class DiskWatch:
         self._pool.run("disk/probe", lambda: probe(self._files, self._layout), self._probed)
 
     def ceiling_saved(self, result: object) -> None:
-        """Take how a save of the clock's ceiling ended. The first failure in a row is logged."""
+        """Handle the result of a save of the clock's ceiling. The first failure in a row is logged."""
         if not isinstance(result, Exception):
             self._unsaved = 0
             return
         self._unsaved += 1
         if self._unsaved == 1:
-            log.warning("the clock's ceiling is not saved, and is tried again reason=%s", result)
+            log.warning("the clock's ceiling was not saved, and is saved again reason=%s", result)
         if self._unsaved == CEILING_SAVES_MAX and not isinstance(result, Full):
-            fact = f"this node cannot give out timestamps, since its disk fails: {result}. {NEXT_STEP}"
+            fact = f"this node cannot give out timestamps, because its disk fails: {result}. {NEXT_STEP}"
             self._end(StorageError(fact))
 
     def _probed(self, result: object) -> None:
         self._probing = False
         count = len(self._replicas)
         if isinstance(result, Full) or not isinstance(result, Exception):
-            log.warning("none of the %d replicas of this node can serve; its disk works, so the node stays", count)
+            log.warning("none of the %d replicas can serve; the disk works, so the node keeps running", count)
             return
         fact = f"none of the {count} replicas of this node can serve, and its disk fails: {result}. {NEXT_STEP}"
         self._end(StorageError(fact))
 
 
 def probe(files: Files, layout: DirectoryLayout) -> None:
-    """Write, sync and read back a file in each directory of a node; raises what fails. Blocks."""
+    """Write, sync and read a small file in each directory of a node. Raises the error of the first failure. Blocks."""
     for directory in (layout.root, layout.consensus, layout.superblocks, layout.wals, layout.data):
         path = f"{directory}/{PROBE_NAME}"
         with suppress(FileNotFoundError):
@@ -102,6 +102,6 @@ def probe(files: Files, layout: DirectoryLayout) -> None:
             file.pwritev([PROBE_BYTES], 0)
             file.sync()
             if file.pread(len(PROBE_BYTES), 0) != PROBE_BYTES:
-                raise StorageError("what was written is not what is read", path=path)
+                raise StorageError("the bytes that were read are not those that were written", path=path)
         files.remove(path)
         files.sync_directory(directory)

@@ -1,7 +1,8 @@
-"""Recent entries of one log, kept in memory for replication and apply.
+"""The recent entries of one log, kept in memory for replication and apply.
 
-Entries that are not yet durable exist nowhere else to be read from, so they are pinned (``durability.md`` rule 2), and
-so are those that are not yet applied; beyond those the cache holds the newest entries up to a bound in bytes."""
+Entries that are not durable yet cannot be read from anywhere else, so they are pinned (``durability.md`` rule 2).
+Entries that are not applied yet are pinned too. In addition the cache has the newest other entries, up to a bound in
+bytes."""
 
 from collections import deque
 
@@ -10,7 +11,7 @@ from stelae.spi.log import Entry
 
 
 class EntryCache:
-    """Contiguous newest entries of a log that ends at ``last``, which itself is not cached."""
+    """The newest entries of a log, contiguous. At first it is empty, and the log ends at ``last``."""
 
     def __init__(self, last: OpId, bytes_max: int) -> None:
         self._entries: deque[Entry] = deque()
@@ -18,16 +19,18 @@ class EntryCache:
         self._bytes = 0
         self._bytes_max = bytes_max
         self.replacing_from: int | None = None
-        """From here on the disk may hold entries that are being replaced, or that a failure left behind."""
+        """From this index on, the disk may have entries that are being replaced, or that a failure left there."""
 
     def settled(self, durable_index: int) -> int:
-        """Up to which index the entries *of this cache* are durable, where the log on disk is durable up to
-        ``durable_index``: a suffix that is being replaced is durable, but its entries are others."""
+        """Return up to which index the entries *of this cache* are durable.
+
+        ``durable_index`` is the durable end of the log on disk. A suffix that is being replaced is durable on disk, but
+        with other entries than those of this cache."""
         return durable_index if self.replacing_from is None else min(durable_index, self.replacing_from - 1)
 
     @property
     def first_index(self) -> int:
-        """Index of the oldest cached entry; one past the newest when the cache is empty."""
+        """The index of the oldest cached entry. If the cache is empty, one past the newest entry of the log."""
         return self._first
 
     @property
@@ -37,11 +40,11 @@ class EntryCache:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes held, pinned entries included."""
+        """The bytes of the cached entries, including pinned ones."""
         return self._bytes
 
     def append(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
-        """Follow a change of the log: void from ``replace_from``, then append ``entries``."""
+        """Apply a change of the log: remove everything from ``replace_from`` on, if given, then append ``entries``."""
         if replace_from is not None:
             self.cut(replace_from)
         for entry in entries:
@@ -49,22 +52,23 @@ class EntryCache:
         self._entries.extend(entries)
 
     def cut(self, from_index: int) -> None:
-        """Forget everything at or above an index."""
+        """Remove everything at or above an index."""
         while self._entries and self._entries[-1].op_id.index >= from_index:
             self._bytes -= self._entries.pop().size_bytes
         if not self._entries:
             self._first = min(self._first, from_index)
 
     def op_id_at(self, index: int) -> OpId | None:
-        """Op id of a cached entry, or ``None`` if it is not cached."""
+        """Return the op id of a cached entry, or ``None`` if it is not cached."""
         offset = index - self._first
         if 0 <= offset < len(self._entries):
             return self._entries[offset].op_id
         return None
 
     def get(self, first: int, end: int, bytes_max: int) -> list[Entry] | None:
-        """Entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes. ``None`` if ``first`` is not
-        cached: the caller reads the log instead."""
+        """Return entries ``first <= index < end``: at least one, and no further ones beyond ``bytes_max`` bytes.
+
+        Return ``None`` if ``first`` is not cached; the caller then reads the log."""
         offset = first - self._first
         if offset < 0 or offset >= len(self._entries):
             return None
@@ -79,7 +83,7 @@ class EntryCache:
         return found
 
     def evict(self, unpinned_through: int) -> None:
-        """Drop the oldest entries over the bound, none above ``unpinned_through``."""
+        """Remove the oldest entries above the bound in bytes, but none above index ``unpinned_through``."""
         while self._bytes > self._bytes_max and self._entries and self._entries[0].op_id.index <= unpinned_through:
             self._bytes -= self._entries.popleft().size_bytes
             self._first += 1

@@ -1,18 +1,17 @@
-"""Exactly-once results: what each client has been answered, kept per tablet by the kernel.
+"""Exactly-once results: the answers that each client's operations got, for each tablet.
 
-The table is a pure function of the entries applied so far, in order: it reads no clock, expires by
-the timestamps of entries alone, and has no settings. So all replicas hold equal tables, whoever
-leads next gives the first answer to a retry, and equal tables dump to equal bytes (``durability``
-rule 16, behaviour C17).
+The table is a pure function of the entries that were applied so far. It reads no clock, its results expire only by the
+timestamps of entries, and it has no settings. So the tables of all replicas are equal, any later leader gives a retry
+the first answer, and equal tables are encoded as equal bytes (``durability.md`` rule 16, behaviour C17).
 
-Applying a group of entries goes::
+A group of entries is applied in three steps::
 
     admissions = [table.admit(payload, timestamp) for ...]     # in log order
     results = store.apply([... skip=admission.skip ...])
     answers = [table.record(admission, result.faults) for ...]
 
-Between ``admit`` and ``record`` an operation counts as taken but has no answer yet: a second entry of
-the same id in the same group is a duplicate, and shares the answer once there is one."""
+Between ``admit`` and ``record`` an operation is admitted but has no result yet. If a later entry of the same group has
+the same operation, it is a duplicate, and gets the same result as soon as there is one."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -30,40 +29,40 @@ from stelae.spi.write import Answer, OpResult, RowError, StaleSequence, refused
 
 _SECOND = 1_000_000 << LOGICAL_BITS
 
-# No settings: a replica that forgot earlier than its peers would apply what they skip.
-RESULT_AGE_MAX = 600 * _SECOND  #: How long a result is kept; no client retries for longer.
-CLIENT_AGE_MAX = 3600 * _SECOND  #: How long a silent client is remembered.
-RESULTS_PER_CLIENT_MAX = 65_536  #: For a client that never says what it has seen.
-CLIENTS_MAX = 100_000  #: Beyond it new clients wait until one has been silent for ``RESULT_AGE_MAX``.
+# These are not settings: a replica that forgets results earlier than its peers would apply what they skip.
+RESULT_AGE_MAX = 600 * _SECOND  #: How long a result is kept. No client retries for longer.
+CLIENT_AGE_MAX = 3600 * _SECOND  #: How long a client without new writes is remembered.
+RESULTS_PER_CLIENT_MAX = 65_536  #: The most results of a client, which may never raise ``first_incomplete``.
+CLIENTS_MAX = 100_000  #: Above it, a new client is refused until a client has not written for ``RESULT_AGE_MAX``.
 
 _DUMP_VERSION = 1
 
 
-class _TakenOperation(msgspec.Struct, array_like=True, gc=False):
-    """One operation that was taken; ``result`` is ``None`` until its entry has been recorded."""
+class _AdmittedOperation(msgspec.Struct, array_like=True, gc=False):
+    """One operation that was admitted."""
 
     digest: int
-    timestamp: int
-    result: OpResult | None = None
+    timestamp: int  #: The timestamp of its entry.
+    result: OpResult | None = None  #: ``None`` until its entry is recorded.
 
 
 class _ClientResults(msgspec.Struct):
-    """What is remembered of one client.
+    """The operations of one client."""
 
-    ``results`` are in order of timestamp, none below ``first_incomplete``. A sequence below
-    ``floor`` that has no result is stale: it was answered, or its result was let go."""
-
-    timestamp: int
+    timestamp: int  #: Of the client's last entry.
     first_incomplete: int = 1
+    #: An operation with a lower sequence number and without a result is stale: it was answered, or its result expired.
     floor: int = 1
-    expire_from: int = 0
-    results: dict[int, _TakenOperation] = {}
+    expire_from: int = 0  #: No result expires before this timestamp.
+    #: By sequence number, in order of timestamp. None is below ``first_incomplete``.
+    results: dict[int, _AdmittedOperation] = {}
 
     def knows(self, sequences: range) -> bool:
+        """Return whether any of these sequence numbers has a result or may be stale."""
         return sequences.start < self.floor or not self.results.keys().isdisjoint(sequences)
 
     def prune(self, first_incomplete: int) -> None:
-        """Let go of results that the client has seen: all below ``first_incomplete``."""
+        """Remove the results that the client has seen: all below ``first_incomplete``."""
         gap = first_incomplete - self.first_incomplete
         if gap <= 0:
             return
@@ -76,119 +75,130 @@ class _ClientResults(msgspec.Struct):
         self.floor = max(self.floor, first_incomplete)
 
     def expire(self, now: int) -> None:
-        """Let go of results older than ``RESULT_AGE_MAX`` at entry timestamp ``now``."""
+        """Remove the results that are older than ``RESULT_AGE_MAX`` at entry timestamp ``now``."""
         if now < self.expire_from:
             return
-        self.let_go([s for s, k in self.results.items() if k.timestamp + RESULT_AGE_MAX < now])
+        self.remove([s for s, k in self.results.items() if k.timestamp + RESULT_AGE_MAX < now])
         oldest = next(iter(self.results.values()), None)
-        # Nothing can expire earlier than this, so entries until then need not look.
+        # No result expires earlier than this, so entries before it need not search for expired results.
         self.expire_from = (oldest.timestamp if oldest else now) + RESULT_AGE_MAX
 
-    def let_go(self, sequences: Sequence[int]) -> None:
+    def remove(self, sequences: Sequence[int]) -> None:
+        """Remove results before the client has confirmed them. Their operations are stale from now on."""
         for sequence in sequences:
             del self.results[sequence]
             self.floor = max(self.floor, sequence + 1)
 
 
 class Admission(msgspec.Struct):
-    """What :meth:`ResultsTable.admit` found. ``skip`` numbers the operations that the store passes over."""
+    """The result of :meth:`ResultsTable.admit` for one entry."""
 
     sequences: tuple[PayloadSequenceRange, ...]
     timestamp: int
-    skip: frozenset[int]
-    kept: list[_TakenOperation]
+    skip: frozenset[int]  #: Numbers of the payload's operations that the store must ignore.
+    operations: list[_AdmittedOperation]  #: All operations of the payload, in order.
 
 
 class ResultsTable:
-    """All results of one tablet. Calls are made one at a time, ``admit`` in log order."""
+    """The results of one tablet. Its methods are called one at a time, and ``admit`` in log order."""
 
     def __init__(self) -> None:
         self._clients: OrderedDict[ClientId, _ClientResults] = OrderedDict()
         self._open = 0
 
     def answer(self, client_id: ClientId, sequence: int, digest: int) -> OpResult | None:
-        """Return what a leader can answer without the log; ``None``: propose it (again). A hit is the first answer, or
-        the refusal that ``admit`` would give."""
+        """Return the answer to an operation that needs no new entry, or ``None`` if it must be proposed (again).
+
+        The answer is the first answer of the operation, or the refusal that ``admit`` would give."""
         client = self._clients.get(client_id)
         if client is None:
             return None
-        kept = client.results.get(sequence)
-        if kept is None:
+        operation = client.results.get(sequence)
+        if operation is None:
             return _stale(client, sequence) if sequence < client.floor else None
-        return kept.result if kept.digest == digest else _mismatch(client_id, sequence)
+        return operation.result if operation.digest == digest else _mismatch(client_id, sequence)
 
     def knows(self, client_id: ClientId, sequences: range) -> bool:
-        """Whether ``answer`` may have something to say of one of these; cheap for many."""
+        """Return whether ``answer`` may return an answer for any of these sequence numbers. Cheap for many of them."""
         client = self._clients.get(client_id)
         return client is not None and client.knows(sequences)
 
     def has_room_for(self, client_id: ClientId, now: Callable[[], int]) -> bool:
-        """Whether a leader may take a request: a client that may still retry is not forgotten for a new one."""
+        """Return whether a leader may accept a request of this client.
+
+        A new client is refused if it could only be admitted by forgetting a client that may still retry."""
         if len(self._clients) < CLIENTS_MAX or client_id in self._clients:
             return True
         return next(iter(self._clients.values())).timestamp + RESULT_AGE_MAX < now()
 
     def admit(self, payload: WritePayload, timestamp: int, refusal: OpResult | None = None) -> Admission:
-        """Take the operations of the next entry: say which of them must not be applied.
+        """Admit the operations of the next entry, and decide which of them must not be applied.
 
-        Those are retries of what was taken before, other uses of a taken id, and operations whose
-        client has moved past them. With a ``refusal`` nothing is taken: what was not taken before gets this answer,
-        and is not remembered. ``record`` must follow for each admission, in order."""
+        Not applied are retries of operations that were admitted before, other operations with the id of one that was
+        admitted before, and stale operations. With a ``refusal`` no operation is admitted: those that were not admitted
+        before get this answer, and are not remembered. ``record`` must be called for each admission, in order."""
         owners = [self._touch(c.client_id, c.first_incomplete, timestamp) for c in payload.clients]
         skip: list[int] = []
-        all_kept: list[_TakenOperation] = []
-        for run in payload.sequences:
-            client = owners[run.client]
-            sequences = range(run.first_sequence, run.first_sequence + len(run.digests))
+        operations: list[_AdmittedOperation] = []
+        for found in payload.sequences:
+            client = owners[found.client]
+            sequences = range(found.first_sequence, found.first_sequence + len(found.digests))
             if refusal is None and not client.knows(sequences):
-                new = [_TakenOperation(digest, timestamp) for digest in run.digests]
+                new = [_AdmittedOperation(digest, timestamp) for digest in found.digests]
                 client.results.update(zip(sequences, new, strict=True))
-                all_kept += new
+                operations += new
                 continue
-            for sequence, digest in zip(sequences, run.digests, strict=True):
-                kept = client.results.get(sequence)
-                if refusal is None and kept is None and sequence >= client.floor:
-                    kept = client.results[sequence] = _TakenOperation(digest, timestamp)
+            for sequence, digest in zip(sequences, found.digests, strict=True):
+                operation = client.results.get(sequence)
+                if refusal is None and operation is None and sequence >= client.floor:
+                    operation = client.results[sequence] = _AdmittedOperation(digest, timestamp)
                 else:
-                    skip.append(len(all_kept))
-                    if kept is None:
+                    skip.append(len(operations))
+                    if operation is None:
                         stale = sequence < client.floor
-                        kept = _TakenOperation(0, timestamp, _stale(client, sequence) if stale else refusal)
-                    elif kept.digest != digest:
-                        client_id = payload.clients[run.client].client_id
-                        kept = _TakenOperation(0, timestamp, _mismatch(client_id, sequence))
-                all_kept.append(kept)
+                        operation = _AdmittedOperation(0, timestamp, _stale(client, sequence) if stale else refusal)
+                    elif operation.digest != digest:
+                        client_id = payload.clients[found.client].client_id
+                        operation = _AdmittedOperation(0, timestamp, _mismatch(client_id, sequence))
+                operations.append(operation)
         for client in owners:
             if len(client.results) > RESULTS_PER_CLIENT_MAX:
-                client.let_go([*islice(client.results, RESULTS_PER_CLIENT_MAX // 4)])
+                client.remove([*islice(client.results, RESULTS_PER_CLIENT_MAX // 4)])
         self._open += 1
-        return Admission(payload.sequences, timestamp, frozenset(skip), all_kept)
+        return Admission(payload.sequences, timestamp, frozenset(skip), operations)
 
     def record(self, admission: Admission, faults: Iterable[RowFault]) -> list[list[Answer]]:
-        """Keep what applying the entry gave, and return the answers of each of its runs, in order."""
+        """Store the results of an applied entry. Return the answers of each of its sequence ranges, in order."""
         self._open -= 1
         fine = OpResult(admission.timestamp)
         found = _by_operation(admission.sequences, faults)
         if not found and not admission.skip:
-            for kept in admission.kept:
-                kept.result = fine
-            return [[Answer(run.first_sequence, len(run.digests), fine)] for run in admission.sequences]
-        for number, kept in enumerate(admission.kept):
-            if kept.result is None:
-                kept.result = OpResult(fine.timestamp, tuple(found[number])) if number in found else fine
-        waiting = (kept.result or fine for kept in admission.kept)
-        return [_answers(run.first_sequence, islice(waiting, len(run.digests))) for run in admission.sequences]
+            for operation in admission.operations:
+                operation.result = fine
+            return [
+                [Answer(sequences.first_sequence, len(sequences.digests), fine)] for sequences in admission.sequences
+            ]
+        for number, operation in enumerate(admission.operations):
+            if operation.result is None:
+                operation.result = OpResult(fine.timestamp, tuple(found[number])) if number in found else fine
+        waiting = (operation.result or fine for operation in admission.operations)
+        return [
+            _answers(sequences.first_sequence, islice(waiting, len(sequences.digests)))
+            for sequences in admission.sequences
+        ]
 
     def dump(self) -> bytes:
-        """Return the table as bytes, for the superblock. Every admission must be recorded."""
+        """Encode the table, for the superblock. Every admission must be recorded."""
         if self._open:
-            raise RuntimeError(f"{self._open} admissions of a results table are not recorded yet")
+            raise RuntimeError(f"{self._open} admissions of the results table are not recorded yet")
         clients = [(name, c.timestamp, c.first_incomplete, c.floor, c.results) for name, c in self._clients.items()]
         return _ENCODER.encode((_DUMP_VERSION, clients))
 
     @classmethod
     def load(cls, data: bytes) -> Self:
-        """Read what :meth:`dump` wrote, or nothing; ``Corrupt``: no dump of a known version."""
+        """Decode the bytes of :meth:`dump`; no bytes give an empty table.
+
+        Raises ``Corrupt`` if the bytes are not a table of a known version."""
         table = cls()
         if not data:
             return table
@@ -218,8 +228,8 @@ class ResultsTable:
 def _mismatch(client_id: ClientId, sequence: int) -> OpResult:
     return refused(
         PayloadMismatch(
-            f"client {client_id} used sequence {sequence} for another request before: "
-            "nothing was applied; give each operation a number of its own"
+            f"client {client_id} used sequence number {sequence} for another operation before; "
+            "nothing was applied; give each operation its own number"
         )
     )
 
@@ -227,14 +237,14 @@ def _mismatch(client_id: ClientId, sequence: int) -> OpResult:
 def _stale(client: _ClientResults, sequence: int) -> OpResult:
     return refused(
         StaleSequence(
-            f"sequence {sequence} is below {client.floor}: it was answered, or its result is not "
-            "kept any more; nothing was applied now; read the rows to learn their state"
+            f"sequence number {sequence} is below {client.floor}: the operation was answered, or its result has "
+            "expired; nothing was applied now; read the rows to learn their state"
         )
     )
 
 
 def _answers(sequence: int, results: Iterable[OpResult]) -> list[Answer]:
-    """Results of consecutive operations; neighbours that share theirs share an answer."""
+    """Return the answers for the results of consecutive operations. Neighbours with the same result share an answer."""
     answers = []
     for _, same in groupby(results, key=id):
         shared = [*same]
@@ -243,16 +253,18 @@ def _answers(sequence: int, results: Iterable[OpResult]) -> list[Answer]:
     return answers
 
 
-def _by_operation(runs: tuple[PayloadSequenceRange, ...], faults: Iterable[RowFault]) -> dict[int, list[RowError]]:
-    """Sort faults, which are in row order, to the operations that own the rows, beside what the leader found."""
+def _by_operation(ranges: tuple[PayloadSequenceRange, ...], faults: Iterable[RowFault]) -> dict[int, list[RowError]]:
+    """Return the row errors of each operation, by its number in the payload.
+
+    They are the store's faults, which are in row order, and the errors that the leader found."""
     found: dict[int, list[RowError]] = {}
     waiting = deque(faults)
     number = row = 0
-    for run in runs if waiting or any(run.errors for run in runs) else ():
+    for sequences in ranges if waiting or any(one.errors for one in ranges) else ():
         unfit: dict[int, list[RowError]] = {}
-        for place, error in run.errors:
+        for place, error in sequences.errors:
             unfit.setdefault(place, []).append(error)
-        for place, count in enumerate(run.row_counts):
+        for place, count in enumerate(sequences.row_counts):
             errors, met, before = unfit.get(place, []), [], 0
             while waiting and row <= waiting[0].row < row + count:
                 fault = waiting.popleft()
@@ -264,9 +276,9 @@ def _by_operation(runs: tuple[PayloadSequenceRange, ...], faults: Iterable[RowFa
                 found[number] = sorted((*errors, *met), key=lambda error: error.row)
             number, row = number + 1, row + count
     if waiting:
-        raise PluginError(f"the store found {waiting[0]} at fault, which is out of order or no row of the entry")
+        raise PluginError(f"the store reported {waiting[0]}, which is out of order or not a row of the entry")
     return found
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(tuple[int, list[tuple[ClientId, int, int, int, dict[int, _TakenOperation]]]])
+_DECODER = msgspec.msgpack.Decoder(tuple[int, list[tuple[ClientId, int, int, int, dict[int, _AdmittedOperation]]]])

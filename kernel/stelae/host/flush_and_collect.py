@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from stelae.host.apply import Applier
-from stelae.host.log_retention import LogRetention
+from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
@@ -41,7 +41,7 @@ class Flusher:
     applier: Applier
     writer: LogWriter
     pool: BlockingPool  #: Writes the superblock.
-    retention: LogRetention
+    retention: LogRetentionLimit
     log_base: OpId  #: The op id of the last collected entry.
     flush_bytes: int  #: Rows that are not flushed are flushed when they use this much memory.
     memory_bytes_max: int  #: At this much memory the replica accepts no input.
@@ -166,7 +166,7 @@ class Flusher:
             self.compact()
 
     def collect(self) -> None:
-        """Collect the log as far as ``LogRetention`` allows.
+        """Collect the log as far as ``LogRetentionLimit`` allows.
 
         It must be called again and again, because peers catch up. It is cheap if nothing has changed. It also repeats a
         save of the superblock that failed because the disk was full."""

@@ -1,10 +1,10 @@
-"""Heartbeats of many tablets in one message per pair of nodes (``durability.md`` rule 15).
+"""Heartbeats between nodes: one message per pair of nodes for many tablets (``durability.md`` rule 15).
 
-A leader's node names a *versioned set* of (tablet, term) to each peer; once the peer has
-acknowledged a version, later beats carry the version alone. The peer answers with that version
-and with every exception: a tablet that it does not know, that has failed, or whose term differs.
+A leader's node sends each peer a *versioned set* of (tablet, term). Once the peer has acknowledged a version, later
+heartbeats contain only the version. The peer answers with that version and with every exception: a tablet that it does
+not know, that has failed, or whose term differs.
 
-A pure core, one per node: no clock, no socket. Times are monotonic microseconds handed in."""
+This module is pure. There is one service per node. Times are monotonic microseconds, given by the caller."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -17,49 +17,52 @@ from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True):
-    """From a leader's node: "I lead these". ``tablets`` is left out once it is acknowledged."""
+    """A heartbeat of a node to a peer: the tablets that the node leads."""
 
-    version: int
-    tablets: tuple[tuple[TabletId, int], ...] | None
+    version: int  #: Of the set.
+    tablets: (
+        tuple[tuple[TabletId, int], ...] | None
+    )  #: Tablets and terms; ``None`` once the peer has acknowledged them.
 
 
 class BeatRefusal(msgspec.Struct, frozen=True, array_like=True):
-    """One exception: the tablet, the answering replica's term (0 if none), and the reason."""
+    """One exception in the answer to a heartbeat."""
 
     tablet_id: TabletId
-    term: int
-    reason: str
+    term: int  #: Of the answering replica; 0 if there is none.
+    reason: str  #: ``"term"``, ``"unknown"`` or ``"failed"``.
 
 
 class BeatAck(msgspec.Struct, frozen=True, array_like=True):
-    """Answer to a ``Beat``. ``version`` 0 asks for the whole set again."""
+    """The answer to a ``Beat``."""
 
-    version: int
+    version: int  #: The acknowledged version; 0 asks for the whole set again.
     refusals: tuple[BeatRefusal, ...]
 
 
 class LocalTablets(Protocol):
-    """What the service asks about this node's replicas."""
+    """The replicas of this node, as the service sees them."""
 
     def beat_state(self, tablet_id: TabletId, leader: NodeId) -> tuple[int, str]:
-        """Return (term or 0, reason): ``""`` if it follows, else ``"unknown"`` or ``"failed"``."""
+        """Return the term of a replica (0 if there is none), and ``""``, ``"unknown"`` or ``"failed"``."""
 
 
 @dataclass(slots=True)
 class _Outgoing:
-    """What this node says to one peer."""
+    """The heartbeats of this node to one peer."""
 
-    tablets: dict[TabletId, tuple[int, int]] = field(default_factory=dict)  #: Term; version that named it first.
+    #: For each tablet: its term, and the first version of the set with this term.
+    tablets: dict[TabletId, tuple[int, int]] = field(default_factory=dict)
     version: int = 1
     acked_version: int = 0
-    heard_at_us: int = 0
-    incarnation_id: IncarnationId | None = None  #: Of the peer, when it answered last.
+    heard_at_us: int = 0  #: When the last acknowledgement arrived.
+    incarnation_id: IncarnationId | None = None  #: Of the peer, in its last answer.
     refused: dict[TabletId, BeatRefusal] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Incoming:
-    """What one peer said last."""
+    """The last heartbeat from one peer."""
 
     incarnation_id: IncarnationId
     version: int
@@ -68,7 +71,7 @@ class _Incoming:
 
 
 class HeartbeatService:
-    """Both ends of the heartbeats of one node; ``deliver`` takes an event for a tablet's core."""
+    """Sends and receives the heartbeats of one node. ``deliver`` delivers an event to a tablet's core."""
 
     def __init__(self, local: LocalTablets, deliver: Callable[[TabletId, Event], None]) -> None:
         self._local = local
@@ -79,7 +82,7 @@ class HeartbeatService:
     # -- leading ---------------------------------------------------------------------------------
 
     def set_beats(self, tablet_id: TabletId, beats: Beats) -> None:
-        """Say whom a local replica keeps alive from now on, and in which term."""
+        """Set the peers to which heartbeats of a tablet are sent, and its term."""
         for peer in beats.peers:
             out = self._out.setdefault(peer, _Outgoing())
             if out.tablets.get(tablet_id, (0, 0))[0] != beats.term:
@@ -90,7 +93,7 @@ class HeartbeatService:
                 self._changed(out, tablet_id)
 
     def beats_due(self) -> list[tuple[NodeId, Beat]]:
-        """One message for each peer that this node keeps alive, in order of node id."""
+        """Return the heartbeat for each peer that must get one, in order of node ids."""
         due = []
         for peer in sorted(self._out):
             out = self._out[peer]
@@ -102,11 +105,14 @@ class HeartbeatService:
         return due
 
     def acknowledged(self, peer: NodeId, incarnation_id: IncarnationId, ack: BeatAck, now_us: int) -> None:
-        """Take a peer's answer. One to an older version speaks for the tablets that have not changed since: elections
-        change a set faster than answers come, and the leaders of all others would be deposed for want of a newer."""
+        """Handle the answer of a peer.
+
+        An answer to an older version counts for the tablets that have not changed since that version. Elections may
+        change the set faster than answers arrive; without this rule the leaders of all other tablets would step
+        down."""
         if (out := self._out.get(peer)) is None:
             return
-        if out.incarnation_id not in (None, incarnation_id):  # It runs anew: what was under way to it is lost.
+        if out.incarnation_id not in (None, incarnation_id):  # The peer has restarted: messages in flight are lost.
             for tablet_id in out.tablets:
                 self._deliver(tablet_id, PeerUnreachable(peer))
         out.incarnation_id = incarnation_id
@@ -121,7 +127,7 @@ class HeartbeatService:
                 self._deliver(refusal.tablet_id, BeatException(peer, refusal.term, refusal.reason))
 
     def peers_alive(self, tablet_id: TabletId, term: int) -> list[PeerAlive]:
-        """What a leader should know before its deadline: who acknowledged it, and when."""
+        """Return which peers have acknowledged a leader in its term, and when. Called before a leader's deadline."""
         alive = []
         for peer in sorted(self._out):
             out = self._out[peer]
@@ -133,7 +139,7 @@ class HeartbeatService:
     # -- following -------------------------------------------------------------------------------
 
     def received(self, leader: NodeId, incarnation_id: IncarnationId, beat: Beat, now_us: int) -> BeatAck:
-        """Take a leader node's beat and return the answer to it."""
+        """Handle a heartbeat from a leader's node, and return the answer."""
         known = self._in.get(leader)
         if beat.tablets is not None:
             known = _Incoming(incarnation_id, beat.version, dict(beat.tablets), now_us)
@@ -146,21 +152,23 @@ class HeartbeatService:
     def leader_alive(
         self, tablet_id: TabletId, leader: NodeId | None, members: Collection[NodeId]
     ) -> LeaderAlive | None:
-        """When the leader last spoke; without a known one, the member that names the highest term: a stranger may name
-        any."""
+        """Return when the leader of a tablet was last heard, or ``None``.
+
+        If no leader is known, it is the member with the highest term for this tablet in its last heartbeat. Nodes that
+        are not members are ignored, because they could name any term."""
         best: LeaderAlive | None = None
         for node in (leader,) if leader is not None else sorted(self._in.keys() & set(members)):
-            said = self._in.get(node)
-            term = said.tablets.get(tablet_id) if said is not None else None
-            if said is None or term is None:
+            incoming = self._in.get(node)
+            term = incoming.tablets.get(tablet_id) if incoming is not None else None
+            if incoming is None or term is None:
                 continue
             if best is None or term > best.term:
-                best = LeaderAlive(node, term, said.heard_at_us)
+                best = LeaderAlive(node, term, incoming.heard_at_us)
         return best
 
-    def _refusals(self, leader: NodeId, said: _Incoming) -> list[BeatRefusal]:
+    def _refusals(self, leader: NodeId, incoming: _Incoming) -> list[BeatRefusal]:
         refusals = []
-        for tablet_id, term in said.tablets.items():
+        for tablet_id, term in incoming.tablets.items():
             local_term, reason = self._local.beat_state(tablet_id, leader)
             if reason or local_term != term:
                 refusals.append(BeatRefusal(tablet_id, local_term, reason or "term"))

@@ -1,21 +1,20 @@
 """The node's hybrid clock: physical microseconds and a logical counter in one integer.
 
-A timestamp is ``physical_us << 12 | logical``. Timestamps given out rise strictly, also across
-restarts and whatever the wall clock does.
+A timestamp is ``physical_us << 12 | logical``. The timestamps that a node gives out rise strictly, also across restarts
+and whatever the wall clock does.
 
 Ordering and durability
-    1. No timestamp above the *durable ceiling* is ever given out. The ceiling is raised ahead of
-       use, off the loop, in steps of ``step_ms``; the next one is asked for when half a step is left, so a running node
-       does not wait for it. While a raise is late, time goes on in logical steps below the old ceiling.
-    2. A new clock starts above the stored ceiling, hence above all that an earlier run gave out.
-    3. A timestamp from a peer that is further ahead than ``clock_error_ms_max`` is refused before
-       the clock moves. One above the durable ceiling is refused too, and the ceiling is raised
-       for it, so that a repetition succeeds.
+    1. No timestamp above the *durable ceiling* is ever given out. The ceiling is raised ahead of its use, off the event
+       loop, in steps of ``step_ms``. The next step is requested when half a step is left, so a running node does not
+       wait for it. If a raise is late, timestamps rise in logical steps below the old ceiling.
+    2. A new clock starts above the stored ceiling, and so above all timestamps that earlier incarnations gave out.
+    3. A timestamp of a peer that is further ahead than ``clock_error_ms_max`` is refused, and the clock does not move.
+       One above the durable ceiling is refused too, and the ceiling is raised, so that a retry succeeds.
 
 Wall clocks that jump (behaviour D6)
-    The wall clock is believed while it agrees with the monotonic clock to ``clock_error_ms_max`` from one reading to
-    the next. After a larger jump either way the clock goes on from where it was at the monotonic clock's pace. The new
-    wall time is adopted when a peer's timestamp bears it out, or at restart."""
+    The wall clock is used while its readings agree with the monotonic clock to within ``clock_error_ms_max``. After a
+    larger jump, forward or back, the clock continues from where it was, at the pace of the monotonic clock. It adopts
+    the new wall time when a peer's timestamp confirms it, or at the next start."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,9 +28,9 @@ LOGICAL_BITS = 12
 """Room for 4096 timestamps within one microsecond."""
 
 SaveCeiling: TypeAlias = Callable[[int, Callable[[object], None]], None]
-"""``save(ceiling, done)``: make it durable off the loop, then ``done(None)`` or ``done(error)``."""
+"""``save(ceiling, done)`` makes a ceiling durable off the loop, then calls ``done(None)`` or ``done(error)``."""
 
-_RETRY_US = 100_000  #: Pause after a failed save of the ceiling: a full disk must not become a busy loop.
+_RETRY_US = 100_000  #: The pause after a failed save of the ceiling, so that a full disk does not cause a busy loop.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,22 +49,23 @@ class ClockSettings:
 
     @property
     def step_us(self) -> int:
-        """``step_ms`` in microseconds, capped so that peers accept a restarted node."""
+        """``step_ms`` in microseconds, limited so that peers accept the timestamps of a restarted node."""
         return min(self.step_ms, self.clock_error_ms_max // 2) * 1000
 
     @property
     def margin_us(self) -> int:
-        """The step while timestamps are ahead of the wall clock: they then rise by the logical part
-        only, and a node that restarts again and again gets ahead by no more than this each time."""
+        """The step in microseconds while timestamps are ahead of the wall clock.
+
+        They then rise only by the logical part, and each restart moves the node ahead by at most this margin."""
         return self.step_us // 16
 
     def ceiling(self, wall_us: int, ahead_us: int) -> int:
-        """Return the ceiling that lasts for a step, given the believed and the used time."""
+        """Return the ceiling for the next step, given the wall time and the physical part of the last timestamp."""
         return timestamp(max(wall_us + self.step_us, ahead_us + self.margin_us))
 
 
 def timestamp(physical_us: int, logical: int = 0) -> int:
-    """Return the hybrid timestamp of a wall time in microseconds and a logical count."""
+    """Return the hybrid timestamp of a wall time in microseconds and a logical counter."""
     return physical_us << LOGICAL_BITS | logical
 
 
@@ -75,25 +75,26 @@ def physical_us(stamp: int) -> int:
 
 
 def first_ceiling(stored: int, clock: Clock, settings: ClockSettings) -> int:
-    """Return the ceiling that has to be durable before a clock may start, given the stored one. ``ClockError``: that is
-    so far ahead that every peer would refuse what this node gives out."""
+    """Return the ceiling that must be durable before a clock starts, given the stored one.
+
+    Raises ``ClockError`` if the stored ceiling is so far ahead that every peer would refuse this node's timestamps."""
     ahead_us = physical_us(stored) - (wall_us := clock.wall_us())
     if (excess_us := ahead_us - settings.error_us_max - settings.step_us) > 0:
         raise ClockError(
-            f"this node gave out timestamps {ahead_us // 1000} ms ahead of the machine's clock, at most "
-            f"{settings.clock_error_ms_max} are allowed; if that clock is right by now, start this again in "
-            f"{excess_us // 1_000_000 + 1} s, else set the machine's clock"
+            f"this node gave out timestamps {ahead_us // 1000} ms ahead of the machine's clock; at most "
+            f"{settings.clock_error_ms_max} ms are allowed; if the machine's clock is right, start this node again in "
+            f"{excess_us // 1_000_000 + 1} s; otherwise set the machine's clock"
         )
     return settings.ceiling(wall_us, physical_us(stored))
 
 
 class HybridClock:
-    """One per node, used on the event loop only.
+    """The hybrid clock of a node, used on the event loop only.
 
     Args:
-        stored: the ceiling of the earlier run; timestamps begin above it.
-        ceiling: what :func:`first_ceiling` said, durable already.
-        save: makes later ones durable."""
+        stored: the ceiling that the previous incarnation stored. Timestamps begin above it.
+        ceiling: the result of :func:`first_ceiling`, which is durable already.
+        save: makes later ceilings durable."""
 
     def __init__(self, clock: Clock, *, settings: ClockSettings, stored: int, ceiling: int, save: SaveCeiling) -> None:
         self._clock = clock
@@ -108,7 +109,7 @@ class HybridClock:
         self._physical_us = clock.wall_us()
         self._monotonic_us = clock.monotonic_us()
         self.jumped_us = 0
-        """How far the wall clock is from the believed time; 0 while it is believed."""
+        """How far the wall clock is from the time in use, in microseconds; 0 while the wall clock is used."""
 
     @property
     def last(self) -> int:
@@ -121,8 +122,10 @@ class HybridClock:
         return self._ceiling
 
     def now(self) -> int:
-        """Return the next timestamp: above every one given out or observed before. ``ClockError``: all below the
-        durable ceiling are used up: it could not be saved for long."""
+        """Return the next timestamp, which is above all that were given out or observed before.
+
+        Raises ``ClockError`` if all timestamps below the durable ceiling are used up, because no higher ceiling could
+        be saved for long."""
         stamp = max(timestamp(self._read()), self._last + 1)
         self._reserve(physical_us(stamp))
         if stamp > self._ceiling:
@@ -133,8 +136,10 @@ class HybridClock:
         return stamp
 
     def observe(self, stamp: int) -> None:
-        """Take note of a peer's timestamp: later ones of ours are above it. ``ClockError``: too far ahead, or above the
-        durable ceiling, which is then raised. The clock has not moved."""
+        """Observe a peer's timestamp: later timestamps of this clock are above it.
+
+        Raises ``ClockError``, and the clock does not move, if it is too far ahead, or above the durable ceiling. In the
+        second case the ceiling is raised."""
         peer_us = physical_us(stamp)
         if stamp <= self._last:
             if self.jumped_us < 0:
@@ -142,7 +147,7 @@ class HybridClock:
             return
         ahead_us = peer_us - self._read()
         if self.jumped_us > 0 and abs(ahead_us - self.jumped_us) <= self._error_us < ahead_us:
-            # The wall time that we distrusted is borne out by a peer: adopt it.
+            # A peer confirms the wall time after the jump: use it again.
             self._physical_us += self.jumped_us
             ahead_us -= self.jumped_us
             self.jumped_us = 0
@@ -157,11 +162,11 @@ class HybridClock:
         self._last = stamp
 
     def keep_ahead(self) -> None:
-        """Raise the ceiling if it is due: a message after a silence must not meet an old one."""
+        """Raise the ceiling if it is due, so that the first message after a silence is not above an old ceiling."""
         self._reserve(max(self._read(), physical_us(self._last)))
 
     def _read(self) -> int:
-        """Return believed wall time in microseconds."""
+        """Return the physical time in use, in microseconds."""
         wall, monotonic = self._clock.wall_us(), self._clock.monotonic_us()
         expected = self._physical_us + monotonic - self._monotonic_us
         off = wall - expected
@@ -171,15 +176,17 @@ class HybridClock:
         return self._physical_us
 
     def _return_to_wall(self, peer_us: int) -> None:
-        """Believe a wall clock that was set back once a peer's timestamp bears it out: else a node that started ahead
-        stays so, refused by its peers. Timestamps go on above the last one until time has caught up."""
+        """Use a wall clock that was set back, if a peer's timestamp confirms it.
+
+        Otherwise a node that started ahead would stay ahead, and its peers would refuse it. Timestamps still rise above
+        the last one until the time has caught up."""
         wall_us = self._clock.wall_us()
         if abs(wall_us - peer_us) <= self._error_us:
             self._physical_us, self._monotonic_us = wall_us, self._clock.monotonic_us()
             self.jumped_us = 0
 
     def _reserve(self, used_us: int) -> None:
-        """Ask for a higher ceiling when half of what it was ahead is used up."""
+        """Request a higher ceiling when half of the distance to it is used up."""
         needed_us = max(self._physical_us + self._half_step_us, used_us + self._half_margin_us)
         enough = timestamp(needed_us) <= self._ceiling
         if self._saving or enough or self._monotonic_us < self._retry_at_us:

@@ -1,15 +1,14 @@
 """The node's own files: identity, lock, and the ceiling of its clock.
 
 Ordering and durability
-    1. Format writes the clock and the directories first and the instance file last, so a directory
-       is formatted or it is not; format can be repeated until the instance file is there.
+    1. Format writes the directories and the clock file first and the instance file last. So a directory is formatted
+       completely or not at all, and format can be repeated until the instance file exists.
     2. The cluster id is written once, at format or at the first join, and never changes.
-    3. The clock file has a fixed size and is rewritten in place, so that a full disk does not stop
-       the clock. It holds its record twice, and the better copy is never written before the other
-       one is durable: a torn write leaves one that is whole. A ceiling counts once both hold it,
-       so damage to either does not take timestamps back.
-    4. The clean-shutdown mark is taken away durably before the node does anything else, and set as
-       the last thing of an orderly stop."""
+    3. The clock file has a fixed size and is rewritten in place, so that a full disk does not stop the clock. It has
+       two copies of its record. The better copy is never written before the other one is durable, so a torn write
+       leaves one valid copy. A ceiling is used only once both copies have it, so damage to one copy does not lower it.
+    4. The clean-shutdown mark is removed durably before the node does anything else. It is set as the last step of an
+       orderly stop."""
 
 import contextlib
 
@@ -33,22 +32,20 @@ from stelae.spi.services import FileLock, Files
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """What the instance file holds.
-
-    ``cluster_id`` is ``None`` until the first join; ``wal_engine`` owns ``wals/``;
-    ``clean_shutdown`` holds between an orderly stop and the next start; ``converted_from`` names the engine whose log
-    still has to make way in ``wals/`` for that of ``wal_engine``."""
+    """The contents of the instance file."""
 
     node_id: NodeId
-    cluster_id: ClusterId | None
-    wal_engine: str
-    clean_shutdown: bool = True
+    cluster_id: ClusterId | None  #: ``None`` until the first join.
+    wal_engine: str  #: The engine that owns ``wals/``.
+    clean_shutdown: bool = True  #: True between an orderly stop and the next start.
+    #: Set while a conversion of the log is in progress: the engine whose log must still be removed from ``wals/``.
     converted_from: str | None = None
 
 
 class ClockCeiling(msgspec.Struct, frozen=True):
-    """What the clock file holds, in each of two slots of 4096 bytes filled up with zeros: no hybrid timestamp above
-    the higher ``ceiling`` was ever given out."""
+    """The contents of each of the two slots of the clock file. A slot has 4096 bytes and is padded with zeros.
+
+    The node never gave out a hybrid timestamp above the higher ``ceiling`` of the two."""
 
     ceiling: int
 
@@ -56,19 +53,19 @@ class ClockCeiling(msgspec.Struct, frozen=True):
 INSTANCE = FileKind("instance", b"STin", 1, msgspec.msgpack.Decoder(Instance))
 CLOCK = FileKind("clock", b"STck", 1, msgspec.msgpack.Decoder(ClockCeiling))
 
-_SLOT_BYTES = 4096  #: Pages and physical sectors are written whole: a slot shares neither with the other one.
+_SLOT_BYTES = 4096  #: A slot shares no page and no physical sector with the other one.
 _SLOTS = (0, _SLOT_BYTES)
 
 
 class NotFormatted(StorageError, code="NOT_FORMATTED"):
-    """The directory holds no node."""
+    """The directory is not that of a node."""
 
     def __init__(self, root: str) -> None:
-        super().__init__(f"no node here yet; create one with: stelae fs format {root}", path=root)
+        super().__init__(f"there is no node in this directory; create one with: stelae fs format {root}", path=root)
 
 
 class AlreadyFormatted(StorageError, code="ALREADY_FORMATTED"):
-    """The directory holds a node already; nothing was changed."""
+    """The directory is already that of a node. Nothing was changed."""
 
 
 class WrongDirectory(StorageError, code="WRONG_DIRECTORY"):
@@ -76,8 +73,10 @@ class WrongDirectory(StorageError, code="WRONG_DIRECTORY"):
 
 
 def lock_directory(files: Files, layout: DirectoryLayout, pid: int) -> FileLock:
-    """Keep every other process out of the directory until the lock is released. ``NotFormatted``: there is no such
-    directory. ``Locked``: another process holds it; named, if its id can be read."""
+    """Lock the directory against other processes, and return the lock.
+
+    Raises ``NotFormatted`` if the directory does not exist, and ``Locked`` if another process has the lock. The error
+    names this process if its id can be read."""
     if not files.exists(layout.root):
         raise NotFormatted(layout.root)
     try:
@@ -87,7 +86,7 @@ def lock_directory(files: Files, layout: DirectoryLayout, pid: int) -> FileLock:
         holder = f"process {found}" if found.isdigit() else "another process"
         fact = f"in use by {holder}; stop it first, or choose another [node] directory"
         raise Locked(fact, path=layout.root) from error
-    # Written in place: a replacement would put another file under the name that is locked.
+    # Written in place: a replacement would be another file than the one that is locked.
     with contextlib.closing(files.open(layout.lock, writable=True)) as file:
         file.truncate(0)
         file.pwritev([f"{pid}\n".encode()], 0)
@@ -95,20 +94,20 @@ def lock_directory(files: Files, layout: DirectoryLayout, pid: int) -> FileLock:
 
 
 def format_directory(files: Files, layout: DirectoryLayout, instance: Instance, crash: CrashPoints = NO_CRASH) -> None:
-    """Make an empty directory the home of a new node; durable on return.
+    """Format an empty directory for a new node. Durable on return.
 
     Raises:
-        AlreadyFormatted: it is one already, or it holds tablets; nothing was changed.
-        BadIdentifier: the node uuid or the cluster id is not usable."""
+        AlreadyFormatted: the directory has a node or tablets. Nothing was changed.
+        BadIdentifier: the node uuid or the cluster id is not valid."""
     node_id(instance.node_id)
     if instance.cluster_id is not None:
         cluster_id(instance.cluster_id)
     if files.exists(layout.instance):
-        fact = "this directory holds a node already; choose another, or remove this one by hand"
+        fact = "this directory already has a node; choose another directory, or remove this one by hand"
         raise AlreadyFormatted(fact, path=layout.root)
     for directory in (layout.superblocks, layout.consensus, layout.wals):
         if files.exists(directory) and files.listdir(directory):
-            fact = "the instance file is gone but tablets are still here; move them away first"
+            fact = "the instance file is missing, but the directory has tablets; move them away first"
             raise AlreadyFormatted(fact, path=directory)
     changed = [layout.root]
     while changed[-1] != "/" and not files.exists(changed[-1]):
@@ -122,7 +121,7 @@ def format_directory(files: Files, layout: DirectoryLayout, instance: Instance, 
 
 
 class InstanceFile:
-    """The instance file of a running node. Held under the directory's lock; calls may block."""
+    """The instance file of a running node, which has locked the directory. Its methods may block."""
 
     def __init__(self, files: Files, layout: DirectoryLayout, crash: CrashPoints = NO_CRASH) -> None:
         self._files = files
@@ -130,17 +129,16 @@ class InstanceFile:
         self._crash = crash
 
     def load(self) -> Instance:
-        """Read it; raises ``NotFormatted``, and as ``metadata.load``: the node cannot start."""
+        """Read the file. Raises ``NotFormatted``, and as ``metadata_files.load`` does; the node then cannot start."""
         if not self._files.exists(self._layout.instance):
             raise NotFormatted(self._layout.root)
         return load(self._files, INSTANCE, self._layout.instance)
 
     def start(self, *, cluster: ClusterId, wal_engine: str) -> Instance:
-        """Check that the directory is ours, and take the clean-shutdown mark away, durably.
+        """Check that the directory belongs to this cluster and log engine, and remove the clean-shutdown mark, durably.
 
-        A node that never joined a cluster takes ``cluster`` as its own.
-
-        ``WrongDirectory``: it belongs to another cluster, or its log was written by another engine."""
+        A node that has never joined a cluster joins ``cluster``. Raises ``WrongDirectory`` if the directory belongs to
+        another cluster, or another engine wrote its log."""
         found, path = self.load(), self._layout.instance
         if found.cluster_id not in (None, cluster):
             fact = f"this node belongs to cluster {found.cluster_id}, not to {cluster}"
@@ -150,11 +148,12 @@ class InstanceFile:
             convert = f"stelae wal convert {self._layout.root} --to {wal_engine}"
             raise WrongDirectory(f"{fact}; correct [engines] wal, or convert the log: {convert}", path=path)
         if found.converted_from is not None:
-            raise WrongDirectory(f"half converted; end it: stelae wal convert {self._layout.root}", path=path)
+            fact = f"a conversion of the log is not complete; finish it with: stelae wal convert {self._layout.root}"
+            raise WrongDirectory(fact, path=path)
         return self._save(found, cluster_id=cluster, clean_shutdown=False)
 
     def mark_clean(self) -> None:
-        """Set the clean-shutdown mark: everything written before is durable."""
+        """Set the clean-shutdown mark. The caller has made everything else durable."""
         self._save(self.load(), clean_shutdown=True)
 
     def _save(self, instance: Instance, **changes: object) -> Instance:
@@ -164,13 +163,14 @@ class InstanceFile:
 
 
 def read_clock(data: bytes, path: str) -> ClockCeiling:
-    """Return what a clock file says; raises as ``metadata.decode`` if neither slot can be read."""
+    """Decode a clock file. Raises as ``metadata_files.decode`` does if neither slot is valid."""
     return ClockCeiling(max(_read_slots(data, path))[0])
 
 
 def load_ceiling(files: Files, layout: DirectoryLayout) -> int:
-    """Return the durable ceiling of the hybrid clock; raises as ``metadata.load``: without it a
-    node cannot start, since it does not know which timestamps it gave out."""
+    """Return the durable ceiling of the hybrid clock. Raises as ``metadata_files.load`` does.
+
+    Without it a node cannot start, because it does not know which timestamps it has given out."""
     try:
         data = files.read_bytes(layout.clock)
     except FileNotFoundError as error:
@@ -179,11 +179,12 @@ def load_ceiling(files: Files, layout: DirectoryLayout) -> int:
 
 
 def save_ceiling(files: Files, layout: DirectoryLayout, ceiling: int, crash: CrashPoints = NO_CRASH) -> None:
-    """Make a ceiling durable. It must not be below the present one, and needs no free space.
+    """Make a ceiling durable. It must not be below the present one. No free space is needed.
 
     Raises:
-        SyncFailed: the old or the new one stands. Repeat it: a slot is always written whole.
-        Corrupt, Foreign, FutureVersion: the file cannot be read; nothing was written."""
+        SyncFailed: the file has the old or the new ceiling. The call can be repeated, because a slot is written as a
+            whole.
+        Corrupt, Foreign, FutureVersion: the file cannot be read. Nothing was written."""
     crash.hit("clock.before_replace")
     slot = encode(CLOCK, ClockCeiling(ceiling)).ljust(_SLOT_BYTES, b"\0")
     if files.exists(layout.clock):
@@ -194,7 +195,7 @@ def save_ceiling(files: Files, layout: DirectoryLayout, ceiling: int, crash: Cra
 
 
 def _rewrite(files: Files, path: str, slot: bytes) -> None:
-    """Write every slot in place, the best one last."""
+    """Write every slot in place, the one with the highest ceiling last."""
     with contextlib.closing(files.open(path, writable=True)) as file:
         best = max(_read_slots(file.pread(file.size(), 0), path))[1]
         for start in sorted(_SLOTS, key=lambda start: start == best):
@@ -202,7 +203,7 @@ def _rewrite(files: Files, path: str, slot: bytes) -> None:
 
 
 def _read_slots(data: bytes, path: str) -> list[tuple[int, int]]:
-    """Return ceiling and place of every slot that is whole; there is at least one."""
+    """Return ceiling and offset of every valid slot: at least one, otherwise the error is raised."""
     found, errors = [], []
     for start in _SLOTS:
         slot = data[start : start + _SLOT_BYTES]

@@ -10,7 +10,7 @@ from stelae.spi.ids import NodeId
 TransferDone: TypeAlias = Callable[[StelaeError | None], None]
 
 
-class LeadershipTransfers:
+class PendingTransfers:
     """The transfers of one replica, on the event loop."""
 
     def __init__(self, tokens: Iterator[int]) -> None:

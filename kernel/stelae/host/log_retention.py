@@ -16,7 +16,7 @@ from stelae.host.log_sizes import LogSizes
 from stelae.spi.log import Entry
 
 
-class LogRetention:
+class LogRetentionLimit:
     """The reasons to keep the entries of one replica's log. Its indexes only rise, except for anchors.
 
     Args:

@@ -1,16 +1,24 @@
-"""The log writer: order by reservation, group commit over all logs of a node, error fan-out.
+"""The log writer: group commit over all logs of a node.
 
-The source's Reserve and AsyncAppend (seed "consensus", *CommitGroup commit implementation details*) with
-its open ends closed: the queue is bounded in bytes, one drained group is one vectored write. A pure
-core: ``machine.log_driver`` or the simulator drives ``take_work``, ``perform`` and ``post``.
+It implements Reserve and AsyncAppend of the source (seed "consensus", *Group commit implementation details*), with a
+queue that is bounded in bytes. This module is pure: ``machine.log_driver`` or the simulator calls ``take_work`` and
+``perform``, and provides ``post``.
+
+An append goes through these steps:
+
+1. ``reserve`` fixes its place in its log, on the event loop.
+2. ``append_async`` fills this slot with entries, on the event loop. The log is now ready.
+3. ``take_work`` collects the filled slots of all ready logs into a group, on the driver's side.
+4. ``perform`` commits the group with the log engine, on the driver's side.
+5. ``post`` calls each ``done`` with its outcome, on the event loop.
 
 Ordering and durability
-    1. Per log, entries are committed in reservation order; a slot that is reserved but not yet
-       filled holds back the slots behind it in its log, and no other log.
-    2. Every ``done`` is called exactly once, in slot order per log, with ``Durable`` only after
-       the engine reported its bytes durable.
-    3. After a failure every slot of that log, in the group and behind it, gets the same
-       ``Failed``; the log refuses new reservations until ``repair``. Other logs go on."""
+    1. The entries of a log are committed in the order of reservation. A slot that is reserved but not filled delays the
+       later slots of its log, and no other log.
+    2. Every ``done`` is called exactly once, in slot order per log. It gets ``Durable`` only after the engine has
+       reported its bytes as durable.
+    3. After a failure all slots of that log, in the group and after it, get the same ``Failed``, and the log refuses
+       new reservations until ``repair``. Other logs continue."""
 
 from collections import deque
 from collections.abc import Callable
@@ -26,29 +34,29 @@ from stelae.spi.wal import Append, Durable, Failed, Outcome, WalEngine
 Done: TypeAlias = Callable[[Outcome], None]
 Job: TypeAlias = Callable[[WalEngine], object]
 Completion: TypeAlias = tuple[Callable[..., None], object]
-"""A callback and its one argument, to be run on the event loop."""
+"""A callback and its argument, to be called on the event loop."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A reserved place in a log; ``void`` is set when the log failed before it was filled."""
+    """A reserved place in a log."""
 
     log: LogId
     state: "_LogQueue"
     size_bytes: int
-    entries: tuple[Entry, ...] | None = None
+    entries: tuple[Entry, ...] | None = None  #: ``None`` until the slot is filled.
     replace_from: int | None = None
     commit_hint: int = 0
     done: Done | None = None
-    void: Failed | None = None
+    void: Failed | None = None  #: Set if the log failed before the slot was filled.
 
 
 @dataclass(slots=True)
 class CommitGroup:
-    """One drained group: what ``commit`` is called with, and the slots that wait for it."""
+    """The appends of one commit."""
 
-    appends: dict[LogId, Append]
-    slots: dict[LogId, list[Slot]]
+    appends: dict[LogId, Append]  #: The argument of ``WalEngine.commit``.
+    slots: dict[LogId, list[Slot]]  #: The slots that wait for the outcome.
 
 
 @dataclass(slots=True)
@@ -70,51 +78,54 @@ class _LogQueue:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LogWriter:
-    """CommitGroup commit for every log of a node."""
+    """Group commit for every log of a node."""
 
     lock: AbstractContextManager[object]  #: Guards the queues.
-    wake: Callable[[], None]  #: Tells the driver that ``take_work`` may find something.
+    wake: Callable[[], None]  #: Notifies the driver that ``take_work`` may have work.
     post: Callable[[list[Completion]], None]  #: Runs completions on the event loop, in order.
-    queue_bytes_max: int  #: Beyond it ``reserve`` pushes back.
-    group_bytes_max: int  #: Most bytes of a group, or one larger append.
-    queued_bytes: int = 0
+    queue_bytes_max: int  #: ``reserve`` refuses appends while more bytes than this are queued.
+    group_bytes_max: int  #: The most bytes of a group, unless it is a single larger append.
+    queued_bytes: int = 0  #: Bytes that are reserved and not committed.
 
     def __post_init__(self) -> None:
         self._logs: dict[LogId, _LogQueue] = {}
         self._jobs: deque[_Job] = deque()
         self._ready: dict[LogId, _LogQueue] = {}
         self._on_room: list[Callable[[None], None]] = []
-        self._closing = self._awake = False  # awake: the driver asks ``take_work`` until it says None
+        self._closing = False
+        self._awake = False  # The driver was woken and has not yet got ``None`` from ``take_work``.
 
     # -- event loop side -------------------------------------------------------------------------
 
     def open_log(self, log: LogId, durable: OpId) -> None:
-        """Accept appends to a log whose last durable op id is ``durable``."""
+        """Accept appends to a log. ``durable`` is its last durable op id."""
         self._logs[log] = _LogQueue(durable)
 
     def close_log(self, log: LogId) -> None:
-        """Forget a log; what waits for it still goes to the engine, which says what became of it."""
+        """Forget a log. Appends that are queued still go to the engine, and their outcomes are reported."""
         self._logs.pop(log, None)
 
     def durable(self, log: LogId) -> OpId:
-        """The last op id of a log that is known to be durable; of a log that is not open nothing is."""
+        """Return the last op id of a log that is known to be durable; ``ZERO`` for a log that is not open."""
         return self._logs[log].durable if log in self._logs else ZERO
 
     def has_room(self) -> bool:
-        """Say whether ``reserve`` would be accepted now."""
+        """Return whether ``reserve`` would accept an append now."""
         return self.queued_bytes < self.queue_bytes_max
 
     def when_room(self, callback: Callable[[None], None]) -> None:
-        """Call back once, on the event loop and with ``None``, after the queue has shrunk below its bound."""
+        """Call ``callback(None)`` once, on the event loop, when the queue is below its bound."""
         with self.lock:
             if not self.has_room():
                 self._on_room.append(callback)
                 return
-        self.post([(callback, None)])  # the queue has shrunk meanwhile
+        self.post([(callback, None)])  # The queue is below its bound by now.
 
     def reserve(self, log: LogId, size_bytes: int) -> Slot:
-        """Fix the place of an append of ``size_bytes`` in its log. O(1). ``Overloaded``: the queue is at its bound; try
-        after ``when_room``. Any other ``StelaeError``: what failed the log; or the writer is closing."""
+        """Reserve the next place in a log for an append of ``size_bytes``. O(1).
+
+        Raises ``Overloaded`` if the queue is at its bound; try again after ``when_room``. Raises another
+        ``StelaeError`` if the log has failed or is not open, or if the writer is closing."""
         if self._closing:
             raise Unavailable("the log writer is closing")
         state = self._logs.get(log)
@@ -125,7 +136,9 @@ class LogWriter:
             if state.failed is not None:
                 raise state.failed.error
             if self.queued_bytes >= self.queue_bytes_max:
-                raise Overloaded(f"{self.queued_bytes} bytes wait for the log; the bound is {self.queue_bytes_max}")
+                raise Overloaded(
+                    f"{self.queued_bytes} bytes are queued for the log; the limit is {self.queue_bytes_max}"
+                )
             state.queue.append(slot)
             self.queued_bytes += size_bytes
         return slot
@@ -139,7 +152,7 @@ class LogWriter:
         commit_hint: int = 0,
         done: Done,
     ) -> None:
-        """Fill a slot; ``done`` gets its outcome once, on the event loop. See ``Append``."""
+        """Fill a slot. ``done`` gets the outcome, once, on the event loop. For the arguments see ``Append``."""
         with self.lock:
             slot.replace_from, slot.commit_hint = replace_from, commit_hint
             slot.done, slot.entries = done, entries
@@ -155,7 +168,7 @@ class LogWriter:
             self.wake()
 
     def submit_job(self, work: Job, done: Callable[[object], None]) -> None:
-        """Run ``work(engine)`` between groups; ``done(result or StelaeError)`` on the loop."""
+        """Run ``work(engine)`` between two groups, then ``done(result or error)`` on the event loop."""
         with self.lock:
             self._jobs.append(_Job(work, done))
             wake, self._awake = not self._awake, True
@@ -163,7 +176,7 @@ class LogWriter:
             self.wake()
 
     def repair(self, log: LogId, done: Callable[[object], None]) -> None:
-        """Try to make a failed log usable; the result is its durable ``OpId`` or the error."""
+        """Try to make a failed log usable. ``done`` gets its last durable ``OpId``, or the error."""
         state = self._logs[log]
 
         def finished(result: object) -> None:
@@ -174,14 +187,14 @@ class LogWriter:
         self.submit_job(lambda engine: engine.repair(log), finished)
 
     def close(self, done: Callable[[object], None]) -> None:
-        """Refuse new reservations; ``done`` follows once everything filled is committed."""
+        """Refuse new reservations. ``done`` is called once every filled slot is committed."""
         self._closing = True
         self.submit_job(lambda _engine: None, done)
 
     # -- driver side -------------------------------------------------------------------------------
 
     def take_work(self) -> Work | None:
-        """Take the next job or group, if any; while closing, every filled append goes first."""
+        """Return the next job or group, or ``None``. Jobs go first; while closing, groups go first."""
         with self.lock:
             if self._jobs and not (self._closing and self._ready):
                 return self._jobs.popleft()
@@ -189,7 +202,7 @@ class LogWriter:
             return self._take_group() if self._ready else None
 
     def perform(self, work: Work, engine: WalEngine) -> list[Completion]:
-        """Do the work (may block) and return what ``post`` is to run on the event loop."""
+        """Do the work. May block. Return the completions that ``post`` must run on the event loop."""
         if isinstance(work, _Job):
             try:
                 result: object = work.work(engine)
@@ -199,7 +212,7 @@ class LogWriter:
         return self.complete(work, engine.commit(work.appends, sync=True))
 
     def complete(self, group: CommitGroup, outcomes: dict[LogId, Outcome]) -> list[Completion]:
-        """Record the outcome of a group; return the callbacks that it owes, in slot order."""
+        """Record the outcomes of a group. Return its completions, in slot order."""
         completions: list[Completion] = []
         with self.lock:
             for log, slots in group.slots.items():
@@ -242,13 +255,16 @@ class LogWriter:
                 assert isinstance(outcome, Failed)
                 slot.void = outcome
             elif slot is not slots[-1] and slot.entries and isinstance(outcome, Durable):
-                completions.append((slot.done, Durable(slot.entries[-1].op_id)))  # its own last, not the group's
+                # The slot's own last op id, not that of the whole append.
+                completions.append((slot.done, Durable(slot.entries[-1].op_id)))
             else:
                 completions.append((slot.done, outcome))
 
 
 def _drain(queue: deque[Slot], budget: int) -> list[Slot]:
-    """Take the filled slots at the head; a replacement only as the first, so that one append holds it."""
+    """Remove the filled slots at the head, up to ``budget`` bytes, and at least one.
+
+    A slot with a replacement can only be the first one, because they become one ``Append``."""
     slots = [queue.popleft()]
     while queue and (slot := queue[0]).entries is not None:
         budget -= slots[-1].size_bytes

@@ -1,6 +1,6 @@
-"""What a node takes from the machine it runs on: disk, clocks, threads, turns of the event loop.
+"""The interface between a node and its machine: disk, clocks, threads, and turns of the event loop.
 
-The kernel says what it needs and drives none of it; ``stelae.machine`` has the real ones, tests have others."""
+``stelae.machine`` implements it for production; tests and the simulator have other implementations."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -15,18 +15,18 @@ from stelae.wire.faults import FaultSeam as FaultSeam
 
 
 class NodeTurns(Turns, Protocol):
-    """Turns of the event loop, with a place for what sends everything that a turn produced."""
+    """Turns of the event loop. The messenger sends the messages of a turn with ``defer_last``."""
 
     def defer_last(self, call: Callable[[], None]) -> None:
-        """Run ``call`` at the end of this turn, after all that was deferred."""
+        """Run ``call`` at the end of this turn, after all deferred calls."""
 
 
 class Pool(BlockingPool, Workers, Protocol):
-    """Threads for work of engines (in any order) and of tablets (in order per key)."""
+    """Threads for the work of engines (in any order) and of tablets (in order per key)."""
 
 
 class LogDriver(Protocol):
-    """Drains ``writer`` into a log engine, of which it is the only user but for ``reader``."""
+    """Commits the work of ``writer`` with a log engine. Only it and ``reader`` use the engine."""
 
     @property
     def writer(self) -> LogWriter: ...
@@ -34,44 +34,47 @@ class LogDriver(Protocol):
     def reader(self) -> LogReader: ...
 
     def stop(self) -> None:
-        """End after the work in hand; blocks. Call it when the writer has closed."""
+        """Stop after the current work. Blocks. Called once the writer is closed."""
 
 
 class LogPath(Protocol):
-    """How a node's log is written; the one place that knows of ``[log] fast``."""
+    """How the log of a node is written. Only its implementations know about ``[log] fast``."""
 
     def engine(self, engine: type[WalEngine]) -> type[WalEngine]:
-        """Return the class to open for the engine of the settings."""
+        """Return the class to open for the engine that the settings name."""
 
     def drive(self, engine: WalEngine, pool: Pool) -> LogDriver:
-        """Drive an engine that was opened, from now on; ``pool`` runs reads."""
+        """Start to drive an opened engine. ``pool`` runs the reads."""
 
 
 class Machine(Protocol):
-    """One node's share of a machine. ``start`` first; all is called on the event loop, but for ``stop``."""
+    """The machine of one node. ``start`` is called first. All methods but ``stop`` are called on the event loop."""
 
     files: Files
     clock: Clock
-    metrics: Metrics  #: The node's own.
-    pid: int  #: Names the process to whoever finds the directory locked.
-    network_faults: FaultSeam | None  #: Stands where messages enter and leave; outside of tests there is none.
-    rng: random.Random  #: Nobody can foresee it: what it draws names this run of the node.
+    metrics: Metrics  #: The metrics of this node.
+    pid: int  #: The process id. It is written into the lock file.
+    #: Loses, delays or repeats packets in tests; ``None`` in production.
+    network_faults: FaultSeam | None
+    rng: random.Random  #: Unpredictable random numbers, for the incarnation id and the seeds of this node.
 
     def start(self, on_defect: Callable[[BaseException], None]) -> NodeTurns:
-        """Begin on the running loop, whose lag is measured from now on as ``loop_lag_ms``. ``on_defect`` is called on
-        the loop with what nobody may raise: a deferred call, or a log engine."""
+        """Start on the running event loop, and measure its lag as ``loop_lag_ms`` from now on.
+
+        ``on_defect`` is called on the loop with an exception that must not happen, of a deferred call or of a log
+        engine."""
 
     def pool(self, name: str, threads_max: int) -> Pool:
-        """Make a pool that ``stop`` ends."""
+        """Make a thread pool. ``stop`` ends it."""
 
     def log_path(self, settings: LogSettings) -> LogPath:
-        """Choose how the log is written: plainly, or by the fast preset if the settings ask for it."""
+        """Return the way to write the log: the plain one, or the fast one if the settings ask for it."""
 
     def off_loop(self, work: Callable[[], Any]) -> Awaitable[Any]:
-        """Run work that blocks beside the loop, which goes on; its result or exception is the answer's."""
+        """Run blocking work off the event loop. The awaitable gives its result or raises its exception."""
 
     def settle(self) -> None:
-        """Recovery is over: what is in memory now stays."""
+        """Called when recovery is complete. Objects that exist now are long-lived."""
 
     def stop(self) -> None:
-        """Finish what the pools have taken and end them; blocks, and is called off the loop."""
+        """Finish the work of the pools and end them. Blocks. Called off the event loop."""

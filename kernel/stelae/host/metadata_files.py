@@ -1,20 +1,20 @@
-"""Metadata files: one small record per file, replaced whole, checked on every read.
+"""Metadata files: one small record per file, replaced as a whole, and checked at every read.
 
 A file is a 20-byte header and a body::
 
-    magic     4 bytes   what kind of file it is
+    magic     4 bytes   the kind of file
     version   u16       of this kind's format
     reserved  u16       zero
     length    u64       of the body, in bytes
     crc       u32       CRC32C of the 16 bytes before it and of the body
     body                MessagePack
 
-Magic and version stand first, so that any later release can tell what it is looking at.
+Magic and version are first, so that any later release can recognise the file.
 
 Ordering and durability
-    ``save`` returns when the new contents are durable; after a crash inside it one reads the old
-    contents or the new, never a mixture. A file that fails its checks is never repaired, guessed
-    at or replaced by a default: the error names it, and whoever asked decides what has failed."""
+    When ``save`` returns, the new contents are durable. After a crash during ``save`` the file has the old or the new
+    contents, never a mixture. A file that fails its checks is never repaired or replaced by a default: the error names
+    the file, and the caller decides what has failed."""
 
 import struct
 from dataclasses import dataclass
@@ -35,14 +35,14 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class MetadataMissing(StorageError, code="METADATA_MISSING"):
-    """A metadata file that was asked for is not there."""
+    """A metadata file does not exist."""
 
 
 class CrashPoints:
-    """Where tests stop a process: production passes through, a test's subclass may raise."""
+    """Named points at which tests can simulate a crash. In production they do nothing; a test's subclass may raise."""
 
     def hit(self, point: str) -> None:
-        """Pass the named point."""
+        """Called at the named point."""
 
 
 NO_CRASH = CrashPoints()
@@ -50,28 +50,28 @@ NO_CRASH = CrashPoints()
 
 @dataclass(frozen=True, slots=True)
 class FileKind(Generic[Record]):
-    """One kind of metadata file: its name for people, magic, format version and what reads its records."""
+    """One kind of metadata file."""
 
-    name: str
+    name: str  #: For messages.
     magic: bytes
-    version: int
-    records: msgspec.msgpack.Decoder[Record]  # Made at import, on one thread: see ``stelae.protocol.tablet_messages``.
+    version: int  #: The newest format version that this release knows.
+    records: msgspec.msgpack.Decoder[Record]  #: Made at import, on one thread (``stelae.protocol.codec`` says why).
 
 
 def encode(kind: FileKind[Record], record: Record) -> bytes:
-    """Return the bytes of a file of this kind."""
+    """Encode a record as a file of this kind."""
     body = msgspec.msgpack.encode(record)
     bare = _HEADER.pack(kind.magic, kind.version, 0, len(body), 0)
     return _HEADER.pack(kind.magic, kind.version, 0, len(body), _crc(bare + body)) + body
 
 
 def decode(kind: FileKind[Record], data: bytes, path: str) -> Record:
-    """Return the record in ``data``.
+    """Decode the record in ``data``. ``path`` is for the errors.
 
     Raises:
-        Corrupt: too short, too long, a checksum fails, or the body is not such a record.
-        Foreign: another kind of file.
-        FutureVersion: written by a release with a newer format of this kind."""
+        Corrupt: the length or the checksum is wrong, or the body is not such a record.
+        Foreign: it is another kind of file.
+        FutureVersion: it was written by a release with a newer format of this kind."""
     if len(data) < HEADER_BYTES:
         fact = f"{kind.name} file of {len(data)} bytes is shorter than its header"
         raise Corrupt(fact, path=path, offset=len(data))
@@ -85,17 +85,16 @@ def decode(kind: FileKind[Record], data: bytes, path: str) -> Record:
         fact = f"{kind.name} body has {len(data) - HEADER_BYTES} bytes, the header says {length}"
         raise Corrupt(fact, path=path, offset=8)
     if crc != _crc(data):
-        raise Corrupt(f"{kind.name} fails its checksum", path=path, offset=_CRC_AT)
+        raise Corrupt(f"the {kind.name} file fails its checksum", path=path, offset=_CRC_AT)
     try:
         return kind.records.decode(data[HEADER_BYTES:])
     except (ValueError, RecursionError) as error:
-        fact = f"{kind.name} body is not readable: {error}"
+        fact = f"{kind.name} body cannot be decoded: {error}"
         raise Corrupt(fact, path=path, offset=HEADER_BYTES) from error
 
 
 def load(files: Files, kind: FileKind[Record], path: str) -> Record:
-    """Read one file. ``MetadataMissing``: there is no such file. ``Corrupt``, ``Foreign``, ``FutureVersion``: see
-    :func:`decode`."""
+    """Read one file. Raises ``MetadataMissing`` if it does not exist, and otherwise as :func:`decode` does."""
     try:
         data = files.read_bytes(path)
     except FileNotFoundError as error:
@@ -104,8 +103,9 @@ def load(files: Files, kind: FileKind[Record], path: str) -> Record:
 
 
 def save(files: Files, kind: FileKind[Record], path: str, record: Record, crash: CrashPoints = NO_CRASH) -> None:
-    """Replace one file atomically; durable on return. The crash points bear the kind's name. ``Full``: the old contents
-    stand. ``SyncFailed``: the old or the new ones do."""
+    """Replace one file atomically. Durable on return. The names of the crash points begin with the kind's name.
+
+    After ``Full`` the file has the old contents; after ``SyncFailed`` it has the old or the new ones."""
     crash.hit(f"{kind.name}.before_replace")
     files.replace(path, encode(kind, record))
     crash.hit(f"{kind.name}.after_replace")
@@ -116,10 +116,9 @@ def _crc(data: bytes) -> int:
 
 
 class TabletFile(Generic[Record]):
-    """One tablet's file of one kind. One writer; every call may block.
+    """The file of one kind of one tablet. It has one writer. Every method may block.
 
-    A file that is there is read before it is replaced: nobody overwrites what they did not know,
-    be it newer or damaged."""
+    An existing file is read before it is replaced, so that a newer or damaged file is never overwritten."""
 
     def __init__(self, files: Files, kind: FileKind[Record], path: str, tablet: TabletId, crash: CrashPoints) -> None:
         self._files = files
@@ -129,16 +128,16 @@ class TabletFile(Generic[Record]):
         self._crash = crash
 
     def load(self) -> Record:
-        """Read the file; raises as :func:`load`, and ``StorageError`` if it is another tablet's."""
+        """Read the file. Raises as :func:`load` does, and ``StorageError`` if it is the file of another tablet."""
         record = load(self._files, self._kind, self._path)
         found = getattr(record, "tablet_id", None)
         if found != self._tablet:
-            fact = f"{self._kind.name} of tablet {found} under another name"
+            fact = f"the {self._kind.name} file is of tablet {found}, not of the tablet in its name"
             raise StorageError(fact, path=self._path)
         return record
 
     def _known(self) -> Record | None:
-        """Return what the file holds, ``None`` if there is none."""
+        """Return the record in the file, or ``None`` if the file does not exist."""
         return self.load() if self._files.exists(self._path) else None
 
     def _replace(self, record: Record) -> None:

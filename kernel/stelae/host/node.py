@@ -1,7 +1,7 @@
-"""A node: files, clock, engines, replicas and messenger, brought up and down in order.
+"""A node: it starts and stops files, clock, engines, replicas and messenger, in order.
 
-The node knows no service, no plugin, no ``node.toml`` and no operating system: it is handed settings, engine classes,
-the factories of what it serves and a machine, so it boots with ``spi``, ``wire``, ``host`` and fakes alone."""
+The node depends on no service, no plugin, no ``node.toml`` and no operating system. It gets settings, engine classes,
+service factories and a machine. So it can start with ``spi``, ``wire``, ``host`` and fakes alone."""
 
 import asyncio
 import contextlib
@@ -34,15 +34,15 @@ CLOCK_KEEP_AHEAD_US = 500_000
 
 
 class Node:
-    """One running node. Make one, ``start`` it, wait for ``stopped``, ``stop`` it.
+    """One node. Construct it, ``start`` it, wait for ``stopped``, then ``stop`` it.
 
     Args:
         config: settings and engine classes.
-        services: factories of what the node serves, started in this order.
-        machine: what the node runs on; used by this node alone.
-        batcher: makes what builds log entries of a tablet's writes.
-        tablets: makes what brings the node's tablets up.
-        observer: is told when a replica changes; called on the event loop."""
+        services: factories of the services, which are started in this order.
+        machine: the machine of this node. No other node uses it.
+        batcher: makes the ``WriteBatcher`` of a tablet.
+        tablets: makes the ``TabletSource``, which recovers the tablets.
+        observer: gets the transitions of replicas, on the event loop."""
 
     def __init__(
         self,
@@ -79,34 +79,37 @@ class Node:
 
     @property
     def failed_tablets(self) -> Mapping[TabletId, str]:
-        """Tablets that did not come up, and why."""
+        """The tablets that could not be recovered, and why."""
         return self.tablets.failed
 
     async def stopped(self) -> None:
-        """Wait until something asks the node to end (``request_stop``, or a defect)."""
+        """Wait until the node must stop, because of ``request_stop`` or a defect."""
         await self._ended.wait()
 
     def end_because(self, error: StelaeError) -> None:
-        """Ask whoever waits in ``stopped`` to stop the node, for an error that an operator has to mend."""
+        """End the wait of ``stopped``, because of an error that an operator must solve."""
         self._crash(error)
 
     def request_stop(self) -> None:
-        """Ask whoever waits in ``stopped`` to stop the node. Callable on the event loop only."""
+        """End the wait of ``stopped``. Called on the event loop only."""
         self._ended.set()
 
     def free_bytes(self) -> int:
-        """Bytes that are left on the disk; 0 if the disk fails and does not say. May block."""
+        """Return the free bytes of the disk, or 0 if the disk fails. May block."""
         try:
             return self.files.space_left(self.layout.root)
         except StorageError as error:
-            log.debug("the disk does not say how much is left: %s", error)
+            log.debug("cannot read the free space of the disk: %s", error)
             return 0
 
     # -- start -----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Bring the node up; it serves when this returns. ``StelaeError``: it cannot; everything that was opened is
-        closed again."""
+        """Start the node. It serves when this returns.
+
+        Raises ``StelaeError`` if it cannot start; everything that was opened is then closed again. The order is:
+        directory, clock ceiling and lock; threads and clock; engines; recovery of the tablets; messenger and services;
+        replicas."""
         try:
             self._open_directory()
             self._start_loop()
@@ -128,7 +131,7 @@ class Node:
         files, layout = self.files, self.layout
         lock = lock_directory(files, layout, self._machine.pid)
         self._undo.callback(lock.release)
-        # Runs last but for the lock: after log, pools and stores are closed.
+        # Runs after log, pools and stores are closed, and before the lock is released.
         self._undo.callback(self._mark_clean)
         wal_name = self.config.wal.name
         found = self._instance.start(cluster=self.config.cluster_id, wal_engine=wal_name)
@@ -143,7 +146,8 @@ class Node:
         self._undo.callback(machine.stop)
         self._workers = machine.pool("worker", threads.background_threads)
         self.metadata_pool = machine.pool("metadata", threads.metadata_threads)
-        self._clock_pool = machine.pool("clock", 1)  # A ceiling that waits behind votes lapses, and nobody is heard.
+        # A pool of its own: if saves of the ceiling waited for saves of votes, the clock could reach its ceiling.
+        self._clock_pool = machine.pool("clock", 1)
         self._apply = machine.pool("apply", threads.apply_threads)
         self.scans = machine.pool("scan", threads.apply_threads)
         self.time = HybridClock(
@@ -190,9 +194,11 @@ class Node:
 
     def _start_messenger(self) -> None:
         config = self.config
-        run = timestamp(physical_us(self.time.now()), self._machine.rng.getrandbits(LOGICAL_BITS))
+        incarnation = timestamp(physical_us(self.time.now()), self._machine.rng.getrandbits(LOGICAL_BITS))
         self.messenger = Messenger(
-            Identity(cluster_id=config.cluster_id, node_id=self.node_id, incarnation_id=IncarnationId(f"{run:016x}")),
+            Identity(
+                cluster_id=config.cluster_id, node_id=self.node_id, incarnation_id=IncarnationId(f"{incarnation:016x}")
+            ),
             clock=self._clock,
             time=self.time,
             defer=self.turns.defer_last,
@@ -247,10 +253,11 @@ class Node:
             self.host(one, campaign=hinted and tablet is not None and one.superblock.tablet_id == tablet.id)
 
     def host(self, recovered: RecoveredTablet, *, campaign: bool = False) -> None:
-        """Start the replica of a recovered tablet; what its files contradict fails it alone. ``campaign``: it is the
-        hinted leader of a tablet that never had one."""
+        """Start the replica of a recovered tablet. If it cannot start, only this tablet fails.
+
+        ``campaign``: the replica is the hinted leader of a tablet that never had a leader, and campaigns at once."""
         tablet_id, limits = recovered.superblock.tablet_id, self.config.maintenance
-        if not self._log_is_of_this_time(recovered):
+        if not self._log_is_not_from_the_future(recovered):
             return
         try:
             replica = assemble(
@@ -277,14 +284,14 @@ class Node:
         if campaign:
             replica.deliver(Campaign(hinted=True))
 
-    def _log_is_of_this_time(self, recovered: RecoveredTablet) -> bool:
-        """A log from the future is refused loudly: no later write could be above it (D6)."""
+    def _log_is_not_from_the_future(self, recovered: RecoveredTablet) -> bool:
+        """Fail a tablet whose log is from the future: no new write could be above its timestamps (D6)."""
         if recovered.timestamp <= self.time.ceiling:
             self.time.observe(recovered.timestamp)
             return True
         reason = (
-            f"its log holds timestamp {recovered.timestamp}, above {self.time.ceiling}, which this "
-            "node's clock never reached; set the machine's clock, or replace the replica"
+            f"its log has timestamp {recovered.timestamp}, which is above {self.time.ceiling}, the ceiling of this "
+            "node's clock; set the machine's clock, or replace the replica"
         )
         self.tablets.fail(recovered.superblock.tablet_id, reason)
         return False
@@ -296,7 +303,7 @@ class Node:
             self.peers.peer_lost(change.node_id)
 
     def _crash(self, error: BaseException) -> None:
-        """A defect, or another process under this uuid: nothing can be promised from here on, so the process ends."""
+        """End the node because of a defect, or because another process uses its uuid. Its state is not reliable."""
         if self.crashed is None:
             self.crashed = error
             self._ended.set()
@@ -304,7 +311,7 @@ class Node:
     # -- stop ------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stop in an orderly way: nothing acknowledged is lost, and the next start is clean."""
+        """Stop the node in order: no acknowledged write is lost, and the clean-shutdown mark is set."""
         for service in reversed(self._services):
             service.stop()
         for replica in self.replicas.values():
@@ -330,7 +337,7 @@ class Node:
             self._instance.mark_clean()
 
     async def _drain_log(self) -> None:
-        """Wait until everything taken is committed, or a defect ends the wait."""
+        """Wait until every append is committed. A defect ends the wait."""
         drained = asyncio.Event()
         self.writer.close(lambda _result: drained.set())
         self._ended.clear()

@@ -1,8 +1,8 @@
-"""Consensus messages as frames: one guard and one opaque message, then raw entry bodies.
+"""Encodes consensus messages as frames: a header and the engine's message in one frame, then the bodies of the entries.
 
-The kernel owns the guard prefix (tablet, term, last op id, config id) and the entries; the message
-between them belongs to the consensus engine, which registered its types. Bodies are not
-re-encoded: small ones are joined into one frame, large ones travel as frames of their own."""
+The kernel owns the header (tablet, term, last op id, config id) and the entries. The message belongs to the consensus
+engine, which registered its types. Bodies are not encoded again: small ones are joined into one frame, and each large
+one is a frame of its own."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,15 +14,15 @@ from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.services import Buffer
 
 OWN_FRAME_BYTES_MIN = 64 << 10
-"""From this size a body is a frame of its own: copying it would cost more than a frame."""
+"""A body of at least this many bytes is a frame of its own: to copy it would cost more than a frame."""
 
 
 NUMBER_MAX = (1 << 63) - 1
-"""Largest term, index or timestamp of an entry: what logs and metadata can hold."""
+"""The largest term, index or timestamp of an entry that logs and metadata can store."""
 
 
 class PeerMessageHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The kernel's prefix of every consensus message."""
+    """The kernel's header of every consensus message."""
 
     tablet_id: TabletId
     term: int
@@ -31,7 +31,7 @@ class PeerMessageHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _EncodedPeerMessage(msgspec.Struct, frozen=True, array_like=True):
-    guard: PeerMessageHeader
+    header: PeerMessageHeader
     kind: str
     message: msgspec.Raw
     entries: tuple[tuple[int, int, int, int, int], ...]
@@ -41,7 +41,7 @@ class _EncodedPeerMessage(msgspec.Struct, frozen=True, array_like=True):
 class PeerMessage(msgspec.Struct, frozen=True):
     """A decoded consensus message."""
 
-    guard: PeerMessageHeader
+    header: PeerMessageHeader
     kind: str
     message: msgspec.Struct
     entries: tuple[Entry, ...]
@@ -56,10 +56,10 @@ class PeerCodec:
         self._encoder = msgspec.msgpack.Encoder()
         self._head_decoder = msgspec.msgpack.Decoder(_EncodedPeerMessage)
 
-    def encode(self, guard: PeerMessageHeader, message: msgspec.Struct, entries: Sequence[Entry]) -> list[Buffer]:
-        """Return the frames: the head, then the bodies."""
+    def encode(self, header: PeerMessageHeader, message: msgspec.Struct, entries: Sequence[Entry]) -> list[Buffer]:
+        """Return the frames: the encoded message, then the bodies."""
         head = _EncodedPeerMessage(
-            guard,
+            header,
             self._kinds[type(message)],
             msgspec.Raw(self._encoder.encode(message)),
             tuple((e.op_id.term, e.op_id.index, e.kind, e.timestamp, len(e.body)) for e in entries),
@@ -67,15 +67,15 @@ class PeerCodec:
         return [self._encoder.encode(head), *_body_frames(entries)]
 
     def decode(self, frames: Sequence[Buffer]) -> PeerMessage:
-        """Return the message of such frames; ``PeerError`` if :meth:`encode` never makes them."""
+        """Decode the frames of :meth:`encode`. Raises ``PeerError`` if they are malformed."""
         try:
             head = self._head_decoder.decode(frames[0])
-            tablet_id(head.guard.tablet_id)
+            tablet_id(head.header.tablet_id)
             decoder = self._decoders.get(head.kind)
             if decoder is None:
                 raise PeerError(f"unknown consensus message kind {head.kind[:40]!r}")
             message = decoder.decode(head.message)
-            return PeerMessage(head.guard, head.kind, message, _entries(head, frames[1:]))
+            return PeerMessage(head.header, head.kind, message, _entries(head, frames[1:]))
         except (IndexError, ValueError, RecursionError, BadIdentifier) as error:
             raise PeerError(f"malformed consensus message: {error}") from error
 
@@ -102,7 +102,7 @@ def _entries(head: _EncodedPeerMessage, frames: Sequence[Buffer]) -> tuple[Entry
     joined = False
     for term, index, kind, timestamp, size in head.entries:
         if min(term, index, timestamp, size) < 0 or max(term, index, timestamp) > NUMBER_MAX or size > ENTRY_BYTES_MAX:
-            raise PeerError(f"entry {term}.{index} has impossible figures")
+            raise PeerError(f"entry {term}.{index} has a term, index, timestamp or size out of range")
         small = size < OWN_FRAME_BYTES_MIN
         if not (small and joined):
             if offset != len(frame):
@@ -110,7 +110,7 @@ def _entries(head: _EncodedPeerMessage, frames: Sequence[Buffer]) -> tuple[Entry
             frame, offset = memoryview(next(pieces, b"")), 0
         joined = small
         if offset + size > len(frame):
-            raise PeerError("entry bodies are shorter than announced")
+            raise PeerError("entry bodies are shorter than the message lists")
         body = bytes(frame[offset : offset + size])
         offset += size
         entries.append(Entry(OpId(term, index), EntryKind(kind), timestamp, body))

@@ -1,4 +1,4 @@
-"""Traffic between nodes: consensus messages per tablet, heartbeats per pair of nodes."""
+"""Sends and receives the messages between nodes: consensus messages per tablet, heartbeats per pair of nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -24,14 +24,14 @@ _Message = TypeVar("_Message", Beat, BeatAck)
 
 
 class MessageSender(Protocol):
-    """What of the messenger this module uses."""
+    """The part of the messenger that this module uses."""
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
-        """Queue one message; False when it was dropped."""
+        """Queue one message. Return False if it was dropped."""
 
 
 class PeerTraffic:
-    """What the replicas of one node say to other nodes: ``PeerNetwork`` and ``LocalTablets``."""
+    """The messages of the replicas of one node. It implements ``PeerNetwork`` and ``LocalTablets``."""
 
     def __init__(self, codec: PeerCodec, turns: Turns, metrics: Metrics, beat_interval_us: int) -> None:
         self._codec = codec
@@ -39,9 +39,10 @@ class PeerTraffic:
         self._metrics = metrics
         self._beat_interval_us = beat_interval_us
         self._replicas: dict[TabletId, Replica] = {}
-        self.voters: dict[TabletId, TombstoneVoter] = {}  #: Tombstones that were asked lately.
+        self.voters: dict[TabletId, TombstoneVoter] = {}  #: Tombstones in memory.
         self.wake_voter: Callable[[TabletId, Callable[[], None]], None] | None = None
-        """Takes a tablet that is not here, and what to do once ``voters`` has it; unset: nobody can know."""
+        """Loads the tombstone of a tablet without a replica into ``voters``, then calls its second argument. While it
+        is not set, messages for such tablets are refused."""
         self._link: MessageSender | None = None
         self._timer: Timer | None = None
         self._encoder = msgspec.msgpack.Encoder()
@@ -55,17 +56,17 @@ class PeerTraffic:
         return self._replicas
 
     def add(self, replica: Replica) -> None:
-        """Route a tablet's messages to a replica."""
+        """Route the messages of a tablet to a replica."""
         if (voter := self.voters.pop(replica.tablet_id, None)) is not None:
             voter.close()
         self._replicas[replica.tablet_id] = replica
 
     def remove(self, tablet_id: TabletId) -> None:
-        """Route them nowhere any more."""
+        """Stop routing the messages of a tablet to its replica."""
         self._replicas.pop(tablet_id, None)
 
     def start(self, link: MessageSender) -> None:
-        """Begin to send, heartbeats included."""
+        """Start to send messages and heartbeats."""
         self._link = link
         self._beat()
 
@@ -80,36 +81,38 @@ class PeerTraffic:
     # -- PeerNetwork -----------------------------------------------------------------------------
 
     def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
-        """Queue a consensus message; lost when the peer is not connected."""
+        """Queue a consensus message. It is dropped if the peer is not connected."""
         hosted = self._replicas.get(tablet_id) or self.voters.get(tablet_id)
         if self._link is None or hosted is None:
             return
         status = hosted.status
-        guard = PeerMessageHeader(tablet_id, outbound.term, status.last, status.committed_config.op_id)
-        frames = self._codec.encode(guard, outbound.message, entries)
+        header = PeerMessageHeader(tablet_id, outbound.term, status.last, status.committed_config.op_id)
+        frames = self._codec.encode(header, outbound.message, entries)
         if not self._link.send(outbound.to, CONSENSUS, frames):
             self._metrics.count("consensus_messages_dropped")
 
     # -- arrivals --------------------------------------------------------------------------------
 
     def consensus_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
-        """Take a consensus message. ``PeerError``: it is malformed, from a stranger, or for a tablet that is not here;
-        it has had no effect."""
+        """Handle a consensus message.
+
+        Raises ``PeerError``, and the message has no effect, if it is malformed, its sender is not a member of the
+        tablet, or the tablet is not on this node."""
         message = self._codec.decode(frames)
-        replica = self._replicas.get(message.guard.tablet_id)
+        replica = self._replicas.get(message.header.tablet_id)
         if replica is None:
             self._to_voter(sender, message)
             return
         if replica.status.config.member(sender) is None:
-            # Whoever may connect could else depose leaders. With members that change, a lagging
-            # replica will have to hear newer ones: then roles (who is a node) take this place.
-            raise PeerError(f"{sender} is no member of tablet {message.guard.tablet_id}")
+            # Otherwise any process that can connect could depose leaders. Once members can change, a lagging replica
+            # must accept messages of newer members; authenticated nodes will then replace this check.
+            raise PeerError(f"node {sender} is not a member of tablet {message.header.tablet_id}")
         self._metrics.count("consensus_messages_received")
         replica.receive(sender, message)
 
     def _to_voter(self, sender: NodeId, message: PeerMessage) -> None:
-        """A tombstone hears every node: who is a member of a tablet that it has left, it cannot know."""
-        tablet_id = message.guard.tablet_id
+        """Pass a message to a tombstone. The sender may be any node: a tombstone does not know the present members."""
+        tablet_id = message.header.tablet_id
 
         def woken() -> None:
             if (voter := self.voters.get(tablet_id)) is not None:
@@ -123,26 +126,26 @@ class PeerTraffic:
             self.wake_voter(tablet_id, woken)
 
     def beat_arrived(self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]) -> None:
-        """Take a heartbeat and answer it; raises ``PeerError`` if it is malformed."""
+        """Handle a heartbeat and answer it. Raises ``PeerError`` if it is malformed."""
         beat = _decode(self._beats, frames, BEAT)
         ack = self.heartbeats.received(sender, incarnation_id, beat, self._turns.now_us())
         if self._link is not None:
             self._link.send(sender, BEAT_ACK, [self._encoder.encode(ack)])
 
     def beat_ack_arrived(self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]) -> None:
-        """Take the answer to a heartbeat; raises ``PeerError`` if it is malformed."""
+        """Handle the answer to a heartbeat. Raises ``PeerError`` if it is malformed."""
         ack = _decode(self._acks, frames, BEAT_ACK)
         self.heartbeats.acknowledged(sender, incarnation_id, ack, self._turns.now_us())
 
     def peer_lost(self, peer: NodeId) -> None:
-        """The link to a peer went down: what was in flight to it may be lost."""
+        """Inform the replicas that the link to a peer is down: messages in flight may be lost."""
         for replica in self._replicas.values():
             replica.deliver(PeerUnreachable(peer))
 
     # -- LocalTablets ----------------------------------------------------------------------------
 
     def beat_state(self, tablet_id: TabletId, leader: NodeId) -> tuple[int, str]:
-        """Say how a local replica stands towards a node that says it leads."""
+        """Return term and exception of a local replica for the heartbeat of a leader's node (``LocalTablets``)."""
         replica = self._replicas.get(tablet_id)
         if replica is None:
             return 0, "unknown"

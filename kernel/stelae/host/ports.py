@@ -1,4 +1,4 @@
-"""What the drivers of a replica need from outside: real in production, virtual in the simulator."""
+"""The interfaces that a replica's drivers need from outside: real in production, simulated in the simulator."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -27,20 +27,20 @@ class Timer(Protocol):
     """A pending call of ``Turns.call_at``."""
 
     def cancel(self) -> None:
-        """Make sure that it does not run. Harmless when it has."""
+        """Cancel the call. Harmless if it has run."""
 
 
 class Turns(Protocol):
-    """The event loop, as replicas see it."""
+    """The turns of the event loop."""
 
     def now_us(self) -> int:
-        """Monotonic microseconds; the same for everything within one turn or later."""
+        """Return the monotonic time in microseconds. It never decreases and may be constant within a turn."""
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Run ``call`` on the loop after what is running now, before waiting again."""
+        """Run ``call`` in this turn, after the current call."""
 
     def defer_last(self, call: Callable[[], None]) -> None:
-        """As ``defer``, when all that was deferred is done, and what was to be sent before."""
+        """Run ``call`` in this turn, after all deferred calls and all earlier calls of ``defer_last``."""
 
     def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
         """Run ``call`` on the loop at or after monotonic ``when_us``."""
@@ -50,18 +50,18 @@ class HybridTime(Protocol):
     """The node's hybrid clock."""
 
     def now(self) -> int:
-        """The next hybrid timestamp: above every one given or observed before."""
+        """Return the next hybrid timestamp. It is above all that were returned or observed before."""
 
 
 class PeerNetwork(Protocol):
-    """The way to the same tablet's replicas on other nodes. Never blocks; may lose messages."""
+    """Sends messages to the replicas of the same tablet on other nodes. It never blocks and may lose messages."""
 
     def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
-        """Queue one consensus message with the entries that travel along."""
+        """Queue one consensus message with its entries."""
 
 
 class HardStates(Protocol):
-    """Durable term, vote and committed config of the tablets of a node, ordered per tablet."""
+    """Saves term, vote and committed config of the tablets of a node, in order per tablet."""
 
     def save(
         self,
@@ -70,103 +70,115 @@ class HardStates(Protocol):
         committed_config: TabletConfig,
         done: Callable[[StelaeError | None], None],
     ) -> None:
-        """Make a record durable; ``done`` once, on the loop, in order, never before it is."""
+        """Make a record durable.
+
+        ``done`` is called once, on the loop, in order per tablet, and not before the record is durable."""
 
 
 class LogReader(Protocol):
-    """Reads of durable entries that may block, run off the loop."""
+    """Reads durable entries off the event loop."""
 
     def read(
         self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[list[Entry] | StelaeError], None]
     ) -> None:
-        """Read as ``WalEngine.read`` does; ``done`` once, on the loop."""
+        """Read as ``WalEngine.read`` does. ``done`` is called once, on the loop, with the entries or the error."""
 
 
 class BlockingPool(Protocol):
-    """Threads for store work of many tablets, in order per key."""
+    """Threads for blocking work of many tablets, in order per key."""
 
     def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Run ``work`` off the loop after earlier work of the key; an exception is the result."""
+        """Run ``work`` off the loop, after earlier work with the same key.
+
+        ``done`` gets its result or its exception, on the loop."""
 
 
 class WriteBatcher(Protocol):
-    """Makes entries of one tablet's write operations. On the loop.
+    """Builds the payloads of entries from the write operations of one tablet, on the event loop.
 
-    Each run taken is one run of one payload, with the client, sequence and digests given, also when none of its rows is
-    left: exactly-once rests on it. Payloads and their runs are in the order taken."""
+    Each added sequence range becomes one range of one payload, with the given client, sequence numbers and digests,
+    even if none of its rows remains. Exactly-once depends on that. Payloads and their ranges are in the order of
+    ``add``."""
 
     @property
     def schema(self) -> Schema:
-        """What rows are checked against; its version is the payloads'."""
+        """The schema against which rows are checked. Payloads have its version."""
 
     def check_change(self, schema: Schema) -> None:
-        """``SchemaMismatch``: rows of the present schema cannot be had under this one, or it is not the next."""
+        """Check that ``schema`` may follow the present one.
+
+        Raises ``SchemaMismatch`` if it is not the next version, or rows of the present schema do not fit it."""
 
     def change_schema(self, schema: Schema) -> None:
-        """Check rows against another schema from now on; what was taken before is built under its own."""
+        """Check rows against ``schema`` from now on. Ranges that were added before are built with their own schema."""
 
     def __len__(self) -> int:
-        """Runs taken since the last ``build``."""
+        """Return the number of sequence ranges that were added since the last ``build``."""
 
     def add(
-        self, client_id: ClientId, first_incomplete: int, run: SequenceRange, digests: tuple[int, ...], token: Any
+        self, client_id: ClientId, first_incomplete: int, sequences: SequenceRange, digests: tuple[int, ...], token: Any
     ) -> None:
-        """Take a run of operations; ``CallerError``, and nothing is taken: unfit as a whole, or one of them is. Rows at
-        fault become row errors of their operation. ``token`` is the caller's."""
+        """Add a sequence range. ``token`` is the caller's; ``build`` returns it.
+
+        A row that does not fit becomes a row error of its operation. Raises ``CallerError``, and adds nothing, if an
+        operation or the whole range cannot be accepted."""
 
     def build(self) -> Sequence[tuple[bytes, Sequence[Any]]]:
-        """Return encoded payloads for everything taken since the last call, each with the tokens of its runs."""
+        """Return the encoded payloads of all ranges since the last call, each with the tokens of its ranges."""
 
 
 BatcherFactory: TypeAlias = Callable[[Schema, int | None, PartitionBounds], WriteBatcher]
-"""Makes the batcher of a tablet from its schema, the store's ``key_bytes_max`` and which keys the tablet holds."""
+"""Makes the batcher of a tablet from its schema, the store's ``key_bytes_max`` and the tablet's partition."""
 
 
 class ReadySink(Protocol):
-    """Where the executor hands the effects that are not disk or network. On the loop."""
+    """Takes the effects of a core that are neither disk nor network. All methods are called on the event loop."""
 
     def deliver(self, event: Event) -> None:
-        """An event for the core."""
+        """Queue an event for the core."""
 
     def entries_changed(self, entries: tuple[Entry, ...], replace_from: int | None) -> None:
-        """The log changed in memory (nothing is durable yet)."""
+        """Called when entries were appended or replaced in the cache. They are not durable yet."""
 
     def entries_cut(self, from_index: int) -> None:
-        """An append failed: entries at or above ``from_index`` are not in the log. ``log_failed`` follows."""
+        """Called when an append failed: entries at or above ``from_index`` are not in the log.
+
+        ``log_failed`` follows."""
 
     def committed(self, index: int) -> None:
-        """Entries up to ``index`` may be applied."""
+        """Called when entries up to ``index`` may be applied."""
 
     def drained(self) -> None:
-        """Every Ready so far is durable, and what depended on it queued to be sent."""
+        """Called when every Ready so far is durable, and the messages that depended on them are queued."""
 
     def accepted(self, token: int, op_id: OpId) -> None:
-        """A proposal has its place in the log."""
+        """Called when a proposal has an op id in the log. It is not durable and not committed yet."""
 
     def rejected(self, rejection: Rejection) -> None:
-        """A proposal or read was not taken."""
+        """Called when a proposal, a read or a transfer was rejected."""
 
     def read_ready(self, ready: ReadReady) -> None:
-        """A read index was confirmed."""
+        """Called when a majority has confirmed a read index."""
 
     def handed_over(self, token: int) -> None:
-        """A transfer of leadership has ended well."""
+        """Called when a leadership transfer has succeeded."""
 
     def beats_changed(self, beats: Beats) -> None:
-        """Whom to keep alive changed."""
+        """Called when the peers that get heartbeats have changed."""
 
     def copy_requested(self, request: CopyRequest) -> None:
-        """A peer cannot be caught up from the log."""
+        """Called when the log no longer has the entries that a peer needs."""
 
     def config_durable(self, config: TabletConfig) -> None:
-        """A committed config is in durable metadata: the log before it may be collected."""
+        """Called when a committed config is in durable metadata. The log before its entry may now be collected."""
 
     def log_failed(self, failed: Failed) -> None:
-        """An append failed: stop taking input; ``Full`` may be repaired, others may not."""
+        """Called when an append failed. The replica must stop to accept input. Only ``Full`` can be repaired."""
 
     def metadata_failed(self, error: StelaeError, retry: Callable[[], None]) -> None:
-        """Hard state or config is not durable; nothing that depends on it goes out meanwhile. ``retry`` saves again,
-        for a disk that was full."""
+        """Called when a hard state or a config could not be made durable. Nothing that depends on it is sent meanwhile.
+
+        ``retry`` saves it again, for example when a full disk has space again."""
 
     def fatal(self, effect: Fatal) -> None:
-        """The core found a broken invariant: stop the tablet."""
+        """Called when the core found a broken invariant. The replica must stop."""

@@ -18,7 +18,7 @@ from stelae.host.apply import Applier
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.flush_and_collect import Flusher
 from stelae.host.heartbeats import HeartbeatService
-from stelae.host.leadership_transfers import LeadershipTransfers, TransferDone
+from stelae.host.leadership_transfers import PendingTransfers, TransferDone
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import BatcherFactory, BlockingPool, Timer, Turns
 from stelae.host.read_faults import ReadFaults
@@ -119,7 +119,7 @@ class Replica:
         applier: Applier,
         writes: WritePath,
         reads: ReadIndexWaits,
-        transfers: LeadershipTransfers,
+        transfers: PendingTransfers,
         flusher: Flusher,
     ) -> None:
         """Set the parts that call back into the replica. Called once, before ``start``."""

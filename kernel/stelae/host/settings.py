@@ -1,6 +1,6 @@
-"""What a node is told: plain settings, checked by whoever read or made them.
+"""The settings of a node, as plain values.
 
-``stelae.config`` makes them out of ``node.toml``; tests make them by hand."""
+``stelae.config`` reads and checks them from ``node.toml``; tests construct them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,65 +17,73 @@ from stelae.wire.settings import WireSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """Section ``[node]``: ``directory`` holds all of the node, absolute once read; ``listen`` is
-    ``host:port``, port 0 lets the system choose; ``insecure_listen`` says in as many words that
-    other machines may connect although there is no security yet."""
+    """Section ``[node]``."""
 
-    directory: str
-    listen: str
-    insecure_listen: bool = False
+    directory: str  #: Contains all files of the node. Absolute once it is read.
+    listen: str  #: ``host:port``. With port 0 the system chooses a free port.
+    insecure_listen: bool = False  #: Allows other machines to connect, although connections are not secured yet.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """Section ``[log]``: group commit of the whole node. Every group is synced."""
+    """Section ``[log]``: the group commit of the node. Every group is synced."""
 
     queue_bytes_max: int = setting(
-        64 << 20, unit="bytes", low=64 << 10, high=16 << 30, reason="full, it pushes writers back"
+        64 << 20, unit="bytes", low=64 << 10, high=16 << 30, reason="writers wait while it is full"
     )
     group_bytes_max: int = setting(
-        8 << 20, unit="bytes", low=4096, high=1 << 30, reason="larger ones are slow and save little"
+        8 << 20, unit="bytes", low=4096, high=1 << 30, reason="larger groups are slow and save little"
     )
     fast: bool = setting(
-        False, reason="a preset: io_uring, direct I/O, re-used segments. Off: they gain little, and run on few systems"
+        False, reason="a preset: io_uring, direct I/O, reused segments; off, because few systems support it"
     )
     lagging_peer_bytes_max: int = setting(
         0,
         unit="bytes",
         low=0,
         high=1 << 50,
-        reason="of one tablet's log, kept only because a replica lacks it; beyond, that one needs a copy; 0: no bound",
+        reason="of a tablet's log, kept for a lagging replica; one that lags further needs a copy; 0: no bound",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """Section ``[workers]``: threads of the node's pools."""
+    """Section ``[workers]``: the threads of the node's pools."""
 
     background_threads: int = setting(
         2, unit="count", low=1, high=256, reason="preallocation, compaction and other long work"
     )
     metadata_threads: int = setting(
-        16, unit="count", low=1, high=64, reason="votes: elections stall no log, and disks sync many at once"
+        16,
+        unit="count",
+        low=1,
+        high=64,
+        reason="for votes: elections do not delay the log, and disks sync many files at once",
     )
-    apply_threads: int = setting(2, unit="count", low=1, high=256, reason="stores that cannot apply on the event loop")
+    apply_threads: int = setting(
+        2, unit="count", low=1, high=256, reason="for stores that cannot apply on the event loop"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceSettings:
-    """Section ``[maintenance]``: when rows are flushed, and how long the past can be read."""
+    """Section ``[maintenance]``: when rows are flushed, and how far back reads can go."""
 
     flush_bytes: int = setting(
-        64 << 20, unit="bytes", low=64 << 10, high=16 << 30, reason="of one replica: large blocks, short replay"
+        64 << 20, unit="bytes", low=64 << 10, high=16 << 30, reason="per replica: large blocks, but a short replay"
     )
     flush_interval_ms: int = setting(
-        120_000, unit="ms", low=10, high=86_400_000, reason="rows that few others follow: bounds the log to replay"
+        120_000, unit="ms", low=10, high=86_400_000, reason="for tablets with few writes: bounds the log to replay"
     )
     replica_memory_bytes_max: int = setting(
-        256 << 20, unit="bytes", low=64 << 10, high=64 << 30, reason="of rows not flushed; then writers are pushed back"
+        256 << 20, unit="bytes", low=64 << 10, high=64 << 30, reason="of rows not flushed; above it writers wait"
     )
     memory_bytes: int = setting(
-        1 << 30, unit="bytes", low=64 << 10, high=1 << 40, reason="of all rows not flushed; at 1.5 times writers wait"
+        1 << 30,
+        unit="bytes",
+        low=64 << 10,
+        high=1 << 40,
+        reason="of all rows not flushed; at 1.5 times of it writers wait",
     )
     history_retention_s: int = setting(
         604_800, unit="s", low=1, high=315_360_000, reason="how far back a snapshot or a diff can read"
@@ -84,7 +92,7 @@ class MaintenanceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabletSettings:
-    """A tablet that is to be; section ``[tablet]``: the one of a cluster that has no masters yet."""
+    """A tablet to create. Section ``[tablet]`` describes the only tablet of a cluster without masters."""
 
     id: TabletId
     schema: Schema
@@ -94,18 +102,18 @@ class TabletSettings:
 
     @property
     def hinted_leader(self) -> NodeId:
-        """Who campaigns first where no config was ever agreed on: the first member."""
+        """The first member. It campaigns first if no config was ever committed."""
         return self.members[0].node_id
 
     def initial_config(self) -> TabletConfig:
-        """The config that stands in consensus metadata before the first start."""
+        """Return the config that is in consensus metadata before the first start."""
         ordered = tuple(sorted(self.members, key=lambda member: member.node_id))
         return TabletConfig(op_id=ZERO, members=ordered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenEngine:
-    """An engine that was picked: its name, its class, and its filled ``Config``."""
+    """An engine that the settings chose: its name, its class, and its ``Config`` with values."""
 
     name: str
     engine: type[Any]
@@ -114,7 +122,7 @@ class ChosenEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """All that a node is told."""
+    """All settings of a node."""
 
     node: NodeSettings
     cluster_id: ClusterId
@@ -128,5 +136,5 @@ class NodeConfig:
     workers: WorkerSettings = field(default_factory=WorkerSettings)
     maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     masters: tuple[Member, ...] = ()
-    policy: ChosenEngine | None = None  #: Of masters.
-    extra: Mapping[str, Any] = field(default_factory=dict)  #: Sections of services, by name.
+    policy: ChosenEngine | None = None  #: For masters only.
+    extra: Mapping[str, Any] = field(default_factory=dict)  #: The sections of services, by name.

@@ -1,12 +1,12 @@
-"""Superblock of a tablet: that it exists here, what of it is durable, and in which files.
+"""The superblock of a tablet: everything about a replica on this node except consensus.
 
-A tablet whose superblock is missing does not exist on this node. There is one writer, the tablet's
-lifecycle driver; a store only proposes an edit, which is taken while the replica is READY.
+A tablet without a superblock does not exist on this node. The superblock has one writer, the tablet's lifecycle driver.
+A store only proposes an edit, which is written while the replica is READY.
 
 Ordering and durability
-    ``save`` replaces the whole record atomically, so a store's manifest, the op id flushed with it,
-    its timestamp and the exactly-once results of that same op id always belong together. Files that an edit
-    obsoletes may be removed only after ``save`` returned. The generation never goes back."""
+    ``save`` replaces the whole record atomically. So the store's manifest, the op id that was flushed with it, its
+    timestamp and the exactly-once results as of that op id always belong together. Files that an edit makes obsolete
+    may be removed only after ``save`` has returned. The generation never decreases."""
 
 from enum import StrEnum
 from typing import Literal
@@ -21,7 +21,7 @@ from stelae.spi.services import Files
 
 
 class DataState(StrEnum):
-    """State of a tablet's data; no superblock is ``DOES_NOT_EXIST``, ``DELETED`` a tombstone."""
+    """The state of a tablet's data. A tablet without superblock does not exist; a ``DELETED`` one is a tombstone."""
 
     DELETED = "DELETED"
     COPYING = "COPYING"
@@ -29,29 +29,29 @@ class DataState(StrEnum):
 
 
 class PartitionBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Which encoded keys the tablet holds: one bucket per hash level, ``key_high`` exclusive."""
+    """The encoded keys that belong to the tablet."""
 
-    hash_buckets: tuple[int, ...] = ()
-    key_low: bytes = b""
-    key_high: bytes | None = None
-    scheme: bytes = b""  #: How keys are hashed and compared, opaque here; empty: rows are not checked.
+    hash_buckets: tuple[int, ...] = ()  #: One bucket for each hash level.
+    key_low: bytes = b""  #: Inclusive.
+    key_high: bytes | None = None  #: Exclusive; ``None``: there is no upper bound.
+    scheme: bytes = b""  #: How keys are hashed and compared. Opaque here. If empty, rows are not checked.
 
 
 class Superblock(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file holds.
+    """The contents of the file.
 
     Attributes:
-        generation: of the tablet's log on this node; rises when a copy begins.
+        generation: of the tablet's log on this node. It rises when a copy begins.
         consensus_engine, store_engine: names, fixed for the life of the replica.
         schemas: every schema version, ascending, each as the body of its SCHEMA entry.
-        manifest: the store engine's own list of what is live, opaque here.
-        flushed: last op id whose effects are in the files of ``manifest``.
-        timestamp: highest hybrid timestamp of the entries that were applied when ``flushed`` was
-            written; a read at it sees exactly the rows of ``manifest``. 0: nothing was flushed yet.
-        results: exactly-once results as of ``flushed``, opaque here.
-        tombstone: last op id of the log when the tablet was deleted; ``"UNKNOWN"`` when it could
-            not be read, after which this replica never votes; ``None`` for a live replica.
-        quarantine: directory where deletion set the data aside, relative to the node's directory."""
+        manifest: the store engine's list of its live files. Opaque here.
+        flushed: the last op id whose effects are in the files of ``manifest``.
+        timestamp: the highest hybrid timestamp of the entries that were applied when ``flushed`` was
+            written. A read at this timestamp sees exactly the rows of ``manifest``. 0: nothing was flushed yet.
+        results: the exactly-once results as of ``flushed``. Opaque here.
+        tombstone: the last op id of the log when the tablet was deleted. ``"UNKNOWN"`` if it could not be
+            read: this replica never votes again. ``None`` for a live replica.
+        quarantine: the directory with the data of a deleted replica, relative to the node's directory."""
 
     tablet_id: TabletId
     table_name: str = ""
@@ -70,7 +70,7 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log_id(self) -> LogId:
-        """Name of the tablet's log in the node's log engine."""
+        """The id of the tablet's log in the node's log engine."""
         return LogId(self.tablet_id, self.generation)
 
 
@@ -78,20 +78,21 @@ SUPERBLOCK = FileKind("superblock", b"STsb", 1, msgspec.msgpack.Decoder(Superblo
 
 
 class SuperblockFile(TabletFile[Superblock]):
-    """A tablet's superblock on disk."""
+    """The superblock of a tablet on disk."""
 
     def __init__(self, files: Files, layout: DirectoryLayout, tablet: TabletId, crash: CrashPoints = NO_CRASH) -> None:
         super().__init__(files, SUPERBLOCK, layout.superblock_of(tablet), tablet, crash)
 
     def save(self, block: Superblock) -> None:
-        """Replace the file; durable on return.
+        """Replace the file. Durable on return.
 
         Raises:
-            StorageError: what is there cannot be read, or is of another tablet or of a newer
-                generation: nothing was written; ``Full``, ``SyncFailed``: as ``metadata.save``."""
+            StorageError: the present file cannot be read, or is of another tablet or of a newer generation.
+                Nothing was written.
+            Full, SyncFailed: as ``metadata_files.save``."""
         known = self._known()
         floor = LogId(self._tablet, known.generation if known is not None else 0)
         if block.tablet_id != floor.tablet_id or block.generation < floor.generation:
-            fact = f"superblock of {block.log_id} may not replace that of {floor}"
+            fact = f"the superblock of {block.log_id} cannot replace that of {floor}"
             raise StorageError(fact, path=self._path)
         self._replace(block)

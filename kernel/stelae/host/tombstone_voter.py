@@ -1,7 +1,7 @@
-"""A replica without a log: a tombstone, or a copy under way. It votes, and no more (``restore_voter``).
+"""A replica without a log, which only votes (``ConsensusEngine.restore_voter``): a tombstone, or a copy in progress.
 
 Ordering and durability
-    Readies are carried out one after the other: term and vote are durable before anything of that Ready, or of a later
+    Readies are carried out one after the other. Term and vote are durable before a message of that Ready, or of a later
     one, is sent (``durability.md`` rules 1 and 9). If they cannot be saved, nothing is sent any more."""
 
 import logging
@@ -17,11 +17,11 @@ from stelae.spi.ids import NodeId, TabletId
 log = logging.getLogger(__name__)
 
 READIES_MAX = 64
-"""Readies that wait for one save. Beyond it messages are dropped: candidates ask again."""
+"""The most Readies that wait for a save. Above it messages are dropped; candidates send them again."""
 
 
 class TombstoneVoter:
-    """Drives one voting core, on the event loop. ``committed_config`` is kept beside its term and vote."""
+    """Drives one voting core, on the event loop. ``committed_config`` is saved with its term and vote, unchanged."""
 
     def __init__(
         self,
@@ -46,20 +46,20 @@ class TombstoneVoter:
 
     @property
     def status(self) -> Status:
-        """How the core stands."""
+        """The status of the core."""
         return self._core.status()
 
     @property
     def idle(self) -> bool:
-        """Whether everything that it said is durable and sent."""
+        """Whether all its Readies are carried out."""
         return not self._readies
 
     def receive(self, sender: NodeId, received: PeerMessage) -> None:
-        """Take a consensus message."""
+        """Handle a consensus message."""
         self.deliver(Received(sender, received.message, received.entries))
 
     def deliver(self, event: Event) -> None:
-        """Give the core an event at once: a voter has no turns to collect for."""
+        """Step the core with an event at once. Unlike a replica, a voter does not collect the events of a turn."""
         if self.failure or len(self._readies) >= READIES_MAX:
             return
         self._core.step([Tick(self._turns.now_us()), event])
@@ -68,7 +68,7 @@ class TombstoneVoter:
         self._carry_out()
 
     def close(self) -> None:
-        """Save and send nothing any more; what is being saved now may still become durable."""
+        """Save and send nothing any more. A save that is in progress may still become durable."""
         self.failure = "it was closed"
         if self._retry is not None:
             self._retry.cancel()
@@ -90,7 +90,7 @@ class TombstoneVoter:
         if self.failure:
             return
         if isinstance(error, Full):
-            # The core has moved to this term, so it is saved again before anything else of this voter is.
+            # The core has moved to this term, so this save is repeated before anything else is done.
             at_us = self._turns.now_us() + REPAIR_INTERVAL_US
             self._retry = self._turns.call_at(at_us, self._save)
             return

@@ -1,8 +1,8 @@
-"""Protocols that block, written from top to bottom, carried out off the event loop.
+"""Runs sequences of blocking steps, which are written as generators.
 
-A protocol is a generator. It yields what has to be done elsewhere and gets the result back; what was raised there is
-raised at its ``yield``. Between two steps it runs on the event loop, alone, so it may look at replicas and change
-them. It knows no thread and no clock: the runner here serves a node and the simulator alike."""
+A generator yields each blocking step, and gets the result at its ``yield``; an exception of the step is raised there.
+Between two steps the generator runs on the event loop, so it may read and change replicas. It uses no threads and no
+clock: the runner works for a node and for the simulator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stelae.host.ports import BlockingPool, Turns
 from stelae.spi.wal import WalEngine
 
 WAIT_US = 5_000
-"""How often it is asked whether a condition holds."""
+"""The interval between two tests of a condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class OffLoop:
 
 @dataclass(frozen=True, slots=True)
 class WithLog:
-    """Run ``work`` where the log engine is driven, between two groups."""
+    """Run ``work`` with the log engine, between two groups of the log writer."""
 
     work: Callable[[WalEngine], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Wait until a condition holds; it is cheap, and asked on the event loop."""
+    """Wait until a condition is true. It must be cheap; it is called on the event loop."""
 
     condition: Callable[[], bool]
 
@@ -46,14 +46,16 @@ Steps: TypeAlias = Generator[Step, Any, _Result]
 
 @dataclass(frozen=True, slots=True)
 class StepRunner:
-    """Carries protocols out, on the event loop."""
+    """Runs generators of steps, on the event loop."""
 
     pool: BlockingPool
     writer: LogWriter
     turns: Turns
 
     def run(self, key: str, steps: Steps[_Result], done: Callable[[_Result | Exception], None]) -> None:
-        """Carry a protocol out; ``done`` once, with what it returned or raised. ``key`` orders its work in the pool."""
+        """Run a generator. ``done`` is called once, with what it returned or raised.
+
+        Work in the pool runs in order per ``key``."""
 
         def resume(result: Any) -> None:
             try:

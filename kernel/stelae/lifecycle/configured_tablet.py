@@ -1,7 +1,7 @@
-"""The tablet that ``node.toml`` describes, held against the one that the node has.
+"""Compares the tablet in ``node.toml`` with the stored tablet of the node.
 
-The section ``[tablet]`` says what to create. It goes on describing the tablet afterwards, so one that contradicts the
-stored tablet is an error of the file, or a directory of another cluster."""
+The section ``[tablet]`` says which tablet to create, and still describes it afterwards. If it contradicts the stored
+tablet, the file is wrong, or the directory belongs to another cluster."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from stelae.spi.schema import Schema
 def check_configured(tablet: TabletSettings, stored: Sequence[bytes]) -> None:
     """Compare ``[tablet]`` with the schema versions of the stored tablet, ascending, each as ``Schema.to_bytes``.
 
-    The section may describe the tablet as it was created or as any later version has it: nobody has to edit the file
-    when the table is altered. Names, types, nullability, order and key count; ids and defaults are not in the section.
+    The section may describe the first or any later version, so nobody must edit the file when the table is altered.
+    Names, types, nullability, order and key are compared. Ids and defaults are not in the section.
 
-    ``ConfigError``: it is none of the versions; both sides are named."""
+    Raises ``ConfigError``, with both sides, if it is none of the versions."""
     schemas = [Schema.from_bytes(body) for body in stored]
-    mine = _text(tablet.schema)
-    if mine in map(_text, schemas):
+    configured = _text(tablet.schema)
+    if configured in map(_text, schemas):
         return
-    held = "; ".join(
+    versions = "; ".join(
         f"{_text(schema)} (version {schema.version})" for schema in dict.fromkeys((schemas[0], schemas[-1]))
     )
     raise ConfigError(
-        f"[tablet] has the columns {mine}; the stored tablet {tablet.id} has {held}",
-        hint="Describe the stored tablet in [tablet]; alter the table while it runs, to change its columns; "
-        "for another table, choose another tablet.id.",
+        f"[tablet] has the columns {configured}; the stored tablet {tablet.id} has {versions}",
+        hint="Describe the stored tablet in [tablet]. To change its columns, alter the table while the node runs. "
+        "For another table, choose another tablet.id.",
     )
 
 

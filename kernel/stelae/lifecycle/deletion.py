@@ -1,17 +1,18 @@
-"""Deletion of a tablet's replica: the steps of the source, each a crash point.
+"""Deletes the replica of a tablet, in steps with a crash point after each.
 
 Source: "Tablet deletion" of the tablet-copy design, steps 1 to 6; ``durability.md`` rules 18, 19 and 22.
 
-1. The replica is shut down, its engines closed (by the caller).
-2. The quarantine directory is made.
+1. The caller shuts the replica down and closes its store.
+2. The quarantine directory is created.
 3. The superblock is copied into it.
-4. The superblock becomes a tombstone: DELETED, with the last op id of the log and the path of the quarantine. From
-   here on the deletion is rolled forward, whatever happens.
-5. The consensus metadata is copied; term and vote stay where they are, for ever.
-6. The data are moved first and the log last: while the log is there, the deletion is not finished.
+4. The superblock becomes a tombstone: DELETED, with the last op id of the log and the path of the quarantine directory.
+   This is the commit point: a deletion that a crash interrupts later is completed at the next start.
+5. The consensus metadata is copied. The original, with term and vote, stays for ever.
+6. The data is moved into the quarantine directory, then the log. As long as the log is there, the deletion is not
+   complete.
 
-Every step can be repeated; nothing is removed. A replica whose log could not be read has an UNKNOWN last op id, and
-never votes again."""
+Every step can be repeated, and nothing is removed. A replica whose log could not be read has the last op id UNKNOWN,
+and never votes again."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ import msgspec
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.lifecycle.quarantine import DeletionRecord, make_place, save_about
+from stelae.lifecycle.quarantine import DeletionRecord, make_directory, save_record
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import Files
 
@@ -39,13 +40,13 @@ def write_tombstone(
     about: DeletionRecord,
     crash: CrashPoints = NO_CRASH,
 ) -> Superblock:
-    """Steps 2 to 4: return the tombstone, which is durable. The replica is shut down.
+    """Do steps 2 to 4, and return the durable tombstone. The replica must be shut down.
 
-    ``StorageError``: the replica is as it was, or deleted; start-up tells which."""
-    place = make_place(files, layout, block.tablet_id)
+    After a ``StorageError`` the replica is unchanged or deleted; the next start finds out which."""
+    place = make_directory(files, layout, block.tablet_id)
     crash.hit("delete.after_quarantine_directory")
     path = f"{layout.root}/{place}"
-    save_about(files, path, about)
+    save_record(files, path, about)
     files.replace(f"{path}/superblock", files.read_bytes(layout.superblock_of(block.tablet_id)))
     crash.hit("delete.after_superblock_copy")
     tombstone = tombstone_of(block, last, place)
@@ -55,10 +56,10 @@ def write_tombstone(
 
 
 def set_data_aside(files: Files, layout: DirectoryLayout, tombstone: Superblock, crash: CrashPoints = NO_CRASH) -> None:
-    """Step 5, and of step 6 the data. May be repeated."""
-    place = place_of(layout, tombstone)
+    """Do step 5, and move the data (step 6). May be repeated."""
+    place = quarantine_of(layout, tombstone)
     tablet = tombstone.tablet_id
-    if files.exists(layout.consensus_of(tablet)):  # else it was lost, and the last op id is UNKNOWN
+    if files.exists(layout.consensus_of(tablet)):  # Otherwise it was lost, and the last op id is UNKNOWN.
         files.replace(f"{place}/consensus-meta", files.read_bytes(layout.consensus_of(tablet)))
     crash.hit("delete.after_consensus_copy")
     if files.exists(layout.data_of(tablet)):
@@ -72,15 +73,15 @@ def set_data_aside(files: Files, layout: DirectoryLayout, tombstone: Superblock,
 def set_log_aside(
     layout: DirectoryLayout, tombstone: Superblock, set_aside: SetAside, crash: CrashPoints = NO_CRASH
 ) -> None:
-    """Of step 6 the log: with it the deletion is finished. May be repeated. ``set_aside`` is the log engine's."""
-    set_aside(tombstone.log_id, f"{place_of(layout, tombstone)}/wals")
+    """Move the log (step 6), which completes the deletion. May be repeated. ``set_aside`` is the log engine's."""
+    set_aside(tombstone.log_id, f"{quarantine_of(layout, tombstone)}/wals")
     crash.hit("delete.after_log")
 
 
 def roll_forward(
     files: Files, layout: DirectoryLayout, tombstone: Superblock, set_aside: SetAside, crash: CrashPoints = NO_CRASH
 ) -> None:
-    """Steps 5 and 6, for a deletion that a crash has cut short."""
+    """Do steps 5 and 6 of a deletion that a crash has interrupted."""
     set_data_aside(files, layout, tombstone, crash)
     set_log_aside(layout, tombstone, set_aside, crash)
 
@@ -92,10 +93,10 @@ def abandon_copy(
     drop_log: Callable[[LogId], None],
     crash: CrashPoints = NO_CRASH,
 ) -> Superblock:
-    """Take a COPYING replica back to its tombstone, without a look into its log (rule 19).
+    """Turn a COPYING replica back into its tombstone, without reading its log (rule 19).
 
-    The last op id that the superblock kept stays; a tablet that was never here before has none, and votes as a replica
-    with an empty log."""
+    The last op id in the superblock is kept. A tablet that was never on this node before has none, and votes as a
+    replica with an empty log."""
     tombstone = tombstone_of(block, ZERO if block.tombstone is None else block.tombstone, block.quarantine)
     SuperblockFile(files, layout, block.tablet_id, crash).save(tombstone)
     crash.hit("abandon.after_tombstone")
@@ -108,7 +109,7 @@ def abandon_copy(
 
 
 def tombstone_of(block: Superblock, last: LastOpId, place: str | None) -> Superblock:
-    """The record that stays for ever: small, and all that a vote needs."""
+    """Return the tombstone of a superblock. It stays for ever, so it has only what a vote needs."""
     return msgspec.structs.replace(
         block,
         data_state=DataState.DELETED,
@@ -121,8 +122,8 @@ def tombstone_of(block: Superblock, last: LastOpId, place: str | None) -> Superb
     )
 
 
-def place_of(layout: DirectoryLayout, tombstone: Superblock) -> str:
-    """The quarantine directory of a tombstone."""
+def quarantine_of(layout: DirectoryLayout, tombstone: Superblock) -> str:
+    """Return the path of the quarantine directory of a tombstone."""
     return f"{layout.root}/{tombstone.quarantine}"
 
 

@@ -1,4 +1,4 @@
-"""How much of a disk a directory takes."""
+"""The size of a directory on disk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from stelae.spi.services import Files
 
 
 def bytes_below(files: Files, path: str) -> int:
-    """Return the bytes of all files below a path; what goes meanwhile, or is not there, counts nothing. Blocks."""
+    """Return the bytes of all files below a path. Blocks.
+
+    Files that do not exist, or are removed meanwhile, are not counted."""
     try:
         names = files.listdir(path)
     except FileNotFoundError:

@@ -1,12 +1,13 @@
-"""Whether a log agrees with the superblock and the consensus metadata beside it (``durability.md`` rule 3).
+"""Checks that a log agrees with the superblock and the consensus metadata of its tablet (``durability.md`` rule 3).
 
-A store flushes only what its own log holds durably, and a committed config is saved only once its own entry is durable
-in the log. Both stay in the log, or at its base, for ever. So a log that ends below either, begins above what is
-flushed, or holds another term there, is not the log that this replica acknowledged entries from: it is an older copy,
-or it lost its tail, or it has a hole. Nothing tells which entries are missing: the last op id is UNKNOWN (rule 19).
+A store flushes only what its own log has durably, and a committed config is saved only once its own entry is durable in
+the log. Both op ids stay in the log, or at its base, for ever. So a log that ends below one of them, that begins above
+the flushed op id, or that has another term at one of them, is not the log from which this replica acknowledged entries.
+It is an older copy, it has lost its tail, or it has a hole. It is not known which entries are missing, so the last op
+id is UNKNOWN (rule 19).
 
-A store that runs ahead of the superblock does not matter here: only the superblock counts, and the store removes what
-is above it when it is opened (row G of ``stelae_store_lmdb.opening``)."""
+A store that is ahead of the superblock does not matter: only the superblock counts, and the store removes what is above
+it when it is opened (row G of ``stelae_store_lmdb.opening``)."""
 
 from collections.abc import Callable
 
@@ -16,17 +17,17 @@ from stelae.spi.wal import LogState
 
 
 class LogContradicts(Corrupt, code="LOG_CONTRADICTS"):
-    """The log does not hold what the superblock or the consensus metadata say that it held."""
+    """The log lacks an entry that it had according to the superblock or the consensus metadata."""
 
 
 def contradiction(flushed: OpId, config: OpId, log: LogState, op_id_at: Callable[[int], OpId]) -> str:
-    """Return what is wrong with an undamaged log, in a sentence; empty if it agrees.
+    """Return what is wrong with an undamaged log, or an empty text if it agrees.
 
     Args:
-        flushed: of the superblock.
-        config: op id of the committed config.
-        log: the log as recovery found it.
-        op_id_at: gives the op id at an index from the base on; called for at most two of them.
+        flushed: the flushed op id in the superblock.
+        config: the op id of the committed config.
+        log: the state of the log.
+        op_id_at: returns the op id at an index from the base on. It is called at most twice.
 
     Raises:
         StorageError: an op id cannot be read.

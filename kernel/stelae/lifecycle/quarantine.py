@@ -1,16 +1,17 @@
-"""Quarantine: what deletions set aside, kept for a while for whoever wants it back.
+"""The quarantine: the data of deleted replicas, kept for a while so that it can be restored.
 
-One directory per deletion, ``quarantine/<tablet-id>.<n>``::
+Each deletion has one directory, ``quarantine/<tablet-id>.<n>``::
 
-    about           when it was deleted, and why
-    superblock      as it was
-    consensus-meta  as it was when the tombstone was durable
+    about           when the replica was deleted, and why
+    superblock      as it was before the deletion
+    consensus-meta  as it was when the tombstone became durable
     data/           of the store engine
     wals/           of the log engine
 
-A directory counts once the superblock of its tablet names it (the tombstone); one that nobody names and that holds
-neither data nor a log was begun by a deletion that a crash took back. Beside them stand ``wals-<engine>.<n>``, logs
-that a conversion has set aside: they have no date, so they go for their size alone, and before what has one."""
+A directory belongs to a deletion if the superblock of its tablet (the tombstone) names it. A directory that no
+superblock names, and that has neither data nor a log, was left by a deletion that a crash interrupted before its commit
+point. The quarantine also has directories ``wals-<engine>.<n>`` with logs that a conversion replaced. They have no
+date, so only their size limits them, and they are removed before the others."""
 
 from __future__ import annotations
 
@@ -33,32 +34,34 @@ PARTS = {"about", "superblock", "consensus-meta", *CONTENTS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineSettings:
-    """Section ``[quarantine]``: how much a node keeps of what it has deleted, and for how long."""
+    """Section ``[quarantine]``: how much data of deleted replicas a node keeps, and for how long."""
 
     bytes_max: int = setting(
-        64 << 30, unit="bytes", low=0, high=1 << 50, reason="above it the oldest goes; 0 keeps nothing"
+        64 << 30, unit="bytes", low=0, high=1 << 50, reason="above it the oldest is removed; 0 keeps nothing"
     )
     age_s_max: int = setting(
-        604_800, unit="s", low=0, high=315_360_000, reason="a week: long enough to notice a table dropped by mistake"
+        604_800,
+        unit="s",
+        low=0,
+        high=315_360_000,
+        reason="one week is enough to notice a table that was dropped by mistake",
     )
     free_bytes_min: int = setting(
-        1 << 30, unit="bytes", low=0, high=1 << 50, reason="with less space on the disk the oldest goes first"
+        1 << 30, unit="bytes", low=0, high=1 << 50, reason="with less free space on the disk the oldest is removed"
     )
     interval_ms: int = setting(
-        60_000, unit="ms", low=50, high=86_400_000, reason="limits of days need no haste, a disk that fills does"
+        60_000, unit="ms", low=50, high=86_400_000, reason="the age limit needs no hurry, but a disk that fills does"
     )
 
 
 class DeletionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a directory is there. ``deleted_us``: wall-clock microseconds, for people and for the limit on age.
-
-    ``wal_engine`` set the log aside, and can read it; empty: not said, by an older release."""
+    """The contents of the file ``about``: when and why a replica was deleted."""
 
     tablet_id: TabletId
     table_name: str
-    deleted_us: int
+    deleted_us: int  #: Wall-clock microseconds, for people and for the age limit.
     reason: str
-    wal_engine: str = ""
+    wal_engine: str = ""  #: The engine that can read ``wals/``; empty if it is not known.
 
 
 ABOUT = FileKind("quarantine", b"STqu", 1, msgspec.msgpack.Decoder(DeletionRecord))
@@ -68,13 +71,13 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     """One directory of the quarantine."""
 
     name: str  #: ``<tablet-id>.<n>``.
-    about: DeletionRecord | None  #: ``None``: it cannot be read, or is of no deletion.
-    size_bytes: int  #: Of all its files.
-    of_deletion: bool = True  #: Else a conversion of the log has set it aside.
+    about: DeletionRecord | None  #: ``None`` if it cannot be read, or the directory is not of a deletion.
+    size_bytes: int  #: The size of all its files.
+    of_deletion: bool = True  #: False for a log that a conversion replaced.
 
 
-def make_place(files: Files, layout: DirectoryLayout, tablet: TabletId) -> str:
-    """Make the next directory of a tablet, durably; return its path relative to the node's directory."""
+def make_directory(files: Files, layout: DirectoryLayout, tablet: TabletId) -> str:
+    """Create the next directory of a tablet, durably. Return its path, relative to the node's directory."""
     numbers = [0, *(number for found, number in _names(files, layout) if found == tablet)]
     place = f"{layout.quarantine}/{tablet}.{max(numbers) + 1}"
     files.make_directory(place)
@@ -82,17 +85,17 @@ def make_place(files: Files, layout: DirectoryLayout, tablet: TabletId) -> str:
     return place.removeprefix(f"{layout.root}/")
 
 
-def save_about(files: Files, place: str, about: DeletionRecord) -> None:
-    """Say why a directory is there; durable on return."""
+def save_record(files: Files, place: str, about: DeletionRecord) -> None:
+    """Write the file ``about`` of a directory. Durable on return."""
     save(files, ABOUT, f"{place}/about", about)
 
 
-def listed(files: Files, layout: DirectoryLayout) -> list[Quarantined]:
-    """Everything that is set aside, oldest deletion first; what cannot be read stands in front."""
+def list_quarantine(files: Files, layout: DirectoryLayout) -> list[Quarantined]:
+    """Return all directories, the oldest deletion first. Directories without a readable date come before them."""
     found = []
     for tablet, number in _names(files, layout):
         name = f"{tablet}.{number}"
-        place = place_named(layout, name)
+        place = directory_of(layout, name)
         try:
             about = load(files, ABOUT, f"{place}/about")
         except (StorageError, MetadataMissing):
@@ -103,20 +106,20 @@ def listed(files: Files, layout: DirectoryLayout) -> list[Quarantined]:
 
 
 def purge(files: Files, layout: DirectoryLayout, names: list[str]) -> None:
-    """Remove directories for good. A tombstone that names one keeps its last op id and can vote on."""
+    """Remove directories permanently. A tombstone that names one keeps its last op id, so it can still vote."""
     for name in names:
-        files.remove_tree(place_named(layout, name))
+        files.remove_tree(directory_of(layout, name))
     if names:
         files.sync_directory(layout.quarantine)
 
 
-def place_named(layout: DirectoryLayout, name: str) -> str:
-    """Path of one directory of the quarantine."""
+def directory_of(layout: DirectoryLayout, name: str) -> str:
+    """Return the path of a directory of the quarantine."""
     return f"{layout.quarantine}/{name}"
 
 
 def tablet_of(name: str) -> TabletId:
-    """The tablet of a directory; ``BadIdentifier``: it is no name of one."""
+    """Return the tablet of a directory. Raises ``BadIdentifier`` if ``name`` is not the name of such a directory."""
     tablet, _, number = name.rpartition(".")
     if not number.isdecimal():
         raise BadIdentifier("directory of the quarantine", name, "<tablet-id>.<number>")
@@ -124,13 +127,13 @@ def tablet_of(name: str) -> TabletId:
 
 
 def allowed_bytes(found: Sequence[Quarantined], settings: QuarantineSettings, free_bytes: int) -> int:
-    """How much may stay: what the settings allow, and less where the disk has less space left than it should have."""
+    """Return how many bytes may stay: ``bytes_max``, or less if the disk has too little free space."""
     present = sum(one.size_bytes for one in found)
     return min(settings.bytes_max, max(0, present - max(0, settings.free_bytes_min - free_bytes)))
 
 
-def too_much(found: Sequence[Quarantined], *, bytes_max: int, deleted_before_us: int) -> list[str]:
-    """Names of what is too old, and of the oldest of what is above ``bytes_max`` in all."""
+def names_to_purge(found: Sequence[Quarantined], *, bytes_max: int, deleted_before_us: int) -> list[str]:
+    """Return the names to remove: those that are too old, and the oldest ones if the total is above ``bytes_max``."""
     left = sum(one.size_bytes for one in found)
     names = []
     for one in found:
@@ -142,10 +145,12 @@ def too_much(found: Sequence[Quarantined], *, bytes_max: int, deleted_before_us:
 
 
 def remove_unfinished(files: Files, layout: DirectoryLayout, named: set[str | None]) -> None:
-    """Remove what deletions began before they had a tombstone; ``named`` are the places in superblocks."""
+    """Remove the directories of deletions that were interrupted before they had a tombstone.
+
+    ``named`` are the directories that superblocks name."""
     orphans = []
     for tablet, number in _names(files, layout):
-        place = place_named(layout, f"{tablet}.{number}")
+        place = directory_of(layout, f"{tablet}.{number}")
         holds = any(files.exists(f"{place}/{part}") for part in CONTENTS)
         if not holds and _of_deletion(files, place) and place.removeprefix(f"{layout.root}/") not in named:
             orphans.append(f"{tablet}.{number}")
@@ -153,7 +158,7 @@ def remove_unfinished(files: Files, layout: DirectoryLayout, named: set[str | No
 
 
 def _of_deletion(files: Files, place: str) -> bool:
-    """Whether a directory holds nothing that a deletion would not have put there, or begun to."""
+    """Return whether a directory has only files that a deletion writes, complete or not."""
     try:
         names = files.listdir(place)
     except (FileNotFoundError, NotADirectoryError):

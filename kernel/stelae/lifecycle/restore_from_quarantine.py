@@ -1,16 +1,16 @@
-"""Brings back what a deletion has set aside, on a node that does not run (``durability.md`` rule 23).
+"""Restores a deleted replica from the quarantine, on a node that is stopped (``durability.md`` rule 23).
 
-Nothing may go back in time: a replica that is restored has to know all that its tombstone acknowledged. So term, vote
-and config stay those of the tombstone's consensus metadata, and the log that was set aside has to end exactly at the
-tombstone's last op id. All guards come before the first effect. Then:
+A restored replica must have everything that its tombstone acknowledged. So term, vote and config stay those of the
+tombstone's consensus metadata, and the log in quarantine must end exactly at the tombstone's last op id. All checks
+come before the first change. Then:
 
-1. The log is made anew, in the next generation; what is set aside stays as it is.
-2. The data are copied.
-3. **Commit point:** the superblock that was set aside becomes the tablet's again, READY, and names the new generation.
+1. The log is copied into the log engine, in the next generation. The log in quarantine does not change.
+2. The data is copied.
+3. **Commit point:** the superblock in quarantine becomes the tablet's superblock again, READY, with the new generation.
 4. The directory in quarantine is removed.
 
-A crash before step 3 leaves the tombstone; what was made is removed when it is restored again, or when the node starts.
-Whether the tablet's table is still there is for the masters to say: a replica that nobody wants is deleted again."""
+A crash before step 3 leaves the tombstone. The copies are removed by the next restore or at the next start of the node.
+The masters decide whether the tablet's table still exists; if it does not, they delete the replica again."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints, decode
 from stelae.host.superblock import SUPERBLOCK, DataState, Superblock, SuperblockFile
 from stelae.lifecycle.directory_size import bytes_below
-from stelae.lifecycle.quarantine import place_named, purge, tablet_of
-from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding, look
+from stelae.lifecycle.quarantine import directory_of, purge, tablet_of
+from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding, inspect_tablet
 from stelae.spi.errors import CallerError, Full, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
@@ -33,17 +33,17 @@ from stelae.spi.services import Files
 from stelae.spi.wal import Append, Failed, LogState, WalEngine
 
 OpenAside: TypeAlias = Callable[[str, LogId], AbstractContextManager[tuple[LogState, Iterator[Entry]]]]
-"""Opens a log that was set aside in a directory: how it stands, and its entries behind the base."""
+"""Opens a log in a directory of the quarantine. Gives its state, and its entries after the base."""
 
 BATCH_BYTES = 4 << 20
-"""Bytes of entries, or of a file, that are held at a time."""
+"""Bytes of entries, or of a file, that are read at a time."""
 
 SPACE_FACTOR = 2
-"""Bytes of the disk wanted for each byte that is set aside: it stays until the copy counts."""
+"""Free bytes that are required for each byte in quarantine, because the original stays until the copy is complete."""
 
 
 class BackInTime(CallerError, code="BACK_IN_TIME"):
-    """What is set aside is older than what the replica has promised since; nothing was changed."""
+    """The data in quarantine is older than what the replica has acknowledged since. Nothing was changed."""
 
 
 def restore(
@@ -54,31 +54,31 @@ def restore(
     open_aside: OpenAside,
     crash: CrashPoints = NO_CRASH,
 ) -> Superblock:
-    """Bring a directory of the quarantine back; return the superblock, which is durable.
+    """Restore a directory of the quarantine. Return the superblock, which is durable.
 
     Args:
-        wal: the node's log engine, open; the directory's lock is held.
-        name: of the directory.
-        open_aside: of the engine that set the log aside.
+        wal: the node's log engine, open. The caller has locked the node's directory.
+        name: the name of the directory.
+        open_aside: opens the log in quarantine, with the engine that wrote it.
 
     Raises:
-        BackInTime: it is not of the last deletion, or does not reach up to the tombstone's last op id.
-        CallerError: the tablet is no tombstone, or may never vote again.
-        Full: there is not space enough for a copy.
-        StorageError: something cannot be read or written; the tombstone stands.
+        BackInTime: the directory is not of the last deletion, or its log ends before the tombstone's last op id.
+        CallerError: the tablet is not a tombstone, or must never vote again.
+        Full: there is not enough space for a copy.
+        StorageError: a file cannot be read or written. The tombstone stays.
     """
-    found = look(files, layout, wal.logs(), wal.op_id_at, tablet_of(name))
+    found = inspect_tablet(files, layout, wal.logs(), wal.op_id_at, tablet_of(name))
     tombstone, last = _tombstone(found, f"quarantine/{name}")
-    place = place_named(layout, name)
+    place = directory_of(layout, name)
     block = _set_aside(files, f"{place}/superblock", tombstone)
     wanted, left = SPACE_FACTOR * bytes_below(files, place), files.space_left(layout.root)
     if left < wanted:
-        raise Full(f"a copy wants {wanted} bytes of space, {left} are left; nothing was changed", path=layout.root)
+        raise Full(f"a copy needs {wanted} bytes, and {left} are free; nothing was changed", path=layout.root)
     made = msgspec.structs.replace(
         block, generation=tombstone.generation + 1, data_state=DataState.READY, tombstone=None, quarantine=None
     )
     if not files.exists(f"{place}/wals"):
-        raise StorageError("the log that was set aside is gone; nothing was changed", path=place)
+        raise StorageError("there is no log in quarantine; nothing was changed", path=place)
     with open_aside(f"{place}/wals", block.log_id) as (state, entries):
         _check_log(state, entries, last)
     with open_aside(f"{place}/wals", block.log_id) as (state, entries):
@@ -92,55 +92,53 @@ def restore(
     return made
 
 
-# -- guards ----------------------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------
 
 
 def _tombstone(found: TabletFinding, place: str) -> tuple[Superblock, OpId]:
-    """The tombstone that the directory belongs to, and its last op id."""
+    """Return the tombstone of the directory, and its last op id."""
     block, tablet = found.superblock, found.tablet_id
     if found.failure or block is None:
-        why = found.failure or "there is no superblock: the tablet was never here"
+        why = found.failure or "there is no superblock: the tablet was never on this node"
         raise CallerError(f"tablet {tablet} cannot be restored: {why}")
     if found.decision.action is StartupAction.ROLL_FORWARD:
-        raise CallerError(f"the deletion of tablet {tablet} was cut short; start the node once, so that it is ended")
+        raise CallerError(f"the deletion of tablet {tablet} was interrupted; start the node once to complete it")
     if found.decision.action is not StartupAction.TOMBSTONE:
         raise BackInTime(
-            f"tablet {tablet} is {block.data_state} here: it has gone on since, and what is set aside is older"
+            f"tablet {tablet} is {block.data_state} on this node; the data in quarantine is older and cannot replace it"
         )
     if block.quarantine != place:
-        kept = f"that one set {block.quarantine} aside" if block.quarantine else "that one set nothing aside"
-        raise BackInTime(
-            f"{place} is not of the last deletion of tablet {tablet}: {kept}; it is older than the tombstone"
-        )
+        last = f"its data is in {block.quarantine}" if block.quarantine else "it kept no data"
+        raise BackInTime(f"{place} is not of the last deletion of tablet {tablet} ({last}); it is older")
     if not isinstance(block.tombstone, OpId):
         raise CallerError(
-            f"the last op id of tablet {tablet} is UNKNOWN: nobody can say what this replica acknowledged, "
-            "so it never votes again; let the masters make another replica"
+            f"the last op id of tablet {tablet} is UNKNOWN: it is not known what this replica acknowledged, "
+            "so it never votes again; let the masters add another replica"
         )
     return block, block.tombstone
 
 
 def _set_aside(files: Files, path: str, tombstone: Superblock) -> Superblock:
-    """The superblock as it was before the deletion."""
+    """Return the superblock as it was before the deletion."""
     try:
         block = decode(SUPERBLOCK, files.read_bytes(path), path)
     except FileNotFoundError as error:
-        raise StorageError("the superblock that was set aside is gone; nothing was changed", path=path) from error
+        raise StorageError("there is no superblock in quarantine; nothing was changed", path=path) from error
     if block.log_id != tombstone.log_id or block.data_state is not DataState.READY:
-        fact = f"it is of {block.log_id}, {block.data_state}, and the tombstone of {tombstone.log_id}"
-        raise BackInTime(f"the superblock that was set aside is not of this replica: {fact}; nothing was changed")
+        fact = f"it is of {block.log_id} ({block.data_state}), and the tombstone is of {tombstone.log_id}"
+        raise BackInTime(f"the superblock in quarantine is not of this replica: {fact}; nothing was changed")
     return block
 
 
 def _check_log(state: LogState, entries: Iterable[Entry], last: OpId) -> None:
-    """Read a log to its end, which has to be the tombstone's last op id; ``Corrupt``: an entry cannot be read."""
+    """Read a log to its end, which must be the tombstone's last op id. Raises ``Corrupt`` if an entry is damaged."""
     reached = state.base
     for entry in entries if state.last == last else ():
         reached = entry.op_id
     if reached != last:
         found = state.last if state.last != last else reached
         raise BackInTime(
-            f"the log that was set aside can be read up to {found}, and the replica acknowledged all up to {last}; "
+            f"the log in quarantine can be read up to {found}, but the replica acknowledged entries up to {last}; "
             "nothing was changed"
         )
 
@@ -149,7 +147,7 @@ def _check_log(state: LogState, entries: Iterable[Entry], last: OpId) -> None:
 
 
 def _copy_log(wal: WalEngine, log: LogId, state: LogState, entries: Iterable[Entry]) -> None:
-    """Make the log anew, in place of what an attempt before this one left; durable on return."""
+    """Copy the log into the log engine. It replaces what an earlier attempt left. Durable on return."""
     wal.drop(log)
     wal.create(log, state.base)
     batch: list[Entry] = []
@@ -165,7 +163,7 @@ def _copy_log(wal: WalEngine, log: LogId, state: LogState, entries: Iterable[Ent
     made = wal.logs()[log]
     if (made.base, made.last) != (state.base, state.last):
         wal.drop(log)
-        raise StorageError(f"the copy of the log goes from {made.base} to {made.last}, not to {state.last}")
+        raise StorageError(f"the copy of the log has {made.base} to {made.last}, not {state.base} to {state.last}")
 
 
 def _append(wal: WalEngine, log: LogId, batch: list[Entry], commit_hint: int) -> None:
@@ -176,7 +174,7 @@ def _append(wal: WalEngine, log: LogId, batch: list[Entry], commit_hint: int) ->
 
 
 def _copy_data(files: Files, layout: DirectoryLayout, place: str, block: Superblock) -> None:
-    """Copy the files of the store; durable on return. A store without files has no directory."""
+    """Copy the files of the store. Durable on return. A store without files has no directory."""
     target = layout.data_of(block.tablet_id)
     files.remove_tree(target)
     if files.exists(f"{place}/data"):
@@ -200,9 +198,9 @@ def _copy_file(files: Files, source: str, target: str) -> None:
     with closing(files.open(source)) as old, closing(files.create(target)) as new:
         size, at = old.size(), 0
         while at < size:
-            piece = old.pread(BATCH_BYTES, at)
-            if not piece:
+            chunk = old.pread(BATCH_BYTES, at)
+            if not chunk:
                 raise StorageError(f"the file ends before its length of {size} bytes", path=source, offset=at)
-            new.pwritev([piece], at)
-            at += len(piece)
+            new.pwritev([chunk], at)
+            at += len(chunk)
         new.sync()

@@ -1,18 +1,17 @@
-"""What becomes of a tablet when its node starts: what was found of it, and one decision table.
+"""Decides what to do with each tablet when its node starts: inspects its files, and looks up a decision table.
 
-Source: "Tablet startup" of the tablet-copy design, rows 1-4, with the cases it leaves open spelled
-out. "The WAL exists" means that the log engine names a log of this tablet in the generation of its
-superblock (of any generation, where there is no superblock).
+Source: "Tablet startup" of the tablet-copy design, rows 1-4, with the cases that it leaves open. "The WAL exists" means
+that the log engine lists a log of this tablet in the generation of its superblock (in any generation if there is no
+superblock).
 
-The table is total: every combination of what can be found meets exactly one row. A file that cannot
-be read fails its own tablet and no other: the error becomes part of that tablet's verdict. Where only
-the log cannot be read now, that holds for this run: what the replica acknowledged and promised is there.
+The table is total: every combination of findings has exactly one row. A file that cannot be read fails its own tablet
+only; the error becomes part of the tablet's failure. If only the log cannot be read now, the tablet is offline until
+the next start, because nothing that the replica acknowledged is known to be lost.
 
-A log that reads well but contradicts the superblock or the consensus metadata (``log_agreement``) is a lost log.
+A log that can be read but contradicts the superblock or the consensus metadata (``log_agreement``) is a lost log.
 
-A replica that forgot what it acknowledged must not vote as one that never held an entry: rows M
-and N tell it from a new one by its consensus metadata, where a committed config is saved only once
-its own entry is durable in the log."""
+A replica that lost what it acknowledged must not vote as a new replica would. Rows M and N tell the two apart by the
+consensus metadata: a committed config is saved there only once its own entry is durable in the log."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from stelae.spi.wal import LogState
 
 
 class SuperblockFinding(StrEnum):
-    """What was found of the superblock: its data state where it can be read."""
+    """The state of the superblock: its data state, if it can be read."""
 
     ABSENT = "ABSENT"
     UNREADABLE = "UNREADABLE"
@@ -42,41 +41,41 @@ class SuperblockFinding(StrEnum):
 
 
 class MetadataFinding(StrEnum):
-    """What was found of the consensus metadata: what it promises where it can be read."""
+    """The state of the consensus metadata."""
 
     ABSENT = "ABSENT"
     UNREADABLE = "UNREADABLE"
-    INITIAL = "INITIAL"  # as creation writes it: term 0, no vote, a config that no entry carried
-    VOTED = "VOTED"  # a term or a vote, and still the config that no entry carried
-    COMMITTED = "COMMITTED"  # its config has the op id of an entry
+    INITIAL = "INITIAL"  #: As a creation writes it: term 0, no vote, and the initial config, which is in no entry.
+    VOTED = "VOTED"  #: It has a term or a vote, and still the initial config.
+    COMMITTED = "COMMITTED"  #: Its config has the op id of an entry.
 
 
 class LogFinding(StrEnum):
-    """What was found of the log. ``EMPTY``: it exists and never held an entry."""
+    """The state of the log."""
 
     ABSENT = "ABSENT"
-    EMPTY = "EMPTY"
+    EMPTY = "EMPTY"  #: It exists and never had an entry.
     PRESENT = "PRESENT"
     DAMAGED = "DAMAGED"
-    CONTRADICTS = "CONTRADICTS"  # it reads well, and lacks what the superblock or the metadata name
-    UNREAD = "UNREAD"  # the disk does not give it back now; nothing is known to be wrong with it
+    CONTRADICTS = "CONTRADICTS"  #: It can be read, but lacks an entry that the superblock or the metadata name.
+    UNREAD = "UNREAD"  #: The disk cannot read it now. Nothing is known to be wrong with it.
 
 
 class StartupAction(StrEnum):
     """What to do with the tablet."""
 
-    NOTHING = "NOTHING"  # it does not exist here; creating or copying it starts afresh
+    NOTHING = "NOTHING"  #: The tablet does not exist on this node. It can be created or copied.
     START = "START"
-    TOMBSTONE = "TOMBSTONE"  # it votes and does nothing else
-    ROLL_FORWARD = "ROLL_FORWARD"  # finish the deletion (steps 5 and 6), then as a tombstone
-    DELETE_SELF = "DELETE_SELF"  # back to DELETED with the superblock's op id, then as a tombstone
-    FAIL = "FAIL"  # stay offline; master or admin is responsible for responding
-    OFFLINE = "OFFLINE"  # stay offline until the next start, which looks again
+    TOMBSTONE = "TOMBSTONE"  #: It votes and does nothing else.
+    ROLL_FORWARD = "ROLL_FORWARD"  #: Complete the deletion (steps 5 and 6), then as a tombstone.
+    DELETE_SELF = "DELETE_SELF"  #: Back to DELETED with the superblock's op id, then as a tombstone.
+    FAIL = "FAIL"  #: It stays offline. A master or an operator must respond.
+    OFFLINE = "OFFLINE"  #: It stays offline until the next start, which inspects it again.
 
 
 @dataclass(frozen=True, slots=True)
 class StartupRow:
-    """One row. Findings are names, ``*`` for any, ``!NAME`` for all but one."""
+    """One row of the table. A finding is one or more names, ``*`` for any, or ``!NAME`` for all but one."""
 
     letter: str
     block: str
@@ -86,7 +85,7 @@ class StartupRow:
     why: str
 
     def meets(self, block: SuperblockFinding, meta: MetadataFinding, log: LogFinding) -> bool:
-        """True if the row is about these findings."""
+        """Return whether the row applies to these findings."""
         return _fits(self.block, block) and _fits(self.meta, meta) and _fits(self.log, log)
 
 
@@ -125,43 +124,43 @@ ROWS: tuple[StartupRow, ...] = (
     StartupRow("N", "ABSENT", "VOTED COMMITTED", "ABSENT EMPTY", StartupAction.FAIL,
         "promises were made but there is no superblock: the superblock was lost"),
 )  # fmt: skip
-"""The whole table; every combination of findings meets exactly one row."""
+"""The table. Every combination of findings has exactly one row."""
 
 
 def decide(block: SuperblockFinding, meta: MetadataFinding, log: LogFinding) -> StartupRow:
-    """Return the row that says what to do with a tablet, given what was found of it."""
+    """Return the row for the findings of a tablet."""
     return next(row for row in ROWS if row.meets(block, meta, log))
 
 
 OpIdAt: TypeAlias = Callable[[LogId, int], OpId]
-"""The op id at an index of a log, from its base on."""
+"""Returns the op id at an index of a log, from its base on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabletFinding:
-    """One tablet at start. ``failure`` says why it is FAILED, or is empty when it is not."""
+    """What was found of one tablet, and the decision."""
 
     tablet_id: TabletId
-    superblock: Superblock | None
+    superblock: Superblock | None  #: ``None`` if it is absent or cannot be read; so are the next two.
     consensus: ConsensusRecord | None
     log: LogState | None
     decision: StartupRow
-    failure: str
+    failure: str  #: Why the tablet does not start; empty if it does.
 
 
 def scan_tablets(
     files: Files, layout: DirectoryLayout, logs: Mapping[LogId, LogState], op_id_at: OpIdAt
 ) -> list[TabletFinding]:
-    """Look at every tablet that has a superblock, consensus metadata or a log; sorted by id."""
+    """Inspect every tablet that has a superblock, consensus metadata or a log. Return the findings, sorted by id."""
     names = {log.tablet_id for log in logs}
     names.update(tablet_names(files, layout.superblocks), tablet_names(files, layout.consensus))
-    return [look(files, layout, logs, op_id_at, name) for name in sorted(names)]
+    return [inspect_tablet(files, layout, logs, op_id_at, name) for name in sorted(names)]
 
 
-def look(
+def inspect_tablet(
     files: Files, layout: DirectoryLayout, logs: Mapping[LogId, LogState], op_id_at: OpIdAt, tablet: TabletId
 ) -> TabletFinding:
-    """Look at one tablet. ``op_id_at`` is the log engine's."""
+    """Inspect one tablet. ``op_id_at`` is that of the log engine."""
     problems: list[str] = []
     superblock, block = _read(SuperblockFile(files, layout, tablet).load, problems)
     consensus, meta = _read(ConsensusMetadata(files, layout, tablet).load, problems)
@@ -185,7 +184,7 @@ def look(
 
 
 def _read(load: Callable[[], Record], problems: list[str]) -> tuple[Record | None, str]:
-    """Return what is there, and what was found in one word."""
+    """Return the record, if it can be read, and the finding."""
     try:
         return load(), "PRESENT"
     except MetadataMissing:
@@ -218,7 +217,7 @@ def _compared(
     op_id_at: OpIdAt,
     problems: list[str],
 ) -> LogFinding:
-    """Compare a log that reads well with the two records. Of an empty log row M judges the config."""
+    """Compare an undamaged log with the two records. For an empty log only row M considers the config."""
     if finding not in (LogFinding.PRESENT, LogFinding.EMPTY):
         return finding
     config = consensus.committed_config.op_id if finding is LogFinding.PRESENT else ZERO

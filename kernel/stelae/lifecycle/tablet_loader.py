@@ -1,11 +1,13 @@
-"""The tablets of a node at start: the configured one is created, every other one is recovered.
+"""Creates and recovers the tablets of a node when it starts.
 
-What a crash cut short is ended first: deletions are rolled forward, copies taken back. A tombstone costs no memory:
-who asks for its vote wakes it (``tombstones``).
+Operations that a crash has interrupted are completed first: deletions are finished, and copies are undone. A tombstone
+is not loaded into memory; it is loaded when a node asks for its vote (``tombstones``).
 
-Creation is ordered so that a crash at any step leaves either nothing or a whole tablet: consensus
-metadata first (term 0, no vote, the initial config: ``durability.md`` rule 10), then the empty log,
-then the superblock, whose presence means that the tablet exists."""
+A creation has three steps, so that a crash leaves either no tablet or a complete one:
+
+1. the consensus metadata, with term 0, no vote and the initial config (``durability.md`` rule 10);
+2. the empty log;
+3. the superblock. A tablet exists if and only if it has a superblock."""
 
 import logging
 from collections.abc import Mapping
@@ -20,7 +22,7 @@ from stelae.lifecycle.configured_tablet import check_configured
 from stelae.lifecycle.deletion import abandon_copy, roll_forward
 from stelae.lifecycle.log_agreement import LogContradicts
 from stelae.lifecycle.quarantine import remove_unfinished
-from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding, look, scan_tablets
+from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding, inspect_tablet, scan_tablets
 from stelae.lifecycle.tablet_recovery import recover
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import StelaeError
@@ -32,7 +34,9 @@ log = logging.getLogger(__name__)
 
 
 class TabletLoader:
-    """Brings a node's tablets up from its files. Every call may block. ``names`` are of consensus and store engine."""
+    """The ``TabletSource`` of a node. Its methods may block, except for ``fail``.
+
+    ``names`` are the names of the node's consensus engine and store engine."""
 
     def __init__(
         self,
@@ -48,35 +52,34 @@ class TabletLoader:
         self._consensus_name, self._store_name = names
         self._crash = crash
         self.failed: dict[TabletId, str] = {}
-        """Tablets that stay offline, and why; the node serves the others."""
-        self.lost: set[TabletId] = set()
-        """Tablets whose last op id is UNKNOWN, deleted since or not: they never vote again (rule 19)."""
-        self.late: dict[TabletId, str] = {}
-        """Tablets that are made only when something else has happened, and what that is."""
+        """The tablets that stay offline, and why. The node serves the others."""
+        self.unknown_op_ids: set[TabletId] = set()
+        """The tablets whose last op id is UNKNOWN, even if they were deleted since. They never vote again (rule 19)."""
+        self.delayed: dict[TabletId, str] = {}
+        """The tablets whose creation waits for something, and for what."""
         self._configured: TabletSettings | None = None
 
     def create(self, tablet: TabletSettings) -> bool:
-        """Create the configured tablet unless it exists or has failed; True if it was created.
+        """Create the configured tablet unless it exists or has failed. Return whether it was created.
 
-        One that exists is compared with the stored one when it is recovered.
-
-        ``StorageError``: no space, or the disk failed; creation can be repeated."""
+        If it exists, it is compared with the configuration when it is recovered. Raises ``StorageError`` if there is no
+        space or the disk fails; the creation can be repeated."""
         self._configured = tablet
         if self.has(tablet.id):
             return False
-        superblock = self.begin(tablet)
+        superblock = self.save_consensus_metadata(tablet)
         self.create_log(self._engines.wal, superblock)
-        self.exist(superblock)
+        self.save_superblock(superblock)
         return True
 
     def has(self, tablet_id: TabletId) -> bool:
-        """Whether there is something of a tablet, be it that it cannot be read."""
-        return self.look(tablet_id, self._engines.wal.logs()).decision.action is not StartupAction.NOTHING
+        """Return whether anything of a tablet is on this node, even if it cannot be read."""
+        return self.inspect(tablet_id, self._engines.wal.logs()).decision.action is not StartupAction.NOTHING
 
     # -- the steps of a creation, in order; each may be repeated -------------------------------------
 
-    def begin(self, tablet: TabletSettings) -> Superblock:
-        """Make the consensus metadata of a tablet that does not exist durable; return the superblock that is to be."""
+    def save_consensus_metadata(self, tablet: TabletSettings) -> Superblock:
+        """Step 1: make the consensus metadata of a new tablet durable. Return its future superblock."""
         metadata = ConsensusMetadata(self._files, self._layout, tablet.id, self._crash)
         metadata.save(HardState(), tablet.initial_config())
         self._crash.hit("tablet.create.after_consensus")
@@ -90,26 +93,26 @@ class TabletLoader:
         )
 
     def create_log(self, wal: WalEngine, superblock: Superblock) -> None:
-        """Create the empty log, in place of one that an earlier attempt left."""
+        """Step 2: create the empty log. It replaces a log that an earlier attempt left."""
         wal.drop(superblock.log_id)
         wal.create(superblock.log_id, ZERO)
         self._crash.hit("tablet.create.after_log")
 
-    def exist(self, superblock: Superblock) -> None:
-        """Make the superblock durable: from here on the tablet exists."""
+    def save_superblock(self, superblock: Superblock) -> None:
+        """Step 3: make the superblock durable. The tablet exists from now on."""
         self.superblock_file(superblock.tablet_id).save(superblock)
         log.info("tablet created tablet=%s", superblock.tablet_id)
 
     # -- recovery ------------------------------------------------------------------------------------
 
     def superblock_file(self, tablet_id: TabletId) -> SuperblockFile:
-        """The superblock of a tablet, for its one writer."""
+        """Return the superblock file of a tablet, for the only writer of it."""
         return SuperblockFile(self._files, self._layout, tablet_id, self._crash)
 
     def recover_all(self) -> list[RecoveredTablet]:
-        """Recover every READY tablet; what cannot be recovered is in ``failed``.
+        """Recover every READY tablet. Tablets that cannot be recovered are in ``failed``.
 
-        ``ConfigError``: the configured tablet contradicts the stored one."""
+        Raises ``ConfigError`` if the configured tablet contradicts the stored one."""
         recovered, found = [], self._scan()
         named = {one.superblock.quarantine for one in found if one.superblock is not None}
         remove_unfinished(self._files, self._layout, named)
@@ -119,8 +122,8 @@ class TabletLoader:
                     replica = self.recover(one)
                     recovered += [] if replica is None else [replica]
                 case StartupAction.FAIL:
-                    # Each such row of the table means that log, superblock or consensus metadata cannot be read.
-                    self.lost.add(one.tablet_id)
+                    # Each row with this action means that log, superblock or consensus metadata cannot be read.
+                    self.unknown_op_ids.add(one.tablet_id)
                     self.fail(one.tablet_id, one.failure)
                 case StartupAction.OFFLINE:
                     self.fail(one.tablet_id, one.failure)
@@ -138,7 +141,7 @@ class TabletLoader:
         return scan_tablets(self._files, self._layout, wal.logs(), wal.op_id_at)
 
     def _remove_leftovers(self, tablet_id: TabletId) -> None:
-        """A tombstone owns neither log nor data: what there is was made by a restore that a crash took back."""
+        """Remove log and data of a tombstone. It should have none: a crash has interrupted a restore."""
         wal, directory = self._engines.wal, self._layout.data_of(tablet_id)
         for log_id in [log_id for log_id in wal.logs() if log_id.tablet_id == tablet_id]:
             wal.drop(log_id)
@@ -146,9 +149,9 @@ class TabletLoader:
             self._files.remove_tree(directory)
             self._files.sync_directory(self._layout.data)
 
-    def look(self, tablet_id: TabletId, logs: Mapping[LogId, LogState]) -> TabletFinding:
-        """Look at one tablet, as at start."""
-        return look(self._files, self._layout, logs, self._engines.wal.op_id_at, tablet_id)
+    def inspect(self, tablet_id: TabletId, logs: Mapping[LogId, LogState]) -> TabletFinding:
+        """Inspect one tablet in the same way as at start."""
+        return inspect_tablet(self._files, self._layout, logs, self._engines.wal.op_id_at, tablet_id)
 
     def _end_deletion(self, found: TabletFinding) -> None:
         files, layout, wal, block = self._files, self._layout, self._engines.wal, found.superblock
@@ -158,12 +161,12 @@ class TabletLoader:
                 roll_forward(files, layout, block, wal.set_aside, self._crash)
             else:
                 abandon_copy(files, layout, block, wal.drop, self._crash)
-            log.info("tablet deleted, as a crash had cut it short tablet=%s", found.tablet_id)
+            log.info("interrupted deletion completed tablet=%s", found.tablet_id)
         except (StelaeError, OSError) as error:
-            self.fail(found.tablet_id, f"its deletion cannot be ended: {error}")
+            self.fail(found.tablet_id, f"its interrupted deletion cannot be completed: {error}")
 
     def recover(self, found: TabletFinding) -> RecoveredTablet | None:
-        """Recover one READY tablet; ``None``: it has failed, and ``failed`` says why."""
+        """Recover one READY tablet. Return ``None`` if it failed; ``failed`` then has the reason."""
         assert found.superblock is not None and found.consensus is not None
         wrong = self._wrong_engine(found.superblock)
         if wrong:
@@ -173,27 +176,29 @@ class TabletLoader:
         try:
             return recover(found.superblock, found.consensus, self._engines, directory)
         except LogContradicts as error:
-            self.lost.add(found.tablet_id)
+            self.unknown_op_ids.add(found.tablet_id)
             self.fail(found.tablet_id, str(error))
             return None
-        except (StelaeError, OSError) as error:  # ``Files`` raises OSError for missing names
+        except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
             self.fail(found.tablet_id, str(error))
             return None
 
     def _wrong_engine(self, superblock: Superblock) -> str:
-        """Two consensus engines never mix in one tablet, and a store reads only its own files."""
+        """Return why a tablet does not fit the node's engines, or an empty text.
+
+        A tablet never changes its consensus engine, and a store reads only its own files."""
         for kind, recorded, picked in (
             ("consensus", superblock.consensus_engine, self._consensus_name),
             ("store", superblock.store_engine, self._store_name),
         ):
             if recorded != picked:
                 return (
-                    f"the tablet was made with {kind} engine {recorded!r}, the node runs "
+                    f"the tablet was created with {kind} engine {recorded!r}, but the node has "
                     f"{picked!r}; set [engines] {kind} = {recorded!r}"
                 )
         return ""
 
     def fail(self, tablet_id: TabletId, reason: str) -> None:
-        """Keep a tablet offline; the node serves the others."""
+        """Keep a tablet offline. The node serves the others."""
         self.failed[tablet_id] = reason
         log.error("tablet failed tablet=%s reason=%s", tablet_id, reason)

@@ -1,8 +1,8 @@
 """Creates and deletes tablets on a running node, one operation per tablet at a time.
 
-Every operation can be repeated: a tablet that is there is not created again, and one that is gone is not deleted
-again, without a sync. A deletion carries its fence (``durability.md`` rule 27): the op id of the committed config that
-whoever asks has seen, or that the tablet's table is gone for good."""
+Every operation can be repeated: it has no effect, and costs no sync, if the tablet already exists or is already
+deleted. A deletion has a fence (``durability.md`` rule 27): the op id of the committed config that the caller has seen,
+or that the table of the tablet is deleted for good."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stelae.host.ports import BlockingPool
 from stelae.host.superblock import Superblock
 from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, WithLog
 from stelae.lifecycle.deletion import LastOpId, set_data_aside, set_log_aside, write_tombstone
-from stelae.lifecycle.leader_hints import hint_again
+from stelae.lifecycle.leader_hints import repeat_hint
 from stelae.lifecycle.quarantine import DeletionRecord, purge, tablet_of
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
 from stelae.lifecycle.tablet_loader import TabletLoader
@@ -34,11 +34,11 @@ Done: TypeAlias = Callable[[StelaeError | None], None]
 
 
 class TabletExists(CallerError, code="TABLET_EXISTS"):
-    """A tablet of this id is here already, and is another one, or has been deleted."""
+    """Another tablet with this id exists on this node, or existed and was deleted."""
 
 
 class FenceMismatch(CallerError, code="FENCE_MISMATCH"):
-    """The tablet's committed config is not the one that the caller has seen: its view is out of date."""
+    """The tablet's committed config is not the one that the caller has seen. The caller's view is out of date."""
 
 
 class TabletManager:
@@ -47,45 +47,50 @@ class TabletManager:
     def __init__(self, node: Node, loader: TabletLoader) -> None:
         self._node = node
         self._loader = loader
-        self._under_way: dict[TabletId, str] = {}
+        self._in_progress: dict[TabletId, str] = {}
 
     def create(self, new: TabletSettings, done: Done) -> None:
-        """Create a tablet and start its replica; harmless if it is there.
+        """Create a tablet and start its replica. Harmless if it exists. ``done`` is called once.
 
-        ``TabletExists``: another tablet of this id is, or was, here. ``Unavailable``: another operation on it is under
-        way, or it has failed. ``StorageError``: the disk; to be repeated."""
+        ``done`` gets ``TabletExists`` if another tablet with this id exists or existed, ``Unavailable`` if another
+        operation on the tablet is in progress or the tablet has failed, and ``StorageError`` if the disk fails; the
+        call can then be repeated."""
         self._run(new.id, "created", self._create(new), done)
 
     def delete(self, tablet_id: TabletId, reason: str, done: Done, *, seen: OpId | None) -> None:
-        """Shut a replica down, leave a tombstone that votes, and set its data aside; harmless if it is gone.
+        """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.
+
+        Harmless if the replica is already deleted.
 
         Args:
-            tablet_id: the tablet; one that was never here is an error, since nothing could stand for its votes.
-            reason: for the quarantine and the log.
-            done: called once.
-            seen: op id of the tablet's committed config that the caller knows; ``None``: its table is gone for good.
-
-        ``FenceMismatch``: another config was committed here. ``Unavailable``, ``StorageError`` as for ``create``."""
+            tablet_id: the tablet. A tablet that was never on this node is an error, because it can have no tombstone.
+            reason: for the quarantine and the node's log.
+            done: called once. It gets ``FenceMismatch`` if another config was committed on this node, and
+            ``Unavailable``
+                or ``StorageError`` as for ``create``.
+            seen: the op id of the tablet's committed config that the caller knows. ``None`` means that the table is
+                deleted for good."""
         self._run(tablet_id, "deleted", self._delete(tablet_id, reason, seen), done)
 
     def purge(self, name: str, done: Done) -> None:
-        """Remove a directory of the quarantine for good, while nothing else happens to its tablet.
+        """Remove a directory of the quarantine permanently, while no other operation on its tablet is in progress.
 
-        ``BadIdentifier``: it is no name of one. ``Unavailable``: the deletion that made it is not finished. Removing
-        much takes long, so it is done where scans are and keeps no vote waiting."""
+        ``done`` gets ``Unavailable`` if the deletion of the tablet is not complete. Raises ``BadIdentifier`` if
+        ``name`` is not the name of such a directory. To remove large directories takes long, so it is done in the pool
+        for scans, where it does not delay votes."""
         tablet_id = tablet_of(name)
         self._run(tablet_id, "purged", self._purge(tablet_id, name), done, pool=self._node.scans)
 
     def _run(
         self, tablet_id: TabletId, what: str, steps: Steps[None], done: Done, *, pool: BlockingPool | None = None
     ) -> None:
-        if tablet_id in self._under_way:
-            done(Unavailable(f"tablet {tablet_id} is being {self._under_way[tablet_id]}"))
+        if tablet_id in self._in_progress:
+            done(Unavailable(f"tablet {tablet_id} is being {self._in_progress[tablet_id]}"))
             return
-        self._under_way[tablet_id] = what
+        self._in_progress[tablet_id] = what
 
         def ended(result: Exception | None) -> None:
-            del self._under_way[tablet_id]
+            del self._in_progress[tablet_id]
             if result is not None and not isinstance(result, StelaeError):
                 log.error("tablet not %s tablet=%s", what, tablet_id, exc_info=result)
                 result = Unavailable(f"the tablet was not {what}: {result}")
@@ -100,24 +105,24 @@ class TabletManager:
         replica = self._node.replicas.get(new.id)
         if replica is not None:
             if replica.flusher.superblock.schemas[:1] != (new.schema.to_bytes(),):
-                raise TabletExists(f"tablet {new.id} is here, with another first schema")
+                raise TabletExists(f"tablet {new.id} exists on this node with another first schema")
             return
         found = yield from self._look(new.id)
         if found.decision.action is StartupAction.TOMBSTONE:
-            raise TabletExists(f"tablet {new.id} was here and has been deleted; a new tablet needs a new id")
+            raise TabletExists(f"tablet {new.id} was on this node and was deleted; a new tablet needs a new id")
         if found.decision.action is not StartupAction.NOTHING:
-            raise Unavailable(f"tablet {new.id} is here and offline: {self._why_offline(found)}")
-        block = yield OffLoop(lambda: self._loader.begin(new))
+            raise Unavailable(f"tablet {new.id} is on this node but offline: {self._why_offline(found)}")
+        block = yield OffLoop(lambda: self._loader.save_consensus_metadata(new))
         yield WithLog(lambda wal: self._loader.create_log(wal, block))
-        yield OffLoop(lambda: self._loader.exist(block))
+        yield OffLoop(lambda: self._loader.save_superblock(block))
         found = yield from self._look(new.id)
         recovered = yield OffLoop(lambda: self._loader.recover(found))
         if recovered is None:
-            raise Unavailable(f"tablet {new.id} was created and has failed: {self._why_offline(found)}")
+            raise Unavailable(f"tablet {new.id} was created but has failed: {self._why_offline(found)}")
         hinted = new.hinted_leader == self._node.node_id
         self._node.host(recovered, campaign=hinted)
         if hinted and (made := self._node.replicas.get(new.id)) is not None:
-            hint_again(made, self._node.turns)
+            repeat_hint(made, self._node.turns)
 
     def _delete(self, tablet_id: TabletId, reason: str, seen: OpId | None) -> Steps[None]:
         replica = self._node.replicas.get(tablet_id)
@@ -131,7 +136,7 @@ class TabletManager:
                 return
             block, last = self._offline(found, seen)
             if last == "UNKNOWN":
-                self._loader.lost.add(tablet_id)
+                self._loader.unknown_op_ids.add(tablet_id)
         node = self._node
         about = DeletionRecord(
             tablet_id=tablet_id,
@@ -150,21 +155,21 @@ class TabletManager:
     def _purge(self, tablet_id: TabletId, name: str) -> Steps[None]:
         found = yield from self._look(tablet_id)
         if found.decision.action is StartupAction.ROLL_FORWARD:
-            raise Unavailable(f"the deletion of tablet {tablet_id} is not finished: its log is still to be set aside")
+            raise Unavailable(f"the deletion of tablet {tablet_id} is not complete: its log is not in quarantine yet")
         yield OffLoop(lambda: purge(self._node.files, self._node.layout, [name]))
 
     def _shut_down(self, replica: Replica) -> Steps[OpId]:
-        """Step 1: nothing is appended, applied or flushed any more, and the store is closed."""
+        """Step 1 of a deletion: stop appends, applying and flushing, and close the store. Return the last op id."""
         failed = bool(replica.failure)
         replica.stop()
         self._node.peers.remove(replica.tablet_id)
-        if failed:  # What waits between groups never runs any more: only what is in hand has to end.
+        if failed:  # Work that waits between groups never runs any more: only the current work has to end.
             ended: list[object] = []
             replica.applier.pool.run(f"apply/{replica.tablet_id}", lambda: None, ended.append)
             yield Until(lambda: bool(ended))
         else:
             yield Until(lambda: replica.applier.idle and (not replica.flusher.busy or bool(replica.flusher.unsaved)))
-        yield WithLog(lambda _wal: None)  # behind every append that was handed over
+        yield WithLog(lambda _wal: None)  # Runs after every append that the log writer has.
         if not failed:
             yield Until(lambda: replica.executor.idle or bool(replica.failure))
         replica.applier.halt()
@@ -173,26 +178,26 @@ class TabletManager:
         return last
 
     def _offline(self, found: TabletFinding, seen: OpId | None) -> tuple[Superblock, LastOpId]:
-        """Superblock and last op id of a replica that did not come up."""
+        """Return superblock and last op id of a replica that could not be recovered."""
         if found.superblock is None:
-            why = self._why_offline(found) if found.failure else "it was never here"
+            why = self._why_offline(found) if found.failure else "it was never on this node"
             raise CallerError(f"tablet {found.tablet_id} cannot be deleted: {why}")
         if found.consensus is None:
-            # Without term and vote nobody can say what it promised.
+            # Without term and vote it is not known which votes this replica gave.
             return found.superblock, "UNKNOWN"
         self._check_fence(found.consensus.committed_config.op_id, found.tablet_id, seen)
-        lost = found.decision.action is StartupAction.FAIL or found.tablet_id in self._loader.lost
+        lost = found.decision.action is StartupAction.FAIL or found.tablet_id in self._loader.unknown_op_ids
         if lost or found.log is None or found.log.damage is not None:
             return found.superblock, "UNKNOWN"
         return found.superblock, found.log.last
 
     def _check_fence(self, committed: OpId, tablet_id: TabletId, seen: OpId | None) -> None:
         if seen is not None and seen != committed:
-            raise FenceMismatch(f"tablet {tablet_id} has the committed config {committed} here, not {seen}")
+            raise FenceMismatch(f"the committed config of tablet {tablet_id} on this node is {committed}, not {seen}")
 
     def _look(self, tablet_id: TabletId) -> Steps[TabletFinding]:
         logs: Mapping[LogId, LogState] = yield WithLog(_logs_of(tablet_id))
-        found: TabletFinding = yield OffLoop(lambda: self._loader.look(tablet_id, logs))
+        found: TabletFinding = yield OffLoop(lambda: self._loader.inspect(tablet_id, logs))
         return found
 
     def _why_offline(self, found: TabletFinding) -> str:

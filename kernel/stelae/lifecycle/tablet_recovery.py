@@ -1,12 +1,13 @@
-"""From its files to a recovered tablet (state BOOTSTRAPPING). It blocks and touches no loop.
+"""Recovers a tablet from its files at start. It blocks and does not use the event loop.
 
-1. The log says what is in it; a damaged one fails the replica (startup table).
-2. A log that contradicts the superblock or the consensus metadata fails the replica, too (``log_agreement``).
-3. The commit index is the larger of what the store flushed and the log's hint, clamped to the last
-   entry (``durability.md`` rule 3): everything up to it was committed, the rest stays pending.
-4. The store is opened at what it flushed, and entries up to the commit index are applied to it,
-   through the same code that applies them later.
-5. What the log holds above that is handed on, for the core to be restored (``host.assembly``)."""
+1. The state of the log is checked. A damaged log fails the replica (``startup_decisions``).
+2. A log that contradicts the superblock or the consensus metadata fails the replica too (``log_agreement``).
+3. The commit index is the larger one of the flushed index and the log's commit hint, but at most the last entry
+   (``durability.md`` rule 3). Everything up to it was committed; later entries stay pending.
+4. The store is opened at the op id that it flushed. Entries up to the commit index are applied to it, with the same
+   code that applies entries later.
+5. The base, the end, the terms and the config entries of the log are returned, to restore the core
+   (``host.assembly``)."""
 
 from stelae.host.apply import ApplyGroup
 from stelae.host.assembly import Engines, RecoveredTablet
@@ -23,12 +24,14 @@ from stelae.spi.schema import Schema
 from stelae.spi.store import TabletStore
 from stelae.spi.wal import LogState, WalEngine
 
-REPLAY_BYTES_MAX = 4 << 20  #: Bytes of entries that recovery holds at a time, at least one entry.
+REPLAY_BYTES_MAX = 4 << 20  #: The most bytes of entries that recovery reads at a time, unless it is a single entry.
 
 
 def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines, directory: str) -> RecoveredTablet:
-    """Bring a READY tablet back from its files; ``directory`` is the store's own. Blocks. ``StorageError``: log, store
-    or results cannot be read: this replica has failed. ``LogContradicts``: and it never votes again."""
+    """Recover a READY tablet. ``directory`` is that of its store. Blocks.
+
+    Raises ``StorageError`` if log, store or results cannot be read: the replica has failed. Raises ``LogContradicts``
+    if, moreover, the replica must never vote again."""
     log = superblock.log_id
     state = _checked_log(superblock, consensus, engines.wal)
     commit = min(max(superblock.flushed.index, state.commit_hint), state.last.index)
@@ -63,7 +66,7 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
 
 
 def _checked_log(superblock: Superblock, consensus: ConsensusRecord, wal: WalEngine) -> LogState:
-    """Return the state of a tablet's log, which is sound and agrees with what was saved beside it."""
+    """Return the state of a tablet's log, after a check that it is undamaged and agrees with the other records."""
     log = superblock.log_id
     state = wal.logs()[log]
     if state.damage is not None:
@@ -77,7 +80,7 @@ def _checked_log(superblock: Superblock, consensus: ConsensusRecord, wal: WalEng
 
 
 class _Replay:
-    """One pass over the log: applies what is committed, collects configs from all of it."""
+    """One pass over the log: it applies the committed entries, and collects the configs of all entries."""
 
     def __init__(self, wal: WalEngine, log: LogId, state: LogState, store: TabletStore, results: ResultsTable) -> None:
         self._wal = wal
@@ -92,7 +95,7 @@ class _Replay:
         self.sizes = LogSizes(state.base.index)
 
     def run(self, flushed: OpId, committed: TabletConfig, commit: int) -> None:
-        """Read from the older of flushed and committed config to the end of the log."""
+        """Read the log from the lower of the flushed op id and the committed config's op id to the end."""
         self.applied = flushed
         base, end = self._state.base.index, self._state.last.index + 1
         first = max(base, min(flushed.index, committed.op_id.index)) + 1
@@ -113,7 +116,7 @@ class _Replay:
 
 
 def _term_runs(wal: WalEngine, log: LogId, state: LogState) -> tuple[tuple[int, int], ...]:
-    """The runs of equal terms above the base, by bisection: terms never decrease."""
+    """Return ``LogView.term_runs``, by bisection, because terms never decrease."""
     runs = []
     first = state.base.index + 1
     while first <= state.last.index:

@@ -1,8 +1,9 @@
-"""Tombstones that vote: woken by whoever asks for their vote, and forgotten again.
+"""Loads tombstones when a node asks for their vote, and unloads them again.
 
-A replica that was deleted has promised votes and acknowledged entries, so it stays a voter for ever: its term and vote
-are in the consensus metadata, the last op id of its log in the superblock. Tombstones of dropped tables pile up on
-disk, small as they are, and not in memory (T13): at most ``AWAKE_MAX`` are awake, the one asked longest ago goes."""
+A deleted replica has given votes and acknowledged entries, so it stays a voter for ever. Its term and vote are in the
+consensus metadata, and the last op id of its log in the superblock. The tombstones of dropped tables accumulate on
+disk, where they are small, but not in memory (T13): at most ``AWAKE_MAX`` are loaded. The one whose last request is
+longest ago is unloaded first."""
 
 from __future__ import annotations
 
@@ -23,22 +24,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AWAKE_MAX = 1024
-"""Voters in memory. Each is a few kilobytes; elections of more tablets at once wait for their files."""
+"""The most tombstones in memory, of a few kilobytes each. With more elections at once, files are read again."""
 
 
 WAITING_MAX = 64
-"""Messages that wait for the files of one tablet: bounds what a node can be made to keep."""
+"""The most messages that wait for the files of one tablet. It bounds the memory that peers can use."""
 
 
 class Tombstones:
-    """Wakes the tombstones of one node, on its event loop."""
+    """Loads the tombstones of one node, on its event loop."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._waking: dict[TabletId, list[Callable[[], None]]] = {}
 
     def start(self) -> None:
-        """Begin to answer for tablets that are not here."""
+        """Start to answer for tablets without a replica on this node."""
         self._node.peers.wake_voter = self._wake
 
     def _wake(self, tablet_id: TabletId, then: Callable[[], None]) -> None:
@@ -54,10 +55,10 @@ class Tombstones:
             try:
                 block = SuperblockFile(node.files, node.layout, tablet_id).load()
             except MetadataMissing:
-                return None  # never here: it has no vote
+                return None  # The tablet was never on this node, so it has no vote.
             return block, ConsensusMetadata(node.files, node.layout, tablet_id).load()
 
-        # Behind what is written under this key: a vote that is under way belongs to the record.
+        # With the key of hard state saves, so that it reads the file after a save that is in progress.
         node.metadata_pool.run(f"consensus/{tablet_id}", read, lambda found: self._woken(tablet_id, found))
 
     def _woken(self, tablet_id: TabletId, found: object) -> None:

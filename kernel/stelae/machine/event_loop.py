@@ -1,24 +1,24 @@
 """The event loop of a node.
 
-A turn of a node has two parts: what came in, and what is to be done about it. asyncio would run the second in a round
-of its own, and ask the operating system for events once more before it: some 30 us of a leader's time on a busy
-machine. Here it follows the round that brought it about."""
+A turn of a node has two parts: the events that arrived, and the work that follows from them. asyncio would run the
+second part in another round, and ask the operating system for events before it. That costs a leader about 30 us on a
+busy machine. This loop runs the second part directly after the round of the first."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class NodeLoop(asyncio.SelectorEventLoop):
-    """Runs what ``after_round`` was given as soon as the callbacks of this round are done.
+    """An event loop that runs the calls of ``after_round`` as soon as the callbacks of the round are done.
 
-    ``_run_once`` is not of asyncio's public face; where there is none, such calls are callbacks like any other."""
+    ``_run_once`` is not public in asyncio. Where it does not exist, such calls run as ordinary callbacks."""
 
     def __init__(self) -> None:
         super().__init__()
         self._due: list[Callable[[], None]] = []
 
     def after_round(self, call: Callable[[], None]) -> None:
-        """Run ``call``, which must not raise, behind the callbacks of this round; to be called by one of them."""
+        """Run ``call``, which must not raise, after the callbacks of this round. Only they may call this method."""
         if _HAS_ROUNDS:
             self._due.append(call)
         else:

@@ -1,7 +1,8 @@
-"""A disk that can be told to fail: ``RealFiles`` behind a fault seam, for tests with real processes.
+"""Disk fault injection: ``RealFiles`` behind a fault seam, for tests with real processes.
 
-A node has it only if ``[chaos] disk_rules`` in its ``node.toml`` names a file of rules; then whoever can write that
-file can make its disk fail while it runs. No message can. Without the setting none of this is in the way of a file."""
+A node has it only if ``[chaos] disk_rules`` in its ``node.toml`` names a file of rules. Then anyone who can write that
+file can make the node's disk fail while the node runs. No message can do that. Without the setting, files are used
+without the seam."""
 
 import errno
 import os
@@ -15,7 +16,7 @@ from stelae.spi.services import Buffer
 
 
 class DiskOperation(StrEnum):
-    """What a file or directory is asked for."""
+    """A kind of operation on a file or directory."""
 
     READ = "read"
     WRITE = "write"
@@ -31,11 +32,11 @@ class DiskFaultSeam(Protocol):
         """Whether any operation may fail now."""
 
     def judge(self, path: str, operation: str) -> int:
-        """Return the ``errno`` with which an operation fails; 0: it is carried out."""
+        """Return the ``errno`` with which an operation fails; 0: it does not fail."""
 
 
 class FaultyFile(RealFile):
-    """A real file whose operations are judged first."""
+    """A real file whose operations pass the fault seam first."""
 
     __slots__ = ("_seam",)
 
@@ -80,7 +81,7 @@ class FaultyFile(RealFile):
 
 
 class FaultyFiles(RealFiles):
-    """The machine's files behind a seam."""
+    """``RealFiles`` behind a fault seam."""
 
     def __init__(self, seam: DiskFaultSeam) -> None:
         self.seam = seam
@@ -128,14 +129,14 @@ class FaultyFiles(RealFiles):
         return super().space_left(path)
 
     def _behind(self, file: RealFile) -> FaultyFile:
-        """The same file behind the seam; the descriptor is its own."""
+        """Return the same file behind the seam, with its own descriptor."""
         fd = os.dup(file.fileno())
         file.close()
         return FaultyFile(fd, file.path, self.seam)
 
 
 def check_name(seam: DiskFaultSeam, path: str) -> None:
-    """Raise what ``RealFiles`` raises for a name that the system cannot look up or change."""
+    """Raise the error of ``RealFiles`` for a failed operation on a name, if the seam says so."""
     if found := seam.judge(path, DiskOperation.METADATA):
         fact = os.strerror(found)
         raise Full(f"no space: {fact}", path=path) if found == errno.ENOSPC else StorageError(fact, path=path)

@@ -1,13 +1,13 @@
 """The real disk: ``Files`` of ``stelae.spi.services`` over POSIX calls.
 
-What differs between systems is decided here and nowhere else: synchronous vectored writes where
-the kernel has them, a full flush of the drive on macOS, preallocation by hand where there is no
-``posix_fallocate``. Errors become typed: no space is ``Full`` and may pass; any other failure of a
-write or a sync is ``SyncFailed``, after which nothing of that file is to be trusted. A sync that
-fails for want of space is ``SyncFailed`` too, because it may have lost what was written before. A
-file that cannot be opened for want of handles or memory is ``Full``: nothing happened to it.
+This module alone handles the differences between systems: synchronous vectored writes where the kernel has them, a full
+flush of the drive on macOS, and preallocation by writing zeros where there is no ``posix_fallocate``.
 
-Every call of the system goes through an ``OsCalls``, which is the module ``os`` but in tests."""
+Errors get types. No space is ``Full``, and may pass. Any other failure of a write or a sync is ``SyncFailed``, and the
+file must not be trusted afterwards. A sync that fails because the disk is full is ``SyncFailed`` too, because it may
+have lost earlier writes. A file that cannot be opened for lack of handles or memory is ``Full``, and is unchanged.
+
+Every system call goes through an ``OsCalls``, which is the module ``os`` except in tests."""
 
 import errno
 import fcntl
@@ -46,7 +46,7 @@ class RealFile:
         return self._checked()
 
     def pread(self, size: int, offset: int) -> bytes:
-        """As the contract; ``StorageError`` where the system cannot read."""
+        """Read as the contract says. ``StorageError``: the system cannot read."""
         fd, data = self._checked(), b""
         try:
             while more := self._calls.pread(fd, size - len(data), offset + len(data)):
@@ -114,7 +114,7 @@ class RealFile:
 
 
 class RealLock:
-    """An exclusive lock of this process on a file; the system drops it when the process ends."""
+    """An exclusive lock of this process on a file. The system releases it when the process ends."""
 
     __slots__ = ("_fd",)
 
@@ -122,7 +122,7 @@ class RealLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Give the lock up; releasing twice is harmless."""
+        """Release the lock. Releasing twice is harmless."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -147,7 +147,7 @@ class RealFiles:
         return RealFile(fd, path, self._calls)
 
     def exists(self, path: str) -> bool:
-        # Not ``os.path.exists``, which says of a disk that fails that nothing is there.
+        # Not ``os.path.exists``, which returns false when the disk fails.
         try:
             with _name_errors(path):
                 self._calls.stat(_checked(path))
@@ -216,7 +216,7 @@ def _open(calls: OsCalls, path: str, flags: int) -> int:
 
 
 def _is_directory(calls: OsCalls, path: str) -> bool:
-    """Say whether there is a directory of that name; what cannot be looked at is none."""
+    """Say whether a directory with that name exists. A name that cannot be looked up is not a directory."""
     try:
         return stat.S_ISDIR(calls.stat(path).st_mode)
     except OSError:
@@ -233,12 +233,12 @@ def _make_directories(calls: OsCalls, path: str) -> None:
     try:
         calls.mkdir(path)
     except FileExistsError:
-        if not _is_directory(calls, path):  # Else somebody else was faster.
+        if not _is_directory(calls, path):  # Otherwise another process created it first.
             raise
 
 
 def _remove_tree(calls: OsCalls, path: str) -> None:
-    """Remove a directory with all it holds; a symbolic link in it is removed and not followed."""
+    """Remove a directory with its contents. A symbolic link in it is removed and not followed."""
     for name in calls.listdir(path):
         child = os.path.join(path, name)
         if stat.S_ISDIR(calls.lstat(child).st_mode):
@@ -255,7 +255,7 @@ def _pwritev(calls: OsCalls, fd: int, buffers: Sequence[Buffer], offset: int, fl
 
 
 def _write_rest(calls: OsCalls, fd: int, buffers: Sequence[Buffer], offset: int, written: int, flag: int) -> None:
-    """Go on after a short write, or with the buffers that one call does not take."""
+    """Write the rest after a short write, or the buffers that one call does not take."""
     views = [memoryview(buffer).cast("B") for buffer in buffers]
     position, first = offset, 0
     while True:
@@ -296,7 +296,7 @@ def _sync(calls: OsCalls, fd: int, path: str, data_only: bool) -> None:
 
 
 def write_error(error: OSError, path: str, offset: int) -> Full | SyncFailed:
-    """The type of a failed write."""
+    """Return the typed error of a failed write."""
     if error.errno in _NO_SPACE:
         return Full(f"no space: {error.strerror}", path=path, offset=offset)
     return SyncFailed(f"the write failed: {error.strerror}", path=path, offset=offset)
@@ -304,7 +304,7 @@ def write_error(error: OSError, path: str, offset: int) -> Full | SyncFailed:
 
 @contextmanager
 def _write_errors(path: str, offset: int) -> Iterator[None]:
-    """Give every failure of a write its type."""
+    """Convert failures of a write to typed errors."""
     try:
         yield
     except OSError as error:
@@ -313,7 +313,7 @@ def _write_errors(path: str, offset: int) -> Iterator[None]:
 
 @contextmanager
 def _name_errors(path: str) -> Iterator[None]:
-    """Let errors about names through; give every other failure its type."""
+    """Convert failures to typed errors. Errors about names pass unchanged."""
     try:
         yield
     except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError):

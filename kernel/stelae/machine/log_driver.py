@@ -1,6 +1,6 @@
-"""The plain way to write a node's log: one thread takes groups from the log writer and commits them in the engine.
+"""The plain path to write a node's log: one thread takes groups from the log writer and commits them in the engine.
 
-The thread is the only caller of the engine, apart from reads, which run on a pool beside it."""
+The thread is the only caller of the engine, except for reads, which run on a pool in parallel."""
 
 import logging
 import queue
@@ -10,7 +10,7 @@ from functools import partial
 
 from stelae.host.log_writer import CommitGroup, Completion, LogWriter, Work
 from stelae.host.ports import BlockingPool
-from stelae.machine.loop import LoopTurns
+from stelae.machine.loop_turns import LoopTurns
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 
 
 class EngineDriver:
-    """Drains a :class:`LogWriter` into an engine.
+    """Commits the groups of a :class:`LogWriter` in an engine.
 
     Args:
-        engine: the node's log engine, used by nobody else from now on, but for reads.
-        pool: where reads that may block run beside it.
-        turns: where completions run.
-        clock, metrics: each group is timed, and its entries and bytes are counted.
+        engine: the node's log engine. From now on only this driver may use it, except for reads.
+        pool: runs reads that may block, in parallel to commits.
+        turns: runs completions on the loop.
+        clock, metrics: measure the time of each group, its entries and its bytes.
         queue_bytes_max, group_bytes_max: bounds of the writer.
-        on_crash: called on the loop if the engine raised what its contract does not allow;
-            nothing can be promised about the logs after that."""
+        on_crash: called on the loop if the engine raises an error that its contract does not allow. The state of the
+            logs is unknown then."""
 
     def __init__(
         self,
@@ -64,19 +64,19 @@ class EngineDriver:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the work in hand; the engine is free then. Blocks. Call it when the writer has closed."""
+        """End after the current work. Blocks; nothing uses the engine on return. Call it when the writer has closed."""
         self._handed.put(None)
         self._thread.join()
 
     def _wake(self) -> None:
-        # After the links have flushed: peers sync at the same time, and not one lock later.
+        # After the links have flushed, so that peers sync at the same time and not later.
         self._turns.defer_after(self._work_arrived)
 
     def _post(self, completions: list[Completion]) -> None:
         self._turns.post(partial(run_all, completions))
 
     def _work_arrived(self) -> None:
-        """On the loop: the writer has work, and nothing uses the engine."""
+        """Start the work of the writer. Called on the loop while nothing uses the engine."""
         self._handed.put(self._do_all)
 
     def _run(self) -> None:
@@ -100,7 +100,7 @@ class EngineDriver:
         self._note(work, took_us)
 
     def _note(self, work: Work, took_us: int) -> None:
-        """Count a group when its callers have been told and the next one has begun: nobody waits for a figure."""
+        """Count a group, after its callers have their answers and the next group has begun."""
         if isinstance(work, CommitGroup):
             self._committed_us(took_us)
             self._committed_entries(sum([len(append.entries) for append in work.appends.values()]))
@@ -108,13 +108,13 @@ class EngineDriver:
 
 
 def run_all(completions: list[Completion]) -> None:
-    """Call back all who wait, in order."""
+    """Call all callbacks, in order."""
     for callback, argument in completions:
         callback(argument)
 
 
 class EngineReader:
-    """``LogReader`` on a pool: reads that may block run beside commits."""
+    """``LogReader`` on a pool: reads that may block run in parallel to commits."""
 
     def __init__(self, engine: WalEngine, pool: BlockingPool) -> None:
         self._engine = engine
@@ -123,5 +123,5 @@ class EngineReader:
     def read(
         self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[list[Entry] | StelaeError], None]
     ) -> None:
-        """Read off the loop; ``done`` on the loop, in order per log."""
+        """Read on the pool, then call ``done`` on the loop. Reads of one log run in order."""
         self._pool.run(str(log), lambda: self._engine.read(log, first, end, bytes_max), done)

@@ -1,4 +1,4 @@
-"""How a node's log is written, as ``[log] fast`` says: plainly, which is the default, or by the fast preset."""
+"""The plain log path, which is the default. ``[log] fast`` chooses between it and ``stelae.machine.fast_log``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from stelae.host.machine import Pool
 from stelae.host.settings import LogSettings
 from stelae.machine.log_driver import EngineDriver
-from stelae.machine.loop import LoopTurns
+from stelae.machine.loop_turns import LoopTurns
 from stelae.spi.services import Clock, Metrics
 from stelae.spi.wal import WalEngine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainLog:
-    """The plain way: the engine's own class, whose commits run on a thread.
+class PlainLogPath:
+    """The plain path: the engine's own class, whose commits run on a thread.
 
     Args:
         settings: bounds of the log writer.
-        turns: where completions run.
-        clock, metrics: every group is timed and counted.
-        on_crash: called on the loop if the engine raised what its contract does not allow."""
+        turns: runs completions on the loop.
+        clock, metrics: measure every group.
+        on_crash: called on the loop if the engine raises an error that its contract does not allow."""
 
     settings: LogSettings
     turns: LoopTurns
@@ -32,11 +32,11 @@ class PlainLog:
         return engine
 
     def drive(self, engine: WalEngine, pool: Pool) -> EngineDriver:
-        """Drive an open engine from now on; ``pool`` runs reads."""
+        """Return the driver of an open engine; ``pool`` runs reads."""
         return self.driven_by(EngineDriver, engine, pool)
 
     def driven_by(self, driver: Callable[..., EngineDriver], engine: WalEngine, pool: Pool) -> EngineDriver:
-        """Drive an open engine by another driver of the same arguments."""
+        """Return another driver of an open engine, with the same arguments."""
         return driver(
             engine,
             pool=pool,

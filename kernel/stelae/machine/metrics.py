@@ -1,18 +1,18 @@
-"""Counters, gauges and histograms of one node, kept in memory; whoever wants to publish them reads them."""
+"""Counters, gauges and histograms of one node, in memory. A publisher reads them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 BITS = 48
-"""Buckets of a histogram: values from 2^47 on, more than four years in microseconds, share the last."""
+"""The last bucket of a histogram. It counts all values above 2^47, which are more than four years in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramReading:
-    """What a histogram held at one moment.
+    """The contents of a histogram at one moment.
 
     Attributes:
-        counts: how many values were at most ``2 ** place`` and above the bound before, by place.
+        counts: for each bucket, how many values were at most ``2 ** bucket`` and above the bound before.
         total: the sum of all values.
     """
 
@@ -21,9 +21,9 @@ class HistogramReading:
 
 
 class Histogram:
-    """Counts whole numbers, at least 0, by powers of two: a value costs two additions and no memory.
+    """Counts non-negative integers by powers of two. A value costs two additions and no memory.
 
-    One thread adds; any thread reads."""
+    One thread adds, any thread reads."""
 
     __slots__ = ("_counts", "_total")
 
@@ -40,7 +40,7 @@ class Histogram:
             self._counts[BITS] += 1
 
     def read(self) -> HistogramReading:
-        """What was added so far. A value that is being added at this moment may be in one of the two, not in both."""
+        """Return what was added so far. A value that is added meanwhile may be in ``total`` and not in ``counts``."""
         return HistogramReading(tuple(self._counts), self._total)
 
 
@@ -67,7 +67,7 @@ class NodeMetrics:
         self._gauges[name] = value
 
     def histogram(self, name: str) -> Callable[[int], None]:
-        """Return what adds to the histogram of that name, which is made when first asked for."""
+        """Return the ``add`` method of the histogram with that name, which is created on first use."""
         return self._histograms.setdefault(name, Histogram()).add
 
     def snapshot(self) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""The system calls that ``RealFiles`` is made of.
+"""The system calls that ``RealFiles`` makes.
 
-In production it is the module ``os`` itself, so a call costs what it did without this contract. Tests put a simulated
-system in its place (``stelae.testing.disk_calls``): then each method of ``RealFiles`` is replayed call by call on a
-disk that loses what was not synced, and a sync that is missing in one of them is found."""
+In production this is the module ``os`` itself, so it costs nothing. Tests use a simulated system instead
+(``stelae.testing.disk_calls``). It replays each method of ``RealFiles`` call by call on a disk that loses what was not
+synced, and so finds a missing sync."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class OsCalls(Protocol):
         """Close a descriptor; nothing is synced."""
 
     def pread(self, fd: int, size: int, offset: int, /) -> bytes:
-        """Read up to ``size`` bytes; fewer are no error."""
+        """Read up to ``size`` bytes. Fewer bytes are not an error."""
 
     def pwrite(self, fd: int, data: Buffer, offset: int, /) -> int:
-        """Write, and return how many bytes were written; fewer are no error."""
+        """Write, and return the number of written bytes. Fewer bytes are not an error."""
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int, flags: int = 0, /) -> int:
-        """As ``pwrite``, of several buffers; with ``RWF_DSYNC`` what was written is durable on return."""
+        """Write several buffers as ``pwrite`` does. With ``RWF_DSYNC`` the written bytes are durable on return."""
 
     def fsync(self, fd: int, /) -> None:
         """Make the contents of a file, or the names in a directory, durable."""
 
     def fdatasync(self, fd: int, /) -> None:
-        """Make the contents of a file durable, and of its metadata what reading them needs."""
+        """Make the contents of a file durable, and the metadata that are needed to read them."""
 
     def ftruncate(self, fd: int, size: int, /) -> None:
         """Cut or extend a file."""
@@ -48,10 +48,10 @@ class OsCalls(Protocol):
         """Attributes of an open file: ``st_size``, ``st_mode``."""
 
     def stat(self, path: str, /) -> Any:
-        """Attributes of a file by its name."""
+        """Attributes of the file with this name."""
 
     def lstat(self, path: str, /) -> Any:
-        """As ``stat``; of a symbolic link its own."""
+        """Attributes of the file with this name; for a symbolic link, those of the link."""
 
     def listdir(self, path: str, /) -> list[str]:
         """Names in a directory, in any order."""
@@ -60,7 +60,7 @@ class OsCalls(Protocol):
         """Create a directory whose parent exists."""
 
     def rename(self, source: str, target: str, /) -> None:
-        """Rename atomically, in place of whatever had the name."""
+        """Rename atomically, replacing the file that has the target name."""
 
     def unlink(self, path: str, /) -> None:
         """Remove the name of a file."""

@@ -1,4 +1,4 @@
-"""``Machine`` of ``stelae.host.machine`` over this process: what a node runs on outside of tests."""
+"""The production ``Machine`` (see ``stelae.host.machine``): this process, its event loop and its threads."""
 
 import asyncio
 import gc
@@ -13,18 +13,18 @@ from stelae.host.machine import FaultSeam, LogPath, NodeTurns
 from stelae.host.settings import LogSettings
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.files import RealFiles
-from stelae.machine.log_path import PlainLog
-from stelae.machine.loop import LagProbe, LoopTurns
+from stelae.machine.log_path import PlainLogPath
+from stelae.machine.loop_turns import LagProbe, LoopTurns
 from stelae.machine.metrics import NodeMetrics
 from stelae.machine.system_clock import SystemClock
 from stelae.machine.workers import WorkerPool
 from stelae.spi.services import Clock, Files, Metrics
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread may keep the interpreter: with Python's default a finished sync waits 10 ms."""
+"""How long a thread may keep the interpreter lock. With Python's default, a finished sync waits 10 ms for it."""
 
 GC_THRESHOLDS = (50_000, 20, 20)
-"""When Python looks for cycles: by default it walks all rows in memory, 60 ms and often."""
+"""Thresholds of Python's cycle collector. With the defaults it often walks all rows in memory, which takes 60 ms."""
 
 Result = TypeVar("Result")
 
@@ -48,7 +48,7 @@ class RealMachine:
         self._pools: list[WorkerPool] = []
 
     def start(self, on_defect: Callable[[BaseException], None]) -> NodeTurns:
-        """Begin on the running loop; measures its lag until ``stop``."""
+        """Start on the running loop, and measure its lag until ``stop``."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         self._on_defect = on_defect
@@ -65,12 +65,12 @@ class RealMachine:
 
     @property
     def pools(self) -> tuple[WorkerPool, ...]:
-        """All pools so far."""
+        """All pools that were made so far."""
         return tuple(self._pools)
 
     def log_path(self, settings: LogSettings) -> LogPath:
-        """Choose how the log is written. Without ``[log] fast`` nothing of the fast way is even imported."""
-        plain = PlainLog(
+        """Return the path that ``[log] fast`` chooses. Without the setting, the fast code is not imported."""
+        plain = PlainLogPath(
             settings=settings, turns=self._turns, clock=self.clock, metrics=self.metrics, on_crash=self._on_defect
         )
         self.metrics.gauge("log_fast", 0)
@@ -85,7 +85,7 @@ class RealMachine:
         return asyncio.to_thread(work)
 
     def settle(self) -> None:
-        """Keep what recovery built out of every later collection."""
+        """Exclude the objects that recovery built from later garbage collections."""
         gc.collect()
         gc.freeze()
 

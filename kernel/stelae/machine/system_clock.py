@@ -2,7 +2,7 @@
 
 import time
 
-# Time spent in suspend counts where the system can tell: leases and time-outs mean real time.
+# The clock includes time in suspend where the system supports that, because leases and timeouts mean real time.
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

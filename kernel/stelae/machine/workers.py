@@ -1,4 +1,4 @@
-"""Threads for work that may block or compute long."""
+"""Threads for work that may block or take long."""
 
 import logging
 import threading
@@ -19,11 +19,15 @@ Post: TypeAlias = Callable[[Callable[[], None]], None]
 
 
 class WorkerPool:
-    """A bounded pool of threads: ``Workers`` for engines, ``BlockingPool`` for replicas.
+    """A bounded pool of threads: ``Workers`` for engines, ``BlockingPool`` for replicas. Any thread.
 
-    Callable from any thread. Nothing raises: what ``work`` raised is its result, which after
-    ``close`` is ``Unavailable``. ``post`` runs a call on the event loop, from any thread;
-    ``queue_count_max`` pieces of work of ``submit`` may wait or run at once."""
+    No method raises. If ``work`` raises, the exception is its result. After ``close`` the result is ``Unavailable``.
+
+    Args:
+        threads_max: number of threads.
+        name: of the pool.
+        post: runs a call on the event loop, from any thread.
+        queue_count_max: number of calls of ``submit`` that may wait or run at once."""
 
     def __init__(self, threads_max: int, name: str, post: Post, *, queue_count_max: int = 10_000) -> None:
         self.name = name
@@ -37,11 +41,11 @@ class WorkerPool:
 
     @property
     def waiting(self) -> int:
-        """Pieces of work that wait for a thread or have one."""
+        """Number of calls that wait for a thread or run."""
         return self._pending + sum([len(works) for works in list(self._keys.values())])
 
     def submit(self, work: Work, done: Done | None = None) -> None:
-        """Run ``work`` at any time, ``done(result)`` on the loop; ``Overloaded`` when full."""
+        """Run ``work`` on a thread, then ``done(result)`` on the loop. ``Overloaded``: the queue is full."""
         with self._lock:
             if not self._closed and self._pending < self._queue_count_max:
                 self._pending += 1
@@ -51,9 +55,9 @@ class WorkerPool:
         self._tell(Unavailable(_STOPPING) if self._closed else Overloaded(fact), done)
 
     def run(self, key: str, work: Work, done: Done) -> None:
-        """Run ``work`` after earlier work of the key, then ``done(result)`` on the loop.
+        """Run ``work`` after earlier work with the same key, then ``done(result)`` on the loop.
 
-        Keys run side by side; callers bound what waits."""
+        Work with different keys runs in parallel. Callers bound the number of calls."""
         with self._lock:
             if not self._closed:
                 waiting = self._keys.setdefault(key, deque())
@@ -64,7 +68,7 @@ class WorkerPool:
         self._tell(Unavailable(_STOPPING), done)
 
     def close(self) -> None:
-        """Finish what was taken and end the threads; blocks. Closing twice is harmless."""
+        """Finish the accepted work and end the threads. Blocks. Closing twice is harmless."""
         with self._lock:
             self._closed = True
         self._executor.shutdown(wait=True)
@@ -76,7 +80,7 @@ class WorkerPool:
         self._tell(result, done)
 
     def _drain(self, waiting: deque[tuple[Work, Done]], key: str) -> None:
-        """Run the work of a key until none is left; what runs stays first, so none runs beside."""
+        """Run the work of a key until none is left. Running work stays in the queue, so no second thread is started."""
         while waiting:
             work, done = waiting[0]
             self._tell(_outcome(work), done)
@@ -89,7 +93,7 @@ class WorkerPool:
         if done is not None:
             self._post(lambda: done(result))
         elif isinstance(result, Exception):
-            log.warning("background work failed and nobody waits for it", exc_info=result)
+            log.warning("background work failed; no caller waits for its result", exc_info=result)
 
 
 def _outcome(work: Work) -> Any:

@@ -1,1 +1,1 @@
-"""Messages, kinds, codecs and fences that clients, tablet servers and masters share."""
+"""Message types, codecs and fences that clients, tablet servers and masters share."""

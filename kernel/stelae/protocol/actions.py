@@ -1,8 +1,9 @@
-"""What the leading master asks of tablet servers. Each is idempotent, and carries the fence that makes it safe.
+"""The actions that the leading master requests of tablet servers. Each is idempotent and has a fence that makes it
+safe.
 
-A master sends these on its own word, and may have been deposed without knowing it. So nothing here is safe because of
-who sends it: each is judged by the replica, against its fence, at the moment it would take effect
-(``stelae.protocol.fences``). ``docs/reference/fencing.md`` is the audit."""
+A master may send an action after it has lost its leadership without knowing it. So the sender never makes an action
+safe: the replica checks it against its fence at the moment when it would take effect (``stelae.protocol.fences``).
+``docs/reference/fencing.md`` lists all actions and their fences."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from stelae.spi.services import Buffer
 
 
 class CreateReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Bring an initial member into being. Fence: where the tablet has ever been, nothing is created."""
+    """Create the replica of an initial member. Fence: it has no effect on a node that ever had the tablet."""
 
     node_id: NodeId
     tablet_id: TabletId
@@ -29,31 +30,29 @@ class CreateReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     schema: bytes
     partition: Partition
     consensus: str
-    scheme: bytes = (
-        b""  #: What the tablet needs of the table's partition schema (``stelae.partition.tablet_partition``).
-    )
+    #: The part of the table's partition schema that the tablet needs (``stelae.partition.tablet_partition``).
+    scheme: bytes = b""
 
 
 class Terminal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Fence: the catalog says that the tablet is gone, which cannot become untrue."""
+    """Fence: the tablet is in a terminal state of the catalog, which can never change again."""
 
     state: TabletState
 
 
 class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Fence: every config that the replica knows is older than this one, which is committed and does not have it.
+    """Fence: a committed config without the replica is newer than every config that the replica knows.
 
-    Known is what is in its log, committed or not. So a late copy of this finds no replica that was brought back by a
-    copy, nor one whose leader has told it that it is being added again. Before it is told, the deletion costs a copy,
-    and no vote: members join as PRE_VOTER. Besides, it is still the replica that was reported: its committed config is
-    the one that the master has seen."""
+    A replica knows the configs in its log, committed or not. So a delayed action has no effect on a replica that was
+    restored by a copy, or that knows from its leader that it is being added again. If it does not know that yet, its
+    deletion only costs another copy, and no vote, because members join as PRE_VOTER."""
 
-    config_op_id: OpId
-    seen: OpId
+    config_op_id: OpId  #: The op id of the config without the replica.
+    seen: OpId  #: The committed config of the replica that the master has seen. The replica's must be the same.
 
 
 class DeleteReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Leave a tombstone of a replica."""
+    """Delete a replica. Its tombstone stays."""
 
     node_id: NodeId
     tablet_id: TabletId
@@ -61,7 +60,7 @@ class DeleteReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class AlterSchema(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Tell a tablet's leader its newest schema. Fence: the version, which follows the one applied there."""
+    """Send the next schema of a tablet to its leader. Fence: the version, which must follow the one applied there."""
 
     node_id: NodeId
     tablet_id: TabletId
@@ -70,7 +69,7 @@ class AlterSchema(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class ConfigChange(StrEnum):
-    """How a config is to change."""
+    """The kind of a config change."""
 
     ADD = "ADD"
     REMOVE = "REMOVE"
@@ -78,7 +77,7 @@ class ConfigChange(StrEnum):
 
 
 class ChangeConfig(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Ask a tablet's leader to change its config by one member. Fence: compare-and-set on the committed config."""
+    """Ask a tablet's leader to change one member of its config. Fence: compare-and-set on the committed config."""
 
     node_id: NodeId
     tablet_id: TabletId
@@ -90,7 +89,7 @@ class ChangeConfig(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class TransferLeadership(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Ask a tablet's leader to hand over to a member. Fence: compare-and-set on the committed config."""
+    """Ask a tablet's leader to hand over its leadership to a member. Fence: compare-and-set on the committed config."""
 
     node_id: NodeId
     tablet_id: TabletId
@@ -106,12 +105,12 @@ _DECODER: msgspec.msgpack.Decoder[ServerAction] = msgspec.msgpack.Decoder(Server
 
 
 def encode_action(action: ServerAction) -> bytes:
-    """Return the body of a request."""
+    """Encode the body of a request."""
     return msgspec.msgpack.encode(action)
 
 
 def decode_action(data: Buffer) -> ServerAction:
-    """Read what :func:`encode_action` wrote; ``CallerError``: it is no action."""
+    """Decode the body of a request. Raises ``CallerError`` if it is malformed."""
     try:
         return _DECODER.decode(data)
     except (ValueError, RecursionError) as error:

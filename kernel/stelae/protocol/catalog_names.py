@@ -1,4 +1,4 @@
-"""Words that clients and masters share: table ids, states, and what an operator wants of a server."""
+"""Names and states of the catalog that clients and masters share: table ids, table, tablet and server states."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ SYSTEM_TABLET = TabletId("sys-catalog")
 """The tablet that holds the catalog. The masters are its members."""
 
 TableId = NewType("TableId", str)
-"""Permanent name of a table: 32 lower-case hexadecimal digits; what people call it may change."""
+"""The permanent id of a table: 32 lower-case hexadecimal digits. The table's name may change."""
 
 
 class TableState(StrEnum):
-    """Where a table is in its life."""
+    """The state of a table."""
 
     RUNNING = "RUNNING"
-    ALTERING = "ALTERING"  #: Some tablet has yet to report the newest schema, or to come into being.
-    SOFT_DELETED = "SOFT_DELETED"  #: Gone for clients; its replicas stay, and it can be recalled.
+    ALTERING = "ALTERING"  #: Some tablet has not reported the newest schema yet, or does not exist yet.
+    SOFT_DELETED = "SOFT_DELETED"  #: Clients cannot use it. Its replicas stay, and it can be recalled.
     REMOVED = "REMOVED"  #: Terminal.
 
 
 class TabletState(StrEnum):
-    """Where a tablet is in its life."""
+    """The state of a tablet."""
 
-    PREPARING = "PREPARING"  #: On record, without replicas yet.
-    CREATING = "CREATING"  #: Has its initial members; no leader has been reported.
+    PREPARING = "PREPARING"  #: It is in the catalog and has no replicas yet.
+    CREATING = "CREATING"  #: It has its initial members. No leader has been reported yet.
     RUNNING = "RUNNING"
-    REPLACED = "REPLACED"  #: Was not created in time, and another one stands for its partition. Terminal.
-    REMOVED = "REMOVED"  #: The seed's DELETED. Terminal.
+    REPLACED = "REPLACED"  #: It was not created in time, and another tablet has its partition. Terminal.
+    REMOVED = "REMOVED"  #: DELETED in the seed. Terminal.
 
 
 class ServerMode(StrEnum):
-    """What an operator wants of a server."""
+    """The mode that an operator has set for a server."""
 
     NORMAL = "NORMAL"
     RETIRING = "RETIRING"

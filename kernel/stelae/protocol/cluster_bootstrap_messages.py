@@ -1,4 +1,4 @@
-"""What masters ask each other before there is a cluster."""
+"""The messages between masters before the cluster exists."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ FOUNDING = "master.founding"
 
 
 class BootstrapStage(StrEnum):
-    """How far a master is with its system tablet."""
+    """The state of a master's system tablet."""
 
-    NEW = "NEW"  #: It has none.
-    EMPTY = "EMPTY"  #: It has one, has applied all of its log, and no cluster is on record.
-    UNKNOWN = "UNKNOWN"  #: Not all that it holds is applied, or it has failed: nobody can say yet.
-    BEGUN = "BEGUN"  #: The cluster is on record.
+    NEW = "NEW"  #: The master has no system tablet.
+    EMPTY = "EMPTY"  #: It has one, has applied all of its log, and the catalog has no cluster.
+    UNKNOWN = "UNKNOWN"  #: It has not applied all of its log yet, or has failed.
+    BEGUN = "BEGUN"  #: The catalog has the cluster.
 
 
 class BootstrapRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Ask a master whom it takes for the masters."""
+    """Ask a master which masters it knows."""
 
 
 class BootstrapAnswer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """``masters``: those that its node.toml lists, with addresses; ``members``: those of its system tablet."""
+    """The answer to ``BootstrapRequest``."""
 
-    masters: tuple[tuple[NodeId, str], ...]
-    members: tuple[NodeId, ...]
+    masters: tuple[tuple[NodeId, str], ...]  #: The masters in its node.toml, with addresses.
+    members: tuple[NodeId, ...]  #: The members of its system tablet.
     stage: BootstrapStage

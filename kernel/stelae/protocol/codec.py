@@ -17,7 +17,7 @@ _making = threading.Lock()
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """Encode any of these messages; ``CallerError``: something in it is no text, number or bytes that can be sent."""
+    """Encode a message. Raises ``CallerError`` if a value in it cannot be encoded."""
     try:
         return _ENCODER.encode(message)
     except (UnicodeEncodeError, OverflowError, TypeError) as error:
@@ -25,11 +25,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def decode(data: Buffer, kind: type[_Message]) -> _Message:
-    """Decode and validate one.
-
-    Raises:
-        CallerError: it is not one of that type.
-    """
+    """Decode and validate a message. Raises ``CallerError`` if it is not of type ``kind``."""
     try:
         found: _Message = (_decoders.get(kind) or _decoder_of(kind)).decode(data)
     except (ValueError, RecursionError) as error:
@@ -38,6 +34,8 @@ def decode(data: Buffer, kind: type[_Message]) -> _Message:
 
 
 def _decoder_of(kind: type[msgspec.Struct]) -> msgspec.msgpack.Decoder[Any]:
-    """Make it, on one thread at a time: two that first meet a type at one moment end their process (msgspec 0.22)."""
+    """Make the decoder of a type, on one thread at a time.
+
+    In msgspec 0.22 the process crashes if two threads make the first decoder of a type at the same time."""
     with _making:
         return _decoders.setdefault(kind, msgspec.msgpack.Decoder(kind))

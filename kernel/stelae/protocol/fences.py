@@ -1,7 +1,7 @@
-"""The tablet server's side of each action: whether it still may take effect, judged by the replica as it is now.
+"""Checks the fence of an action on the tablet server: whether the action may take effect on the replica as it is now.
 
-The driver judges under the tablet's lock, at the moment of the effect. ``DONE`` is an answer like success: the sender
-may have repeated itself, or another master may have come first."""
+The driver checks it under the tablet's lock, at the moment of the effect. ``DONE`` counts as success: the action was
+repeated, or another master sent it first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stelae.spi.ids import OpId
 
 
 class FenceVerdict(StrEnum):
-    """What becomes of an action."""
+    """Whether an action takes effect."""
 
     ACT = "ACT"
     DONE = "DONE"
@@ -33,7 +33,7 @@ class FenceVerdict(StrEnum):
 
 
 class Judgement(NamedTuple):
-    """A verdict, and for people why."""
+    """A verdict and its reason."""
 
     verdict: FenceVerdict
     reason: str
@@ -44,18 +44,18 @@ TERMINAL = frozenset({TabletState.REPLACED, TabletState.REMOVED})
 
 
 class LocalReplica(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica as the fences see it."""
+    """The state of a replica that fences depend on."""
 
     data_state: ReportedDataState
     committed_config: OpId
-    newest_config: OpId  #: Of the newest config in its log, committed or not; never below the committed one.
+    newest_config: OpId  #: Of the newest config in its log, committed or not. Never below ``committed_config``.
     schema_version: int
-    leads: bool  #: And has committed an entry in its term.
+    leads: bool  #: It is leader and has committed an entry in its term.
     change_pending: bool
 
 
 def judge(action: ServerAction, local: LocalReplica | None) -> Judgement:
-    """Return what to do; ``local`` is ``None`` where the tablet has never been."""
+    """Check an action against its fence. ``local`` is ``None`` on a node that never had the tablet."""
     match action:
         case CreateReplica():
             return _create(local)
@@ -71,33 +71,35 @@ def judge(action: ServerAction, local: LocalReplica | None) -> Judgement:
 
 def _create(local: LocalReplica | None) -> Judgement:
     if local is None:
-        return Judgement(FenceVerdict.ACT, "the tablet has never been here")
+        return Judgement(FenceVerdict.ACT, "the tablet was never on this node")
     if local.data_state is ReportedDataState.READY:
-        return Judgement(FenceVerdict.DONE, "the replica is here")
-    return _refused(f"the replica is {local.data_state}; what has been here comes back by a copy only")
+        return Judgement(FenceVerdict.DONE, "the replica exists")
+    return _refused(f"the replica is {local.data_state}; a replica that was deleted can only be restored by a copy")
 
 
 def _delete(action: DeleteReplica, local: LocalReplica | None) -> Judgement:
     if local is None or local.data_state is ReportedDataState.DELETED:
-        return Judgement(FenceVerdict.DONE, "there is no data here")
+        return Judgement(FenceVerdict.DONE, "the replica has no data")
     if not isinstance(action.fence, Evicted):
         if action.fence.state not in TERMINAL:
             return _refused(f"tablet state {action.fence.state} is not terminal; only a removed tablet is deleted")
-        return Judgement(FenceVerdict.ACT, f"the catalog says {action.fence.state}, for ever")
+        return Judgement(FenceVerdict.ACT, f"the tablet is {action.fence.state}, which is terminal")
     if local.data_state is ReportedDataState.COPYING:
-        return _refused("the replica is being copied: a leader wants it")
+        return _refused("the replica is being copied for a leader")
     if local.committed_config != action.fence.seen:
-        return _refused(f"its committed config is {local.committed_config}, and {action.fence.seen} was seen")
+        return _refused(
+            f"its committed config is {local.committed_config}, but the master has seen {action.fence.seen}"
+        )
     if local.newest_config >= action.fence.config_op_id:
-        return _refused(f"it knows config {local.newest_config}, and was evicted by {action.fence.config_op_id}")
-    return Judgement(FenceVerdict.ACT, f"config {action.fence.config_op_id} does not have it")
+        return _refused(f"it knows config {local.newest_config}, which is not older than {action.fence.config_op_id}")
+    return Judgement(FenceVerdict.ACT, f"config {action.fence.config_op_id} does not contain the replica")
 
 
 def _alter(action: AlterSchema, local: LocalReplica | None) -> Judgement:
     if local is None or not local.leads:
-        return _refused("the replica does not lead")
+        return _refused("the replica is not the leader")
     if local.schema_version >= action.version:
-        return Judgement(FenceVerdict.DONE, f"the schema is of version {local.schema_version}")
+        return Judgement(FenceVerdict.DONE, f"the schema has version {local.schema_version}")
     if local.schema_version + 1 < action.version:
         return _refused(f"version {action.version} does not follow {local.schema_version}, the one applied here")
     return Judgement(FenceVerdict.ACT, f"version {action.version} follows {local.schema_version}")
@@ -105,7 +107,7 @@ def _alter(action: AlterSchema, local: LocalReplica | None) -> Judgement:
 
 def _change(cas: OpId, local: LocalReplica | None) -> Judgement:
     if local is None or not local.leads:
-        return _refused("the replica does not lead")
+        return _refused("the replica is not the leader")
     if local.committed_config != cas:
         return _refused(f"the committed config is {local.committed_config}, not {cas}")
     if local.change_pending:

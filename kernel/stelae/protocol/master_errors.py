@@ -1,4 +1,6 @@
-"""Errors of the masters. After a retryable one the change had no effect, or its identity says later which it had."""
+"""The errors of the masters.
+
+After a retryable error the change had no effect, or a retry with the same identity returns its outcome."""
 
 from __future__ import annotations
 
@@ -9,42 +11,42 @@ from stelae.spi.errors import CallerError, RetryableError
 
 
 class TableExists(CallerError, code="TABLE_EXISTS"):
-    """The name is taken."""
+    """A table with this name exists."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is a table {name[:80]!r} already; choose another name, or rename that one first")
+        super().__init__(f"table {name[:80]!r} already exists; choose another name, or rename that table first")
 
 
 class NoTable(CallerError, code="NO_TABLE"):
-    """No table of that name or id."""
+    """There is no table with this name or id."""
 
     def __init__(self, table: str, known: Iterable[str]) -> None:
         super().__init__(f"no table {table[:80]!r}; there are: {listed(known, table)}")
 
 
 class BadChange(CallerError, code="BAD_CHANGE"):
-    """A change that the table cannot take as it is."""
+    """The change is not possible for this table."""
 
 
 class StaleChange(CallerError, code="STALE_CHANGE"):
-    """The answer to this sequence has been forgotten: not carried out now, and whether it once was is not known."""
+    """The answer to this sequence number has expired. The change is not made now; whether it was made is not known."""
 
 
 class TooFewServers(CallerError, code="TOO_FEW_SERVERS"):
-    """Fewer live tablet servers than replicas asked for."""
+    """There are fewer live tablet servers than requested replicas."""
 
 
 class TableBusy(RetryableError, code="TABLE_BUSY"):
-    """Another change of the same table, name or request is under way; this one had no effect."""
+    """Another change of the same table, name or request is in progress. This change had no effect."""
 
 
 class NotReplicated(RetryableError, code="NOT_REPLICATED"):
-    """The change could not be replicated and certainly had no effect."""
+    """The change could not be replicated. It had no effect."""
 
 
 class OutcomeUnknown(RetryableError, code="OUTCOME_UNKNOWN"):
-    """Whether the change is committed is not known yet; asked again under its identity, a leader will say."""
+    """It is not known yet whether the change is committed. A retry with the same identity returns its outcome."""
 
 
 class TooStale(RetryableError, code="TOO_STALE"):
-    """This master's catalog is older than the question allows; ask the leader."""
+    """This master's catalog is older than the request allows. Ask the leader."""

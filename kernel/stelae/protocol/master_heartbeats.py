@@ -1,11 +1,13 @@
-"""Heartbeats of tablet servers to masters, and what is in them.
+"""The heartbeats of tablet servers to masters.
 
-A server heartbeats to **all** masters. A master that does not lead takes from it that the server lives, and no more. To
-the leader goes a report besides: *full* once in each leadership, then *incremental*, and what an incremental report has
-told is told again until the leader acknowledges it (source, *Send full heartbeats to newly elected leader masters*).
+A server sends heartbeats to **all** masters. A master that is not leader only learns that the server is alive. The
+leader also gets a report about the server's replicas: a *full* one once in each leadership, then *incremental* ones. A
+change is repeated in the incremental reports until the leader acknowledges it (source, *Send full heartbeats to newly
+elected leader masters*).
 
-A server counts its changes: version ``upto`` of its replicas is everything up to that change. An incremental report
-says from which version it counts, so a leader that lacks something notices, and asks for a full one."""
+A server counts the changes of its replicas. Version ``upto`` contains every change up to that number. An incremental
+report says after which version its changes begin. So a leader that has missed a change notices it, and asks for a full
+report."""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ HEARTBEAT = "master.heartbeat"
 
 
 class ReportedDataState(StrEnum):
-    """What a node has of a tablet (source "tablet copy"); what it never had, it does not report."""
+    """The data state of a replica in a report (source "tablet copy").
+
+    A tablet that was never on a node is not reported."""
 
     READY = "READY"
     COPYING = "COPYING"
@@ -29,36 +33,37 @@ class ReportedDataState(StrEnum):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One replica as its node sees it."""
+    """The state of one replica."""
 
     tablet_id: TabletId
     data_state: ReportedDataState
     role: Role = Role.NON_PARTICIPANT
     term: int = 0
-    config: TabletConfig | None = None  #: The newest committed one that it knows.
+    config: TabletConfig | None = None  #: The newest committed config that it knows.
     schema_version: int = 0
     size_bytes: int = 0
-    change_pending: bool = False  #: Of a leader: a config that is not committed is in its log.
-    unhealthy: tuple[NodeId, ...] = ()  #: Of a leader: members that it has not heard from for too long, or that failed.
-    op_id_lost: bool = False  #: It does not know its last op id: it never votes again (``durability.md`` rule 19).
-    endpoint: str = ""  #: Where it is served, if not at the server's address.
+    change_pending: bool = False  #: Leaders only: its log has a config that is not committed.
+    #: Leaders only: the members that have failed, or have not answered for too long.
+    unhealthy: tuple[NodeId, ...] = ()
+    op_id_lost: bool = False  #: Its last op id is UNKNOWN, so it never votes again (``durability.md`` rule 19).
+    endpoint: str = ""  #: The address of the replica, if it differs from the server's address.
 
 
 class ServerReport(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Replicas of a server. ``full``: all but tombstones, whatever came before; else those changed above ``since``."""
+    """The replicas of a server."""
 
-    full: bool
+    full: bool  #: The report has all replicas except tombstones. Otherwise it has the changes after version ``since``.
     since: int
-    upto: int
+    upto: int  #: The version of the server's replicas after this report.
     replicas: tuple[ReplicaStatus, ...]
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """From a server to one master. ``sequence`` rises with each to that master within one run of the process."""
+    """A heartbeat of a server to one master."""
 
     node_id: NodeId
     incarnation: IncarnationId
-    sequence: int
+    sequence: int  #: Rises with each heartbeat to that master within one incarnation.
     address: str
     location: str = ""
     free_bytes: int = 0
@@ -67,9 +72,9 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """``term`` is that of the leadership, 0 from a master that does not lead. ``leader``: whom it takes for leader."""
+    """The answer to a heartbeat."""
 
-    term: int
-    leader: NodeId | None
+    term: int  #: The term of the master's leadership; 0 if it is not leader.
+    leader: NodeId | None  #: The leader that this master knows.
     wants_full: bool = False
     acknowledged: int = 0  #: The version of the server's replicas that this leader has.

@@ -1,7 +1,8 @@
-"""What clients ask of masters, and what they are told.
+"""The requests of clients to masters, and their answers.
 
-A change carries ``(client id, sequence, first incomplete)`` as a write does: sent again to any master, any number of
-times, it has one effect and one answer. It names its table by id or by name. Kinds are what travels beside them."""
+A change has the identity ``(client id, sequence, first incomplete)``, as a write does. It has one effect and one
+answer, wherever and however often it is retried. It names its table by id or by name. The constants are message
+kinds."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class AddColumn(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
-    """Add a column behind all others; it is nullable, or has a default."""
+    """Add a column after all others. It must be nullable or have a default."""
 
     name: str
     type: str
@@ -40,39 +41,39 @@ class AddColumn(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
 
 
 class DropColumn(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
-    """Drop a column that is not of the key. Its id is never given out again."""
+    """Drop a column that is not a key column. Its id is never reused."""
 
     name: str
 
 
 class RenameColumn(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
-    """Call a column by another name; nothing of it moves."""
+    """Rename a column. No data changes."""
 
     name: str
     to: str
 
 
 class SetDefault(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
-    """Give a column another default; ``None``: take it away."""
+    """Change the default of a column, or remove it with ``None``."""
 
     name: str
     default: Any
 
 
 class RenameTable(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
-    """Call the table by another name."""
+    """Rename the table."""
 
     to: str
 
 
 class AddRange(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
-    """Add a range of encoded range columns, with tablets of its own."""
+    """Add a range of encoded range columns. It gets its own tablets."""
 
     range: KeyRange
 
 
 class DropRange(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
-    """Drop a range, and every row in it."""
+    """Drop a range with all its rows."""
 
     range: KeyRange
 
@@ -81,28 +82,28 @@ AlterStep: TypeAlias = AddColumn | DropColumn | RenameColumn | SetDefault | Rena
 
 
 class AlterTable(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Take these steps in this order, all of them or none."""
+    """Alter a table by these steps, in this order: all of them or none."""
 
     table: str
     steps: tuple[AlterStep, ...]
 
 
 class DeleteTable(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Delete a table: for good, or so that it can be recalled for ``keep_ms``."""
+    """Delete a table. It can be recalled for ``keep_ms`` milliseconds."""
 
     table: str
     keep_ms: int = 0
 
 
 class RecallTable(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Bring a soft-deleted table back; ``name`` when its own has been taken meanwhile."""
+    """Recall a soft-deleted table. ``name`` is a new name, if another table has its old one now."""
 
     table_id: TableId
     name: str | None = None
 
 
 class SetServerMode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Say what an operator wants of a tablet server."""
+    """Set the mode of a tablet server."""
 
     node_id: NodeId
     mode: ServerMode
@@ -112,80 +113,82 @@ Change: TypeAlias = CreateTable | AlterTable | DeleteTable | RecallTable | SetSe
 
 
 class ChangeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One change, with its identity. ``first_incomplete``: every lower sequence has been answered."""
+    """One change with its identity."""
 
     client_id: ClientId
     sequence: int
-    first_incomplete: int
+    first_incomplete: int  #: Every change with a lower sequence number has been answered.
     change: Change
 
     @property
     def digest(self) -> int:
-        """64-bit hash of the change: tells a retry from another use of its identity."""
+        """A 64-bit hash of the change. It tells a retry from another change with the same identity."""
         return mmh3.mmh3_x64_128_utupledigest(msgspec.msgpack.encode(self.change))[0] >> 1
 
 
 class ChangeReply(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A change that is committed: it can be neither lost nor undone by a failure."""
+    """The change is committed. No failure can undo it."""
 
     table_id: TableId | None
     schema_version: int = 0
 
 
 class ChangeRefused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A change that cannot be. It is kept like a reply: a late copy of the request must not succeed after it."""
+    """The change was refused. The refusal is stored like a reply, so that a delayed retry cannot succeed after it."""
 
     code: str
     detail: str
 
 
 ChangeOutcome: TypeAlias = ChangeReply | ChangeRefused
-"""What a change comes to, for good."""
+"""The final outcome of a change."""
 
 _VERDICT: msgspec.msgpack.Decoder[ChangeOutcome] = msgspec.msgpack.Decoder(ChangeOutcome)
 
 
 def encode_outcome(verdict: ChangeOutcome) -> bytes:
-    """Return the form in which the catalog keeps it."""
+    """Encode an outcome for the catalog."""
     return msgspec.msgpack.encode(verdict)
 
 
 def decode_outcome(data: bytes) -> ChangeOutcome:
-    """Read what :func:`encode_outcome` wrote."""
+    """Decode the bytes of :func:`encode_outcome`."""
     return _VERDICT.decode(data)
 
 
 class ListTables(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Which tables there are; with those that can be recalled, if asked for."""
+    """Ask for the list of tables, optionally with soft-deleted ones."""
 
     soft_deleted: bool = False
 
 
 class GetTable(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A table, by id or by name, with its tablets and where they are."""
+    """Ask for a table, by id or name, with its tablets and their members."""
 
     table: str
 
 
 class AreCurrent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Whether tablets are those that hold the rows of a table, by their :func:`tablets_digest`.
+    """Ask whether a table has exactly these tablets, by their :func:`tablets_digest`.
 
-    Of a range whose tablets do not all run yet none counts: nobody has been told that it takes rows."""
+    The tablets of a range do not count until all of them are running, because no client knows of the range before."""
 
     table: str
     digest: int
 
 
 class ListServers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Which tablet servers are on record."""
+    """Ask for the list of tablet servers."""
 
 
 POLICY_TABLETS_MAX = 1000
-"""Tablets of one ``PolicyPart``: as many as a step of a master may look at, and a message may hold."""
+"""The most tablets of one ``PolicyPart``. It bounds the time of a master's step and the size of the message."""
 
 
 class GetPolicyPart(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The cluster as the masters' policy sees it: all servers, and ``POLICY_TABLETS_MAX`` tablets behind ``after``."""
+    """Ask for the cluster as the masters' policy sees it: all servers, and the next tablets after ``after``.
+
+    An answer has at most ``POLICY_TABLETS_MAX`` tablets."""
 
     after: TabletId = TabletId("")
 
@@ -194,14 +197,14 @@ Question: TypeAlias = ListTables | GetTable | AreCurrent | ListServers | GetPoli
 
 
 class CatalogReadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A question. ``staleness_ms``: how old the answer may be; 0 asks the leader, and is linearizable."""
+    """A read of the catalog."""
 
     question: Question
-    staleness_ms: int = 0
+    staleness_ms: int = 0  #: How old the answer may be. 0: the leader answers, and the read is linearizable.
 
 
 class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a list."""
+    """One table of a ``TableList``."""
 
     table_id: TableId
     name: str
@@ -209,24 +212,24 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableList(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """CatalogAnswer to ``ListTables``, in order of names."""
+    """The answer to ``ListTables``, in order of names."""
 
     tables: tuple[TableSummary, ...]
 
 
 class TabletPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """One tablet. Without ``members`` it is not there yet: ask again."""
+    """One tablet of a table. Without ``members`` it does not exist yet: ask again."""
 
     tablet_id: TabletId
     state: TabletState
     partition: Partition
     members: tuple[tuple[NodeId, str], ...] = ()
     leader: NodeId | None = None
-    waits_for: str = ""  #: Of one that does not run yet: what it waits for, for people.
+    waits_for: str = ""  #: What a tablet that is not running yet waits for, for people.
 
 
 class TableDescription(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """CatalogAnswer to ``GetTable``. ``tablets`` are in the order of the partitions, one for each."""
+    """The answer to ``GetTable``. ``tablets`` has one tablet for each partition, in the order of partitions."""
 
     table_id: TableId
     name: str
@@ -238,38 +241,40 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Currency(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """CatalogAnswer to ``AreCurrent``."""
+    """The answer to ``AreCurrent``."""
 
     current: bool
 
 
 class ServerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One server. ``silent_ms``: since this master heard of it; ``None``: never, since it started."""
+    """One server of a ``ServerList``."""
 
     node_id: NodeId
     address: str
     location: str
     mode: ServerMode
+    #: The time since its last heartbeat to this master; ``None`` if there was none since the master started.
     silent_ms: int | None
 
 
 class ServerList(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """CatalogAnswer to ``ListServers``, in order of node ids."""
+    """The answer to ``ListServers``, in order of node ids."""
 
     servers: tuple[ServerLine, ...]
 
 
 class PolicyPart(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """CatalogAnswer to ``GetPolicyPart``, in order of tablet ids. ``more``: others come behind its last one."""
+    """The answer to ``GetPolicyPart``, in order of tablet ids."""
 
     snapshot: PolicySnapshot
-    more: bool
+    more: bool  #: There are more tablets after the last one.
 
 
 CatalogAnswer: TypeAlias = TableList | TableDescription | Currency | ServerList | PolicyPart
 
 
 def tablets_digest(tablets: Iterable[TabletId]) -> int:
-    """64-bit hash of a set of tablets. Ids are never used again and a partition stays that of its tablet, so that it
-    tells the partitions of a table, too."""
+    """Return a 64-bit hash of a set of tablets.
+
+    Tablet ids are never reused and the partition of a tablet never changes, so it is also a hash of the partitions."""
     return mmh3.mmh3_x64_128_utupledigest(" ".join(sorted(tablets)).encode())[0] >> 1

@@ -1,6 +1,6 @@
-"""What a node says of itself when it is asked: for ``stelae check`` and for the commands that look into a cluster.
+"""The messages in which a node describes itself, for ``stelae check`` and for commands that inspect a cluster.
 
-Kinds are the names under which the questions travel; a node of an older release does not know them."""
+The constants are message kinds. A node of an older release does not know them."""
 
 from __future__ import annotations
 
@@ -25,42 +25,39 @@ class QuarantineRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PeerContact(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node stands with another one that it has to talk to. ``connected``: it has a connection to it now."""
+    """Another node that a node communicates with."""
 
     node_id: NodeId
     address: str
-    connected: bool
+    connected: bool  #: The node has a connection to it now.
 
 
 class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node knows of one of its replicas besides its ``ReplicaReport``.
-
-    ``size_bytes`` counts the files of the store and the rows in memory, not the log; ``unhealthy``: of a leader, the
-    members that it has not heard for too long; ``copies_needed``: of a leader, those that its log cannot catch up."""
+    """What a node knows of one of its replicas, in addition to its ``ReplicaReport``."""
 
     tablet_id: TabletId
-    table_id: str  #: Of the table that it was made for; empty of those that no master made.
-    size_bytes: int
+    table_id: str  #: The table of the tablet; empty if no master created it.
+    size_bytes: int  #: The files of the store and the rows in memory, without the log.
     schema_version: int
-    config: OpId  #: Of the newest config that it has.
-    members: tuple[NodeId, ...]  #: Of that config.
-    change_pending: bool = False  #: That config is not committed, as far as it knows.
-    unhealthy: tuple[NodeId, ...] = ()
+    config: OpId  #: The op id of the newest config in its log.
+    members: tuple[NodeId, ...]  #: The members of that config.
+    change_pending: bool = False  #: That config is not known to be committed.
+    unhealthy: tuple[NodeId, ...] = ()  #: Leaders only: the members that have not answered for too long.
+    #: Leaders only: the members that lack entries which were collected from the log.
     copies_needed: tuple[NodeId, ...] = ()
-    log_base: OpId | None = None  #: Of the last entry that was collected from its log.
+    log_base: OpId | None = None  #: The op id of the last entry that was collected from its log.
 
 
 class FailedReplica(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica that did not come up. ``op_id_lost``: it will never vote again (``durability.md`` rule 19)."""
+    """A replica that could not be recovered."""
 
     tablet_id: TabletId
     reason: str
-    op_id_lost: bool = False
+    op_id_lost: bool = False  #: Its last op id is UNKNOWN, so it never votes again (``durability.md`` rule 19).
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, as it sees itself. ``wall_us`` is its own clock, when it answered; ``settings`` are all that it runs
-    with, by ``section.name``, those of paths and addresses left out."""
+    """The description of a node by itself."""
 
     node_id: NodeId
     incarnation: IncarnationId
@@ -70,22 +67,22 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     location: str
     uptime_ms: int
-    wall_us: int
+    wall_us: int  #: Its wall clock when it answered.
     free_bytes: int
-    masters: tuple[tuple[NodeId, str], ...]  #: Those that its node.toml lists.
+    masters: tuple[tuple[NodeId, str], ...]  #: The masters in its node.toml.
     peers: tuple[PeerContact, ...]
     replicas: tuple[ReplicaFacts, ...]
     failed: tuple[FailedReplica, ...]
-    settings: dict[str, SettingValue]
+    settings: dict[str, SettingValue]  #: By ``section.name``, without paths and addresses.
 
 
 class QuarantineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is set aside on a node, and its limits. ``oldest_s``: the age of the oldest; ``None``: there is nothing."""
+    """The contents and the limits of a node's quarantine."""
 
     count: int
     size_bytes: int
-    unreadable: int  #: Directories that do not say of when they are.
-    oldest_s: int | None
+    unreadable: int  #: The number of directories without a readable date.
+    oldest_s: int | None  #: The age of the oldest directory; ``None`` if there is none.
     bytes_max: int
     age_s_max: int
     free_bytes_min: int

@@ -1,4 +1,4 @@
-"""What a master asks the one that leads, to know how fresh its own catalog is."""
+"""The messages with which a master gets a read index from the leading master, to know how fresh its own catalog is."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ READ_INDEX = "master.read_index"
 
 
 class ReadIndexRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Ask for a read index of the system tablet, confirmed by a majority after the request has come."""
+    """Ask for a read index of the system tablet. A majority confirms it after the request has arrived."""
 
 
 class ReadIndexAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """``index``: of an entry that is committed, as is everything acknowledged before the request."""
+    """The answer to ``ReadIndexRequest``."""
 
-    index: int
+    index: int  #: Committed. Every change that was acknowledged before the request is at or below it.

@@ -1,7 +1,7 @@
-"""Requests that a tablet server answers, besides writes (``stelae.spi.write``).
+"""The requests that a tablet server answers, except for writes (``stelae.spi.write``).
 
-Kinds are the names under which they travel. Bodies are MessagePack of these types; rows travel as
-Arrow IPC messages in frames of their own."""
+The constants are message kinds. Bodies are these types in MessagePack. Rows are Arrow IPC messages in frames of their
+own."""
 
 from __future__ import annotations
 
@@ -25,68 +25,65 @@ TIMESTAMP_MAX = (1 << 63) - 1
 """The highest hybrid timestamp."""
 
 SCAN_PAGE_ROWS_MAX = 65_536
-"""Most rows of one answer to a scan: what a page costs besides its rows is then little beside them."""
+"""The most rows of one page of a scan. With so many rows the other costs of a page do not matter."""
 
 
 IN_VALUES_MAX = 10_000
-"""Most values of one ``in``: they travel with every page, and each row of a scan is held against them."""
+"""The most values of one ``in``. They are sent with every page, and each row of a scan is compared with them."""
 
 
 class NoSuchTablet(CallerError, code="NO_SUCH_TABLET"):
-    """The tablet has no replica on this node. Others may have one: it may have moved."""
+    """The tablet has no replica on this node. It may have moved to another node."""
 
 
 class ScanRequest(msgspec.Struct, frozen=True, array_like=True):
-    """One page of a scan.
-
-    ``at`` is the hybrid timestamp of the snapshot; ``None`` on the first page, when the leader
-    chooses one at which the scan is linearizable. Later pages repeat what the first one said.
-    ``at_least``, without ``at``, lets any replica choose that has applied an entry of that time.
-
-    ``file`` says that rows may also come as they are stored, and of which file the footer is known already; empty: of
-    none. ``None``: rows come as Arrow.
-
-    ``since``, under the kind ``DIFF`` and there alone, asks for what entries above that time, up to ``at``, have
-    changed (``stelae.rows.changes``); the columns, range of keys, limit and ``after`` of ``spec`` hold for it."""
+    """Ask for one page of a scan, or of a diff."""
 
     tablet_id: TabletId
     spec: ScanSpec
+    #: The hybrid timestamp of the snapshot. ``None`` for the first page: the leader then chooses a timestamp at which
+    #: the scan is linearizable. Later pages repeat the timestamp of the first page.
     at: int | None = None
     rows_max: int = SCAN_PAGE_ROWS_MAX
+    #: Without ``at``: any replica that has applied an entry at or above this timestamp may choose the timestamp.
     at_least: int | None = None
+    #: If set, rows may also be returned as they are stored. It names the file whose footer the client already has;
+    #: empty: none. ``None``: rows are returned as Arrow.
     file: bytes | None = None
+    #: For the kind ``DIFF`` only: return what entries above this time and up to ``at`` have changed
+    #: (``stelae.rows.changes``). The columns, the key range, the limit and ``after`` of ``spec`` apply to it.
     since: int | None = None
 
 
 class ScanPage(msgspec.Struct, frozen=True, array_like=True):
-    """Answer to a scan; the rows, if any, are the next frame: an Arrow IPC message, or the column chunks of ``stored``.
-    The footer of a file of which the request did not know follows in a frame of its own.
+    """The answer to a ``ScanRequest``.
 
-    ``after`` is the resume token behind which the next page begins; ``None`` at the end."""
+    The rows, if any, are in the next frame: an Arrow IPC message, or the column chunks of ``stored``. If the client
+    does not have the footer of the file, it follows in a frame of its own."""
 
-    at: int
+    at: int  #: The hybrid timestamp of the snapshot.
     schema_version: int
     row_count: int
-    after: bytes | None
+    after: bytes | None  #: The resume token for the next page; ``None`` at the end.
     stored: StoredRows | None = None
 
 
 class DescribeRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Ask for a tablet's schema and where its leader is, as this replica knows them."""
+    """Ask for a tablet's schema, leader and members, as this replica knows them."""
 
     tablet_id: TabletId
 
 
 class Description(msgspec.Struct, frozen=True, array_like=True):
-    """Answer: the schema (``Schema.to_bytes``), the leader, and the members' addresses."""
+    """The answer to a ``DescribeRequest``."""
 
-    schema: bytes
+    schema: bytes  #: As of ``Schema.to_bytes``.
     leader: NodeId | None
-    members: tuple[tuple[NodeId, str], ...]
+    members: tuple[tuple[NodeId, str], ...]  #: Node ids and addresses.
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How one replica stands; for people, for tests and for the demo."""
+    """The status of one replica, for commands, tests and the demo."""
 
     tablet_id: TabletId
     node_id: NodeId
@@ -100,49 +97,47 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     applied: int
     failure: str = ""
     match_indexes: tuple[tuple[NodeId, int], ...] = ()
-    """On a leader: up to where each peer has acknowledged the log."""
+    """Leaders only: up to which index each peer has acknowledged the log."""
 
 
 class StatusRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Ask for reports of every replica of a node."""
+    """Ask for the reports of all replicas of a node."""
 
 
 class StatusReply(msgspec.Struct, frozen=True, array_like=True):
-    """Answer: one report per replica."""
+    """The answer to a ``StatusRequest``: one report per replica."""
 
     replicas: tuple[ReplicaReport, ...]
 
 
 class ChecksumRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Ask one replica, leader or not, for the logical checksum of the rows that it has applied.
+    """Ask any replica for the logical checksum of the rows that it has applied.
 
-    ``at``: as of a hybrid timestamp; ``None``: as of the last entry applied. ``Unavailable``: the replica has not
-    applied entries up to then, or none at all."""
+    The answer is ``Unavailable`` if the replica has not applied entries up to ``at``, or no entries at all."""
 
     tablet_id: TabletId
-    at: int | None = None
+    at: int | None = None  #: A hybrid timestamp; ``None``: as of the last applied entry.
 
 
 class Checksum(msgspec.Struct, frozen=True, array_like=True):
-    """Answer: the checksum, the op id up to which entries were applied then, and ``at`` which time rows were read."""
+    """The answer to a ``ChecksumRequest``."""
 
     checksum: str
-    applied: OpId
-    at: int = 0
+    applied: OpId  #: The op id of the last applied entry when the checksum was computed.
+    at: int = 0  #: The hybrid timestamp of the rows.
 
 
 class AlterRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Ask the leader to put the next schema (``Schema.to_bytes``) into force. Its version is the fence; repeating the
-    request is harmless."""
+    """Ask the leader to change the tablet to the next schema. Its version is the fence. May be repeated."""
 
     tablet_id: TabletId
-    schema: bytes
+    schema: bytes  #: As of ``Schema.to_bytes``.
 
 
 class AlterReply(msgspec.Struct, frozen=True, array_like=True):
-    """Answer: the version in force, applied by the leader and durable on a majority."""
+    """The answer to an ``AlterRequest``."""
 
-    schema_version: int
+    schema_version: int  #: The version in force: applied by the leader, and durable on a majority.
 
 
 class TransferRequest(msgspec.Struct, frozen=True, array_like=True):

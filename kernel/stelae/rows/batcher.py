@@ -1,22 +1,30 @@
-"""The batcher: what all clients asked of a tablet in one turn becomes one log entry.
+"""The batcher: it builds one log entry from all operations that arrived for a tablet in one turn.
 
-Rows of consecutive operations of one kind are built into one Arrow batch, column by column: a row
-that shares a batch costs about a microsecond, one in a batch of its own thirty. A column that does
-not fit the schema as a whole is searched for the rows at fault; they leave the batch and become
-row errors of their operation, and nobody else's rows notice. Operations that arrive as Arrow are
-checked and passed on untouched."""
+Consecutive operations of one kind and set of columns share one Arrow batch, which is built column by column. A row in a
+shared batch costs about a microsecond, a row in a batch of its own thirty. If a column of the batch does not fit the
+schema, the rows at fault are searched (``row_checks``). They leave the batch and become row errors of their operation.
+Other operations are not affected. Operations that arrive as Arrow are checked and passed on unchanged."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from stelae.rows.batch_building import describe_misfit, misfits
+from stelae.rows.batch_building import describe_misfit
 from stelae.rows.declared_size import check_declared_size
-from stelae.rows.keys import encode_keys
-from stelae.rows.limits import DEFAULTS, RANGES, LimitSettings, out_of_range
+from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.rows.operations import decode_rows
+from stelae.rows.row_checks import (
+    ERROR_DETAILS_MAX,
+    BadRows,
+    ByteLimit,
+    bad_values,
+    misfit_rows,
+    out_of_range_rows,
+    oversized_rows,
+    row_errors,
+)
 from stelae.rows.schema_change import check_change
 from stelae.rows.typed_rows import TypedRows
 from stelae.spi.errors import Corrupt, SchemaMismatch, TooLarge
@@ -27,165 +35,174 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout, Schema
 from stelae.spi.write import OpKind, RowCode, RowError, SequenceRange
 
-# Sizes are estimated in Arrow. A payload that is all but full and one more operation fit an entry.
+# Sizes are estimates of the Arrow form. An almost full payload and one more operation fit into an entry.
 OP_BYTES_MAX = ENTRY_BYTES_MAX // 2  #: Largest single operation.
-PAYLOAD_BYTES_MAX = ENTRY_BYTES_MAX // 4  #: From here another payload is begun.
-ERROR_DETAILS_MAX = 16  #: Row errors of an operation that come with words, not only a code.
-PAYLOAD_DETAILS_MAX = 4096  #: The same of a payload: words stand in the log, in results and in superblocks.
-RUN_BYTES, OP_BYTES = 32, 16  #: What a run and each of its operations take beside their rows.
-LAYOUTS_MAX = 64  #: Most column subsets whose check is remembered; clients may name any number.
+PAYLOAD_BYTES_MAX = ENTRY_BYTES_MAX // 4  #: A payload that would be larger than this is split.
+#: Row errors of a payload that have a text. Texts are stored in the log, in results and in superblocks.
+PAYLOAD_DETAILS_MAX = 4096
+RANGE_BYTES, OP_BYTES = 32, 16  #: Size of a sequence range, and of each of its operations, besides their rows.
+LAYOUTS_MAX = 64  #: Most sets of columns whose check is remembered. Clients may use any number.
 
 _NEEDS_WHOLE_ROW = frozenset({OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE})
 _KEY_ONLY = frozenset({OpKind.DELETE, OpKind.DELETE_IGNORE})
 
 
-Outside: TypeAlias = Callable[[RowBatch], Mapping[int, str]]
-"""Says which rows of a batch do not belong to the tablet, and why."""
-
-_Bad: TypeAlias = dict[int, tuple[RowCode, str]]
-"""Rows at fault, by place."""
+OutsideCheck: TypeAlias = Callable[[RowBatch], Mapping[int, str]]
+"""Returns the positions of the rows that do not belong to the tablet, each with the reason."""
 
 
-class _Most(NamedTuple):
-    """A limit in bytes, and whose it is."""
-
-    size_bytes: int
-    whose: str
-
-
-class _Part(msgspec.Struct):
-    """Consecutive rows of one kind: to be built, or one ``group`` that is ready; whose, from run ``first_asked`` on."""
+class _PendingBatch(msgspec.Struct):
+    """A batch of a payload: rows that will be built into one, or a ``group`` that is ready."""
 
     kind: OpKind
     columns: tuple[int, ...] | None
     layout: Layout
-    first_asked: int
+    first_range: int  #: Position in the payload of the first sequence range with rows in this batch.
     rows: list[tuple[Any, ...]]
-    typed: TypedRows | None = None  #: What read the rows, if they are of their columns' types.
+    typed: TypedRows | None = None  #: The reader of the rows, if all values have the types of their columns.
     group: OpGroup | None = None
 
 
-class _Draft:
-    """A payload in the making. Its runs own as many rows as were sent until rows prove bad."""
+class _PayloadDraft:
+    """A payload that is being built. Its sequence ranges count all rows that were sent, until rows fail a check."""
 
     def __init__(self) -> None:
         self.clients: dict[ClientId, list[int]] = {}
-        """Number within the payload and highest ``first_incomplete`` of each client."""
-        self.asked: list[PayloadSequenceRange] = []
+        """For each client, its number in the payload and its highest ``first_incomplete``."""
+        self.sequences: list[PayloadSequenceRange] = []
         self.tokens: list[Any] = []
-        self.parts: list[_Part] = []
+        self.batches: list[_PendingBatch] = []
         self.size_bytes = 0
-        self.details = PAYLOAD_DETAILS_MAX
+        self.details_left = PAYLOAD_DETAILS_MAX
 
-    def ask(self, client_id: ClientId, first_incomplete: int, *fields: Any) -> None:
+    def add_range(self, client_id: ClientId, first_incomplete: int, *fields: Any) -> None:
         client = self.clients.setdefault(client_id, [len(self.clients), first_incomplete])
         client[1] = max(client[1], first_incomplete)
-        self.asked.append(PayloadSequenceRange(client[0], *fields))
+        self.sequences.append(PayloadSequenceRange(client[0], *fields))
 
     def add_rows(
         self, kind: OpKind, columns: tuple[int, ...] | None, layout: Layout, rows: list[Any], typed: TypedRows | None
     ) -> None:
-        last = self.parts[-1] if self.parts else None
+        last = self.batches[-1] if self.batches else None
         if last and last.kind is kind and last.columns == columns and last.group is None:
             last.rows += rows
             last.typed = typed and last.typed
         else:
-            self.parts.append(_Part(kind, columns, layout, len(self.asked), rows, typed))
+            self.batches.append(_PendingBatch(kind, columns, layout, len(self.sequences), rows, typed))
 
 
 class Batcher:
-    """Collects operations for one tablet and builds payloads. Pure; used on the event loop.
+    """Collects operations for one tablet and builds payloads. It is pure, and is used on the event loop.
 
     Args:
         schema: of the rows.
-        key_bytes_max: of encoded keys, where the store takes no longer ones.
-        limits: of this node. They hold for what comes in here; what is in the log was let in, and is applied.
-        bounds: the tablet's own rows under a schema; ``None``: it takes all. They hold as the limits do."""
+        key_bytes_max: largest encoded key that the store accepts; ``None``: no limit of its own.
+        limits: of this node. They are checked for new rows only. Rows in the log were accepted, and are applied.
+        bounds: returns for a schema the check that rows belong to the tablet; ``None``: all rows do. It is made for new
+            rows only, too."""
 
     def __init__(
         self,
         schema: Schema,
         key_bytes_max: int | None = None,
         limits: LimitSettings = DEFAULTS,
-        bounds: Callable[[Schema], Outside] | None = None,
+        bounds: Callable[[Schema], OutsideCheck] | None = None,
     ) -> None:
         self.schema = schema
-        self._cell_max = _Most(limits.cell_bytes_max, "cell_bytes_max in [limits]")
-        self._key_max = _Most(limits.key_bytes_max, "key_bytes_max in [limits]")
+        self._cell_max = ByteLimit(limits.cell_bytes_max, "cell_bytes_max in [limits]")
+        self._key_max = ByteLimit(limits.key_bytes_max, "key_bytes_max in [limits]")
         if key_bytes_max is not None and key_bytes_max < limits.key_bytes_max:
-            self._key_max = _Most(key_bytes_max, "of its store")
+            self._key_max = ByteLimit(key_bytes_max, "of its store")
         self._bounds = bounds
         self._outside = bounds(schema) if bounds else None
-        self._drafts = [_Draft()]
+        self._drafts = [_PayloadDraft()]
         self._built: list[tuple[bytes, Sequence[Any]]] = []
         self._layouts: dict[tuple[OpKind, tuple[int, ...] | None], tuple[Layout, TypedRows]] = {}
 
     def __len__(self) -> int:
-        return sum(len(draft.asked) for draft in self._drafts) + sum(len(tokens) for _, tokens in self._built)
+        return sum(len(draft.sequences) for draft in self._drafts) + sum(len(tokens) for _, tokens in self._built)
 
     def check_change(self, schema: Schema) -> None:
-        """``SchemaMismatch``: rows of the present schema cannot be had under this one, or it is not the next."""
+        """Raise ``SchemaMismatch`` if ``schema`` may not follow the current one (``stelae.rows.schema_change``)."""
         check_change(self.schema, schema)
 
     def change_schema(self, schema: Schema) -> None:
-        """Check rows against another schema from now on; what was taken before is built under its own."""
+        """Check rows against another schema from now on.
+
+        Operations that were added before are built under their own."""
         self._built = self.build()
         self._layouts.clear()
         self.schema = schema
         self._outside = self._bounds(schema) if self._bounds else None
 
     def add(
-        self, client_id: ClientId, first_incomplete: int, run: SequenceRange, digests: tuple[int, ...], token: Any
+        self,
+        client_id: ClientId,
+        first_incomplete: int,
+        sequence_range: SequenceRange,
+        digests: tuple[int, ...],
+        token: Any,
     ) -> None:
-        """Take a run of operations; ``token`` comes back with the payload that holds it.
+        """Add operations. :meth:`build` returns ``token`` with the payload that has them.
 
-        ``CallerError``, and nothing is taken: malformed, too large, or of the wrong columns."""
-        kind, columns = run.kind, run.columns
+        Args:
+            client_id: of the client.
+            first_incomplete: every operation of the client with a lower sequence number has been answered.
+            sequence_range: the operations.
+            digests: the hash of each operation.
+            token: of the caller.
+
+        Raises:
+            CallerError: they are malformed, too large, or have wrong columns. Nothing was added.
+        """
+        kind, columns = sequence_range.kind, sequence_range.columns
         if columns is None and kind in _KEY_ONLY:
             columns = self.schema.key
         layout, typed = self._layouts.get((kind, columns)) or self._check_columns(kind, columns)
-        fitting = typed.decode(run)
-        given = fitting or decode_rows(run)
+        fitting = typed.decode(sequence_range)
+        decoded = fitting or decode_rows(sequence_range)
         errors: tuple[tuple[int, RowError], ...] = ()
-        if isinstance(given, bytes):
-            batch = _read_arrow(layout, given)
+        if isinstance(decoded, bytes):
+            batch = _read_arrow(layout, decoded)
             row_bytes = len(batch) * layout.row_bytes_min
-            draft = self._draft(RUN_BYTES + OP_BYTES + max(batch.nbytes, len(given), row_bytes))
-            group, unfit = self._check_arrow(kind, columns, batch, given)
-            errors = tuple((0, error) for error in unfit)
-            draft.parts.append(_Part(kind, columns, layout, len(draft.asked), [], group=group))
+            draft = self._draft(RANGE_BYTES + OP_BYTES + max(batch.nbytes, len(decoded), row_bytes))
+            group, failed = self._check_arrow(kind, columns, batch, decoded)
+            errors = tuple((0, error) for error in failed)
+            draft.batches.append(_PendingBatch(kind, columns, layout, len(draft.sequences), [], group=group))
             counts: tuple[int, ...] = (group.row_count,)
         else:
-            counts = tuple(map(len, given))
-            own = RUN_BYTES + OP_BYTES * len(counts)
-            draft = self._draft(own + sum(map(len, run.ops)) + sum(counts) * layout.row_bytes_min)
-            draft.add_rows(kind, columns, layout, [*chain.from_iterable(given)], typed if fitting else None)
-        draft.ask(client_id, first_incomplete, run.first_sequence, counts, digests, errors)
+            counts = tuple(map(len, decoded))
+            own = RANGE_BYTES + OP_BYTES * len(counts)
+            draft = self._draft(own + sum(map(len, sequence_range.ops)) + sum(counts) * layout.row_bytes_min)
+            draft.add_rows(kind, columns, layout, [*chain.from_iterable(decoded)], typed if fitting else None)
+        draft.add_range(client_id, first_incomplete, sequence_range.first_sequence, counts, digests, errors)
         draft.tokens.append(token)
 
     def build(self) -> list[tuple[bytes, Sequence[Any]]]:
-        """Return payloads for everything taken since the last call, in that order; often one. Each is encoded and comes
-        with the callers' tokens, in order of its runs."""
-        built, self._built = self._built, []
-        drafts, self._drafts = self._drafts, [_Draft()]
-        return built + [self._build(draft) for draft in drafts if draft.asked]
+        """Return the payloads of all operations since the last call, in their order; usually one.
 
-    def _build(self, draft: _Draft) -> tuple[bytes, Sequence[Any]]:
-        groups = [part.group or self._build_rows(part, draft) for part in draft.parts]
+        Each is encoded, and comes with the tokens of its sequence ranges, in their order."""
+        built, self._built = self._built, []
+        drafts, self._drafts = self._drafts, [_PayloadDraft()]
+        return built + [self._build(draft) for draft in drafts if draft.sequences]
+
+    def _build(self, draft: _PayloadDraft) -> tuple[bytes, Sequence[Any]]:
+        groups = [pending.group or self._build_rows(pending, draft) for pending in draft.batches]
         payload = WritePayload(
             self.schema.version,
-            tuple(PayloadClient(name, seen) for name, (_, seen) in draft.clients.items()),
-            tuple(draft.asked),
+            tuple(PayloadClient(name, first) for name, (_, first) in draft.clients.items()),
+            tuple(draft.sequences),
             tuple(group for group in groups if group.row_count),
         )
         return encode_payload(payload), draft.tokens
 
-    def _draft(self, size_bytes: int) -> _Draft:
+    def _draft(self, size_bytes: int) -> _PayloadDraft:
         if size_bytes > OP_BYTES_MAX:
-            raise TooLarge("a write operation", size_bytes, OP_BYTES_MAX)  # a run of several is tried one by one
+            # If the range has several operations, the caller tries them one by one.
+            raise TooLarge("a write operation", size_bytes, OP_BYTES_MAX)
         draft = self._drafts[-1]
-        if draft.asked and draft.size_bytes + size_bytes > PAYLOAD_BYTES_MAX:
-            draft = _Draft()
+        if draft.sequences and draft.size_bytes + size_bytes > PAYLOAD_BYTES_MAX:
+            draft = _PayloadDraft()
             self._drafts.append(draft)
         draft.size_bytes += size_bytes
         return draft
@@ -209,49 +226,50 @@ class Batcher:
     def _check_arrow(
         self, kind: OpKind, columns: tuple[int, ...] | None, batch: RowBatch, data: bytes
     ) -> tuple[OpGroup, tuple[RowError, ...]]:
-        """The group of an Arrow message; it is re-encoded only when rows must leave it."""
-        bad: _Bad = {}
+        """Check an Arrow message, and return its group and row errors. It is encoded again only if rows leave it."""
+        bad: BadRows = {}
         for column, array in zip(batch.layout.columns, batch.arrow.columns, strict=True):
             if array.null_count and not column.nullable:
-                for place, valid in enumerate(array.is_valid().to_pylist()):
+                for position, valid in enumerate(array.is_valid().to_pylist()):
                     if not valid:
-                        bad.setdefault(place, (RowCode.BAD_VALUE, describe_misfit(column, None)))
+                        bad.setdefault(position, (RowCode.BAD_VALUE, describe_misfit(column, None)))
         fits = batch.filter([p not in bad for p in range(len(batch))]) if bad else batch
-        fits = self._drop_unfit(fits, bad)
+        fits = self._drop_failed(fits, bad)
         group = OpGroup(kind, columns, len(fits), fits.to_ipc() if bad else data)
-        return group, _row_errors(bad)
+        return group, row_errors(bad)
 
-    def _build_rows(self, part: _Part, draft: _Draft) -> OpGroup:
-        """Build the rows of a part into one batch; rows at fault become errors of operations."""
-        rows = part.rows
-        bad: _Bad = {}
+    def _build_rows(self, pending: _PendingBatch, draft: _PayloadDraft) -> OpGroup:
+        """Build rows into one batch. Rows that fail a check become row errors of their operations."""
+        rows = pending.rows
+        bad: BadRows = {}
         if not rows:
-            return OpGroup(part.kind, part.columns, 0, b"")
+            return OpGroup(pending.kind, pending.columns, 0, b"")
         try:
-            batch = part.typed.build(rows) if part.typed else RowBatch.from_equal_rows(part.layout, rows)
+            batch = pending.typed.build(rows) if pending.typed else RowBatch.from_equal_rows(pending.layout, rows)
         except SchemaMismatch:
-            bad = _bad_values(_find_bad(part.layout, rows))
-            good = [row for place, row in enumerate(rows) if place not in bad]
-            batch = RowBatch.from_equal_rows(part.layout, good)
-        batch = self._drop_unfit(batch, bad, ranges_known=part.typed is not None)
+            bad = bad_values(misfit_rows(pending.layout, rows))
+            good = [row for position, row in enumerate(rows) if position not in bad]
+            batch = RowBatch.from_equal_rows(pending.layout, good)
+        batch = self._drop_failed(batch, bad, ranges_known=pending.typed is not None)
         if bad:
-            _blame(part, draft, bad)
-        return OpGroup(part.kind, part.columns, len(batch), batch.to_ipc())
+            _record_row_errors(pending, draft, bad)
+        return OpGroup(pending.kind, pending.columns, len(batch), batch.to_ipc())
 
-    def _drop_unfit(self, batch: RowBatch, bad: _Bad, *, ranges_known: bool = False) -> RowBatch:
-        """Drop rows of another tablet, with a key or a cell above its limit, or a time that there is not.
+    def _drop_failed(self, batch: RowBatch, bad: BadRows, *, ranges_known: bool = False) -> RowBatch:
+        """Drop the rows of other tablets, and those with a key or a cell above its limit or a time out of range.
 
-        The batch lacks ``bad``. ``ranges_known``: they were read as numbers within their ranges."""
-        unfit = _bad_values({} if ranges_known else _out_of_range(batch))
-        unfit |= _bad_values(_oversized(self.schema, batch, self._key_max, self._cell_max))
+        Adds them to ``bad``, whose rows the batch lacks already. ``ranges_known`` is true if dates and times are known
+        to be in range."""
+        failed = bad_values({} if ranges_known else out_of_range_rows(batch))
+        failed |= bad_values(oversized_rows(self.schema, batch, self._key_max, self._cell_max))
         if self._outside is not None:
-            for place, why in self._outside(batch).items():
-                unfit.setdefault(place, (RowCode.OUTSIDE_PARTITION, why))
-        if not unfit:
+            for position, why in self._outside(batch).items():
+                failed.setdefault(position, (RowCode.OUTSIDE_PARTITION, why))
+        if not failed:
             return batch
-        places = [place for place in range(len(batch) + len(bad)) if place not in bad]
-        bad |= {places[place]: why for place, why in unfit.items()}
-        return batch.filter([place not in unfit for place in range(len(batch))])
+        positions = [position for position in range(len(batch) + len(bad)) if position not in bad]
+        bad |= {positions[position]: why for position, why in failed.items()}
+        return batch.filter([position not in failed for position in range(len(batch))])
 
 
 def _read_arrow(layout: Layout, data: bytes) -> RowBatch:
@@ -262,87 +280,20 @@ def _read_arrow(layout: Layout, data: bytes) -> RowBatch:
         raise SchemaMismatch(f"rows in Arrow form do not fit their columns: {error}") from error
 
 
-def _out_of_range(batch: RowBatch) -> dict[int, str]:
-    """Rows with a date or a time beyond those that there are; Arrow and its clients can say more."""
-    unfit: dict[int, str] = {}
-    for index, column in enumerate(batch.layout.columns):
-        if column.type in RANGES:
-            places = out_of_range(column, batch.arrow.column(index))
-            values = batch.values(index) if places else []
-            for place in places:
-                unfit.setdefault(place, describe_misfit(column, values[place]))
-    return unfit
-
-
-def _oversized(schema: Schema, batch: RowBatch, key_max: _Most, cell_max: _Most) -> dict[int, str]:
-    """Rows above a limit. Looks closer only as the sizes of the batch and of its columns allow."""
-    # Escapes at most double a text, which then ends in two bytes; a bit of a bool becomes a byte.
-    size_bytes = batch.arrow.get_total_buffer_size()
-    if (2 * size_bytes + 3) * len(schema.key) <= key_max.size_bytes and size_bytes <= cell_max.size_bytes:
-        return {}
-    import pyarrow.compute as pc
-
-    large: dict[int, str] = {}
-    key_bytes = 0
-    for column, array in zip(batch.layout.columns, batch.arrow.columns, strict=True):
-        longest = column.data_type.width_bytes
-        is_key = column.id in schema.key
-        if column.type in ("string", "binary"):
-            longest = array.nbytes
-            if longest > cell_max.size_bytes or (is_key and longest > key_max.size_bytes // 4):
-                lengths = pc.binary_length(array)
-                longest = pc.max(lengths).as_py() or 0
-            if longest > cell_max.size_bytes:
-                for place, size in enumerate(lengths.to_pylist()):
-                    if size is not None and size > cell_max.size_bytes:
-                        large.setdefault(place, _too_large(f"column {column.name!r}", size, cell_max))
-        if is_key:
-            key_bytes += 2 * longest + 2
-    if key_bytes > key_max.size_bytes:
-        for place, key in enumerate(encode_keys(schema, batch)):
-            if len(key) > key_max.size_bytes:
-                large[place] = _too_large("the encoded key", len(key), key_max)
-    return large
-
-
-def _too_large(what: str, size_bytes: int, most: _Most) -> str:
-    return f"{what} has {size_bytes} bytes; at most {most.size_bytes} are accepted ({most.whose})"
-
-
-def _blame(part: _Part, draft: _Draft, bad: _Bad) -> None:
-    """Move the bad rows of a part from what operations own to their errors."""
-    start, number = 0, part.first_asked
-    while start < len(part.rows):
-        run, counts = draft.asked[number], []
+def _record_row_errors(pending: _PendingBatch, draft: _PayloadDraft, bad: BadRows) -> None:
+    """Turn the bad rows of a batch into row errors of the operations that sent them."""
+    start, number = 0, pending.first_range
+    while start < len(pending.rows):
+        sequence_range, counts = draft.sequences[number], []
         errors: list[tuple[int, RowError]] = []
-        for place, count in enumerate(run.row_counts):
-            mine = {row - start: bad[row] for row in range(start, start + count) if row in bad}
-            errors += [(place, error) for error in _row_errors(mine, min(ERROR_DETAILS_MAX, draft.details))]
-            draft.details = max(0, draft.details - len(mine))
-            counts.append(count - len(mine))
+        for position, count in enumerate(sequence_range.row_counts):
+            own_bad = {row - start: bad[row] for row in range(start, start + count) if row in bad}
+            errors += [(position, error) for error in row_errors(own_bad, min(ERROR_DETAILS_MAX, draft.details_left))]
+            draft.details_left = max(0, draft.details_left - len(own_bad))
+            counts.append(count - len(own_bad))
             start += count
         if errors:
-            draft.asked[number] = msgspec.structs.replace(run, row_counts=tuple(counts), errors=tuple(errors))
+            draft.sequences[number] = msgspec.structs.replace(
+                sequence_range, row_counts=tuple(counts), errors=tuple(errors)
+            )
         number += 1
-
-
-def _find_bad(layout: Layout, rows: Sequence[tuple[Any, ...]]) -> dict[int, str]:
-    width = len(layout.columns)
-    bad = {place: f"expected {width} values, got {len(row)}" for place, row in enumerate(rows) if len(row) != width}
-    good = [place for place in range(len(rows)) if place not in bad]
-    for index, column in enumerate(layout.columns):
-        values = [rows[place][index] for place in good]
-        for found in misfits(column, values):
-            bad.setdefault(good[found], describe_misfit(column, values[found]))
-    return bad
-
-
-def _bad_values(found: Mapping[int, str]) -> _Bad:
-    return {place: (RowCode.BAD_VALUE, text) for place, text in found.items()}
-
-
-def _row_errors(bad: _Bad, details_max: int = ERROR_DETAILS_MAX) -> tuple[RowError, ...]:
-    return tuple(
-        RowError(row, bad[row][0], bad[row][1] if number < details_max else "")
-        for number, row in enumerate(sorted(bad))
-    )

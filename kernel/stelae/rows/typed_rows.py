@@ -1,8 +1,8 @@
-"""Rows in row form, read straight into the types of their columns.
+"""Rows in row form, decoded directly into the types of their columns.
 
-Arrow would cut 1.5 to 1, read True as 1.0 and bytes as text, so types are looked at before values become Arrow. The
-decoder can do that while it reads, at no price; only what does not fit is read again without types, by whoever has to
-say which value it was."""
+Arrow would cut 1.5 to 1, read True as 1.0 and bytes as text. So types must be checked before values become Arrow. The
+decoder does that while it reads, without extra cost. Rows that do not fit are decoded again without types, to find the
+value at fault."""
 
 import types
 from typing import Annotated, Any, Union
@@ -18,10 +18,10 @@ from stelae.spi.write import SequenceRange
 
 _ENCODER = msgspec.msgpack.Encoder()
 
-# Only types that the decoder reads as nothing else: not float (which Arrow must bound) or decimal (which are texts).
+# Only types that the decoder recognises: not float (whose range Arrow must check), and not decimal (which is text).
 _READ_AS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("int8", "int16", "int32", "int64", *RANGES), (int,)),
-    "double": (float, int),  # an integer that no double holds exactly is for Arrow to refuse
+    "double": (float, int),  # Arrow refuses an integer that is not exact as a double
     "bool": (bool,),
     "string": (str,),
     "binary": (bytes,),
@@ -29,7 +29,7 @@ _READ_AS: dict[str, tuple[type, ...]] = {
 
 
 class TypedRows:
-    """Reads rows of one layout."""
+    """Decodes rows of one layout."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -38,19 +38,20 @@ class TypedRows:
             row = types.GenericAlias(tuple, tuple(_type_of(column) for column in layout.columns))
             self._decoder = msgspec.msgpack.Decoder(list[list[row]])  # type: ignore[valid-type]
 
-    def decode(self, run: SequenceRange) -> list[Rows] | None:
-        """Return the rows of each operation of a run, or ``None`` if some value is of another type, or it has none.
+    def decode(self, sequence_range: SequenceRange) -> list[Rows] | None:
+        """Return the rows of each operation, or ``None`` if a value has another type, or the layout cannot be decoded
+        so.
 
-        ``CallerError``: too many rows for the row form."""
+        ``CallerError``: an operation has too many rows for the row form."""
         if self._decoder is None:
             return None
         try:
-            return check_rows(self._decoder.decode(_ENCODER.encode(run.ops)))
+            return check_rows(self._decoder.decode(_ENCODER.encode(sequence_range.ops)))
         except (ValueError, RecursionError):
             return None
 
     def build(self, rows: Rows) -> RowBatch:
-        """Build a batch of rows that ``decode`` returned; ``SchemaMismatch``: a value is out of range."""
+        """Build a batch of rows that ``decode`` returned. ``SchemaMismatch``: a value is out of range."""
         import pyarrow as pa
 
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stelae.host.superblock import PartitionBounds as KeptPartition
 from stelae.partition.schema import Partition
 from stelae.partition.tablet_partition import TabletPartition
-from stelae.rows.batcher import Batcher, Outside
+from stelae.rows.batcher import Batcher, OutsideCheck
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.spi.schema import Schema
 
@@ -21,7 +21,7 @@ def kept(schema: Schema, partition: Partition, scheme: bytes) -> KeptPartition:
     )
 
 
-def bounds_of(partition: KeptPartition) -> Callable[[Schema], Outside] | None:
+def bounds_of(partition: KeptPartition) -> Callable[[Schema], OutsideCheck] | None:
     """Return what says under a schema which rows are not the replica's; ``None``: nobody has told it, it takes all."""
     if not partition.scheme:
         return None

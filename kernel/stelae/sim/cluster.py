@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stelae.rows.keys import encode_key
-from stelae.rows.operations import runs_of
+from stelae.rows.operations import sequence_ranges_of
 from stelae.sim.client_gateway import Gateway
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
@@ -253,7 +253,7 @@ def _draw_node_ids(seed: int) -> list[NodeId]:
 def _request(operations: Sequence[ClientOperation], first_incomplete: int) -> WriteRequest:
     numbered = [(asked.sequence, encoded(asked)) for asked in operations]
     client, version = ClientId(operations[0].client), operations[0].schema.version
-    return WriteRequest(TABLET, client, first_incomplete, version, runs_of(numbered))
+    return WriteRequest(TABLET, client, first_incomplete, version, sequence_ranges_of(numbered))
 
 
 def _value(store: TabletStore, key: int, at: int) -> str | None:

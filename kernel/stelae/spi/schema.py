@@ -200,7 +200,7 @@ def _check_column(column: Column) -> None:
         raise SchemaMismatch(f"{what}: expected an id from 1 and a name of 1 to {NAME_LENGTH_MAX} characters")
     kind = column.data_type
     if column.default is not None and type(column.default) not in _DEFAULT_TYPES[kind.name]:
-        raise SchemaMismatch(f"column {column.name!r}: the default {column.default!r:.40} is not a {column.type}")
+        raise SchemaMismatch(f"column {column.name!r}: the default {column.default!r:.40} is not a plain {column.type}")
 
 
 _DEFAULT_TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "string": (str,), "binary": (bytes,), "decimal": (str,)}

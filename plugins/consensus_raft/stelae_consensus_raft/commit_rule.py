@@ -10,7 +10,7 @@ from stelae_consensus_raft.progress import Progress
 from stelae_consensus_raft.raft_state import LeaderState, RaftState
 
 
-class CommitRule:
+class RaftCommitRule:
     """Computes majorities from the progress of the peers, and advances the commit index."""
 
     __slots__ = ("_state",)

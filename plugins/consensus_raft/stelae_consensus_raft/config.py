@@ -8,7 +8,7 @@ from stelae.spi.settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class RaftConfig:
     """The settings of a node's Raft replicas. All replicas of a tablet should have the same election timeout."""
 
     election_timeout_ms: int = setting(

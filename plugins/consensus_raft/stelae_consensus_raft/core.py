@@ -41,7 +41,7 @@ from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.follower import Follower
 from stelae_consensus_raft.invariants import check
 from stelae_consensus_raft.leader import Leader
-from stelae_consensus_raft.leadership_transfer import LeadershipTransfers
+from stelae_consensus_raft.leadership_transfer import RaftTransfers
 from stelae_consensus_raft.message_checks import message_error
 from stelae_consensus_raft.messages import AppendEntries, AppendReply, RaftMessage, TimeoutNow, VoteReply, VoteRequest
 from stelae_consensus_raft.raft_state import BrokenInvariant, RaftState
@@ -57,7 +57,7 @@ class RaftCore(ConsensusCore):
         self._elections = Elections(state, self._leader)
         self._follower = Follower(state)
         self._requests = ClientRequests(state)
-        self._transfers = LeadershipTransfers(state, self._elections)
+        self._transfers = RaftTransfers(state, self._elections)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Tick: self._on_tick,
             Received: self._on_received,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from stelae.spi.consensus import ConsensusCore, ConsensusEngine, HardState, LogView, TabletConfig
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import NodeId, OpId
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.messages import MESSAGE_TYPES, VOTE_REQUEST_KINDS
 from stelae_consensus_raft.raft_state import RaftState
@@ -19,7 +19,7 @@ class RaftEngine(ConsensusEngine):
     """Raft with pre-vote, vote withholding, pipelined replication and read index."""
 
     name: ClassVar[str] = "raft"
-    Config: ClassVar[type[Any]] = Config
+    Config: ClassVar[type[Any]] = RaftConfig
     message_types = MESSAGE_TYPES
     is_vote_request = VOTE_REQUEST_KINDS
 

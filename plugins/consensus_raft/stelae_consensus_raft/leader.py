@@ -7,7 +7,7 @@ from __future__ import annotations
 from stelae.spi.consensus import BeatException, Beats, CopyFinished, PeerAlive, RangeCompacted, RangeSent, encode_config
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae_consensus_raft.commit_rule import CommitRule
+from stelae_consensus_raft.commit_rule import RaftCommitRule
 from stelae_consensus_raft.messages import NUMBER_MAX, AppendRefusal, AppendReply
 from stelae_consensus_raft.progress import PeerState, Progress
 from stelae_consensus_raft.raft_state import LeaderState, RaftState
@@ -23,7 +23,7 @@ class Leader:
     def __init__(self, state: RaftState) -> None:
         self._state = state
         self._replicator = Replicator(state)
-        self._commit_rule = CommitRule(state)
+        self._commit_rule = RaftCommitRule(state)
         self._retry_us = state.settings.append_retry_ms * 1000
         self._progressed = False  # True if this turn brought what may commit an entry or confirm a read.
 

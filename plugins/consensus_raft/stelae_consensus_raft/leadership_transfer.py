@@ -14,7 +14,7 @@ from stelae_consensus_raft.messages import TimeoutNow
 from stelae_consensus_raft.raft_state import Handover, LeaderState, RaftState
 
 
-class LeadershipTransfers:
+class RaftTransfers:
     """Both sides of a leadership transfer."""
 
     __slots__ = ("_elections", "_state")

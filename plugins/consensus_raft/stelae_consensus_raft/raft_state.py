@@ -16,7 +16,7 @@ import msgspec
 from stelae.spi.consensus import Beats, HardState, LogView, MemberType, Rejection, RejectReason, Role, TabletConfig
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.config_history import ConfigHistory
 from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.entry_sizes import EntrySizes
@@ -71,7 +71,7 @@ class RaftState:
         commit: int,
         applied: int,
         committed_config: TabletConfig,
-        settings: Config,
+        settings: RaftConfig,
         rng: random.Random,
         now_us: int,
     ) -> None:

@@ -24,7 +24,7 @@ from stelae.spi.consensus import (
     Transfer,
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.message_checks import message_error
 from stelae_consensus_raft.messages import AppendEntries, AppendRefusal, AppendReply, VoteReply, VoteRequest
 from stelae_consensus_raft.ready_builder import ReadyBuilder
@@ -35,7 +35,7 @@ class VoterCore(ConsensusCore):
     """A core that votes with the last op id of the log that it had. If that is unknown (``None``), it never votes."""
 
     def __init__(
-        self, *, node_id: NodeId, hard_state: HardState, last: OpId | None, settings: Config, now_us: int
+        self, *, node_id: NodeId, hard_state: HardState, last: OpId | None, settings: RaftConfig, now_us: int
     ) -> None:
         self._node_id = node_id
         self._hard_state = hard_state

@@ -1,4 +1,4 @@
-"""The master policy ``placement``: a pure function from what the masters see to what should change."""
+"""The master policy ``placement``: a pure function from a snapshot of the cluster to the changes that it needs."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ __all__ = ["PlacementPolicy", "stelae_master_policies"]
 
 @hookimpl
 def stelae_master_policies() -> Sequence[type[MasterPolicy]]:
-    """Offer the policy ``placement``."""
+    """Return the policy that this plugin registers."""
     return [PlacementPolicy]

@@ -1,25 +1,28 @@
-"""Which of too many members goes. It is decided anew from each snapshot, and so that no plan undoes another.
+"""The choice of the member that is removed if there are too many. It is made anew from each snapshot.
 
-A plan keeps no memory, and a config does not say why a member was added. So one question decides all: would this
-member be brought here if it were not here yet? A spare for a server that came back is not needed and goes; the copy
-that a move began closes a gap and stays, until its promotion makes one voter too many. Which of these goes follows from
-the same costs by which the move was chosen."""
+A plan keeps no memory, and a config does not say why a member was added. So one question decides: would this member be
+added now if it were not there? A spare for a server that came back is not needed, and is removed. The copy that a move
+began closes a gap and stays, until its promotion makes one voter too many. Then the costs by which the move was chosen
+also decide which voter is removed. So no plan undoes another one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from stelae_placement_policy.ledger import Ledger
-from stelae_placement_policy.survey import Survey, Tablet
+from stelae_placement_policy.numbered_snapshot import NumberedSnapshot, NumberedTablet
 from stelae_placement_policy.topology import Topology
 
-KEEPING = 0.5
-"""Part of the gap at which moves begin that keeps one going: sizes change while a tablet is copied."""
+KEEP_RATIO = 0.5
+"""A copy stays while its gap is above this part of ``imbalance_tolerated``: sizes change while a tablet is copied."""
 
 
-def victim(topology: Topology, ledger: Ledger, tablet: Tablet, members: Sequence[int], among: Sequence[int]) -> int:
-    """Return which of some members costs the tablet most where it is; then the one whose node is relieved most, then
-    one that does not lead."""
+def member_to_remove(
+    topology: Topology, ledger: Ledger, tablet: NumberedTablet, members: Sequence[int], among: Sequence[int]
+) -> int:
+    """Return the member whose removal leaves the best locations; of equal ones the one whose node is relieved most.
+
+    Of equal ones again, a member that does not lead comes first."""
 
     def rank(node: int) -> tuple[int, float, bool, int]:
         rest = [other for other in members if other != node]
@@ -29,10 +32,10 @@ def victim(topology: Topology, ledger: Ledger, tablet: Tablet, members: Sequence
 
 
 def replaced_by(topology: Topology, ledger: Ledger, members: Sequence[int], size: int, new: int, least: float) -> int:
-    """Return the member that ``new`` would be worth bringing in for, or -1.
+    """Return the member that ``new`` should replace, or -1.
 
-    It is when the locations of the tablet get better; or stay as good, and the gap is above ``least``. The ledger
-    does not have the new replica yet."""
+    It should if the locations of the tablet get better, or stay equal and the gap is above ``least``. The ledger does
+    not have the new replica yet."""
     now, best = topology.cost(members), None
     for node in members:
         cost = topology.cost([new, *(other for other in members if other != node)])
@@ -45,10 +48,10 @@ def replaced_by(topology: Topology, ledger: Ledger, members: Sequence[int], size
     return node if cost < now or (cost == now and -closed > least) else -1
 
 
-def keeps(survey: Survey, ledger: Ledger, members: Sequence[int], size: int, new: int) -> bool:
-    """Whether a copy under way stays; if so, the ledger has the new replica, and not the one it replaces."""
-    least = survey.config.imbalance_tolerated * KEEPING
-    old = replaced_by(survey.topology, ledger, members, size, new, least)
+def keeps_copy(cluster: NumberedSnapshot, ledger: Ledger, members: Sequence[int], size: int, new: int) -> bool:
+    """Return true if a copy under way stays. Then the new replica replaces the old one in the ledger."""
+    least = cluster.config.imbalance_tolerated * KEEP_RATIO
+    old = replaced_by(cluster.topology, ledger, members, size, new, least)
     if old >= 0:
         ledger.restore(new, size)
         ledger.drop(old, size)

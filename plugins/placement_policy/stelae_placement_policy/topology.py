@@ -1,21 +1,23 @@
-"""Locations as a tree: who shares a data centre, a rack, a host, and what it costs a tablet.
+"""The locations of nodes as a tree, and the cost of replicas that share a location.
 
-A location ``/dc/rack/host`` names one *domain* for each of its parts, whatever their number. Nodes that say less are
-taken to be apart from all others below what they say; nodes that say nothing share one nameless domain.
+A location ``/dc/rack/host`` names one *domain* for each of its parts. There may be any number of parts. A node with
+fewer parts than others counts as apart from all other nodes at the missing levels. All nodes without a location share
+one domain.
 
-The *cost* of a set of nodes counts the pairs that share a domain, coarsest level first: one pair less in a data centre
-outweighs all racks. Zero is the best there is; what a cluster can do for a replication factor is ``attainable``."""
+The *cost* of a set of nodes is the number of pairs that share a domain, counted by level, the coarsest first: one pair
+less in a data centre outweighs all racks. Zero is the best cost. ``attainable`` is the best cost that the cluster can
+have for a replication factor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 PAIRS_BITS = 16
-"""Bits for the pairs of one level: 300 members have fewer pairs than 2**16."""
+"""Bits of the pairs of one level. 300 members have fewer than 2**16 pairs."""
 
 
 class Domain:
-    """A place that can fail as a whole: its parent, the domains below, and the open nodes in it."""
+    """A location that can fail as a whole: its parent, its inner domains, and its open nodes."""
 
     __slots__ = ("children", "level", "nodes", "number", "parent", "reach", "weights")
 
@@ -24,15 +26,15 @@ class Domain:
         self.level = level
         self.parent = parent
         self.children = 0
-        """How many domains below have open nodes."""
+        """Number of inner domains with open nodes."""
         self.nodes: list[int] = []
         self.weights: list[float] = []
-        """Cumulative, in the order of ``nodes``: for drawing a node by its weight."""
+        """Cumulative weights in the order of ``nodes``, for random draws."""
         self.reach = 0.0
 
 
 class Topology:
-    """The tree of one plan. Nodes are known by their numbers, 0 and up."""
+    """The tree of locations for one plan. Nodes are numbered from 0. *Open* nodes can take replicas."""
 
     def __init__(self, locations: Sequence[str], open_nodes: Iterable[int], weights: Sequence[float]) -> None:
         parts = [tuple(part for part in location.split("/") if part) or ("",) for location in locations]
@@ -40,7 +42,7 @@ class Topology:
         self.root = Domain(0, 0, None)
         self.domains = [self.root]
         self.columns: list[list[int]] = [[] for _ in range(self.levels)]
-        """For each level, the number of the domain that each node is in."""
+        """For each level, the number of each node's domain."""
         names: dict[tuple[object, ...], Domain] = {}
         for node, path in enumerate(parts):
             self._add(node, path, names)
@@ -52,7 +54,7 @@ class Topology:
         self._attainable: dict[int, int] = {}
 
     def cost(self, members: Sequence[int]) -> int:
-        """What it costs a tablet to have its replicas on these nodes; see the module."""
+        """Return the cost of replicas on these nodes; see the docstring of the module."""
         total, size = 0, len(members)
         for column in self.columns:
             total <<= PAIRS_BITS
@@ -62,7 +64,7 @@ class Topology:
         return total
 
     def counts(self, members: Iterable[int]) -> dict[int, int]:
-        """How many of the nodes are in each domain, by its number; others are absent."""
+        """Return how many of the nodes are in each domain, by its number. Domains without one are left out."""
         found: dict[int, int] = {}
         for node in members:
             for domain in self.paths[node]:
@@ -70,7 +72,7 @@ class Topology:
         return found
 
     def attainable(self, replicas: int) -> int:
-        """The cost that so many replicas have when nodes are picked one by one, each where it costs least."""
+        """Return the cost of a number of replicas if each is placed, one by one, where it costs least."""
         if replicas not in self._attainable:
             members: list[int] = []
             while len(members) < min(replicas, len(self.root.nodes)):

@@ -13,5 +13,5 @@ __all__ = ["ColumnarStore", "stelae_store_engines"]
 
 @hookimpl
 def stelae_store_engines() -> Sequence[type[TabletStore]]:
-    """Offer the engine ``columnar``."""
+    """Return the engine that this plugin registers."""
     return [ColumnarStore]

@@ -1,4 +1,4 @@
-"""Blocks: immutable Parquet files with their index, read row group by row group and column by column."""
+"""Blocks: immutable Parquet files with an index. They are read by row groups and columns."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Layout
 from stelae.spi.services import File, Files
 from stelae_store_columnar.block_index import BlockIndex, decode_index
-from stelae_store_columnar.cache import DecodedCache
+from stelae_store_columnar.decoded_cache import DecodedCache
 from stelae_store_columnar.sorted_keys import SortedKeys
-from stelae_store_columnar.verified import VerifiedFile, read_chunk
-from stelae_store_columnar.versions import Versions
+from stelae_store_columnar.verified_file import VerifiedFile, read_chunk
+from stelae_store_columnar.versions import RowVersions
 
-_THREADS_BYTES_MIN = 4 << 20  #: Smaller reads are not spread over Arrow's threads: that costs more than it saves.
-ENTRY_BYTES = 200  #: What an entry of the cache costs besides its array.
-_IDLE_MAX = 2  #: Parquet readers that a block keeps: making one costs as much as decoding a small row group.
+_THREADS_BYTES_MIN = 4 << 20  #: Smaller reads do not use Arrow's threads, which would cost more than they save.
+ENTRY_BYTES = 200  #: Memory of an entry of the cache besides its array.
+_IDLE_MAX = 2  #: Parquet readers that a block keeps for reuse. A new one costs as much as decoding a small row group.
 
 
 class BlockReader:
-    """What reading blocks takes besides the block: files, cache, and how keys compare."""
+    """What all blocks of a store share to be read: the files, the cache, and the key order."""
 
     def __init__(self, files: Files, cache: DecodedCache, order: KeyOrder, key_layout: Layout) -> None:
         self.files = files
@@ -43,7 +43,7 @@ class BlockReader:
 
 
 class Statistics(NamedTuple):
-    """Of one column in one row group, as Parquet has them; least and greatest may be unknown."""
+    """The Parquet statistics of one column in one row group. ``least`` and ``greatest`` are ``None`` if unknown."""
 
     least: Any
     greatest: Any
@@ -51,8 +51,8 @@ class Statistics(NamedTuple):
     rows: int
 
 
-class Block:
-    """One block. Any thread may read it, also after its files were unlinked, as long as somebody has it."""
+class ColumnarBlock:
+    """One block. Any thread may read it, also after its files were removed, if it was held open before that."""
 
     def __init__(self, reader: BlockReader, path: str, index: BlockIndex) -> None:
         self.path = path
@@ -60,13 +60,15 @@ class Block:
         self._reader = reader
         self._metadata: Any = None
         self._id: bytes | None = None
-        self._kept: File | None = None
+        self._held_file: File | None = None
         self._lock = Lock()
         self._idle: list[tuple[VerifiedFile, Any]] = []
 
     @classmethod
-    def open(cls, reader: BlockReader, path: str) -> Block:
-        """Open a block from its files; ``StorageError``: missing, damaged, or not of the length that it should have."""
+    def open(cls, reader: BlockReader, path: str) -> ColumnarBlock:
+        """Open a block from its files.
+
+        ``StorageError``: a file is missing, damaged, or of another size than in the index."""
         try:
             index = decode_index(reader.files.read_bytes(path + ".index"), path + ".index")
             file = reader.files.open(path + ".parquet")
@@ -77,146 +79,155 @@ class Block:
         finally:
             file.close()
         if size_bytes != index.file_bytes:
-            fact = f"a block of {index.file_bytes} bytes has {size_bytes}"
+            fact = f"the file of a block has {size_bytes} bytes; its index says {index.file_bytes}"
             raise Corrupt(fact, path=path + ".parquet", offset=min(size_bytes, index.file_bytes))
         return cls(reader, path, index)
 
     def __del__(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
+        if self._held_file is not None:
+            self._held_file.close()
 
-    def keep(self) -> None:
-        """Hold the file open: its name is about to go, and a cursor may still need it."""
+    def hold_open(self) -> None:
+        """Open the file and keep it open. Its name will be removed, and a cursor may still need the file."""
         with self._lock:
-            if self._kept is None:
-                self._kept = self._reader.files.open(self.path + ".parquet")
+            if self._held_file is None:
+                self._held_file = self._reader.files.open(self.path + ".parquet")
 
-    def load(self, pieces: Sequence[int], places: Sequence[int]) -> Any:
-        """Return columns, by position in the file, of row groups as a ``pyarrow.Table``, every byte checked.
+    def load(self, row_groups: Sequence[int], positions: Sequence[int]) -> Any:
+        """Return columns of row groups as a ``pyarrow.Table``. ``positions`` are those of the columns in the file.
 
-        ``Corrupt``: the bytes are not those that were written."""
+        ``Corrupt``: a checksum is wrong, or the file cannot be decoded."""
         index = self.index
-        names = [index.names[place] for place in places]
-        threads = sum(index.pieces[piece].size_bytes for piece in pieces) >= _THREADS_BYTES_MIN
+        names = [index.names[position] for position in positions]
+        threads = sum(index.row_groups[row_group].size_bytes for row_group in row_groups) >= _THREADS_BYTES_MIN
         with self._file() as file:
             source, parquet = self._idle.pop() if self._idle else self._new_reader(file)
             source.file = file
             try:
-                table = parquet.read_row_groups([*pieces], columns=names, use_threads=threads)
+                table = parquet.read_row_groups([*row_groups], columns=names, use_threads=threads)
             except (pa.ArrowException, OSError) as error:
-                raise Corrupt(f"row groups {[*pieces]!r}: {error}", path=self.path + ".parquet") from error
+                raise Corrupt(
+                    f"row groups {[*row_groups]!r} of a block cannot be read: {error}", path=self.path + ".parquet"
+                ) from error
             source.file = None
             if len(self._idle) < _IDLE_MAX:
                 self._idle.append((source, parquet))
             return table
 
-    def stored(self, pieces: Sequence[int], ids: Sequence[int]) -> tuple[StoredRows, list[bytes]]:
-        """Return columns of row groups as they lie in the file, checked, and null where the file lacks them.
+    def stored(self, row_groups: Sequence[int], ids: Sequence[int]) -> tuple[StoredRows, list[bytes]]:
+        """Return columns of row groups in their stored form, after a check of their checksums.
 
-        ``Corrupt``: the bytes are not those that were written."""
+        A column that the file lacks has no chunks. ``Corrupt``: a checksum is wrong."""
         index = self.index
-        places = [index.places.get(column_id) for column_id in ids]
+        positions = [index.positions.get(column_id) for column_id in ids]
         width = len(index.names)
-        wanted = [index.chunks[piece * width + place] for piece in pieces for place in places if place is not None]
+        wanted = [
+            index.chunks[row_group * width + position]
+            for row_group in row_groups
+            for position in positions
+            if position is not None
+        ]
         with self._file() as file:
             data = [read_chunk(file, chunk, self.path + ".parquet") for chunk in wanted]
         chunks = tuple(StoredChunk(chunk.offset, chunk.size_bytes, chunk.crc) for chunk in wanted)
-        return StoredRows(self._file_id(), tuple(pieces), tuple(places), chunks), data
+        return StoredRows(self._file_id(), tuple(row_groups), tuple(positions), chunks), data
 
-    def decoded_bytes(self, piece: int, ids: Sequence[int]) -> int:
-        """Estimate what columns of a row group take once decoded, by their share of the file.
+    def decoded_bytes(self, row_group: int, ids: Sequence[int]) -> int:
+        """Estimate the decoded size of some columns of a row group from their share of the file, in bytes.
 
-        Texts of which a dictionary makes little are more than that: never less than an eighth of all columns."""
+        The estimate is at least an eighth of all columns, because text in a dictionary takes little of the file."""
         index, width = self.index, len(self.index.names)
-        sizes = [chunk.size_bytes for chunk in index.chunks[piece * width : (piece + 1) * width]]
-        mine = sum(sizes[index.places[i]] for i in ids if i in index.places)
-        whole = index.pieces[piece].size_bytes
-        return max(whole * mine // sum(sizes), whole // 8)
+        sizes = [chunk.size_bytes for chunk in index.chunks[row_group * width : (row_group + 1) * width]]
+        selected = sum(sizes[index.positions[i]] for i in ids if i in index.positions)
+        whole = index.row_groups[row_group].size_bytes
+        return max(whole * selected // sum(sizes), whole // 8)
 
     def footer(self) -> bytes:
-        """Return the end of the file, from its metadata on, checked."""
+        """Return the footer, which is the end of the file from its metadata on, after a check of its checksum."""
         with self._file() as file:
             return read_chunk(file, self.index.footer, self.path + ".parquet")
 
-    def versions(self, piece: int, ids: Sequence[int]) -> Versions:
-        """Return all versions of one row group with the columns that the block has of those asked for."""
+    def versions(self, row_group: int, ids: Sequence[int]) -> RowVersions:
+        """Return all versions of one row group with those of the columns ``ids`` that the block has."""
         wanted = self._wanted(ids)
-        table = self.load([piece], wanted)
-        arrays = {place: _one(table.column(self.index.names[place])) for place in wanted}
+        table = self.load([row_group], wanted)
+        arrays = {position: _single_array(table.column(self.index.names[position])) for position in wanted}
         return self._assemble(arrays, ids, None)
 
-    def cached_versions(self, piece: int, ids: Sequence[int]) -> Versions:
-        """As :meth:`versions`, by way of the cache, for a reader that will come back for other rows."""
-        arrays = self._cached(piece, self._wanted(ids))
-        return self._assemble(arrays, ids, self._sorted_keys(piece, arrays).array)
+    def cached_versions(self, row_group: int, ids: Sequence[int]) -> RowVersions:
+        """Like :meth:`versions`, through the cache, for a reader that will read other rows of the row group soon."""
+        arrays = self._cached(row_group, self._wanted(ids))
+        return self._assemble(arrays, ids, self._sorted_keys(row_group, arrays).array)
 
-    def keys(self, piece: int) -> SortedKeys:
-        """Return the sorted keys of one row group, by way of the cache."""
-        found = self._reader.cache.get((self.path, piece))
+    def keys(self, row_group: int) -> SortedKeys:
+        """Return the sorted keys of one row group, through the cache."""
+        found = self._reader.cache.get((self.path, row_group))
         if found is not None:
             assert isinstance(found, SortedKeys)
             return found
-        places = [self.index.places[column_id] for column_id in self._reader.key_layout.ids]
-        return self._sorted_keys(piece, self._cached(piece, places))
+        positions = [self.index.positions[column_id] for column_id in self._reader.key_layout.ids]
+        return self._sorted_keys(row_group, self._cached(row_group, positions))
 
-    def _sorted_keys(self, piece: int, arrays: dict[int, Any]) -> SortedKeys:
+    def _sorted_keys(self, row_group: int, arrays: dict[int, Any]) -> SortedKeys:
         cache = self._reader.cache
-        found = cache.get((self.path, piece))
+        found = cache.get((self.path, row_group))
         if found is None:
             found = SortedKeys(
-                self._reader.keys({i: arrays[self.index.places[i]] for i in self._reader.key_layout.ids})
+                self._reader.keys({i: arrays[self.index.positions[i]] for i in self._reader.key_layout.ids})
             )
-            cache.put((self.path, piece), found, found.array.nbytes + ENTRY_BYTES)
+            cache.put((self.path, row_group), found, found.array.nbytes + ENTRY_BYTES)
         assert isinstance(found, SortedKeys)
         return found
 
-    def _cached(self, piece: int, places: Sequence[int]) -> dict[int, Any]:
-        """Columns of one row group by position in the file; those that are not in the cache are read together."""
+    def _cached(self, row_group: int, positions: Sequence[int]) -> dict[int, Any]:
+        """Return columns of one row group by position in the file.
+
+        Those that are not in the cache are read together."""
         cache = self._reader.cache
-        found = {place: cache.get((self.path, piece, place)) for place in places}
-        absent = [place for place, array in found.items() if array is None]
-        table: Any = self.load([piece], absent) if absent else None
-        for place in absent:
-            array = found[place] = _one(table.column(self.index.names[place]))
-            cache.put((self.path, piece, place), array, array.nbytes + ENTRY_BYTES)
+        found = {position: cache.get((self.path, row_group, position)) for position in positions}
+        absent = [position for position, array in found.items() if array is None]
+        table: Any = self.load([row_group], absent) if absent else None
+        for position in absent:
+            array = found[position] = _single_array(table.column(self.index.names[position]))
+            cache.put((self.path, row_group, position), array, array.nbytes + ENTRY_BYTES)
         return found
 
-    def statistics(self, piece: int, column: Column) -> Statistics | None:
-        """Return what the file says of a column of a row group; ``None``: nothing."""
-        place = self.index.places.get(column.id)
-        if place is None:
+    def statistics(self, row_group: int, column: Column) -> Statistics | None:
+        """Return the statistics of a column of a row group, or ``None`` if the file has none."""
+        position = self.index.positions.get(column.id)
+        if position is None:
             return None
         metadata = self._metadata
         if metadata is None:
             with self._file() as file:
                 metadata = self._footer(file)
-        found = metadata.row_group(piece).column(place).statistics
+        found = metadata.row_group(row_group).column(position).statistics
         if found is None or not found.has_null_count:
             return None
         ordered = found.has_min_max and not column.type.startswith("decimal")
         least, greatest = (found.min_raw, found.max_raw) if ordered else (None, None)
-        return Statistics(least, greatest, found.null_count, self.index.pieces[piece].rows)
+        return Statistics(least, greatest, found.null_count, self.index.row_groups[row_group].rows)
 
-    def is_deletion(self, piece: int, row: int) -> bool:
-        """Whether a version is a deletion; by way of the cache."""
-        deleted = self.cached_versions(piece, ()).deleted
+    def is_deletion(self, row_group: int, row: int) -> bool:
+        """Return true if a version is a deletion. Reads through the cache."""
+        deleted = self.cached_versions(row_group, ()).deleted
         return deleted is not None and bool(deleted[row].as_py())
 
-    def keys_cached(self, piece: int) -> bool:
-        """Whether looking for a key in a row group reads nothing."""
-        return self._reader.cache.get((self.path, piece)) is not None
+    def has_cached_keys(self, row_group: int) -> bool:
+        """Return true if the keys of a row group are in the cache."""
+        return self._reader.cache.get((self.path, row_group)) is not None
 
     def _wanted(self, ids: Sequence[int]) -> list[int]:
-        """Positions of columns in the file, those of the key and of the system among them."""
-        places = self.index.places
-        system = range(len(places), len(places) + 3)
-        return sorted({places[i] for i in (*ids, *self._reader.key_layout.ids) if i in places} | {*system})
+        """Return the positions in the file of some columns, of the key columns and of the system columns."""
+        positions = self.index.positions
+        system = range(len(positions), len(positions) + 3)
+        return sorted({positions[i] for i in (*ids, *self._reader.key_layout.ids) if i in positions} | {*system})
 
-    def _assemble(self, arrays: dict[int, Any], ids: Sequence[int], keys: Any) -> Versions:
-        places = self.index.places
-        columns = {i: arrays[places[i]] for i in (*ids, *self._reader.key_layout.ids) if i in places}
-        stamps, deleted, schemas = (arrays[len(places) + n] for n in range(3))
-        return Versions(
+    def _assemble(self, arrays: dict[int, Any], ids: Sequence[int], keys: Any) -> RowVersions:
+        positions = self.index.positions
+        columns = {i: arrays[positions[i]] for i in (*ids, *self._reader.key_layout.ids) if i in positions}
+        stamps, deleted, schemas = (arrays[len(positions) + n] for n in range(3))
+        return RowVersions(
             self._reader.keys(columns) if keys is None else keys,
             stamps,
             deleted if deleted.true_count else None,
@@ -245,15 +256,15 @@ class Block:
     @contextmanager
     def _file(self) -> Iterator[File]:
         with self._lock:
-            kept = self._kept
-            file = kept or self._reader.files.open(self.path + ".parquet")
+            held = self._held_file
+            file = held or self._reader.files.open(self.path + ".parquet")
         try:
             yield file
         finally:
-            if kept is None:
+            if held is None:
                 file.close()
 
 
-def _one(column: Any) -> Any:
-    """The array of a column that may have come in several pieces."""
+def _single_array(column: Any) -> Any:
+    """Return a column, which may have several chunks, as one array."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,8 +1,8 @@
-"""The index of a block: a small file beside the Parquet file, with what reading it needs to know first.
+"""The index of a block: a small file beside the Parquet file, with what a reader needs before it reads the block.
 
 Layout, little-endian: magic ``SCI`` and a format version byte; CRC32C of the rest (u32); a :class:`BlockIndex` in
-msgpack. It names every column chunk of the Parquet file with offset, length and CRC32C, so that nothing of a block is
-believed that was not checked; a Parquet reader that knows nothing of it needs none of it."""
+msgpack. It has offset, size and CRC32C of every column chunk of the Parquet file, so every byte of a block is checked
+before it is used. Other Parquet readers do not need it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _MAGIC = b"SCI"
 _VERSION = 1
 
 
-class PieceIndex(msgspec.Struct, frozen=True, array_like=True):
-    """One row group. No key has versions in two row groups of a block."""
+class RowGroupIndex(msgspec.Struct, frozen=True, array_like=True):
+    """One row group. All versions of a key are in the same row group of a block."""
 
     rows: int
-    first: int | bytes  #: Comparable of the first row's key,
-    last: int | bytes  #: and of the last one's.
-    stamp_min: int
-    stamp_max: int
-    deletions: int
-    unique: bool  #: Each key has one version.
-    schemas: tuple[int, ...]  #: Schema versions of its rows.
-    size_bytes: int  #: Decoded, about.
-    bloom: bytes
+    first: int | bytes  #: Comparable of the first key.
+    last: int | bytes  #: Comparable of the last key.
+    stamp_min: int  #: Lowest hybrid timestamp of its versions.
+    stamp_max: int  #: Highest hybrid timestamp of its versions.
+    deletions: int  #: Number of deletions.
+    unique: bool  #: True if each key has one version.
+    schemas: tuple[int, ...]  #: The schema versions of its rows.
+    size_bytes: int  #: Approximate size once decoded.
+    bloom: bytes  #: The Bloom filter over its keys.
 
 
-class Chunk(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ColumnChunk(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One column of one row group in the Parquet file."""
 
     offset: int
@@ -44,42 +44,42 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class BlockIndex(msgspec.Struct, frozen=True, array_like=True, dict=True):
-    """What is in a block."""
+    """The contents of a block."""
 
     rows: int
     ids: tuple[int, ...]  #: Ids of the table's columns, in file order; the system columns follow them.
     names: tuple[str, ...]  #: Names of all columns in the file.
-    pieces: tuple[PieceIndex, ...]
-    chunks: tuple[Chunk, ...]  #: Row group by row group, in file order.
-    footer: Chunk  #: The end of the file, from the metadata on.
-    garbage_rows: int  #: Versions that some floor makes superfluous,
-    garbage_stamp: int  #: the least floor for half of them,
-    garbage_stamp_max: int  #: and for all.
+    row_groups: tuple[RowGroupIndex, ...]
+    chunks: tuple[ColumnChunk, ...]  #: Row group by row group, in file order.
+    footer: ColumnChunk  #: The footer: the end of the file, from its metadata on.
+    garbage_rows: int  #: Number of versions that become superfluous with a high enough history floor.
+    garbage_stamp: int  #: Lowest floor with which half of them are superfluous.
+    garbage_stamp_max: int  #: Lowest floor with which all of them are.
 
     @property
     def first(self) -> Comparable:
-        """The least key."""
-        return self.pieces[0].first
+        """The smallest key."""
+        return self.row_groups[0].first
 
     @property
     def last(self) -> Comparable:
-        """The greatest key."""
-        return self.pieces[-1].last
+        """The largest key."""
+        return self.row_groups[-1].last
 
     @property
     def file_bytes(self) -> int:
-        """Length of the Parquet file."""
+        """Size of the Parquet file."""
         return self.footer.offset + self.footer.size_bytes
 
     @cached_property
-    def by_offset(self) -> dict[int, Chunk]:
-        """Column chunks by where they begin."""
+    def by_offset(self) -> dict[int, ColumnChunk]:
+        """Column chunks by offset."""
         return {chunk.offset: chunk for chunk in self.chunks}
 
     @cached_property
-    def places(self) -> dict[int, int]:
+    def positions(self) -> dict[int, int]:
         """Position in the file of each of the table's columns."""
-        return {column_id: place for place, column_id in enumerate(self.ids)}
+        return {column_id: position for position, column_id in enumerate(self.ids)}
 
 
 def encode_index(index: BlockIndex) -> bytes:
@@ -89,21 +89,26 @@ def encode_index(index: BlockIndex) -> bytes:
 
 
 def decode_index(data: bytes, path: str) -> BlockIndex:
-    """Read an index file; ``Corrupt``, ``FutureVersion``: it is none, or is damaged."""
+    """Decode an index file.
+
+    Raises:
+        Corrupt: it is damaged, or is not an index file.
+        FutureVersion: a later release wrote it.
+    """
     if len(data) < _PREFIX.size:
-        raise Corrupt(f"the index of a block has {len(data)} bytes", path=path, offset=0)
+        raise Corrupt(f"the index of a block has only {len(data)} bytes", path=path, offset=0)
     magic, version, crc = _PREFIX.unpack_from(data)
     if magic != _MAGIC:
-        raise Corrupt(f"not the index of a block: begins with {data[:4]!r}", path=path, offset=0)
+        raise Corrupt(f"not the index of a block: it begins with {data[:4]!r}", path=path, offset=0)
     body = memoryview(data)[_PREFIX.size :]
     if crc32c(body) != crc:
-        raise Corrupt("the index of a block fails its checksum", path=path, offset=_PREFIX.size)
+        raise Corrupt("the checksum of a block's index is wrong", path=path, offset=_PREFIX.size)
     if version != _VERSION:
         raise FutureVersion(f"the index of a block has format {version}; this release knows {_VERSION}", path=path)
     try:
         return _DECODER.decode(body)
     except (ValueError, RecursionError) as error:
-        raise Corrupt(f"the index of a block: {error}", path=path, offset=_PREFIX.size) from error
+        raise Corrupt(f"the index of a block cannot be decoded: {error}", path=path, offset=_PREFIX.size) from error
 
 
 _ENCODER = msgspec.msgpack.Encoder()

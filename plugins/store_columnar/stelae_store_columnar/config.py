@@ -1,4 +1,4 @@
-"""Settings of the engine, as they stand in ``[store.columnar]`` of ``node.toml``."""
+"""The settings of the engine: the keys of ``[store.columnar]`` in ``node.toml``."""
 
 from __future__ import annotations
 
@@ -10,37 +10,41 @@ from stelae.spi.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnarConfig:
-    """Sizes of row groups and blocks, when blocks are merged, how much of them is kept decoded."""
+    """Sizes of row groups and blocks, when blocks are merged, and the size of the cache."""
 
     row_group_rows: int = setting(
         8192,
         unit="count",
         low=64,
         high=1 << 20,
-        reason="a point read decodes a whole row group, a scan several at once: twice as many rows make a scan a "
-        "twentieth faster, and a point read half as fast",
+        reason="a point read decodes a whole row group, a scan several at once: twice as many rows make a scan "
+        "5 % faster and a point read half as fast",
     )
     block_rows_max: int = setting(
-        1 << 20, unit="count", low=64, high=1 << 24, reason="a merge replaces whole blocks, so none is too large"
+        1 << 20, unit="count", low=64, high=1 << 24, reason="a merge replaces whole blocks, so they must be small"
     )
     block_bytes_max: int = setting(
         128 << 20, unit="bytes", low=4096, high=1 << 31, reason="a block is encoded in memory before it is written"
     )
     compression: Literal["none", "snappy", "lz4", "zstd"] = setting(
-        "lz4", reason="as small as snappy and read in two thirds of the time, nearly as fast as none"
+        "lz4", reason="as small as snappy, and read in two thirds of the time, nearly as fast as none"
     )
     fresh_blocks_min: int = setting(
-        4, unit="count", low=1, high=1000, reason="so many overlapping flushed blocks are worth merging"
+        4, unit="count", low=1, high=1000, reason="number of overlapping flushed blocks from which they are merged"
     )
     fresh_blocks_max: int = setting(
-        12, unit="count", low=2, high=10_000, reason="above it a flush merges too: every read looks into each of them"
+        12,
+        unit="count",
+        low=2,
+        high=10_000,
+        reason="with more overlapping flushed blocks, a flush merges, too: a read looks into each",
     )
     compact_rows: int = setting(
-        262_144, unit="count", low=64, high=1 << 24, reason="rows of one piece of a merge; entries wait for it"
+        262_144, unit="count", low=64, high=1 << 24, reason="rows of one step of a merge; entries wait for it"
     )
     garbage_percent_max: int = setting(
-        20, unit="percent", low=1, high=100, reason="a block with more rows behind the history floor is rewritten"
+        20, unit="percent", low=1, high=100, reason="a block with more rows below the history floor is rewritten"
     )
     cache_bytes: int = setting(
-        32 << 20, unit="bytes", low=0, high=1 << 40, reason="decoded columns of blocks kept for point reads and updates"
+        32 << 20, unit="bytes", low=0, high=1 << 40, reason="decoded columns that are kept for point reads and updates"
     )

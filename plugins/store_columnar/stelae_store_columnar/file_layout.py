@@ -1,7 +1,8 @@
-"""Columns of a block as any Parquet reader sees them: the table's own, by name and type, then three of ours.
+"""The columns of a block's Parquet file: first those of the table, by name and type, then three system columns.
 
-Columns of the table carry their id as the Parquet field id; all but those of the key may be null, because a deletion
-brings the key only. A table that has a column of the same name as one of ours makes ours longer by an underscore."""
+A column of the table has its id as the Parquet field id. All columns except the key are nullable, because a deletion
+has only a key. If a column of the table has the name of a system column, the system column's name gets underscores at
+its end."""
 
 from __future__ import annotations
 
@@ -10,18 +11,18 @@ from typing import Any
 import pyarrow as pa
 
 from stelae.spi.schema import Schema
-from stelae_store_columnar.versions import Versions
+from stelae_store_columnar.versions import RowVersions
 
 SYSTEM_NAMES = ("_stelae_timestamp", "_stelae_deleted", "_stelae_schema")
-"""Hybrid timestamp of the entry that wrote the row; whether it is a deletion; under which schema version."""
+"""The hybrid timestamp of the entry that wrote the row; whether it is a deletion; the schema version of the row."""
 
 
 def file_names(schema: Schema) -> tuple[str, ...]:
     """Return the names of all columns of a block."""
     names = [column.name for column in schema.columns]
-    taken = set(names)
+    used_names = set(names)
     for name in SYSTEM_NAMES:
-        while name in taken:
+        while name in used_names:
             name += "_"
         names.append(name)
     return tuple(names)
@@ -37,8 +38,8 @@ def file_schema(schema: Schema) -> Any:
     return pa.schema([*fields, *(pa.field(name, kind, False) for name, kind in system)])
 
 
-def file_arrays(schema: Schema, versions: Versions) -> list[Any]:
-    """Return versions, which have all columns of the schema, as the columns of a block."""
+def file_arrays(schema: Schema, versions: RowVersions) -> list[Any]:
+    """Return versions as the columns of a block. They have all columns of the schema."""
     deleted = pa.repeat(False, len(versions)) if versions.deleted is None else versions.deleted
     columns = [versions.columns[column.id] for column in schema.columns]
     return [*columns, versions.stamps, deleted, versions.schemas]

@@ -1,8 +1,8 @@
-"""Levels: which blocks there are, and which of them are older than which.
+"""Levels: the blocks of a store, and which of them are older than which.
 
-*Settled* blocks do not overlap each other and are older, key by key, than all fresh ones. *Fresh* blocks come from
-flushes, oldest first, and may overlap. A block may begin to count above its first row: what lies below ``start`` was
-merged into others already."""
+*Settled* blocks do not overlap each other. For each key, they are older than all fresh blocks. *Fresh* blocks come from
+flushes. They are ordered from oldest to newest and may overlap. A block may count only from a key ``start`` on: its
+rows below that were merged into other blocks."""
 
 from __future__ import annotations
 
@@ -10,158 +10,158 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from stelae.rows.key_order import Comparable
-from stelae_store_columnar.block import Block
-from stelae_store_columnar.parts import Cut, Fence, Part
+from stelae_store_columnar.block import ColumnarBlock
 from stelae_store_columnar.sorted_keys import SortedKeys
-from stelae_store_columnar.versions import Versions
+from stelae_store_columnar.sources import CutPoint, SourceSlice, StepSize
+from stelae_store_columnar.versions import RowVersions
 
 
-class Piece:
-    """One row group of a block, as far as it counts."""
+class RowGroup:
+    """One row group of a block, from the key on from which the block counts."""
 
     __slots__ = ("block", "clipped", "first", "index", "number")
 
-    def __init__(self, block: Block, number: int, start: Comparable | None) -> None:
+    def __init__(self, block: ColumnarBlock, number: int, start: Comparable | None) -> None:
         self.block = block
         self.number = number
-        self.index = block.index.pieces[number]
+        self.index = block.index.row_groups[number]
         self.clipped = start is not None and start > self.index.first
         self.first: Comparable = start if self.clipped else self.index.first
 
 
-class Live:
-    """A block, and the key from which on it counts; ``None``: from its first."""
+class LiveBlock:
+    """A block of a level. It counts from the key ``start`` on; ``None``: from its first key."""
 
-    __slots__ = ("block", "first", "pieces", "start")
+    __slots__ = ("block", "first", "row_groups", "start")
 
-    def __init__(self, block: Block, start: Comparable | None = None) -> None:
+    def __init__(self, block: ColumnarBlock, start: Comparable | None = None) -> None:
         self.block = block
         self.start = start
-        found = [Piece(block, number, start) for number in range(len(block.index.pieces))]
-        self.pieces = [piece for piece in found if start is None or piece.index.last >= start]
-        self.first: Comparable = self.pieces[0].first
+        found = [RowGroup(block, number, start) for number in range(len(block.index.row_groups))]
+        self.row_groups = [row_group for row_group in found if start is None or row_group.index.last >= start]
+        self.first: Comparable = self.row_groups[0].first
 
     @property
     def last(self) -> Comparable:
-        """The greatest key."""
+        """The largest key."""
         return self.block.index.last
 
     @property
     def stamp_max(self) -> int:
         """The highest timestamp of its versions."""
-        return max(piece.index.stamp_max for piece in self.pieces)
+        return max(row_group.index.stamp_max for row_group in self.row_groups)
 
     @property
     def rows(self) -> int:
-        """Versions that count, about."""
-        return sum(piece.index.rows for piece in self.pieces)
+        """Approximate number of versions that count."""
+        return sum(row_group.index.rows for row_group in self.row_groups)
 
     def overlaps(self, first: Comparable, last: Comparable) -> bool:
-        """Whether a key from ``first`` to ``last`` may be in it."""
+        """Return true if a key from ``first`` to ``last`` may be in it."""
         return bool(self.first <= last and first <= self.last)
 
 
-class Level:
-    """Row groups in key order that do not overlap: a ``Source``."""
+class BlockLevel:
+    """Row groups in key order that do not overlap. A level is a ``VersionSource``."""
 
-    def __init__(self, blocks: Sequence[Live]) -> None:
+    def __init__(self, blocks: Sequence[LiveBlock]) -> None:
         self.blocks = tuple(sorted(blocks, key=_first))
-        self.pieces = [piece for live in self.blocks for piece in live.pieces]
-        self._firsts = [piece.first for piece in self.pieces]
-        self._lasts = [piece.index.last for piece in self.pieces]
+        self.row_groups = [row_group for live in self.blocks for row_group in live.row_groups]
+        self._firsts = [row_group.first for row_group in self.row_groups]
+        self._lasts = [row_group.index.last for row_group in self.row_groups]
 
-    def between(self, low: Comparable | None, high: Comparable | None) -> Sequence[Piece]:
+    def between(self, low: Comparable | None, high: Comparable | None) -> Sequence[RowGroup]:
         """Return the row groups that may hold keys of a range."""
         start = 0 if low is None else bisect_left(self._lasts, low)
-        end = len(self.pieces) if high is None else bisect_left(self._firsts, high)
-        return self.pieces[start:end]
+        end = len(self.row_groups) if high is None else bisect_left(self._firsts, high)
+        return self.row_groups[start:end]
 
-    def piece_of(self, key: Comparable) -> Piece | None:
-        """Return the row group that would hold a key."""
-        place = bisect_left(self._lasts, key)
-        return self.pieces[place] if place < len(self.pieces) and self._firsts[place] <= key else None
+    def row_group_of(self, key: Comparable) -> RowGroup | None:
+        """Return the row group whose key range contains a key, if there is one."""
+        position = bisect_left(self._lasts, key)
+        return self.row_groups[position] if position < len(self.row_groups) and self._firsts[position] <= key else None
 
     def overlaps(self, first: Comparable, last: Comparable) -> bool:
-        """Whether a key from ``first`` to ``last`` may be in it."""
-        place = bisect_left(self._lasts, first)
-        return place < len(self.pieces) and bool(self._firsts[place] <= last)
+        """Return true if a key from ``first`` to ``last`` may be in it."""
+        position = bisect_left(self._lasts, first)
+        return position < len(self.row_groups) and bool(self._firsts[position] <= last)
 
-    def fences(self, low: Comparable | None, high: Comparable | None, cut: Cut) -> list[Fence]:
-        """Propose the ends of row groups."""
-        found = [piece.index for piece in self.between(low, high)]
-        return [(cut.order.after(index.last), cut.share(index.rows, index.size_bytes)) for index in found]
+    def cut_points(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> list[CutPoint]:
+        """Return the ends of the row groups."""
+        found = [row_group.index for row_group in self.between(low, high)]
+        return [(step_size.order.after(index.last), step_size.share(index.rows, index.size_bytes)) for index in found]
 
-    def parts(self, low: Comparable | None, high: Comparable | None) -> Sequence[Part]:
-        """Return row groups, the outermost cut to the range."""
-        return [PiecePart(piece, low, high) for piece in self.between(low, high)]
+    def slices(self, low: Comparable | None, high: Comparable | None) -> Sequence[SourceSlice]:
+        """Return the row groups in a range. The first and the last one are cut to the range."""
+        return [RowGroupSlice(row_group, low, high) for row_group in self.between(low, high)]
 
 
 class Levels:
-    """All blocks of a store at one moment; never changed."""
+    """All blocks of a store at one moment. Never changed."""
 
-    def __init__(self, settled: Sequence[Live] = (), fresh: Sequence[Live] = ()) -> None:
-        self.settled = Level(settled)
-        self.fresh = tuple(Level((live,)) for live in fresh)
-
-    @property
-    def sources(self) -> tuple[Level, ...]:
-        """Oldest first."""
-        return (self.settled, *self.fresh) if self.settled.pieces else self.fresh
+    def __init__(self, settled: Sequence[LiveBlock] = (), fresh: Sequence[LiveBlock] = ()) -> None:
+        self.settled = BlockLevel(settled)
+        self.fresh = tuple(BlockLevel((live,)) for live in fresh)
 
     @property
-    def blocks(self) -> list[Live]:
-        """All of them."""
+    def sources(self) -> tuple[BlockLevel, ...]:
+        """The levels, oldest first."""
+        return (self.settled, *self.fresh) if self.settled.row_groups else self.fresh
+
+    @property
+    def blocks(self) -> list[LiveBlock]:
+        """All blocks."""
         return [live for level in (self.settled, *self.fresh) for live in level.blocks]
 
     def overlaps(self, first: Comparable, last: Comparable) -> bool:
-        """Whether a key from ``first`` to ``last`` may be in some block."""
+        """Return true if a key from ``first`` to ``last`` may be in a block."""
         return any(level.overlaps(first, last) for level in self.sources)
 
 
-class PiecePart(Part):
-    """A row group, or what of it lies in a range."""
+class RowGroupSlice(SourceSlice):
+    """A row group, or its rows in a key range."""
 
-    __slots__ = ("_high", "_low", "piece", "whole")
+    __slots__ = ("_high", "_low", "row_group", "whole")
 
-    def __init__(self, piece: Piece, low: Comparable | None, high: Comparable | None) -> None:
-        self.piece = piece
-        below = low is not None and low > piece.first
-        self._low = low if below else (piece.first if piece.clipped else None)
-        self._high = None if high is None or high > piece.index.last else high
+    def __init__(self, row_group: RowGroup, low: Comparable | None, high: Comparable | None) -> None:
+        self.row_group = row_group
+        below = low is not None and low > row_group.first
+        self._low = low if below else (row_group.first if row_group.clipped else None)
+        self._high = None if high is None or high > row_group.index.last else high
         self.whole = self._low is None and self._high is None
 
     @property
     def stamp_min(self) -> int:  # type: ignore[override]
-        return self.piece.index.stamp_min
+        return self.row_group.index.stamp_min
 
     @property
     def stamp_max(self) -> int:  # type: ignore[override]
-        return self.piece.index.stamp_max
+        return self.row_group.index.stamp_max
 
     @property
     def row_bytes(self) -> float:
-        return self.piece.index.size_bytes / self.piece.index.rows
+        return self.row_group.index.size_bytes / self.row_group.index.rows
 
     @property
     def bounds(self) -> tuple[Comparable, Comparable]:
-        return self.piece.first, self.piece.index.last
+        return self.row_group.first, self.row_group.index.last
 
-    def plain(self, at: int | None) -> bool:
-        index = self.piece.index
+    def is_plain(self, at: int | None) -> bool:
+        index = self.row_group.index
         seen = at is None or index.stamp_max <= at
         return self.whole and index.unique and not index.deletions and seen
 
-    def read(self, ids: Sequence[int], *, again: bool) -> Versions:
-        block, number = self.piece.block, self.piece.number
-        # What a step leaves of a row group, the next one wants.
-        again = again or not self.whole
-        versions = block.cached_versions(number, ids) if again else block.versions(number, ids)
+    def read(self, ids: Sequence[int], *, use_cache: bool) -> RowVersions:
+        block, number = self.row_group.block, self.row_group.number
+        # The next step needs the rest of the row group.
+        use_cache = use_cache or not self.whole
+        versions = block.cached_versions(number, ids) if use_cache else block.versions(number, ids)
         if self.whole:
             return versions
-        keys = block.keys(number) if again else SortedKeys(versions.keys)
+        keys = block.keys(number) if use_cache else SortedKeys(versions.keys)
         start, end = keys.left(self._low, 0), keys.left(self._high, len(keys))
         return versions.slice(start, end - start)
 
 
-def _first(live: Live) -> Comparable:
+def _first(live: LiveBlock) -> Comparable:
     return live.first

@@ -1,7 +1,7 @@
-"""The manifest: which blocks are live, in the superblock's own bytes.
+"""The manifest: the bytes in the superblock that name the blocks of a store.
 
-It carries the schemas, too: rows in blocks may be of versions whose entries the log no longer has. And the history
-floor behind which versions may have been dropped, so that no restart makes an older read look possible again."""
+It also has the schemas, because rows in blocks may have schema versions whose entries the log no longer has. And it has
+the history floor, below which versions may have been dropped, so that a restart does not serve reads below it."""
 
 from __future__ import annotations
 
@@ -16,35 +16,40 @@ from stelae.spi.schema import Schema
 _VERSION = 1
 
 
-class LiveBlock(msgspec.Struct, frozen=True, array_like=True):
-    """One block: its number, by which its files are named, and from which comparable on it counts."""
+class ManifestBlock(msgspec.Struct, frozen=True, array_like=True):
+    """One block: its number, which is in the names of its files, and the comparable from which on it counts."""
 
     number: int
     start: int | bytes | None = None
 
 
-class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What a store is made of."""
+class ColumnarManifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """The contents of a columnar store."""
 
     format: int = _VERSION
-    next_number: int = 1  #: No file has this number or a higher one.
-    floor: int = 0  #: History behind it may be gone.
+    next_number: int = 1  #: Number of the next block. No file has this number or a higher one.
+    floor: int = 0  #: The history floor: versions below it may have been dropped.
     stamp: int = 0  #: The highest timestamp of any entry applied.
-    schema_version: int = 0  #: In force; 0: the newest that is known.
+    schema_version: int = 0  #: Version of the schema in force; 0: the newest known one.
     schemas: tuple[Schema, ...] = ()
-    settled: tuple[LiveBlock, ...] = ()
-    fresh: tuple[LiveBlock, ...] = ()  #: Oldest first.
+    settled: tuple[ManifestBlock, ...] = ()
+    fresh: tuple[ManifestBlock, ...] = ()  #: Oldest first.
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the bytes for the superblock."""
+def encode_manifest(manifest: ColumnarManifest) -> bytes:
+    """Return the bytes of a manifest for the superblock."""
     return _ENCODER.encode(manifest)
 
 
-def decode_manifest(data: bytes, directory: str) -> Manifest:
-    """Read what :func:`encode_manifest` wrote; of nothing: an empty store. ``Corrupt``, ``FutureVersion``."""
+def decode_manifest(data: bytes, directory: str) -> ColumnarManifest:
+    """Decode what :func:`encode_manifest` returned. No bytes mean an empty store.
+
+    Raises:
+        Corrupt: the bytes are not a manifest.
+        FutureVersion: a later release wrote them.
+    """
     if not data:
-        return Manifest()
+        return ColumnarManifest()
     try:
         version = _FORMAT.decode(data)[0]
         if version != _VERSION:
@@ -54,11 +59,11 @@ def decode_manifest(data: bytes, directory: str) -> Manifest:
         raise Corrupt(f"not a manifest of the columnar store: {error}", path=directory) from error
 
 
-def known_schemas(manifest: Manifest, schemas: Mapping[int, Schema]) -> dict[int, Schema]:
+def known_schemas(manifest: ColumnarManifest, schemas: Mapping[int, Schema]) -> dict[int, Schema]:
     """Return every schema version that the manifest or the superblock knows."""
     return {**schemas, **{schema.version: schema for schema in manifest.schemas}}
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Manifest)
+_DECODER = msgspec.msgpack.Decoder(ColumnarManifest)
 _FORMAT = msgspec.msgpack.Decoder(list[Any])

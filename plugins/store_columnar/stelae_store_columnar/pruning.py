@@ -1,8 +1,8 @@
-"""What a scan need not read: keys and row groups in which no row can meet its predicates.
+"""Pruning: the keys and row groups that a scan need not read, because no row in them can match its predicates.
 
-Predicates on the only key column narrow the range. Others are held against the statistics that every Parquet file has.
-A row group may be passed over only if nothing older or newer shares its keys, unless the predicate is on the key: else
-an older version, which a newer one that does not match has replaced, would come to light."""
+Predicates on a key of one column narrow the key range. Other predicates are compared with the statistics of the Parquet
+file. A row group may be skipped only if no older or newer version has one of its keys, unless the predicate is on the
+key. Otherwise an older version could become visible that a newer, skipped one has replaced."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from stelae.spi.rows import to_array
 from stelae.spi.scan import Compare, In, IsNull, Order, Predicate, Prefix, ScanSpec
 from stelae.spi.schema import Column, Layout, Schema
 from stelae_store_columnar.block import Statistics
-from stelae_store_columnar.fitting import Fitting
-from stelae_store_columnar.levels import PiecePart
-from stelae_store_columnar.parts import Part
+from stelae_store_columnar.levels import RowGroupSlice
+from stelae_store_columnar.schema_adapter import SchemaAdapter
+from stelae_store_columnar.sources import SourceSlice
 
 Bound = Comparable | None
 
 
 def key_bounds(order: KeyOrder, spec: ScanSpec) -> tuple[Bound, Bound]:
-    """Return the range of keys of a scan, behind its token."""
+    """Return the key range of a scan, after its resume token."""
     low = None if spec.key_from is None else order.bound(spec.key_from)
     high = None if spec.key_until is None else order.bound(spec.key_until)
     if spec.after is not None and spec.order is Order.KEY_DESCENDING:
@@ -38,7 +38,7 @@ def key_bounds(order: KeyOrder, spec: ScanSpec) -> tuple[Bound, Bound]:
 def key_range(
     schema: Schema, order: KeyOrder, predicates: Sequence[Predicate], low: Bound, high: Bound
 ) -> tuple[Bound, Bound]:
-    """Narrow a range by the predicates on a key of one column."""
+    """Narrow a range by the predicates on the key, if the key has one column."""
     if len(schema.key) > 1 or schema.by_id[schema.key[0]].type in ("float", "double"):
         return low, high
     for predicate in predicates:
@@ -71,39 +71,39 @@ def _range_of(schema: Schema, order: KeyOrder, predicate: Predicate) -> tuple[Bo
 
 
 class Pruner:
-    """The predicates of one scan, held against the statistics of row groups."""
+    """Compares the predicates of one scan with the statistics of row groups."""
 
-    def __init__(self, schema: Schema, fitting: Fitting, predicates: Sequence[Predicate]) -> None:
-        self._fitting = fitting
+    def __init__(self, schema: Schema, adapter: SchemaAdapter, predicates: Sequence[Predicate]) -> None:
+        self._fitting = adapter
         self._tests = [
             (schema.by_id[p.column], p.column in schema.key, p, _literals(schema.by_id[p.column], p))
             for p in predicates
         ]
 
-    def __call__(self, parts: list[Part]) -> list[Part]:
-        """Return the parts of a step without row groups in which no row can match."""
+    def __call__(self, slices: list[SourceSlice]) -> list[SourceSlice]:
+        """Return the slices of a step without the row groups in which no row can match."""
         if not self._tests:
-            return parts
-        return [part for part in parts if not self._hopeless(part, alone=len(parts) == 1)]
+            return slices
+        return [source_slice for source_slice in slices if not self._cannot_match(source_slice, alone=len(slices) == 1)]
 
-    def _hopeless(self, part: Part, *, alone: bool) -> bool:
-        if not isinstance(part, PiecePart):
+    def _cannot_match(self, source_slice: SourceSlice, *, alone: bool) -> bool:
+        if not isinstance(source_slice, RowGroupSlice):
             return False
-        index = part.piece.index
+        index = source_slice.row_group.index
         for column, on_key, predicate, literals in self._tests:
             if not on_key and not (alone and index.unique):
                 continue
-            # Null on disk is a default in force where the row is older than its column.
-            if not self._fitting.as_it_stands(Layout((column,)), index.schemas):
+            # A null on disk is the default if the row is older than its column.
+            if not self._fitting.needs_no_defaults(Layout((column,)), index.schemas):
                 continue
-            found = part.piece.block.statistics(part.piece.number, column)
+            found = source_slice.row_group.block.statistics(source_slice.row_group.number, column)
             if found is not None and _excludes(predicate, literals, found):
                 return True
         return False
 
 
 def _literals(column: Column, predicate: Predicate) -> list[Any]:
-    """The values of a predicate as Parquet statistics have them."""
+    """Return the values of a predicate in the form of Parquet statistics."""
     match predicate:
         case IsNull():
             return []
@@ -119,7 +119,7 @@ def _literals(column: Column, predicate: Predicate) -> list[Any]:
 
 
 def _excludes(predicate: Predicate, literals: Sequence[Any], found: Statistics) -> bool:
-    """Whether no value of a row group can match."""
+    """Return true if no value of a row group can match."""
     if isinstance(predicate, IsNull):
         return found.nulls == (found.rows if predicate.negated else 0)
     if found.nulls == found.rows:
@@ -131,10 +131,10 @@ def _excludes(predicate: Predicate, literals: Sequence[Any], found: Statistics) 
         start = literals[0]
         return bool(greatest[: len(start)] < start or least[: len(start)] > start)
     op = predicate.op if isinstance(predicate, Compare) else "="
-    return all(_apart(op, value, least, greatest) for value in literals)
+    return all(_disjoint(op, value, least, greatest) for value in literals)
 
 
-def _apart(op: str, value: Any, least: Any, greatest: Any) -> bool:
+def _disjoint(op: str, value: Any, least: Any, greatest: Any) -> bool:
     match op:
         case "=":
             return bool(value < least or value > greatest)

@@ -1,4 +1,4 @@
-"""Snapshots: the files of the last committed edit, kept until they are released."""
+"""Snapshots: the files of the last committed edit, which are kept until the snapshot is released."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from contextlib import closing
 from stelae.spi.services import Files
 from stelae.spi.store import Edit, StoreSnapshot
 from stelae.spi.wal import SnapshotUnit
-from stelae_store_columnar.directory import BlockDirectory
+from stelae_store_columnar.block_directory import BlockDirectory
 
 _READ_BYTES = 1 << 20
 
 
 class ColumnarSnapshot(StoreSnapshot):
-    """Holds files by name. Digests are computed when they are first asked for: that reads every byte."""
+    """A snapshot that holds its files by name.
+
+    The first access to ``files`` reads every byte to compute the digests."""
 
     def __init__(self, files: Files, path: str, directory: BlockDirectory, edit: Edit, names: Sequence[str]) -> None:
         self._files = files
@@ -40,7 +42,7 @@ class ColumnarSnapshot(StoreSnapshot):
     def release(self) -> None:
         if not self._released:
             self._released = True
-            self._directory.let_go(self._names)
+            self._directory.release(self._names)
 
     def _unit(self, name: str) -> SnapshotUnit:
         digest = hashlib.sha256()

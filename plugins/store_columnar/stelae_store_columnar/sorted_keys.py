@@ -1,4 +1,4 @@
-"""Sorted comparables of one array, searched by halving without turning the array into Python."""
+"""Sorted comparables in one Arrow array, with a binary search that does not convert the array to Python."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import pyarrow as pa
 
 from stelae.rows.key_order import Comparable
 
-_SAMPLE_ROWS = 64  #: Of longer texts every so many-th is kept as Python; the rest is looked at when needed.
+_SAMPLE_ROWS = (
+    64  #: Of keys of bytes, one in this number is kept as a Python value. The others are converted when needed.
+)
 
 
 class SortedKeys:
-    """Keys in order, repeated ones allowed. May be used by several threads."""
+    """Keys in ascending order; a key may occur several times. Several threads may use it."""
 
     __slots__ = ("_samples", "_words", "array")
 
@@ -27,26 +29,28 @@ class SortedKeys:
     def __len__(self) -> int:
         return len(self.array)
 
-    def at(self, place: int) -> Comparable:
+    def at(self, position: int) -> Comparable:
         """Return one key."""
-        return self.array[place].as_py()
+        return self.array[position].as_py()
 
     def find(self, key: Comparable) -> int:
-        """Return the place of the first key equal to ``key``, -1 if there is none."""
-        place = self.left(key, 0)
-        if place == len(self.array):
+        """Return the position of the first key equal to ``key``, or -1 if there is none."""
+        position = self.left(key, 0)
+        if position == len(self.array):
             return -1
-        return place if (self.at(place) if self._words is None else self._words[place]) == key else -1
+        return position if (self.at(position) if self._words is None else self._words[position]) == key else -1
 
     def left(self, key: Comparable | None, none: int) -> int:
-        """Return the place of the first key at or above ``key``, the length if there is none; ``none`` for ``None``."""
+        """Return the position of the first key at or above ``key``, or the length if there is none.
+
+        For the key ``None``, return ``none``."""
         if key is None:
             return none
         if self._words is not None:
             return bisect_left(self._words, key)
         samples = self._samples
         if samples is None:
-            places = pa.array(range(0, len(self.array), _SAMPLE_ROWS), pa.int64())
-            samples = self._samples = self.array.take(places).to_pylist()
+            positions = pa.array(range(0, len(self.array), _SAMPLE_ROWS), pa.int64())
+            samples = self._samples = self.array.take(positions).to_pylist()
         start = max(0, (bisect_left(samples, key) - 1) * _SAMPLE_ROWS)
         return start + bisect_left(self.array.slice(start, _SAMPLE_ROWS).to_pylist(), key)

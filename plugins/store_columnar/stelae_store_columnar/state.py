@@ -1,4 +1,4 @@
-"""The state of a store at one moment: all that a reader, or a merge, needs to know."""
+"""The state of a store at one moment: what a reader or a merge needs."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 from stelae.spi.ids import OpId
 from stelae.spi.schema import Schema
-from stelae_store_columnar.chunks import Chunk
-from stelae_store_columnar.fitting import Fitting
 from stelae_store_columnar.levels import Levels
-from stelae_store_columnar.resolving import ColumnSets, Resolver
+from stelae_store_columnar.memory_chunks import MemoryChunk
+from stelae_store_columnar.schema_adapter import SchemaAdapter
+from stelae_store_columnar.version_resolver import ColumnSets, VersionResolver
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """Replaced whole, so that an entry appears at once; nothing in it ever changes."""
+class ColumnarState:
+    """An immutable state. Each entry replaces the whole state, so its rows become visible at the same time."""
 
     stamp: int  #: The highest timestamp applied.
-    applied: OpId
+    applied: OpId  #: The last entry applied.
     schema: Schema
-    fitting: Fitting
-    chunks: tuple[Chunk, ...]
-    sets: ColumnSets  #: Of the chunks.
+    adapter: SchemaAdapter
+    chunks: tuple[MemoryChunk, ...]
+    sets: ColumnSets  #: The column sets of the partial versions in ``chunks``.
     levels: Levels
 
-    def resolver(self, ids: Iterable[int]) -> Resolver:
-        """Return what makes rows of versions with some columns."""
-        return Resolver(self.fitting.types(ids), self.fitting, self.sets)
+    def resolver(self, ids: Iterable[int]) -> VersionResolver:
+        """Return the resolver for some columns."""
+        return VersionResolver(self.adapter.types(ids), self.adapter, self.sets)

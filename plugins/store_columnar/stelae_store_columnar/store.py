@@ -1,4 +1,4 @@
-"""The engine ``columnar``; see the README beside it for how it works."""
+"""The tablet store ``columnar``. The README beside this file says how it works."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.defaults import Defaults
 from stelae.rows.key_order import key_order
-from stelae.rows.operations import rows_of
+from stelae.rows.operations import row_numbers_of
 from stelae.spi.errors import CallerError, Corrupt, StorageError, TooOld
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
@@ -26,43 +26,43 @@ from stelae.spi.store import (
     TabletStore,
     VersionedRows,
 )
-from stelae_store_columnar.applying import Applier, overwrites, readable
+from stelae_store_columnar.applier import ColumnarApplier, decode_groups, only_upserts_whole_rows
 from stelae_store_columnar.block import BlockReader
-from stelae_store_columnar.cache import DecodedCache
+from stelae_store_columnar.block_directory import BlockDirectory
+from stelae_store_columnar.block_maintenance import BlockMaintenance
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.cursor import ColumnarCursor
-from stelae_store_columnar.directory import BlockDirectory
-from stelae_store_columnar.exchange import changes, export_versions, import_piece
-from stelae_store_columnar.fitting import Fitting
+from stelae_store_columnar.decoded_cache import DecodedCache
+from stelae_store_columnar.diff_export import changes, export_versions, import_rows
+from stelae_store_columnar.key_lookup import ColumnarLookup
 from stelae_store_columnar.levels import Levels
-from stelae_store_columnar.lookup import Lookup
-from stelae_store_columnar.manifest import Manifest, decode_manifest, known_schemas
-from stelae_store_columnar.memory import MemoryPart
-from stelae_store_columnar.parts import Cut
+from stelae_store_columnar.manifest import ColumnarManifest, decode_manifest, known_schemas
+from stelae_store_columnar.memtable import ColumnarMemtable
+from stelae_store_columnar.schema_adapter import SchemaAdapter
 from stelae_store_columnar.snapshot import ColumnarSnapshot
-from stelae_store_columnar.state import State
-from stelae_store_columnar.upkeep import Upkeep
-from stelae_store_columnar.view import View
+from stelae_store_columnar.sources import StepSize
+from stelae_store_columnar.state import ColumnarState
+from stelae_store_columnar.view import ColumnarView
 
 INLINE_ROWS_MAX = 256
-"""So many rows are applied on the event loop: in less time than handing them to a worker and back takes."""
+"""Up to this number of rows is applied on the event loop, which takes less time than a worker needs to wake up."""
 
 INLINE_MERGE_ROWS_MAX = 4096
-"""Chunks of more rows in all are put together by a worker."""
+"""A worker merges chunks with more rows than this in all."""
 
 IMPORT_BYTES = 64 << 20
-"""What an import holds in memory before it writes blocks."""
+"""Memory that an import uses before it writes blocks."""
 
 
 class ColumnarStore(TabletStore):
-    """Rows of one replica: recent versions in memory, older ones in Parquet blocks."""
+    """The rows of one replica: recent versions in memory, older ones in Parquet blocks."""
 
     name: ClassVar[str] = "columnar"
     capabilities: ClassVar[frozenset[str]] = frozenset({"durable_flush", "files", "history", "fake_files"})
     Config: ClassVar[type[Any]] = ColumnarConfig
 
     def __init__(
-        self, directory: str, files: Any, config: ColumnarConfig, schemas: dict[int, Schema], manifest: Manifest
+        self, directory: str, files: Any, config: ColumnarConfig, schemas: dict[int, Schema], manifest: ColumnarManifest
     ) -> None:
         self._path = directory
         self._files = files
@@ -70,17 +70,17 @@ class ColumnarStore(TabletStore):
         self._defaults = Defaults(schemas)
         schema = schemas[manifest.schema_version or max(schemas)]
         self._order = key_order(schema)
-        self._cut = Cut(self._order, config.row_group_rows)
+        self._step_size = StepSize(self._order, config.row_group_rows)
         self._reader = BlockReader(files, DecodedCache(config.cache_bytes), self._order, schema.key_layout)
         self._directory = BlockDirectory(files, directory, manifest.next_number)
-        self._upkeep = Upkeep(self._directory, self._reader, config, schema)
-        self._memory = MemoryPart()
+        self._upkeep = BlockMaintenance(self._directory, self._reader, config, schema)
+        self._memory = ColumnarMemtable()
         self._floor = manifest.floor
         self._failed = ""
-        self._unbegun = not manifest.schema_version
-        """Nothing was ever applied, so that the schema in force is only guessed."""
-        self._state = State(
-            manifest.stamp, OpId(0, 0), schema, Fitting(schema, schemas), (), self._memory.sets, Levels()
+        self._schema_guessed = not manifest.schema_version
+        """True if nothing was ever applied, so that the schema in force is only assumed."""
+        self._state = ColumnarState(
+            manifest.stamp, OpId(0, 0), schema, SchemaAdapter(schema, schemas), (), self._memory.sets, Levels()
         )
 
     @classmethod
@@ -96,10 +96,10 @@ class ColumnarStore(TabletStore):
         found = decode_manifest(manifest, directory)
         known = known_schemas(found, schemas)
         if not known or (found.schema_version and found.schema_version not in known):
-            raise Corrupt("the columnar store needs the schema of its rows", path=directory)
+            raise Corrupt("the schema of the rows is not in the manifest or the superblock", path=directory)
         store = cls(directory, services.files, config, known, found)
         levels = store._upkeep.opened(found, manifest, flushed)
-        store._become(applied=flushed, levels=levels)
+        store._publish(applied=flushed, levels=levels)
         return store
 
     @property
@@ -119,22 +119,22 @@ class ColumnarStore(TabletStore):
                     self._change_schema(entry.change)
                 else:
                     faults = self._write(entry, entry.change)
-                self._unbegun = False
+                self._schema_guessed = False
                 stamp = max(self._state.stamp, entry.timestamp)
-                self._become(stamp=stamp, applied=entry.op_id)
+                self._publish(stamp=stamp, applied=entry.op_id)
             results.append(ApplyResult(entry.op_id, faults))
         return results
 
     def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
-        """Few rows, for which no block is looked into and no large chunks are put together."""
-        if self._memory.newest.longest_run > INLINE_MERGE_ROWS_MAX:
+        """Return true for a few rows for which no block is read and no large chunks are merged."""
+        if self._memory.newest.longest_range > INLINE_MERGE_ROWS_MAX:
             return False
         rows, schema, blocks = 0, self._state.schema, bool(self._state.levels.sources)
         for entry in entries:
-            if isinstance(entry.change, Schema) or (blocks and not overwrites(entry.change, schema)):
+            if isinstance(entry.change, Schema) or (blocks and not only_upserts_whole_rows(entry.change, schema)):
                 return False
             rows += entry.change.row_count
-        return rows <= INLINE_ROWS_MAX and self._memory.settles_within(rows, INLINE_MERGE_ROWS_MAX)
+        return rows <= INLINE_ROWS_MAX and self._memory.merges_within(rows, INLINE_MERGE_ROWS_MAX)
 
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
         return ColumnarCursor(self._view(at), spec)
@@ -148,22 +148,22 @@ class ColumnarStore(TabletStore):
     def flush(self) -> Edit | None:
         state = self._state
         levels = self._upkeep.flushed(state, self._floor)
-        self._memory = MemoryPart()
-        self._become(levels=levels)
-        self._upkeep.flushed_at(state.applied, state.schema)
+        self._memory = ColumnarMemtable()
+        self._publish(levels=levels)
+        self._upkeep.note_flush(state.applied, state.schema)
         return self._propose()
 
     def compact(self) -> Edit | None:
-        self._forget_in_memory()
+        self._drop_memory_garbage()
         state = self._state
-        levels = self._upkeep.compacted(state, self._floor)
+        levels = self._upkeep.compact(state, self._floor)
         if levels is None:
             return None
-        self._become(levels=levels)
+        self._publish(levels=levels)
         return self._propose()
 
     def commit(self, edit: Edit) -> None:
-        self._upkeep.committed(edit)
+        self._upkeep.on_commit(edit)
 
     def set_history_floor(self, timestamp: int) -> None:
         self._floor = max(self._floor, timestamp)
@@ -188,56 +188,58 @@ class ColumnarStore(TabletStore):
     def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
         state = self._state
         if len(self._memory) or state.levels.blocks or state.applied.index:
-            raise CallerError("an import needs an empty store; this one has rows or applied entries")
+            raise CallerError("import needs an empty store, but this one has rows or applied entries")
         stamp = state.stamp
         for piece in pieces:
-            stamp = import_piece(self._memory, self._order, self._schemas, piece, stamp)
+            stamp = import_rows(self._memory, self._order, self._schemas, piece, stamp)
             if self._memory.size_bytes >= IMPORT_BYTES:
-                self._become()
+                self._publish()
                 levels = self._upkeep.flushed(self._state, self._floor)
-                self._memory = MemoryPart()
-                self._become(levels=levels)
-        self._unbegun = False
-        self._become(stamp=stamp, applied=applied)
+                self._memory = ColumnarMemtable()
+                self._publish(levels=levels)
+        self._schema_guessed = False
+        self._publish(stamp=stamp, applied=applied)
 
     def close(self) -> None:
         self._failed = "the store is closed"
-        self._memory = MemoryPart()
-        self._become(levels=Levels())
+        self._memory = ColumnarMemtable()
+        self._publish(levels=Levels())
 
     def _write(self, entry: ApplyEntry, payload: WritePayload) -> tuple[RowFault, ...]:
         if self._failed:
             raise StorageError(self._failed, path=self._path)
-        groups = readable(payload, self._schemas, self._order)
-        if self._unbegun and payload.schema_version != self._state.schema.version:
-            # The log is replayed from its beginning, where a later version than this one was not known yet.
-            self._become(schema=self._schemas[payload.schema_version])
+        groups = decode_groups(payload, self._schemas, self._order)
+        if self._schema_guessed and payload.schema_version != self._state.schema.version:
+            # The log is replayed from its beginning, which was written under an earlier schema version.
+            self._publish(schema=self._schemas[payload.schema_version])
         state = self._state
-        lookup = Lookup(self._memory, state.levels)
+        lookup = ColumnarLookup(self._memory, state.levels)
         new_rows = self._defaults.layout(state.schema, self._schemas[payload.schema_version])
-        applier = Applier(self._memory, lookup, state.schema, new_rows, state.fitting.all_types, entry.timestamp)
+        applier = ColumnarApplier(
+            self._memory, lookup, state.schema, new_rows, state.adapter.all_types, entry.timestamp
+        )
         try:
-            return applier.write(groups, rows_of(payload, entry.skip))
+            return applier.write(groups, row_numbers_of(payload, entry.skip))
         except BaseException as error:
-            # Some of the entry may be in memory: it must neither show nor be flushed.
-            self._failed = f"entry {entry.op_id} was left half applied: {error}"
+            # A part of the entry may be in memory. It must be neither visible nor flushed.
+            self._failed = f"entry {entry.op_id} was applied only in part: {error}"
             raise
 
     def _change_schema(self, new: Schema) -> None:
         current = self._state.schema
         if new.key != current.key:
-            raise Corrupt(f"schema version {new.version} has another key than {current.version}")
+            raise Corrupt(f"schema version {new.version} has another key than version {current.version}")
         for column in new.columns:
             before = current.by_id.get(column.id)
             if before is None and column.required:
-                raise Corrupt(f"rows of before have no value for the new column {column.name!r}")
+                raise Corrupt(f"existing rows have no value for the new column {column.name!r}")
             if before is not None and before.type != column.type:
-                raise Corrupt(f"column {column.name!r} was {before.type} and is {column.type} now")
+                raise Corrupt(f"the type of column {column.name!r} changed from {before.type} to {column.type}")
         self._schemas[new.version] = new
         self._defaults.add(new)
-        self._become(schema=new)
+        self._publish(schema=new)
 
-    def _become(
+    def _publish(
         self,
         *,
         stamp: int | None = None,
@@ -245,21 +247,21 @@ class ColumnarStore(TabletStore):
         schema: Schema | None = None,
         levels: Levels | None = None,
     ) -> None:
-        """Show new readers what has changed, all of it at once."""
+        """Publish a new state, so that readers see all changes at the same time."""
         old = self._state
-        self._state = State(
+        self._state = ColumnarState(
             old.stamp if stamp is None else stamp,
             old.applied if applied is None else applied,
             old.schema if schema is None else schema,
-            old.fitting if schema is None else Fitting(schema, self._schemas),
+            old.adapter if schema is None else SchemaAdapter(schema, self._schemas),
             self._memory.chunks,
             self._memory.sets,
             old.levels if levels is None else levels,
         )
 
-    def _view(self, at: int | None) -> View:
-        # First the state, then the floor: what the state lacks was dropped behind a floor that holds already.
-        view = View(self._state, at, self._cut)
+    def _view(self, at: int | None) -> ColumnarView:
+        # The state is read before the floor. So versions that the state lacks were dropped below this floor.
+        view = ColumnarView(self._state, at, self._step_size)
         if at is not None:
             self._refuse_below_floor(at)
         return view
@@ -268,12 +270,12 @@ class ColumnarStore(TabletStore):
         if timestamp < self._floor:
             raise TooOld(self._floor)
 
-    def _forget_in_memory(self) -> None:
-        """Let go of versions behind the floor, once they are half of what is in memory."""
+    def _drop_memory_garbage(self) -> None:
+        """Drop the versions below the floor from memory once they are half of all versions in it."""
         memory = self._memory
         if 0 < len(memory) <= 2 * memory.garbage(self._floor):
             self._memory = self._upkeep.without_garbage(memory, self._state, self._floor)
-            self._become()
+            self._publish()
 
     def _propose(self) -> Edit | None:
         if self._failed:

@@ -1,7 +1,7 @@
 """Versions of rows as Arrow arrays.
 
-A version is what one entry made of one row: its values, some of its values, or that it is gone. Nothing here visits a
-version in Python."""
+A version is the result of one entry for one row: all values, some values (a partial version), or a deletion. No code
+here loops over versions in Python."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ STAMP_MAX = (1 << 63) - 1  #: Above every hybrid timestamp.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Versions:
-    """Equally long arrays. ``columns`` are by id and hold those that were asked for: null in deletions, where a partial
-    version does not say, and where the row's schema version did not have the column yet."""
+class RowVersions:
+    """Versions of rows, as arrays of the same length.
+
+    ``columns`` has the requested columns by id. A value is null in a deletion, in a partial version without the column,
+    and if the row's schema version did not have the column yet."""
 
     keys: Any  #: Comparables.
     stamps: Any  #: Hybrid timestamps, ``int64``.
-    deleted: Any  #: ``bool``; ``None`` where nothing is.
-    schemas: Any  #: Schema version under which the row was written, ``int32``.
+    deleted: Any  #: ``bool``; ``None``: no version is a deletion.
+    schemas: Any  #: Schema versions of the rows, ``int32``.
     columns: Mapping[int, Any]
-    partial: Any = None  #: Number of the column set that a version brings, ``int32``, 0 for all; ``None``: all do.
+    partial: Any = (
+        None  #: Numbers of the versions' column sets, ``int32``; 0: all columns. ``None``: no version is partial.
+    )
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def slice(self, start: int, length: int) -> Versions:
-        """Return some in a row, without copying."""
+    def slice(self, start: int, length: int) -> RowVersions:
+        """Return ``length`` versions from ``start`` on, without copying."""
         if start == 0 and length == len(self.keys):
             return self
-        return Versions(
+        return RowVersions(
             self.keys.slice(start, length),
             self.stamps.slice(start, length),
             None if self.deleted is None else self.deleted.slice(start, length),
@@ -43,9 +47,9 @@ class Versions:
             None if self.partial is None else self.partial.slice(start, length),
         )
 
-    def take(self, indices: Any) -> Versions:
-        """Return the versions at some places."""
-        return Versions(
+    def take(self, indices: Any) -> RowVersions:
+        """Return the versions at some positions."""
+        return RowVersions(
             self.keys.take(indices),
             self.stamps.take(indices),
             None if self.deleted is None else self.deleted.take(indices),
@@ -54,17 +58,17 @@ class Versions:
             None if self.partial is None else self.partial.take(indices),
         )
 
-    def select(self, ids: Sequence[int]) -> Versions:
-        """Return the same versions with only those columns, as far as they are here."""
+    def select(self, ids: Sequence[int]) -> RowVersions:
+        """Return the same versions with only some columns. Columns that they lack are ignored."""
         columns = self.columns
         if columns.keys() == set(ids):
             return self
         chosen = {column_id: columns[column_id] for column_id in ids if column_id in columns}
-        return Versions(self.keys, self.stamps, self.deleted, self.schemas, chosen, self.partial)
+        return RowVersions(self.keys, self.stamps, self.deleted, self.schemas, chosen, self.partial)
 
 
-def combined(parts: Sequence[Versions], types: Mapping[int, Any]) -> Versions:
-    """Put parts one behind the other, with the columns of ``types``: null where a part lacks one."""
+def combined(parts: Sequence[RowVersions], types: Mapping[int, Any]) -> RowVersions:
+    """Concatenate versions, with the columns of ``types``. A column that a part lacks is null."""
     if len(parts) == 1 and parts[0].columns.keys() == types.keys():
         return parts[0]
     deleted = partial = None
@@ -73,7 +77,7 @@ def combined(parts: Sequence[Versions], types: Mapping[int, Any]) -> Versions:
     if any(part.partial is not None for part in parts):
         whole = pa.scalar(0, pa.int32())
         partial = joined([pa.repeat(whole, len(p)) if p.partial is None else p.partial for p in parts])
-    return Versions(
+    return RowVersions(
         joined([part.keys for part in parts]),
         joined([part.stamps for part in parts]),
         deleted,
@@ -89,12 +93,12 @@ def combined(parts: Sequence[Versions], types: Mapping[int, Any]) -> Versions:
 
 
 def same_as_next(keys: Any) -> Any:
-    """Say of each sorted key whether the one behind it is the same; of the last one: no."""
+    """Return for each sorted key whether the next key is the same; false for the last one."""
     if not len(keys):
         return pa.array([], pa.bool_())
     return joined([pc.equal(keys.slice(0, len(keys) - 1), keys.slice(1)), pa.array([False])])
 
 
 def joined(arrays: Sequence[Any]) -> Any:
-    """Return arrays as one."""
+    """Return arrays as one array."""
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

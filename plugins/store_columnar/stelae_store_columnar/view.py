@@ -1,4 +1,4 @@
-"""Views: what a reader sees, pinned while others write, walked step by step."""
+"""Views: an immutable state of the store at one time, which a reader goes through step by step."""
 
 from __future__ import annotations
 
@@ -13,114 +13,124 @@ from stelae.rows.key_order import Comparable
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout
 from stelae.spi.store import BATCH_BYTES_MAX
-from stelae_store_columnar.levels import PiecePart
-from stelae_store_columnar.parts import Cut, Interval, Part, Source, steps
-from stelae_store_columnar.state import State
+from stelae_store_columnar.levels import RowGroupSlice
+from stelae_store_columnar.sources import KeyInterval, SourceSlice, StepSize, VersionSource, steps
+from stelae_store_columnar.state import ColumnarState
 
-_AHEAD_ROWS = 1 << 16  #: Rows of neighbouring row groups that are decoded in one call,
-_AHEAD_BYTES = 2 * BATCH_BYTES_MAX  #: and their bytes, once decoded.
+_AHEAD_ROWS = 1 << 16  #: Most rows of neighbouring row groups that are decoded in one call.
+_AHEAD_BYTES = 2 * BATCH_BYTES_MAX  #: Most bytes of them, once decoded.
 
 
-class View:
-    """The rows of a state as of a timestamp; ``None``: all that is applied."""
+class ColumnarView:
+    """The rows of a state as of a hybrid timestamp; ``None``: the newest rows."""
 
-    def __init__(self, state: State, at: int | None, cut: Cut) -> None:
+    def __init__(self, state: ColumnarState, at: int | None, step_size: StepSize) -> None:
         self.state = state
         self.at = at
-        self.order = cut.order
-        self._cut = cut
+        self.order = step_size.order
+        self._step_size = step_size
         self.schema = state.schema
-        self._sources: tuple[Source, ...] = (*state.levels.sources, *state.chunks)
+        self._sources: tuple[VersionSource, ...] = (*state.levels.sources, *state.chunks)
 
     @property
     def rows_max(self) -> int:
-        """Versions there are, about: never fewer."""
+        """Upper bound of the number of versions."""
         return sum(map(len, self.state.chunks)) + sum(live.rows for live in self.state.levels.blocks)
 
     @property
     def bytes_max(self) -> int:
-        """Bytes of their values, about."""
-        blocks = sum(piece.index.size_bytes for live in self.state.levels.blocks for piece in live.pieces)
+        """Approximate bytes of their values."""
+        blocks = sum(row_group.index.size_bytes for live in self.state.levels.blocks for row_group in live.row_groups)
         return blocks + sum(chunk.size_bytes for chunk in self.state.chunks)
 
-    def steps(self, low: Comparable | None, high: Comparable | None) -> list[Interval]:
-        """Cut a range into steps, in key order."""
+    def steps(self, low: Comparable | None, high: Comparable | None) -> list[KeyInterval]:
+        """Divide a range into steps, in key order."""
         if low is not None and high is not None and low >= high:
             return []
-        return steps(self._sources, low, high, self._cut)
+        return steps(self._sources, low, high, self._step_size)
 
-    def parts(self, step: Interval) -> list[Part]:
-        """Return what the sources have in a step, oldest first."""
-        return [part for source in self._sources for part in source.parts(*step)]
+    def slices(self, step: KeyInterval) -> list[SourceSlice]:
+        """Return the slices of all sources in a step, oldest first."""
+        return [source_slice for source in self._sources for source_slice in source.slices(*step)]
 
-    def rows(self, parts: Sequence[Part], layout: Layout, *, again: bool = False) -> list[RowBatch]:
+    def rows(self, slices: Sequence[SourceSlice], layout: Layout, *, use_cache: bool = False) -> list[RowBatch]:
         """Return the visible rows of a step in key order.
 
-        Parts that are plain and do not overlap are handed on one behind the other, as they are: neither sorted nor
-        copied, as long as they are in memory."""
-        apart = self._apart(parts)
-        found = [part.read(layout.ids, again=again) for part in apart or parts]
+        Plain slices that do not overlap are returned one after the other. In memory they are neither sorted nor
+        copied."""
+        apart = self._disjoint(slices)
+        found = [source_slice.read(layout.ids, use_cache=use_cache) for source_slice in apart or slices]
         if not apart:
             found = [self.state.resolver(layout.ids).visible(found, self.at)]
-        return [self.state.fitting.batch(layout, versions) for versions in found]
+        return [self.state.adapter.batch(layout, versions) for versions in found]
 
-    def _apart(self, parts: Sequence[Part]) -> list[Part]:
-        """The parts by key, if each of them is plain and none shares keys with another; else none."""
-        if not all(part.plain(self.at) for part in parts):
+    def _disjoint(self, slices: Sequence[SourceSlice]) -> list[SourceSlice]:
+        """Return the slices by key if each is plain and none overlaps another one, else nothing."""
+        if not all(source_slice.is_plain(self.at) for source_slice in slices):
             return []
-        if len(parts) == 1:
-            return [*parts]
-        ordered = sorted(parts, key=attrgetter("bounds"))
+        if len(slices) == 1:
+            return [*slices]
+        ordered = sorted(slices, key=attrgetter("bounds"))
         meets = any(one.bounds[1] >= other.bounds[0] for one, other in pairwise(ordered))
         return [] if meets else ordered
 
-    def plain_pieces(self, parts: Sequence[Part], layout: Layout) -> list[PiecePart]:
-        """Return the parts of a step by key, if they are row groups of one block whose rows as they are stored are what
-        a reader sees; else none."""
-        pieces = [part for part in self._apart(parts) if isinstance(part, PiecePart)]
-        if not pieces or len(pieces) < len(parts):
+    def plain_row_groups(self, slices: Sequence[SourceSlice], layout: Layout) -> list[RowGroupSlice]:
+        """Return the row groups of a step by key, if the step has only whole row groups of one block whose stored rows
+        are exactly the visible rows; else nothing."""
+        row_groups = [
+            source_slice for source_slice in self._disjoint(slices) if isinstance(source_slice, RowGroupSlice)
+        ]
+        if not row_groups or len(row_groups) < len(slices):
             return []
-        alone = len({id(part.piece.block) for part in pieces}) == 1
-        fits = all(self.state.fitting.as_it_stands(layout, part.piece.index.schemas) for part in pieces)
-        return pieces if alone and fits else []
+        alone = len({id(source_slice.row_group.block) for source_slice in row_groups}) == 1
+        fits = all(
+            self.state.adapter.needs_no_defaults(layout, source_slice.row_group.index.schemas)
+            for source_slice in row_groups
+        )
+        return row_groups if alone and fits else []
 
-    def plain_rows(self, parts: Sequence[PiecePart], layout: Layout) -> Iterator[RowBatch]:
-        """Return the rows of plain neighbours in one block, decoded together."""
-        block = parts[0].piece.block
-        places = [block.index.places.get(column_id) for column_id in layout.ids]
-        table = block.load([part.piece.number for part in parts], [place for place in places if place is not None])
+    def plain_rows(self, slices: Sequence[RowGroupSlice], layout: Layout) -> Iterator[RowBatch]:
+        """Return the rows of plain row groups of one block, decoded in one call."""
+        block = slices[0].row_group.block
+        positions = [block.index.positions.get(column_id) for column_id in layout.ids]
+        table = block.load(
+            [source_slice.row_group.number for source_slice in slices],
+            [position for position in positions if position is not None],
+        )
         names = block.index.names
         arrays = [
-            pa.nulls(len(table), column.data_type.arrow()) if place is None else table.column(names[place])
-            for place, column in zip(places, layout.columns, strict=True)
+            pa.nulls(len(table), column.data_type.arrow()) if position is None else table.column(names[position])
+            for position, column in zip(positions, layout.columns, strict=True)
         ]
         for batch in pa.Table.from_arrays(arrays, schema=layout.arrow).to_batches():
             yield RowBatch(layout, batch)
 
 
-Prune: TypeAlias = Callable[[list[Part]], list[Part]]
-"""Leaves out of the parts of a step what need not be read."""
+Prune: TypeAlias = Callable[[list[SourceSlice]], list[SourceSlice]]
+"""Returns the slices of a step that must be read."""
 
 
 class StepReader:
-    """The visible rows of a range, step by step, forwards or backwards, with some columns.
+    """Reads the visible rows of a range, step by step, forwards or backwards, with some columns.
 
-    ``prune`` says what of a step need not be read."""
+    ``prune`` returns the slices of a step that must be read."""
 
-    def __init__(self, view: View, layout: Layout, todo: Sequence[Interval], backwards: bool, prune: Prune) -> None:
+    def __init__(
+        self, view: ColumnarView, layout: Layout, todo: Sequence[KeyInterval], backwards: bool, prune: Prune
+    ) -> None:
         self._view = view
         self._layout = layout
         self._todo = todo[::-1] if backwards else todo
         self._at = 0
         self._backwards = backwards
         self._prune = prune
-        self._again = len(todo) <= 2
+        self._use_cache = len(todo) <= 2
 
     @property
     def passed(self) -> bytes | None:
-        """Bytes behind which, in the order of the scan, lies all that is left and as little else as can be said.
+        """A resume token: bytes that are before all remaining rows in the order of the scan, and as close as possible.
 
-        ``None``: nothing was passed yet, or all."""
+        ``None``: no step was read yet, or all were."""
         if not self._at:
             return None
         low, high = self._todo[self._at - 1]
@@ -130,42 +140,49 @@ class StepReader:
 
     @property
     def at_plain(self) -> bool:
-        """Whether plain row groups come next."""
+        """True if the next step has only plain row groups."""
         return bool(self._plain_at(self._at))
 
-    def take_plain(self, rows_max: int, bytes_max: int) -> list[PiecePart]:
-        """Pass over steps of plain row groups of one block that come next; return the row groups in key order.
+    def take_plain(self, rows_max: int, bytes_max: int) -> list[RowGroupSlice]:
+        """Move over the next steps as long as they have only plain row groups of one block. Returns these in key order.
 
-        They have no more rows and decoded bytes together than is said: none are returned where already the first step
-        has, or is not plain."""
-        found: list[PiecePart] = []
-        while pieces := self._plain_at(self._at):
-            rows_max -= sum(part.piece.index.rows for part in pieces)
-            bytes_max -= sum(part.piece.block.decoded_bytes(part.piece.number, self._layout.ids) for part in pieces)
-            if rows_max < 0 or bytes_max < 0 or (found and pieces[0].piece.block is not found[0].piece.block):
+        Together they have at most ``rows_max`` rows and ``bytes_max`` decoded bytes. Returns nothing if the first step
+        has more, or is not plain."""
+        found: list[RowGroupSlice] = []
+        while row_groups := self._plain_at(self._at):
+            rows_max -= sum(source_slice.row_group.index.rows for source_slice in row_groups)
+            bytes_max -= sum(
+                source_slice.row_group.block.decoded_bytes(source_slice.row_group.number, self._layout.ids)
+                for source_slice in row_groups
+            )
+            if (
+                rows_max < 0
+                or bytes_max < 0
+                or (found and row_groups[0].row_group.block is not found[0].row_group.block)
+            ):
                 break
-            found = [*pieces, *found] if self._backwards else [*found, *pieces]
+            found = [*row_groups, *found] if self._backwards else [*found, *row_groups]
             self._at += 1
         return found
 
     def next(self) -> list[RowBatch] | None:
-        """Return the rows of the next step, or of several; ``None``: there is none."""
+        """Return the rows of the next step, or of several plain steps; ``None`` at the end."""
         if self._at >= len(self._todo):
             return None
         together = self.take_plain(_AHEAD_ROWS, _AHEAD_BYTES)
         if together:
             found = list(self._view.plain_rows(together, self._layout))
         else:
-            parts = self._prune(self._view.parts(self._todo[self._at]))
+            slices = self._prune(self._view.slices(self._todo[self._at]))
             self._at += 1
-            found = self._view.rows(parts, self._layout, again=self._again) if parts else []
+            found = self._view.rows(slices, self._layout, use_cache=self._use_cache) if slices else []
         return [_reversed(rows) for rows in reversed(found)] if self._backwards else found
 
-    def _plain_at(self, place: int) -> list[PiecePart]:
-        """The row groups that are all of a step, if they are plain and read as a whole."""
-        if self._again or place >= len(self._todo):
+    def _plain_at(self, position: int) -> list[RowGroupSlice]:
+        """Return the row groups of a step if it has only plain row groups, else nothing."""
+        if self._use_cache or position >= len(self._todo):
             return []
-        return self._view.plain_pieces(self._prune(self._view.parts(self._todo[place])), self._layout)
+        return self._view.plain_row_groups(self._prune(self._view.slices(self._todo[position])), self._layout)
 
 
 def _reversed(rows: RowBatch) -> RowBatch:

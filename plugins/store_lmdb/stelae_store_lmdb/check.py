@@ -1,4 +1,4 @@
-"""What the child process runs: read the whole environment of a tablet, and every checksum in it."""
+"""The program of the child process: it reads the whole environment of a tablet and checks every checksum."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from stelae_shared.lmdb_files import child
 from stelae_shared.lmdb_files.child import ChildReport
 from stelae_store_lmdb.environment import WANTED_BY
-from stelae_store_lmdb.format import HEADER_KEY, decode_header, opened_value
+from stelae_store_lmdb.format import HEADER_KEY, decode_header, verified_contents
 
 __all__ = ["ChildReport", "check"]
 
 
 def check(directory: str) -> ChildReport:
-    """Check the environment in a directory; may kill the process."""
+    """Check the environment in a directory. Damage may kill the process."""
     return child.check(directory, WANTED_BY, _contents, ChildReport)
 
 
@@ -23,7 +23,7 @@ def _contents(txn: Any, path: str) -> ChildReport:
         decode_header(header, path)
     for key, value in txn.cursor():
         if bytes(key) != HEADER_KEY:
-            opened_value(bytes(key), value, path)
+            verified_contents(bytes(key), value, path)
     return ChildReport()
 
 

@@ -1,4 +1,4 @@
-"""Cursors: a scan over a view, step by step."""
+"""The cursor: a scan over a view, step by step."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX, Cursor
-from stelae_store_lmdb.ranges import KeyRange, key_range
-from stelae_store_lmdb.view import View
+from stelae_store_lmdb.key_ranges import KeyRange, key_range
+from stelae_store_lmdb.view import LmdbView
 
 
 class LmdbCursor(Cursor):
-    """Rows of a view in key order, forwards or backwards; ``ANY`` is forwards, too.
+    """Returns the rows of a view in key order, forwards or backwards. The order ``ANY`` is forwards, too.
 
-    Only the columns that are asked for, those of predicates and the key's are made into Arrow."""
+    Only the requested columns, those of predicates and the key columns are converted to Arrow."""
 
-    def __init__(self, view: View, spec: ScanSpec) -> None:
+    def __init__(self, view: LmdbView, spec: ScanSpec) -> None:
         if spec.limit is not None and spec.limit < 0:
-            raise CallerError(f"a scan's limit is {spec.limit}; give 0 or more, or none for all")
+            raise CallerError(f"the limit of a scan is {spec.limit}; it must be 0 or more, or None for all rows")
         schema = view.schema
         self._view = view
         self._layout = schema.project(spec.columns)
         self._predicates = spec.predicates
-        if spec.predicates:  # refuse what does not fit, rows or not
+        if spec.predicates:  # check the predicates now, also if no row is read
             filter_rows(schema, spec.predicates, RowBatch.from_equal_rows(schema.layout, []))
         wanted = (*self._layout.ids, *schema.key, *(predicate.column for predicate in spec.predicates))
         self._reader = view.reader(schema.project(dict.fromkeys(wanted)))
@@ -56,7 +56,7 @@ class LmdbCursor(Cursor):
         self._range = None
 
     def _read(self, keys_max: int) -> RowBatch:
-        """The rows of one step; what they leave of the range is for the next."""
+        """Read the rows of one step, and set the range to what is left of it."""
         assert self._range is not None
         rows, self._range, last = self._view.rows(*self._range, self._backwards, keys_max, self._reader)
         self._token = self._token if last is None else last

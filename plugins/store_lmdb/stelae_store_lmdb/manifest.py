@@ -1,8 +1,8 @@
-"""The manifest: which flush of the environment a superblock stands for.
+"""The manifest: the bytes in the superblock that name the last flush of the environment that counts.
 
-The environment may be ahead of it: what later flushes wrote is taken back when it is opened. The manifest carries the
-schemas, too: rows may be of versions whose entries the log no longer has. And the history floor behind which versions
-may have been dropped, so that no restart makes an older read look possible again."""
+The environment may be ahead of the manifest. What later flushes wrote is removed when the store is opened. The manifest
+also has the schemas, because rows may have schema versions whose entries the log no longer has. And it has the history
+floor, below which versions may have been dropped, so that a restart does not serve reads below it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,31 @@ from stelae.spi.schema import Schema
 _VERSION = 1
 
 
-class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What a store is made of."""
+class LmdbManifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """The contents of the manifest."""
 
     format: int = _VERSION
-    flush: int = 0  #: The last flush of the environment that counts; 0: none, there is no environment.
-    floor: int = 0  #: History behind it may be gone.
+    flush: int = 0  #: Number of the last flush that counts; 0: there is no environment.
+    floor: int = 0  #: The history floor: versions below it may have been dropped.
     stamp: int = 0  #: The highest timestamp of any entry applied.
-    schema_version: int = 0  #: In force; 0: the newest that is known.
+    schema_version: int = 0  #: Version of the schema in force; 0: the newest known one.
     schemas: tuple[Schema, ...] = ()
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the bytes for the superblock."""
+def encode_manifest(manifest: LmdbManifest) -> bytes:
+    """Return the bytes of a manifest for the superblock."""
     return _ENCODER.encode(manifest)
 
 
-def decode_manifest(data: bytes, directory: str) -> Manifest:
-    """Read what :func:`encode_manifest` wrote; of nothing: an empty store. ``Corrupt``, ``FutureVersion``."""
+def decode_manifest(data: bytes, directory: str) -> LmdbManifest:
+    """Decode what :func:`encode_manifest` returned. No bytes mean an empty store.
+
+    Raises:
+        Corrupt: the bytes are not a manifest.
+        FutureVersion: a later release wrote them.
+    """
     if not data:
-        return Manifest()
+        return LmdbManifest()
     try:
         version = _FORMAT.decode(data)[0]
         if version != _VERSION:
@@ -46,11 +51,11 @@ def decode_manifest(data: bytes, directory: str) -> Manifest:
         raise Corrupt(f"not a manifest of the lmdb store: {error}", path=directory) from error
 
 
-def known_schemas(manifest: Manifest, schemas: Mapping[int, Schema]) -> dict[int, Schema]:
+def known_schemas(manifest: LmdbManifest, schemas: Mapping[int, Schema]) -> dict[int, Schema]:
     """Return every schema version that the manifest or the superblock knows."""
     return {**schemas, **{schema.version: schema for schema in manifest.schemas}}
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Manifest)
+_DECODER = msgspec.msgpack.Decoder(LmdbManifest)
 _FORMAT = msgspec.msgpack.Decoder(list[Any])

@@ -1,19 +1,19 @@
-"""Opening: what stands in the directory of a tablet, and what of it counts.
+"""The opening of a store: what is found in the directory of a tablet, and what is done.
 
 ===  ==================================================  =====================================================
-row  found                                               then
+row  found                                               action
 ===  ==================================================  =====================================================
-A    an empty manifest                                   whatever stands there was written in vain: it goes
+A    an empty manifest                                   remove the directory's data: it was never committed
 B    a manifest, but no environment                      the replica has failed
-C    not closed cleanly, or changed since it was         a child process reads all of it first
+C    not closed cleanly, or changed since it was closed  a child process reads the whole file first
 D    the child died, or found damage                     the replica has failed
-E    a sync failed once                                  the replica has failed: nothing of the file is trusted
-F    an environment with fewer flushes than manifest     the replica has failed: what was durable is gone
-G    an environment with more flushes than the manifest  they are taken back, newest first
-H    it cannot be read now, or the child not be run      ``StorageError``, which says nothing about what is in it
+E    a sync failed once                                  the replica has failed: no byte of the file is trusted
+F    an environment with fewer flushes than manifest     the replica has failed: durable versions are lost
+G    an environment with more flushes than the manifest  remove the versions of these flushes, newest first
+H    it cannot be read now, or the child cannot be run   ``StorageError``: the state of the file is unknown
 ===  ==================================================  =====================================================
 
-Taking back is done in transactions of a piece each, and may be interrupted anywhere."""
+Row G is done in transactions of one piece each. It may be interrupted at any point."""
 
 from __future__ import annotations
 
@@ -23,72 +23,77 @@ from typing import Any
 from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 from stelae.spi.services import Files
 from stelae_shared.lmdb_files.environment import DATA_NAME
-from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left, Owner
-from stelae_store_lmdb.child import check_in_child
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, MarkerOwner, ShutdownState
+from stelae_store_lmdb.child_check import check_in_child
 from stelae_store_lmdb.config import LmdbStoreConfig
 from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.format import (
     HEADER_KEY,
     PIECES,
+    FlushPiece,
     Header,
-    Piece,
     decode_header,
     decode_piece,
     encode_header,
     hiding_key,
-    opened_value,
     piece_key,
     split_piece_key,
+    verified_contents,
 )
 from stelae_store_lmdb.tree import RowTree
 
 ENV_NAME = "env"
-OWNER = Owner(b"stelslmm", "store")
-_REMOVAL_BYTES = 256  #: What taking a version back may copy besides pages of the tree.
+OWNER = MarkerOwner(b"stelslmm", "store")
+_REMOVAL_BYTES = 256  #: Bytes that the removal of a version may copy besides pages of the tree.
 
 
 @dataclass(slots=True)
-class Place:
-    """The store's directory and what it needs to work in it."""
+class StoreDirectory:
+    """The directory of a store, and what is needed to work in it."""
 
     files: Files
-    directory: str
+    path: str
     config: LmdbStoreConfig
 
     @property
     def env_directory(self) -> str:
-        """Where LMDB has its two files."""
-        return f"{self.directory}/{ENV_NAME}"
+        """The directory of LMDB's two files."""
+        return f"{self.path}/{ENV_NAME}"
 
     @property
     def data_path(self) -> str:
-        """The file with all the data."""
+        """The path of the data file."""
         return f"{self.env_directory}/{DATA_NAME}"
 
     @property
     def marker(self) -> EnvironmentMarker:
-        """How the environment was left."""
-        return EnvironmentMarker(self.files, self.directory, self.data_path, OWNER)
+        """The marker that says how the environment was left."""
+        return EnvironmentMarker(self.files, self.path, self.data_path, OWNER)
 
 
-def discard(place: Place) -> None:
-    """Remove an environment that no superblock names (A)."""
-    if place.files.exists(place.env_directory):
-        place.files.remove_tree(place.env_directory)
-        place.files.sync_directory(place.directory)
+def discard_environment(directory: StoreDirectory) -> None:
+    """Remove an environment that no superblock names (row A)."""
+    if directory.files.exists(directory.env_directory):
+        directory.files.remove_tree(directory.env_directory)
+        directory.files.sync_directory(directory.path)
 
 
-def created(place: Place) -> Environment:
-    """Begin with a new environment. ``Full``: no space for it; ``Foreign``: the directory is not ours."""
-    files = place.files
-    files.make_directory(place.directory)
-    files.sync_directory(place.directory.rpartition("/")[0] or "/")
-    discard(place)
-    place.marker.claim()
-    place.marker.write(Left.OPEN)
-    files.make_directory(place.env_directory)
-    files.sync_directory(place.directory)
-    env = Environment.open(files, place.env_directory, place.config)
+def create_environment(directory: StoreDirectory) -> Environment:
+    """Create a new environment.
+
+    Raises:
+        Full: there is no space for it.
+        Foreign: the directory belongs to another tablet or store.
+    """
+    files = directory.files
+    files.make_directory(directory.path)
+    files.sync_directory(directory.path.rpartition("/")[0] or "/")
+    discard_environment(directory)
+    directory.marker.claim()
+    directory.marker.write(ShutdownState.OPEN)
+    files.make_directory(directory.env_directory)
+    files.sync_directory(directory.path)
+    env = Environment.open(files, directory.env_directory, directory.config)
     try:
         env.make_room(0, 1)
         with env.write() as txn:
@@ -99,33 +104,36 @@ def created(place: Place) -> Environment:
     return env
 
 
-def opened(place: Place, flush: int) -> Environment:
-    """Open the environment as of a flush that a superblock names.
+def open_environment(directory: StoreDirectory, flush: int) -> Environment:
+    """Open the environment in the state of the flush that a superblock names.
 
-    ``Corrupt``: it cannot be that any more. ``Full``: no map was granted, or no space to take something back."""
-    if not place.files.exists(place.data_path):  # B
-        raise Corrupt("the environment that the superblock names is gone", path=place.data_path)
-    left = place.marker.claim()
-    if left is Left.DISTRUSTED:  # E
-        raise Corrupt("a sync of the environment failed once; replace this replica", path=place.data_path)
-    if left is not Left.CLEAN or place.config.check == "always":  # C
-        report = check_in_child(place.env_directory, place.config.check_seconds_max)
+    Raises:
+        Corrupt: the environment is missing, damaged, not trusted, or older than the flush.
+        Full: the system granted no map, or there is no space to remove later flushes.
+    """
+    if not directory.files.exists(directory.data_path):  # B
+        raise Corrupt("the environment that the superblock names is missing", path=directory.data_path)
+    left = directory.marker.claim()
+    if left is ShutdownState.DISTRUSTED:  # E
+        raise Corrupt("a sync of the environment failed earlier; replace this replica", path=directory.data_path)
+    if left is not ShutdownState.CLEAN or directory.config.check == "always":  # C
+        report = check_in_child(directory.env_directory, directory.config.check_seconds_max)
         if report.newer:
-            raise FutureVersion(report.newer, path=place.data_path)
+            raise FutureVersion(report.newer, path=directory.data_path)
         if report.unread:  # H
-            raise StorageError(report.unread, path=place.data_path)
+            raise StorageError(report.unread, path=directory.data_path)
         if report.broken:  # D
-            raise Corrupt(report.broken, path=place.data_path)
-    env = Environment.open(place.files, place.env_directory, place.config)
+            raise Corrupt(report.broken, path=directory.data_path)
+    env = Environment.open(directory.files, directory.env_directory, directory.config)
     try:
         with env.read() as txn:
             header = read_header(txn, env.path)
         if header.flush < flush:  # F
             fact = f"the environment ends with flush {header.flush}; the superblock names {flush}"
-            raise Corrupt(fact, path=place.data_path)
-        place.marker.write(Left.OPEN)
+            raise Corrupt(fact, path=directory.data_path)
+        directory.marker.write(ShutdownState.OPEN)
         if header.flush > flush:  # G
-            _take_back(env, flush)
+            _undo_flushes(env, flush)
     except BaseException:
         env.close()
         raise
@@ -133,41 +141,43 @@ def opened(place: Place, flush: int) -> Environment:
 
 
 def read_header(txn: Any, path: str) -> Header:
-    """Return the header of an environment. ``Corrupt``: it is gone or damaged."""
+    """Return the header of an environment. ``Corrupt``: it is missing or damaged."""
     data = txn.get(HEADER_KEY)
     if data is None:
-        raise Corrupt("the header of the environment is gone", path=path, offset=0)
+        raise Corrupt("the header of the environment is missing", path=path, offset=0)
     return decode_header(data, path)
 
 
-def _take_back(env: Environment, flush: int) -> None:
-    """Remove what flushes behind ``flush`` wrote; last, the header says so."""
+def _undo_flushes(env: Environment, flush: int) -> None:
+    """Remove the versions of all flushes after ``flush``, then record that in the header (row G)."""
     while True:
         with env.read() as txn:
             found = _newest_piece(txn, flush, env.path)
         if found is None:
             break
-        number, part, piece = found
+        number, piece_number, piece = found
         env.make_room(_REMOVAL_BYTES * len(piece.versions), len(piece.versions), removing=True)
         with env.write() as txn:
             tree = RowTree(txn, env.path)
             for key, timestamp, index in piece.versions:
                 tree.remove(key, timestamp, index)
             if piece.hiding >= 0:
-                txn.delete(hiding_key(piece.hiding, number, part))
-            txn.delete(piece_key(number, part))
+                txn.delete(hiding_key(piece.hiding, number, piece_number))
+            txn.delete(piece_key(number, piece_number))
     with env.write() as txn:
         header = read_header(txn, env.path)
         txn.put(HEADER_KEY, encode_header(Header(flush, header.next_node, header.floor)))
 
 
-def _newest_piece(txn: Any, flush: int, path: str) -> tuple[int, int, Piece] | None:
-    """The last piece of all flushes, if it is of one behind ``flush``."""
+def _newest_piece(txn: Any, flush: int, path: str) -> tuple[int, int, FlushPiece] | None:
+    """Return the last piece of the newest flush, with its flush and number, if that flush is after ``flush``."""
     cursor = txn.cursor()
     after_all = bytes((PIECES[0] + 1,))
-    there = cursor.prev() if cursor.set_range(after_all) else cursor.last()
-    if not there or bytes(cursor.key())[:1] != PIECES:
+    found = cursor.prev() if cursor.set_range(after_all) else cursor.last()
+    if not found or bytes(cursor.key())[:1] != PIECES:
         return None
     key = bytes(cursor.key())
-    number, part = split_piece_key(key)
-    return (number, part, decode_piece(opened_value(key, cursor.value(), path))) if number > flush else None
+    number, piece_number = split_piece_key(key)
+    if number <= flush:
+        return None
+    return number, piece_number, decode_piece(verified_contents(key, cursor.value(), path))

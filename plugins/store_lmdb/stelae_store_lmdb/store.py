@@ -1,4 +1,4 @@
-"""The engine ``lmdb``; see the README beside it for how it works."""
+"""The tablet store ``lmdb``. The README beside this file says how it works."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, ClassVar, Self
 
 from stelae.rows.defaults import Defaults
-from stelae.rows.operations import rows_of
+from stelae.rows.operations import row_numbers_of
 from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
@@ -29,41 +29,48 @@ from stelae.spi.store import (
     VersionedRows,
 )
 from stelae_shared.lmdb_files.library import EXTRA, MODULE, library
-from stelae_store_lmdb.applying import Applier, readable
+from stelae_store_lmdb.applier import LmdbApplier, decode_groups
 from stelae_store_lmdb.config import LmdbStoreConfig
 from stelae_store_lmdb.cursor import LmdbCursor
+from stelae_store_lmdb.diff_export import changes, export_versions, import_rows, logical_checksum
 from stelae_store_lmdb.environment import WANTED_BY
-from stelae_store_lmdb.exchange import changes, export_versions, import_piece, logical_checksum
-from stelae_store_lmdb.manifest import Manifest, decode_manifest, known_schemas
-from stelae_store_lmdb.memory import MemoryPart
-from stelae_store_lmdb.opening import Place
+from stelae_store_lmdb.manifest import LmdbManifest, decode_manifest, known_schemas
+from stelae_store_lmdb.memtable import LmdbMemtable
+from stelae_store_lmdb.opening import StoreDirectory
+from stelae_store_lmdb.store_environment import StoreEnvironment
 from stelae_store_lmdb.tree import RowTree
-from stelae_store_lmdb.upkeep import Upkeep
 from stelae_store_lmdb.values import RowReader
-from stelae_store_lmdb.view import Parts, View
+from stelae_store_lmdb.view import LmdbView, RowLayers
 
 IMPORT_BYTES = 64 << 20
-"""What an import holds in memory before it writes it out."""
+"""Memory that an import uses before it writes to the environment."""
 
 
 class LmdbStore(TabletStore):
-    """Rows of one replica: recent versions in memory, older ones in an LMDB environment of its own."""
+    """The rows of one replica: recent versions in memory, older ones in an LMDB environment of its own."""
 
     name: ClassVar[str] = "lmdb"
     capabilities: ClassVar[frozenset[str]] = frozenset({"durable_flush", "history"})
     Config: ClassVar[type[Any]] = LmdbStoreConfig
     optional_modules: ClassVar[dict[str, str]] = {MODULE: EXTRA}
 
-    def __init__(self, upkeep: Upkeep, floor: int, schemas: dict[int, Schema], manifest: Manifest, applied: OpId):
-        self._upkeep = upkeep
+    def __init__(
+        self,
+        environment: StoreEnvironment,
+        floor: int,
+        schemas: dict[int, Schema],
+        manifest: LmdbManifest,
+        applied: OpId,
+    ):
+        self._environment = environment
         self._schemas = schemas
         self._defaults = Defaults(schemas)
-        self._parts = Parts(upkeep.env)
-        # What new views see. Replaced whole, so that a group appears at once.
+        self._layers = RowLayers(environment.env)
+        # Timestamp, op id and schema for new views. Replaced as a whole, so that a group becomes visible at once.
         self._state = (manifest.stamp, applied, schemas[manifest.schema_version or max(schemas)])
         self._reader = RowReader(self._state[2].layout, schemas, self._defaults)
-        self._unbegun = not manifest.schema_version
-        """Nothing was ever applied, so that the schema in force is only guessed."""
+        self._schema_guessed = not manifest.schema_version
+        """True if nothing was ever applied, so that the schema in force is only assumed."""
         self._floor = floor
         self._pins: dict[int, int] = {}
         self._pin_count = 0
@@ -83,10 +90,10 @@ class LmdbStore(TabletStore):
         found = decode_manifest(manifest, directory)
         known = known_schemas(found, schemas)
         if not known or (found.schema_version and found.schema_version not in known):
-            raise Corrupt("the lmdb store needs the schema of its rows", path=directory)
-        upkeep = Upkeep(Place(services.files, directory, config), found, flushed)
-        floor = max(found.floor, upkeep.open())
-        return cls(upkeep, floor, known, found, flushed)
+            raise Corrupt("the schema of the rows is not in the manifest or the superblock", path=directory)
+        environment = StoreEnvironment(StoreDirectory(services.files, directory, config), found, flushed)
+        floor = max(found.floor, environment.open())
+        return cls(environment, floor, known, found, flushed)
 
     @property
     def applied(self) -> OpId:
@@ -97,10 +104,10 @@ class LmdbStore(TabletStore):
         return self._state[2]
 
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
-        self._upkeep.check()
+        self._environment.check()
         state = self._state
         results = []
-        env = self._upkeep.env
+        env = self._environment.env
         try:
             with nullcontext() if env is None else env.read() as txn:
                 tree = None if env is None else RowTree(txn, env.path)
@@ -113,7 +120,7 @@ class LmdbStore(TabletStore):
                         else:
                             schema = self._schema_for(entry.change, schema)
                             faults = self._write(entry, entry.change, schema, tree)
-                        self._unbegun = False
+                        self._schema_guessed = False
                         state = (max(timestamp, entry.timestamp), entry.op_id, schema)
                     results.append(ApplyResult(entry.op_id, faults))
         finally:
@@ -134,30 +141,30 @@ class LmdbStore(TabletStore):
         return self._diff(after, until, spec)
 
     def _diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
-        # Pinned at the lower end: compaction must leave both ends readable.
+        # Pinned at the earlier time, so that compaction keeps both times readable.
         with self._view(after) as view:
             yield from changes(view, after, until, spec)
 
     def flush(self) -> Edit | None:
-        self._upkeep.check()
+        self._environment.check()
         stamp, applied, schema = self._state
-        if applied == self._upkeep.flushed:
+        if applied == self._environment.flushed:
             return None
-        pieces = self._write_out()
-        self._upkeep.compact(self._limit(), self._floor, 1 + pieces)
-        return self._upkeep.propose(applied, schema, self._schemas, stamp, self._floor)
+        pieces = self._move_to_environment()
+        self._environment.compact(self._compaction_limit(), self._floor, 1 + pieces)
+        return self._environment.propose(applied, schema, self._schemas, stamp, self._floor)
 
     def compact(self) -> Edit | None:
-        limit, env = self._limit(), self._upkeep.env
+        limit, env = self._compaction_limit(), self._environment.env
         with nullcontext() if env is None else env.read() as txn:
             tree = None if env is None else RowTree(txn, env.path)
-            self._parts.memory.forget(
+            self._layers.memory.drop_superseded(
                 limit, BATCH_ROWS_MAX, lambda key: tree is not None and tree.newest(key) is not None
             )
-        return self._upkeep.compact(limit, self._floor, 1)
+        return self._environment.compact(limit, self._floor, 1)
 
     def commit(self, edit: Edit) -> None:
-        self._upkeep.committed(edit)
+        self._environment.on_commit(edit)
 
     def set_history_floor(self, timestamp: int) -> None:
         with self._lock:
@@ -168,75 +175,76 @@ class LmdbStore(TabletStore):
             return logical_checksum(view)
 
     def memory_bytes(self) -> int:
-        return self._parts.memory.size_bytes
+        return self._layers.memory.size_bytes
 
     def snapshot(self) -> StoreSnapshot:
-        raise Unsupported("the environment of the lmdb store changes in place, so it has no files to pin; use export")
+        raise Unsupported("the lmdb store changes its file in place, so it has no snapshots of files; use export")
 
     def export(self) -> Iterator[VersionedRows]:
         floor = self._floor
-        # Pinned at the floor: compaction must leave all of it.
+        # Pinned at the floor, so that compaction keeps the whole history.
         with self._view(floor) as view:
             yield from export_versions(view, floor)
 
     def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
         stamp, before, schema = self._state
-        if self._parts.memory.chains or self._upkeep.env is not None or before.index:
-            raise CallerError("an import needs an empty store; this one has rows or applied entries")
+        if self._layers.memory.chains or self._environment.env is not None or before.index:
+            raise CallerError("import needs an empty store, but this one has rows or applied entries")
         for piece in pieces:
-            stamp = import_piece(self._parts.memory, self._schemas, piece, stamp, applied.index)
-            if self._parts.memory.size_bytes >= IMPORT_BYTES:
-                self._write_out()
-        self._unbegun = False
+            stamp = import_rows(self._layers.memory, self._schemas, piece, stamp, applied.index)
+            if self._layers.memory.size_bytes >= IMPORT_BYTES:
+                self._move_to_environment()
+        self._schema_guessed = False
         self._state = (stamp, applied, schema)
 
     def close(self) -> None:
-        self._parts.env = None
-        self._parts.memory = MemoryPart()
-        self._upkeep.close()
+        self._layers.env = None
+        self._layers.memory = LmdbMemtable()
+        self._environment.close()
 
-    def _write_out(self) -> int:
-        """Move what is in memory to the environment; return in how many pieces."""
-        pieces = self._upkeep.flush(self._parts.memory, self._floor)
-        # First the environment, then the empty memory: readers look the other way round.
-        self._parts.env = self._upkeep.env
-        self._parts.memory = MemoryPart()
+    def _move_to_environment(self) -> int:
+        """Write the memtable to the environment, and empty it. Returns the number of pieces."""
+        pieces = self._environment.flush(self._layers.memory, self._floor)
+        # First the environment, then the empty memtable, because readers look into the memtable first.
+        self._layers.env = self._environment.env
+        self._layers.memory = LmdbMemtable()
         return pieces
 
     def _write(
         self, entry: ApplyEntry, payload: WritePayload, schema: Schema, tree: RowTree | None
     ) -> tuple[RowFault, ...]:
-        groups = readable(payload, self._schemas)
+        groups = decode_groups(payload, self._schemas)
         new_rows = self._defaults.layout(schema, self._schemas[payload.schema_version])
-        memory = self._parts.memory
+        memory = self._layers.memory
         if self._reader.layout is not schema.layout:
             self._reader = RowReader(schema.layout, self._schemas, self._defaults)
-        applier = Applier(memory, tree, schema, new_rows, self._reader)
-        faults = applier.write(groups, rows_of(payload, entry.skip))
+        applier = LmdbApplier(memory, tree, schema, new_rows, self._reader)
+        faults = applier.write(groups, row_numbers_of(payload, entry.skip))
         for key, contents in applier.staged.items():
             memory.put(key, entry.timestamp, entry.op_id.index, contents)
         return faults
 
     def _schema_for(self, payload: WritePayload, current: Schema) -> Schema:
-        """The schema in force. The log may be replayed from its beginning, where a later version than the first was
-        not known yet."""
-        return self._schemas.get(payload.schema_version, current) if self._unbegun else current
+        """Return the schema in force for a payload.
+
+        A log that is replayed from its beginning may have been written under an earlier schema version."""
+        return self._schemas.get(payload.schema_version, current) if self._schema_guessed else current
 
     def _changed_schema(self, current: Schema, new: Schema) -> Schema:
         if new.key != current.key:
-            raise Corrupt(f"schema version {new.version} has another key than {current.version}")
+            raise Corrupt(f"schema version {new.version} has another key than version {current.version}")
         for column in new.columns:
             before = current.by_id.get(column.id)
             if before is None and column.required:
-                raise Corrupt(f"rows of before have no value for the new column {column.name!r}")
+                raise Corrupt(f"existing rows have no value for the new column {column.name!r}")
             if before is not None and before.type != column.type:
-                raise Corrupt(f"column {column.name!r} was {before.type} and is {column.type} now")
+                raise Corrupt(f"the type of column {column.name!r} changed from {before.type} to {column.type}")
         self._schemas[new.version] = new
         self._defaults.add(new)
         return new
 
-    def _limit(self) -> int:
-        """Below which timestamp nobody reads, now or later."""
+    def _compaction_limit(self) -> int:
+        """Return the timestamp below which no view is open, and none will be opened."""
         with self._lock:
             return min((self._floor, *self._pins.values()))
 
@@ -244,17 +252,17 @@ class LmdbStore(TabletStore):
         if timestamp < self._floor:
             raise TooOld(self._floor)
 
-    def _view(self, at: int | None) -> View:
+    def _view(self, at: int | None) -> LmdbView:
         with self._lock:
             latest, applied, schema = self._state
             timestamp = max(latest, self._floor) if at is None else at
             self._refuse_below_floor(timestamp)
             self._pin_count += 1
             pin = self._pin_count
-            # A later entry may have the same timestamp: keep what stands beside it, too.
+            # A later entry may have the same timestamp, so the versions before it are kept, too.
             self._pins[pin] = timestamp - 1
         release = partial(self._unpin, pin)
-        return View(self._parts, schema, self._schemas, self._defaults, timestamp, applied.index, release)
+        return LmdbView(self._layers, schema, self._schemas, self._defaults, timestamp, applied.index, release)
 
     def _unpin(self, pin: int) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Rows as bytes, and back under the schema that somebody reads with."""
+"""Rows as bytes, and their conversion to rows of the schema of a reader."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _VERSION = struct.Struct("<I")
 VERSION_BYTES = _VERSION.size
 
 DELETION = _VERSION.pack(0)
-"""The contents of a version that says that the row was deleted."""
+"""The contents of a deletion."""
 
 _ENCODER = msgspec.msgpack.Encoder(decimal_format="string")
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 def row_encoder(schema: Schema) -> Callable[[Sequence[Any]], bytes]:
-    """Return what makes the contents of a version from a row of plain values, all columns of ``schema``."""
+    """Return the function that encodes a row of plain values, one for each column of ``schema``, as a version."""
     prefix = _VERSION.pack(schema.version)
     encode = _ENCODER.encode
     return lambda row: prefix + encode(row)
 
 
 def plain_default(column: Column) -> Any:
-    """Return a column's default as Arrow gives it (1 is 1.0 in a double, 1.5 may be 1.50); ``None`` if it has none."""
+    """Return a column's default as Arrow returns it (1 is 1.0 in a double); ``None`` if it has none."""
     if column.default is None:
         return None
     return RowBatch.from_equal_rows(Layout((column,)), [(column.default,)]).values(0)[0]
 
 
 class RowReader:
-    """Reads versions of any age as rows of one layout of a schema.
+    """Reads versions of any schema version as rows of one layout.
 
     Columns are matched by id. Rows that are older than a column have the default with which it was added."""
 
@@ -49,32 +49,32 @@ class RowReader:
         self.layout = layout
         self._defaults = defaults
         self.fixed_bytes = layout.row_bytes_min
-        """What each row takes as Arrow, besides its texts."""
+        """Bytes of each row as Arrow, besides its texts."""
         self._schemas = schemas
         self._plans: dict[bytes, Callable[[list[Any]], Row]] = {}
 
     def size_bytes(self, contents: bytes) -> int:
-        """Return what a version weighs in a step: no less than its row takes as Arrow, and what was read for it."""
+        """Return the size of a version for the limit of a step: at least the size of its row as Arrow."""
         return self.fixed_bytes + len(contents)
 
     def row(self, contents: bytes) -> Row:
-        """Return the row of a version that is no deletion; decimals are text. ``Corrupt``: it cannot be read."""
+        """Return the row of a version that is not a deletion. Decimals are text. ``Corrupt``: it cannot be decoded."""
         try:
             values = _decode(memoryview(contents)[VERSION_BYTES:])
             plan = self._plans.get(contents[:VERSION_BYTES]) or self._plan(contents[:VERSION_BYTES])
             return plan(values)
         except (ValueError, IndexError) as error:
-            raise Corrupt(f"a row cannot be read: {error}") from error
+            raise Corrupt(f"a row cannot be decoded: {error}") from error
 
     def _plan(self, version: bytes) -> Callable[[list[Any]], Row]:
         number = _VERSION.unpack(version)[0]
         schema = self._schemas.get(number)
         if schema is None:
-            raise Corrupt(f"a row of schema version {number}, which is not known")
-        places = {column_id: place for place, column_id in enumerate(schema.layout.ids)}
+            raise Corrupt(f"a row has the unknown schema version {number}")
+        positions = {column_id: position for position, column_id in enumerate(schema.layout.ids)}
         found = self._plans[version] = _picker(
             [
-                (places.get(i), None if i in places else plain_default(self._defaults.when_added(i)))
+                (positions.get(i), None if i in positions else plain_default(self._defaults.when_added(i)))
                 for i in self.layout.ids
             ]
         )
@@ -82,10 +82,10 @@ class RowReader:
 
 
 def _picker(sources: list[tuple[int | None, Any]]) -> Callable[[list[Any]], Row]:
-    """What takes values by place, or a default."""
-    if [place for place, _ in sources] == list(range(len(sources))):
+    """Return the function that picks values by position, or a default."""
+    if [position for position, _ in sources] == list(range(len(sources))):
         count = len(sources)
         return lambda values: tuple(values[:count])
-    if len(sources) > 1 and all(place is not None for place, _ in sources):
-        return itemgetter(*(place for place, _ in sources))
-    return lambda values: tuple([default if place is None else values[place] for place, default in sources])
+    if len(sources) > 1 and all(position is not None for position, _ in sources):
+        return itemgetter(*(position for position, _ in sources))
+    return lambda values: tuple([default if position is None else values[position] for position, default in sources])

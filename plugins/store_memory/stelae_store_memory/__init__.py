@@ -13,5 +13,5 @@ __all__ = ["MemoryStore", "stelae_store_engines"]
 
 @hookimpl
 def stelae_store_engines() -> Sequence[type[TabletStore]]:
-    """Offer the engine ``memory``."""
+    """Return the engine that this plugin registers."""
     return [MemoryStore]

@@ -1,4 +1,4 @@
-"""The engine ``memory``; see the README beside it for how it works."""
+"""The tablet store ``memory``. The README beside this file says how it works."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from stelae.spi.store import (
     TabletStore,
     VersionedRows,
 )
-from stelae_store_memory.chains import Version, length, pruned
-from stelae_store_memory.exchange import changes, export_versions, import_piece
-from stelae_store_memory.index import KeyIndex
-from stelae_store_memory.view import MemoryCursor, View
-from stelae_store_memory.writer import Writer
+from stelae_store_memory.diff_export import changes, export_versions, import_rows
+from stelae_store_memory.key_index import KeyIndex
+from stelae_store_memory.version_chains import Version, length, prune
+from stelae_store_memory.view import MemoryCursor, MemoryView
+from stelae_store_memory.writer import MemoryWriter
 
 INLINE_ROWS_MAX = 256
-"""So many rows are applied on the event loop."""
+"""Up to this number of rows is applied on the event loop."""
 
 _VERSION_BYTES = 200
-"""What a version costs besides its values: its tuple, its key, its places in dict and index."""
+"""Memory of a version besides its values: its tuple, its key, its entries in dict and index."""
 
 
 class MemoryStore(TabletStore):
-    """All rows of one replica in memory, with their history since the floor."""
+    """The rows of one replica in memory, with their history since the floor."""
 
     name: ClassVar[str] = "memory"
     capabilities: ClassVar[frozenset[str]] = frozenset({"history", "fake_files"})
@@ -51,8 +51,8 @@ class MemoryStore(TabletStore):
         self._chains: dict[bytes, Version] = {}
         self._index = KeyIndex()
         self._superseded: deque[tuple[int, bytes]] = deque()
-        self._writer = Writer(self._chains, self._index, self._superseded, self._defaults)
-        # What new views see. Replaced whole, so that a group appears at once.
+        self._writer = MemoryWriter(self._chains, self._index, self._superseded, self._defaults)
+        # Timestamp, op id and schema for new views. Replaced as a whole, so that a group becomes visible at once.
         self._state = (0, OpId(0, 0), self._schemas[max(self._schemas)])
         self._pins: dict[int, int] = {}
         self._pin_count = 0
@@ -70,7 +70,9 @@ class MemoryStore(TabletStore):
         services: EngineServices,
     ) -> Self:
         if manifest or not schemas:
-            raise Corrupt("the memory store keeps no manifest, and needs a schema", path=directory)
+            raise Corrupt(
+                "the memory store has no manifest and needs a schema, but got a manifest or no schema", path=directory
+            )
         return cls(schemas)
 
     @property
@@ -82,7 +84,7 @@ class MemoryStore(TabletStore):
         return self._state[2]
 
     def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
-        """Few rows: no file is ever needed."""
+        """Return true for a few rows. No file is read in any case."""
         changes = [entry.change for entry in entries]
         return sum([0 if isinstance(change, Schema) else change.row_count for change in changes]) <= INLINE_ROWS_MAX
 
@@ -118,7 +120,7 @@ class MemoryStore(TabletStore):
         return self._diff(after, until, spec)
 
     def _diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
-        # Pinned at the lower end: compaction must leave both ends readable.
+        # Pinned at the earlier time, so that compaction keeps both times readable.
         with self._view(after) as view:
             yield from changes(view, after, until, spec)
 
@@ -136,18 +138,18 @@ class MemoryStore(TabletStore):
             newest = self._chains.get(key)
             if newest is None:
                 continue
-            kept = pruned(newest, limit)
-            self._writer.forget(length(newest) - length(kept))
-            if kept is None:
+            chain = prune(newest, limit)
+            self._writer.note_removed(length(newest) - length(chain))
+            if chain is None:
                 del self._chains[key]
                 removed += 1
             else:
-                self._chains[key] = kept
+                self._chains[key] = chain
         self._index.removed(removed)
         return None
 
     def commit(self, edit: Edit) -> None:
-        raise Unsupported("the memory store proposes no edits, so there is none to commit")
+        raise Unsupported("the memory store proposes no edits, so it cannot commit one")
 
     def set_history_floor(self, timestamp: int) -> None:
         with self._lock:
@@ -158,16 +160,16 @@ class MemoryStore(TabletStore):
         with self._view(at) as view:
             start = 0
             while start < len(view.keys):
-                rows, looked = view.rows(view.keys[start : start + BATCH_ROWS_MAX])
+                rows, keys_read = view.rows(view.keys[start : start + BATCH_ROWS_MAX])
                 total.add(rows)
-                start += looked
+                start += keys_read
         return total.hex()
 
     def memory_bytes(self) -> int:
         return self._writer.versions * _VERSION_BYTES + self._writer.values_bytes
 
     def snapshot(self) -> StoreSnapshot:
-        raise Unsupported("the memory store has no files; use export")
+        raise Unsupported("the memory store has no files, so it has no snapshots; use export")
 
     def export(self) -> Iterator[VersionedRows]:
         with self._view(None) as view:
@@ -175,10 +177,10 @@ class MemoryStore(TabletStore):
 
     def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
         if self._chains or self._state[1].index:
-            raise CallerError("an import needs an empty store; this one has rows or applied entries")
+            raise CallerError("import needs an empty store, but this one has rows or applied entries")
         timestamp = 0
         for piece in pieces:
-            timestamp = import_piece(self._writer, self._schemas, piece, timestamp, applied.index)
+            timestamp = import_rows(self._writer, self._schemas, piece, timestamp, applied.index)
         self._state = (timestamp, applied, self.schema)
 
     def close(self) -> None:
@@ -186,13 +188,13 @@ class MemoryStore(TabletStore):
 
     def _change_schema(self, current: Schema, new: Schema) -> Schema:
         if new.key != current.key:
-            raise Corrupt(f"schema version {new.version} has another key than {current.version}")
+            raise Corrupt(f"schema version {new.version} has another key than version {current.version}")
         for column in new.columns:
             before = current.by_id.get(column.id)
             if before is None and column.required:
-                raise Corrupt(f"rows of before have no value for the new column {column.name!r}")
+                raise Corrupt(f"existing rows have no value for the new column {column.name!r}")
             if before is not None and before.type != column.type:
-                raise Corrupt(f"column {column.name!r} was {before.type} and is {column.type} now")
+                raise Corrupt(f"the type of column {column.name!r} changed from {before.type} to {column.type}")
         self._schemas[new.version] = new
         self._defaults.add(new)
         return new
@@ -201,17 +203,19 @@ class MemoryStore(TabletStore):
         if timestamp < self._floor:
             raise TooOld(self._floor)
 
-    def _view(self, at: int | None) -> View:
+    def _view(self, at: int | None) -> MemoryView:
         with self._lock:
             latest, applied, schema = self._state
             timestamp = max(latest, self._floor) if at is None else at
             self._refuse_below_floor(timestamp)
             self._pin_count += 1
             pin = self._pin_count
-            # A later entry may have the same timestamp: keep what stands beside it, too.
+            # A later entry may have the same timestamp, so the versions before it are chain, too.
             self._pins[pin] = timestamp - 1
         keys = self._index.keys(self._chains)
-        return View(self._chains, keys, schema, self._defaults, timestamp, applied.index, lambda: self._unpin(pin))
+        return MemoryView(
+            self._chains, keys, schema, self._defaults, timestamp, applied.index, lambda: self._unpin(pin)
+        )
 
     def _unpin(self, pin: int) -> None:
         with self._lock:

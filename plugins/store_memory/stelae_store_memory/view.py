@@ -1,4 +1,4 @@
-"""Views and cursors: what a reader sees, pinned while others write."""
+"""Views and cursors: the rows as of a time, for one reader, while others write."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_BYTES_MAX, BATCH_ROWS_MAX, Cursor
-from stelae_store_memory.chains import Version, visible
-from stelae_store_memory.parts import Row, Weigher
+from stelae_store_memory.version_chains import Version, visible
+from stelae_store_memory.written_rows import Row, RowSizer
 
 
-class View:
-    """The rows as of a timestamp, among the entries applied when it was opened."""
+class MemoryView:
+    """The rows as of a timestamp, from the entries that were applied when the view was opened."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class View:
         self._release = release
 
     def close(self) -> None:
-        """Let compaction have what only this view could see."""
+        """Release the versions that only this view can see."""
         self._release()
 
     def __enter__(self) -> Self:
@@ -57,12 +57,13 @@ class View:
 
     def row(self, version: Version) -> Row:
         """Return the values of a version that is not a deletion."""
-        part = version[2]
-        assert part is not None
-        return part.rows(self.schema.layout, self.defaults)[version[3]]
+        written = version[2]
+        assert written is not None
+        return written.rows(self.schema.layout, self.defaults)[version[3]]
 
     def rows(self, keys: Sequence[bytes]) -> tuple[list[Row], int]:
-        """Return the visible rows of some keys, in their order, as far as they fit in a step; and of how many keys."""
+        """Return the visible rows of some keys, as far as they fit in a step, and the number of keys that they
+        cover."""
         layout = self.schema.layout
         found: list[Row] = []
         get, timestamp, index = self.chains.get, self.timestamp, self.index
@@ -70,14 +71,14 @@ class View:
             version = visible(get(key), timestamp, index)
             if version is not None and version[2] is not None:
                 found.append(version[2].rows(layout, self.defaults)[version[3]])
-        weigher = Weigher(layout)
-        if weigher.at_most(found) <= BATCH_BYTES_MAX:
+        sizer = RowSizer(layout)
+        if sizer.at_most(found) <= BATCH_BYTES_MAX:
             return found, len(keys)
         room = StepBudget()
-        count = sum(1 for _ in takewhile(lambda row: room.takes(weigher.one(row)), found))
+        count = sum(1 for _ in takewhile(lambda row: room.takes(sizer.one(row)), found))
         if count == len(found):
             return found, len(keys)
-        live = (place for place, key in enumerate(keys) if self._live(key))
+        live = (position for position, key in enumerate(keys) if self._live(key))
         return found[:count], next(islice(live, count, None))
 
     def _live(self, key: bytes) -> bool:
@@ -86,11 +87,11 @@ class View:
 
 
 class MemoryCursor(Cursor):
-    """A scan over a view: one slice of the sorted keys, forwards or backwards."""
+    """A scan over a view: it goes through a slice of the sorted keys, forwards or backwards."""
 
-    def __init__(self, view: View, spec: ScanSpec) -> None:
+    def __init__(self, view: MemoryView, spec: ScanSpec) -> None:
         if spec.limit is not None and spec.limit < 0:
-            raise CallerError(f"a scan's limit is {spec.limit}; give 0 or more, or none for all")
+            raise CallerError(f"the limit of a scan is {spec.limit}; it must be 0 or more, or None for all rows")
         self._view = view
         self._spec = spec
         self._layout = view.schema.project(spec.columns)
@@ -102,15 +103,15 @@ class MemoryCursor(Cursor):
     def next_batch(self, rows_max: int = BATCH_ROWS_MAX) -> RowBatch | None:
         if self._from >= self._until or self._left == 0:
             return None
-        keys = self._ahead(max(1, min(rows_max, BATCH_ROWS_MAX)))
-        found, looked = self._view.rows(keys)
+        keys = self._next_keys(max(1, min(rows_max, BATCH_ROWS_MAX)))
+        found, keys_read = self._view.rows(keys)
         if self._backwards:
-            self._until -= looked
+            self._until -= keys_read
         else:
-            self._from += looked
+            self._from += keys_read
         rows = RowBatch.from_equal_rows(self._view.schema.layout, found)
         rows = filter_rows(self._view.schema, self._spec.predicates, rows)
-        self._token = keys[looked - 1]
+        self._token = keys[keys_read - 1]
         if self._left is not None:
             if rows.num_rows > self._left:
                 rows = rows.slice(0, self._left)
@@ -126,15 +127,15 @@ class MemoryCursor(Cursor):
         self._view.close()
         self._until = self._from
 
-    def _ahead(self, count: int) -> Sequence[bytes]:
-        """The next keys, in the order of the scan."""
+    def _next_keys(self, count: int) -> Sequence[bytes]:
+        """Return the next keys, in the order of the scan."""
         if self._backwards:
             return self._view.keys[max(self._from, self._until - count) : self._until][::-1]
         return self._view.keys[self._from : min(self._until, self._from + count)]
 
 
 def bounds(keys: Sequence[bytes], spec: ScanSpec) -> tuple[int, int]:
-    """Return the places in sorted keys that a scan has to look at, behind its token."""
+    """Return the range of positions in sorted keys that a scan must read, after its resume token."""
     start = 0 if spec.key_from is None else bisect_left(keys, spec.key_from)
     end = len(keys) if spec.key_until is None else bisect_left(keys, spec.key_until)
     if spec.after is not None:

@@ -1,4 +1,4 @@
-"""Appending to many logs in one transaction."""
+"""Checks appends, and writes those of many logs in one transaction."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from stelae_wal_lmdb.reader import op_id_at
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """An append that fits its log, and the record that will be true after it."""
+class AcceptedAppend:
+    """An append that fits its log, and the log's record after it."""
 
     log: EnvironmentLog
     append: Append
@@ -27,12 +27,12 @@ class Fit:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the values that it puts."""
+        """Length of the values that it puts."""
         return sum(len(entry.body) + HEAD_BYTES for entry in self.append.entries)
 
 
-def examine(env: LogEnvironment, log: EnvironmentLog, append: Append) -> Fit | StelaeError:
-    """Say what an append does to its log, or why it is refused. Changes nothing."""
+def examine(env: LogEnvironment, log: EnvironmentLog, append: Append) -> AcceptedAppend | StelaeError:
+    """Check an append; return it as accepted, or return why it is refused. Changes nothing."""
     refusal = log.corrupt() or (log.failed.error if log.failed is not None else None)
     if refusal is not None:
         return refusal
@@ -50,22 +50,22 @@ def examine(env: LogEnvironment, log: EnvironmentLog, append: Append) -> Fit | S
             return error
         if append.entries and before.term > append.entries[0].op_id.term:
             return CallerError(f"log {log.name}: entry {append.entries[0].op_id} goes back from {before}")
-    return Fit(log, append, _record_after(log.record, append, before))
+    return AcceptedAppend(log, append, _record_after(log.record, append, before))
 
 
-def append_all(env: LogEnvironment, fits: Sequence[Fit]) -> None:
-    """Do appends in one transaction, durable on return; then they are what the logs say of themselves.
+def append_all(env: LogEnvironment, accepted: Sequence[AcceptedAppend]) -> None:
+    """Do appends in one transaction, durable on return, and then update the records of the logs in memory.
 
     Raises:
-        Full: there is no space for all of them; nothing was appended.
-        StorageError: nothing was acknowledged, and the environment is not to be trusted.
+        Full: there is no space for all appends; nothing was appended.
+        StorageError: no append may be acknowledged, and the environment must not be trusted.
     """
-    puts = sum(len(fit.append.entries) for fit in fits) + 2 * len(fits)
-    env.make_room(sum(fit.size_bytes for fit in fits), puts)
+    puts = sum(len(fit.append.entries) for fit in accepted) + 2 * len(accepted)
+    env.make_room(sum(fit.size_bytes for fit in accepted), puts)
     with env.write() as txn:
-        for fit in fits:
+        for fit in accepted:
             _put(txn, fit)
-    for fit in fits:
+    for fit in accepted:
         fit.log.record = fit.record
 
 
@@ -75,7 +75,7 @@ def _record_after(record: LogRecord, append: Append, before: OpId) -> LogRecord:
     return LogRecord(log=record.log, base=record.base, last=last, commit_hint=hint)
 
 
-def _put(txn: Any, fit: Fit) -> None:
+def _put(txn: Any, fit: AcceptedAppend) -> None:
     number, old = fit.log.number, fit.log.record
     for entry in fit.append.entries:
         at = key(number, entry.op_id.index)

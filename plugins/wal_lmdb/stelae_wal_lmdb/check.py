@@ -1,4 +1,4 @@
-"""What the child process runs: read the whole environment, and say which logs are not as their records say."""
+"""The program of the child process: it reads the complete environment and reports damaged logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stelae_wal_lmdb.walk import walk
 
 
 class EnvironmentFinding(msgspec.Struct, frozen=True):
-    """A log that is not what its record says; as ``walk.Flaw``."""
+    """A log that is not what its record says; as ``walk.LogFlaw``."""
 
     number: int
     last_good: tuple[int, int]
@@ -23,13 +23,13 @@ class EnvironmentFinding(msgspec.Struct, frozen=True):
 
 
 class EnvironmentReport(child.ChildReport, frozen=True):
-    """What the child found: the environment is broken or newer, or so many logs are damaged."""
+    """The report of the child: the environment is broken or newer, or these logs are damaged."""
 
     findings: tuple[EnvironmentFinding, ...] = ()
 
 
 def check(directory: str) -> EnvironmentReport:
-    """Check the environment in a directory; may kill the process."""
+    """Check the environment in a directory. May kill the process."""
     return child.check(directory, WANTED_BY, _contents, EnvironmentReport)
 
 
@@ -37,7 +37,7 @@ def _contents(txn: Any, path: str) -> EnvironmentReport:
     header = txn.get(HEADER_KEY)
     if header is None:
         if txn.stat()["entries"]:
-            raise Corrupt("the header of the environment is gone", path=path, offset=0)
+            raise Corrupt("the header of the environment is missing", path=path, offset=0)
         return EnvironmentReport()
     decode_header(header, path)
     flaws = walk(txn, offset_in_map, bodies=True).flaws.values()

@@ -1,4 +1,4 @@
-"""Has a child process check the environment; its death is an answer, too."""
+"""Checks the environment in a child process, whose death is a result too."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ COMMAND = ("-m", "stelae_wal_lmdb.check")
 
 
 def check_in_child(directory: str, seconds_max: int) -> EnvironmentReport:
-    """Let a child check the environment in ``directory``; never raises for what it meets there."""
+    """Let a child check the environment in ``directory``. Never raises for what it finds there."""
     return child.check_in_child(COMMAND, directory, seconds_max, EnvironmentReport)

@@ -1,4 +1,4 @@
-"""Settings of the engine, as they stand in ``[wal.lmdb]`` of ``node.toml``."""
+"""Settings of the engine: ``[wal.lmdb]`` in ``node.toml``."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ class LmdbConfig:
         unit="bytes",
         low=1 << 16,
         high=1 << 46,
-        reason="address space, not disk: reserved large, because growing it stops the readers; "
-        "halved at open until the system grants it",
+        reason="address space and not space on the disk: large, because readers wait while it grows; halved at open "
+        "until the system grants it",
     )
     map_bytes_max: int = setting(
         1 << 44,
         unit="bytes",
         low=1 << 16,
         high=1 << 46,
-        reason="how far a full map is grown, by doubling, when the kernel repairs a log that was refused for it",
+        reason="largest map: a full map is doubled up to this size when the kernel repairs a log that found no space",
     )
     file_step_bytes: int = setting(
         16 << 20,
         unit="bytes",
         low=1 << 16,
         high=1 << 32,
-        reason="space of the data file is reserved in such steps, so that a full disk is noticed before a transaction",
+        reason="the data file is extended in steps of this size, so that a full disk is noticed before a transaction",
     )
     reserve_bytes: int = setting(
         4 << 20,
@@ -46,24 +46,24 @@ class LmdbConfig:
         unit="count",
         low=2,
         high=4096,
-        reason="slots for reads at one time; more than the kernel's read threads is of no use, and one more read waits",
+        reason="reads at one time, further reads wait; more than the kernel's read threads gains nothing",
     )
     removed_entries_max: int = setting(
         4096,
         unit="count",
         low=1,
         high=1 << 20,
-        reason="entries removed in one transaction: few enough to fit into the reserve",
+        reason="entries removed in one transaction; few enough to fit into the reserve",
     )
     check: Literal["unclean", "always"] = setting(
         "unclean",
-        reason="when a child process reads the whole file before this one opens it: after an unclean stop, or at "
-        "every start, which also catches what changed while the node was down",
+        reason="when a child process checks the complete file before it is opened: after an unclean stop, or at every "
+        "start, which also finds changes that were made while the node was down",
     )
     check_seconds_max: int = setting(
         3600,
         unit="s",
         low=1,
         high=86400,
-        reason="a check that takes longer is given up, and says nothing about the file; long enough for a terabyte",
+        reason="a check that takes longer is given up without a result; long enough for a terabyte",
     )

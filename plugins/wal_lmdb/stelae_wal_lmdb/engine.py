@@ -12,10 +12,10 @@ from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices, File, FileLock
 from stelae.spi.wal import Append, Durable, Failed, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_shared.lmdb_files.library import EXTRA, MODULE
-from stelae_shared.lmdb_files.marker import Left
+from stelae_shared.lmdb_files.marker import ShutdownState
 from stelae_shared.log_files.directories import make_durable, misplaced
 from stelae_wal_lmdb import reader
-from stelae_wal_lmdb.append import Fit, append_all, examine
+from stelae_wal_lmdb.append import AcceptedAppend, append_all, examine
 from stelae_wal_lmdb.config import LmdbConfig
 from stelae_wal_lmdb.environment import LogEnvironment
 from stelae_wal_lmdb.export import ExportSnapshot, read_export, read_record, write_export
@@ -23,7 +23,7 @@ from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, LogRecord, encode_head
 from stelae_wal_lmdb.log import EnvironmentLog
 from stelae_wal_lmdb.removal import collect, mark_dropping, purge
 from stelae_wal_lmdb.spools import remove_spools, spool_path
-from stelae_wal_lmdb.startup import LOCK_NAME, LogDirectory, Opened, fresh, open_all
+from stelae_wal_lmdb.startup import LOCK_NAME, LogDirectory, OpenedEnvironment, fresh, open_all
 
 
 class LmdbWal(WalEngine):
@@ -35,12 +35,12 @@ class LmdbWal(WalEngine):
     optional_modules: ClassVar[dict[str, str]] = {MODULE: EXTRA}
 
     _env: LogEnvironment | None
-    _condemned: StorageError | None
+    _refusal: StorageError | None
     _logs: dict[LogId, EnvironmentLog]
     _leftovers: list[EnvironmentLog]
     _next_number: int
 
-    def __init__(self, place: LogDirectory, opened: Opened, lock: FileLock) -> None:
+    def __init__(self, place: LogDirectory, opened: OpenedEnvironment, lock: FileLock) -> None:
         self._place = place
         self._lock: FileLock | None = lock
         self._groups = 0
@@ -51,7 +51,7 @@ class LmdbWal(WalEngine):
 
     @classmethod
     def open(cls, directory: str, config: LmdbConfig, services: EngineServices) -> Self:
-        """Open the directory; after an unclean stop, once a child process has read all of it."""
+        """Open the directory. After an unclean stop, a child process reads all of it first."""
         with misplaced(directory):
             return cls._opened(directory, config, services)
 
@@ -71,7 +71,7 @@ class LmdbWal(WalEngine):
             raise
 
     def logs(self) -> Mapping[LogId, LogState]:
-        """A snapshot of every log of the node, damaged ones included."""
+        """Return the state of every log of the node, damaged logs included."""
         return {name: log.state() for name, log in list(self._logs.items())}
 
     def create(self, log: LogId, base: OpId) -> None:
@@ -100,30 +100,30 @@ class LmdbWal(WalEngine):
         self._logs[log] = EnvironmentLog(number, record)
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        """Append to many logs in one transaction, which is durable with ``sync`` and without.
+        """Append to many logs in one transaction, which is durable even without ``sync``.
 
-        LMDB can leave out the sync for an environment only, and a crash may then destroy all of it."""
+        LMDB can omit the sync only for a whole environment, and a crash may then destroy all of it."""
         outcomes: dict[LogId, Outcome] = {}
-        fits: list[Fit] = []
+        accepted: list[AcceptedAppend] = []
         for name, append in group.items():
             log = self._logs.get(name)
             if log is None:
                 outcomes[name] = Failed(self._unknown(name), ZERO)
                 continue
             found = self._examine(log, append)
-            if isinstance(found, Fit):
-                fits.append(found)
+            if isinstance(found, AcceptedAppend):
+                accepted.append(found)
             else:
                 outcomes[name] = Failed(found, log.last)
-        if fits:
-            outcomes.update(self._append(fits))
+        if accepted:
+            outcomes.update(self._append(accepted))
         self._groups += 1
         return outcomes
 
     def repair(self, log: LogId) -> OpId:
-        """Resume a log once there is space, growing a map that is full.
+        """Resume a log once there is space. Grows a map that is full.
 
-        Readers wait while the map changes, and it changes only while none is under way."""
+        The map changes only while no read is under way, and new reads wait for it."""
         found = self._known(log)
         damaged = found.corrupt()
         if damaged is not None:
@@ -136,13 +136,13 @@ class LmdbWal(WalEngine):
             env.probe(found.refused_bytes)
         except Full:
             with env.lend_reserve():
-                pass  # what was collected meanwhile becomes free for use
+                pass  # Space that was collected meanwhile becomes available.
             self._probe_and_grow(env, found.refused_bytes)
         found.failed = None
         return found.last
 
     def op_id_at(self, log: LogId, index: int) -> OpId:
-        """Return the op id at ``index``: one look-up."""
+        """Return the op id at ``index``. One lookup."""
         found = self._known(log)
         return reader.op_id_at(self._readable(found), found, index)
 
@@ -168,17 +168,17 @@ class LmdbWal(WalEngine):
     def drop(self, log: LogId) -> None:
         """Remove a log and all it holds, durably.
 
-        Entries that cannot be removed now are removed later, at the latest when the engine is opened."""
+        Entries that cannot be removed now are removed later, at the latest when the engine is opened again."""
         found = self._logs.get(log)
         if found is None:
             return
         self._remove(found)
         self._logs.pop(log, None)
-        if self._condemned is not None and not self._logs:
+        if self._refusal is not None and not self._logs:
             self._begin_anew()
 
     def set_aside(self, log: LogId, directory: str) -> None:
-        """Move a log into a file of its own in ``directory``, durably. Repeating it is harmless."""
+        """Move a log into its own file in ``directory``, durably. Repeating it is harmless."""
         found = self._logs.get(log)
         if found is None:
             return
@@ -199,9 +199,9 @@ class LmdbWal(WalEngine):
     def opened_aside(
         cls, directory: str, log: LogId, config: LmdbConfig, services: EngineServices
     ) -> Iterator[tuple[LogState, Iterator[Entry]]]:
-        """Open what ``set_aside`` made of a log: how it stood, and its entries behind the base, checksums verified.
+        """Open a log that was set aside; yield its state and its entries, checksums verified.
 
-        ``StorageError``: it is not there, or cannot be read."""
+        ``StorageError``: the directory has no such log, or it cannot be read."""
         path = f"{directory}/{log.tablet_id}.{log.generation}.log"
         if not services.files.exists(path):
             raise StorageError(f"there is no log {log} here", path=directory)
@@ -211,11 +211,11 @@ class LmdbWal(WalEngine):
             yield state, read_export(file, path)
 
     def cool(self, log: LogId) -> None:
-        """Nothing to do: a log holds nothing while it is idle."""
+        """Do nothing: an idle log uses no resources."""
         self._known(log)
 
     def snapshot(self, log: LogId, first: int) -> WalSnapshot:
-        """A copy of the entries from ``first`` to the present last one, in a file without a name."""
+        """Copy the entries from ``first`` to the present last one to a file without a name, and return it as a view."""
         found = self._known(log)
         self._readable(found)
         files, self._spools = self._place.files, self._spools + 1
@@ -230,7 +230,7 @@ class LmdbWal(WalEngine):
         return ExportSnapshot(file)
 
     def stats(self) -> dict[str, float]:
-        """How many logs there are, what was committed since the start, and how large the file is."""
+        """Return the number of logs, what was committed since the start, and the size of the file."""
         logs = list(self._logs.values())
         figures: dict[str, float] = {
             "logs": len(logs),
@@ -241,15 +241,15 @@ class LmdbWal(WalEngine):
         return figures | (self._env.figures() if self._env is not None and self._lock is not None else {})
 
     def close(self) -> None:
-        """Close the environment, mark it as closed cleanly, release the lock."""
+        """Close the environment, mark it as closed cleanly, and release the lock."""
         lock, self._lock = self._lock, None
         if lock is None:
             return
         try:
             if self._env is not None:
                 self._env.close()
-                if self._condemned is None:
-                    self._place.marker.write(Left.CLEAN)
+                if self._refusal is None:
+                    self._place.marker.write(ShutdownState.CLEAN)
         finally:
             lock.release()
 
@@ -264,35 +264,35 @@ class LmdbWal(WalEngine):
                 if not env.grow():
                     raise
 
-    def _take_over(self, opened: Opened) -> None:
+    def _take_over(self, opened: OpenedEnvironment) -> None:
         self._env = opened.env
-        self._condemned = opened.condemned
+        self._refusal = opened.refusal
         self._logs = opened.logs
         self._leftovers = opened.leftovers
         self._next_number = opened.next_number
 
-    def _examine(self, log: EnvironmentLog, append: Append) -> Fit | StelaeError:
-        if self._env is None or self._condemned is not None:
-            return log.corrupt() or self._condemned or Corrupt("there is no environment")
+    def _examine(self, log: EnvironmentLog, append: Append) -> AcceptedAppend | StelaeError:
+        if self._env is None or self._refusal is not None:
+            return log.corrupt() or self._refusal or Corrupt("there is no environment")
         return examine(self._env, log, append)
 
-    def _append(self, fits: Sequence[Fit]) -> dict[LogId, Outcome]:
-        """Append all at once; if that does not fit, each by itself, so that only what does not fit fails."""
+    def _append(self, accepted: Sequence[AcceptedAppend]) -> dict[LogId, Outcome]:
+        """Append all in one transaction. If that does not fit, append each alone, so that only some of them fail."""
         env = self._writable()
         try:
-            append_all(env, fits)
+            append_all(env, accepted)
         except Full as error:
-            if len(fits) > 1:
-                return {name: outcome for fit in fits for name, outcome in self._append([fit]).items()}
-            log = fits[0].log
+            if len(accepted) > 1:
+                return {name: outcome for fit in accepted for name, outcome in self._append([fit]).items()}
+            log = accepted[0].log
             log.failed = Failed(error, log.last)
-            log.refused_bytes = fits[0].size_bytes
+            log.refused_bytes = accepted[0].size_bytes
             return {log.name: log.failed}
         except StorageError as error:
-            condemned = self._condemn(error)
-            return {fit.log.name: Failed(condemned, fit.log.last) for fit in fits}
-        self._entries += sum(len(fit.append.entries) for fit in fits)
-        return {fit.log.name: Durable(fit.record.last) for fit in fits}
+            refusal = self._refuse_writes(error)
+            return {fit.log.name: Failed(refusal, fit.log.last) for fit in accepted}
+        self._entries += sum(len(fit.append.entries) for fit in accepted)
+        return {fit.log.name: Durable(fit.record.last) for fit in accepted}
 
     def _export(self, log: EnvironmentLog, file: File, first: int) -> None:
         """Write a log from ``first`` on to a file, as one transaction sees it."""
@@ -310,8 +310,8 @@ class LmdbWal(WalEngine):
             write_export(file, log.number, record, reader.stored(env, log, txn, base, first, last.index + 1))
 
     def _remove(self, log: EnvironmentLog) -> None:
-        """Remove a log, its name included; in a condemned environment, the name alone."""
-        if self._env is not None and self._condemned is None:
+        """Remove a log and its name. If nothing may be written to the environment, remove only the name."""
+        if self._env is not None and self._refusal is None:
             try:
                 mark_dropping(self._env, log)
             except StorageError as error:
@@ -320,13 +320,13 @@ class LmdbWal(WalEngine):
             self._leftovers.append(log)
             self._purge_leftovers()
         else:
-            # Never written to again: a start that finds it whole after all must not name the log again.
-            self._place.marker.write(Left.DISTRUSTED)
+            # Nothing is written to it again. A later start that finds it valid must not restore the name.
+            self._place.marker.write(ShutdownState.DISTRUSTED)
             self._place.names.remove(log.number, log.name)
 
     def _purge_leftovers(self) -> None:
-        """Finish removals, the name before the record; what cannot be removed now is tried again."""
-        while self._leftovers and self._env is not None and self._condemned is None:
+        """Finish removals, the name before the record. A removal that fails is tried again later."""
+        while self._leftovers and self._env is not None and self._refusal is None:
             log = self._leftovers[-1]
             try:
                 self._place.names.remove(log.number, log.name)
@@ -340,7 +340,7 @@ class LmdbWal(WalEngine):
             self._leftovers.pop()
 
     def _begin_anew(self) -> None:
-        """A fresh environment takes the place of a condemned one in which no log is left."""
+        """Replace an environment that may not be written and has no log left by a new one."""
         if self._env is not None:
             self._env.close()
         self._env = None
@@ -348,26 +348,26 @@ class LmdbWal(WalEngine):
             self._take_over(fresh(self._place))
 
     def _judge(self, error: StorageError) -> None:
-        """Condemn the environment for an error of a transaction that is not want of space."""
+        """Refuse further writes to the environment after a failed transaction, unless there was no space."""
         if not isinstance(error, Full):
-            self._condemn(error)
+            self._refuse_writes(error)
 
-    def _condemn(self, error: StorageError) -> StorageError:
-        """Write nothing more, now or after a restart (durability rule 7); return why."""
-        if self._condemned is None:
-            self._condemned = error
+    def _refuse_writes(self, error: StorageError) -> StorageError:
+        """Refuse all further writes, also after a restart (durability rule 7); return the reason."""
+        if self._refusal is None:
+            self._refusal = error
             with suppress(StorageError, OSError):
-                self._place.marker.write(Left.DISTRUSTED)
-        return self._condemned
+                self._place.marker.write(ShutdownState.DISTRUSTED)
+        return self._refusal
 
     def _writable(self) -> LogEnvironment:
-        if self._env is None or self._condemned is not None:
-            raise self._condemned or StorageError("the engine is closed", path=self._place.directory)
+        if self._env is None or self._refusal is not None:
+            raise self._refusal or StorageError("the engine is closed", path=self._place.directory)
         return self._env
 
     def _readable(self, log: EnvironmentLog) -> LogEnvironment:
         if self._env is None:
-            raise log.corrupt() or self._condemned or StorageError("there is no environment")
+            raise log.corrupt() or self._refusal or StorageError("there is no environment")
         return self._env
 
     def _known(self, name: LogId) -> EnvironmentLog:

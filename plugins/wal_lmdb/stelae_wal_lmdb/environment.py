@@ -1,9 +1,9 @@
-"""The environment of a node: when its space and its map change.
+"""The log environment of a node: it decides when its space and its map change.
 
-1. The map grows when it is full (``grow``), and is lent a reserve for removals (``lend_reserve``).
-2. ``reserve_bytes`` of the file are kept from appends: a removal copies pages before it frees any.
+1. The map grows when it is full (``grow``), and gets a reserve for removals (``lend_reserve``).
+2. Appends may not use ``reserve_bytes`` of the file, because a removal copies pages before it frees any.
 
-The rest is what all environments have in common: ``stelae_shared.lmdb_files.environment``."""
+Everything else is in ``stelae_shared.lmdb_files.environment``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, key
 WANTED_BY = "wal engine 'lmdb'"
 _PROBE_KEY = key(NAMESPACE, (1 << 64) - 1)
 _SLACK_PAGES = 64
-"""For the tree's own pages: a path of a handful per log, splits, and the list of free pages."""
+"""Pages for the tree itself: a path of a few pages for each log, splits, and the list of free pages."""
 
 
 class LogEnvironment(BaseEnvironment[LmdbConfig]):
@@ -30,20 +30,20 @@ class LogEnvironment(BaseEnvironment[LmdbConfig]):
 
     @classmethod
     def open(cls, files: Files, directory: str, config: LmdbConfig) -> Self:
-        """Open or create the environment in a directory that exists; raises as ``opened``."""
+        """Open or create the environment in an existing directory. Raises as ``opened``."""
         return cls.opened(files, directory, config, WANTED_BY, config.map_bytes, MAP_BYTES_MIN)
 
     def make_room(self, size_bytes: int, puts: int) -> None:
-        """Extend the file for a transaction that puts ``puts`` values of so many bytes together.
+        """Extend the file for a transaction that puts ``puts`` values with ``size_bytes`` bytes together.
 
-        If the disk is full, LMDB may use the free pages of the file and nothing else: then a
-        transaction that does not fit fails with ``Full`` before it has written a byte."""
+        If the disk is full, LMDB may use only the free pages of the file. Then a transaction that does not fit fails
+        with ``Full`` before it has written a byte."""
         pages = self._pages_used() + size_bytes // self.page_bytes + 3 * puts + _SLACK_PAGES
         kept_bytes = self._settings.reserve_bytes
         self._reserve(pages * self.page_bytes + kept_bytes, kept_bytes)
 
     def probe(self, size_bytes: int) -> None:
-        """Raise ``Full`` unless a value of that size would fit now."""
+        """Raise ``Full`` unless a value of this size would fit now."""
         self._check_process()
         with self._errors():
             txn = self._env.begin(write=True)
@@ -53,7 +53,7 @@ class LogEnvironment(BaseEnvironment[LmdbConfig]):
                 self._abort(txn)
 
     def grow(self) -> bool:
-        """Double the map, drained; return whether it grew: the setting or the system may say no."""
+        """Double the map while no read is under way; return whether the setting and the system allowed it."""
         wanted = min(self.map_bytes * 2, self._settings.map_bytes_max)
         if self._cramped or wanted <= self.map_bytes:
             return False
@@ -68,8 +68,8 @@ class LogEnvironment(BaseEnvironment[LmdbConfig]):
     def lend_reserve(self) -> Iterator[None]:
         """Let the transactions of this block use the reserve of map and file.
 
-        What they free can be used when the block is left: LMDB gives pages out again in the second
-        transaction after the one that freed them, and the two are done here."""
+        The pages that they free are available when the block is left. LMDB re-uses pages from the second transaction
+        on after the one that freed them, so two transactions are made here."""
         before = int(self._env.info()["map_size"])
         with suppress(Full):
             self._extend(self._pages_used() * self.page_bytes + self._settings.reserve_bytes)
@@ -84,7 +84,7 @@ class LogEnvironment(BaseEnvironment[LmdbConfig]):
 
 
 def offset_in_map(view: memoryview) -> int:
-    """Where in its file a value of a transaction stands; 0 where the system does not say what is mapped."""
+    """Return the file offset of a transaction's value; 0 where the system does not report its maps."""
     address = int(pa.py_buffer(view).address)
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:

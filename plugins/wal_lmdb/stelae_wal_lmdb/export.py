@@ -1,10 +1,10 @@
-"""A log outside of the environment: a file with its entries as they were stored.
+"""An exported log: a file outside of the environment with a log's entries as they were stored.
 
-Snapshots are such files, without a name, because a read transaction that lived as long as a snapshot
-would keep every page that is freed meanwhile. A log that is set aside becomes one under its name.
+A snapshot is such a file without a name. It is not a read transaction, because a long one would keep every page that is
+freed meanwhile. A log that is set aside becomes such a file with a name.
 
-The file begins with a magic, a version, the log's number and its record; then, for each entry, index
-and length (``<QI``) and the stored value, whose checksums begin with number and index."""
+The file begins with a magic, a version, the log's number and its record. Then it has for each entry the index and the
+length (``<QI``) and the stored value, whose checksums begin with number and index."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _BATCH_BYTES = 1 << 20
 
 
 def write_export(file: File, number: int, record: LogRecord, values: Iterable[tuple[int, memoryview]]) -> int:
-    """Write a log to an empty file, not yet synced; return where the entries end.
+    """Write a log to an empty file, without a sync; return the offset where the entries end.
 
     Raises:
         Full: there is no space.
-        StorageError: the file is of no use.
+        StorageError: the write failed, and the file is unusable.
     """
     batch: list[Buffer] = [_HEADER.pack(EXPORT_MAGIC, EXPORT_VERSION, 0, 0, number), encode_record(number, record)]
     end = pending = sum(map(len, batch))
@@ -46,7 +46,7 @@ def write_export(file: File, number: int, record: LogRecord, values: Iterable[tu
 
 
 def read_record(file: File, path: str) -> LogRecord:
-    """Return what a file that ``write_export`` wrote says of its log; ``Corrupt``: it is not what was written."""
+    """Return the record of the log in an exported file. ``Corrupt``: the file is invalid."""
     head = file.pread(_HEADER.size + RECORD_BYTES, 0)
     whole = len(head) == _HEADER.size + RECORD_BYTES and head[: len(EXPORT_MAGIC)] == EXPORT_MAGIC
     number = int(_HEADER.unpack_from(head)[4]) if whole else 0
@@ -57,10 +57,10 @@ def read_record(file: File, path: str) -> LogRecord:
 
 
 def read_export(file: File, path: str) -> Iterator[Entry]:
-    """Yield the entries of a file that ``write_export`` wrote, checksums verified.
+    """Yield the entries of an exported file, checksums verified.
 
     Raises:
-        Corrupt: it is not what was written.
+        Corrupt: the file is invalid.
     """
     head = file.pread(_HEADER.size, 0)
     if len(head) < _HEADER.size or head[: len(EXPORT_MAGIC)] != EXPORT_MAGIC:
@@ -77,7 +77,7 @@ def read_export(file: File, path: str) -> Iterator[Entry]:
 
 
 class ExportSnapshot(WalSnapshot):
-    """A view that is a file of its own, whose name is gone already."""
+    """A view in a file of its own, whose name was already removed."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -85,7 +85,7 @@ class ExportSnapshot(WalSnapshot):
 
     @property
     def units(self) -> Sequence[SnapshotUnit]:
-        """None: logs cross as entries, not as files."""
+        """Empty: a copy of this log gets entries, not files."""
         return ()
 
     def entries(self) -> Iterator[Entry]:
@@ -95,6 +95,6 @@ class ExportSnapshot(WalSnapshot):
         yield from read_export(self._file, self._file.path)
 
     def release(self) -> None:
-        """Give the space back. Releasing twice is harmless."""
+        """Close the file, which frees its space. Releasing twice is harmless."""
         self._released = True
         self._file.close()

@@ -1,7 +1,7 @@
-"""Keys and values of the environment.
+"""Encodes and decodes the keys and values of the environment.
 
-All of them stand in the unnamed database, so that a transaction copies the pages of one tree. A key
-is two big-endian 64-bit numbers:
+All of them are in the unnamed database, so that a transaction copies the pages of one tree. A key is two big-endian
+64-bit numbers:
 
 ====================  =====================================================================
 key                   value
@@ -11,10 +11,9 @@ key                   value
 ``n, index``          entry ``index`` of log ``n``
 ====================  =====================================================================
 
-Log numbers start at 1 and are never used again. Every checksum is a CRC32C that begins with the key: a
-value that LMDB hands out under another key than its own fails it, and so does whatever a dropped log
-left in a page. The checksum of an entry's head is separate, so that its op id can be proved without
-reading the body."""
+Log numbers start at 1 and are never used again. Every checksum is a CRC32C that begins with the key. So a value that
+LMDB returns under a wrong key fails its checksum, and so do bytes that a dropped log left in a page. The head of an
+entry has its own checksum, so that its op id can be verified without its body."""
 
 from __future__ import annotations
 
@@ -45,16 +44,16 @@ _KINDS = frozenset(EntryKind)
 RECORD_BYTES = _RECORD.size + _CRC.size
 
 NAMESPACE = 0
-"""The first number of keys that belong to no log."""
+"""The first number of the header's key and of the records' keys."""
 
 
 def key(first: int, second: int) -> bytes:
-    """The key of an entry: log number and index; or of a record: ``NAMESPACE`` and log number."""
+    """Return the key of an entry (log number and index) or of a record (``NAMESPACE`` and log number)."""
     return _KEY.pack(first, second)
 
 
 def split_key(data: Buffer) -> tuple[int, int]:
-    """Both numbers of a key."""
+    """Return both numbers of a key."""
     first, second = _KEY.unpack(data)
     return first, second
 
@@ -63,16 +62,16 @@ HEADER_KEY = key(NAMESPACE, 0)
 
 
 def encode_header(next_number: int) -> bytes:
-    """The value under ``HEADER_KEY``."""
+    """Return the value for ``HEADER_KEY``."""
     return _sealed(HEADER_KEY, _HEADER.pack(FORMAT_MAGIC, FORMAT_VERSION, 0, 0, next_number))
 
 
 def decode_header(data: Buffer, path: str) -> int:
-    """The number that the next log gets.
+    """Return the number of the next log.
 
     Raises:
-        FutureVersion: a newer release wrote it.
-        Corrupt: it is not what was written.
+        FutureVersion: a newer release wrote the environment.
+        Corrupt: the header is invalid.
     """
     raw = _opened(HEADER_KEY, data, _HEADER.size)
     if raw is None:
@@ -86,35 +85,35 @@ def decode_header(data: Buffer, path: str) -> int:
     return int(next_number)
 
 
-class Use(IntEnum):
-    """What may be done with a log. Stored; numbers are never reused."""
+class RecordUse(IntEnum):
+    """What may be done with a log. The numbers are stored and never reused."""
 
     LIVE = 0
-    """Everything."""
+    """The log may be used."""
     DROPPING = 1
-    """Its removal began and is finished at the next start."""
+    """The removal of the log has begun. The next start finishes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecord:
-    """What the environment says of one log: as ``LogState``, without damage. See ``Use``."""
+    """The record of one log: the fields of ``LogState`` without damage, and what may be done with the log."""
 
     log: LogId
     base: OpId
     last: OpId
     commit_hint: int = 0
-    use: Use = Use.LIVE
+    use: RecordUse = RecordUse.LIVE
 
 
 def encode_record(number: int, record: LogRecord) -> bytes:
-    """The value of log ``number``'s record."""
+    """Return the value of the record of log ``number``."""
     name = record.log.tablet_id.encode()
     fields = (*record.base, *record.last, record.commit_hint, record.log.generation, record.use, len(name))
     return _sealed(key(NAMESPACE, number), _RECORD.pack(*fields, name))
 
 
 def decode_record(number: int, data: Buffer) -> LogRecord | None:
-    """The record of log ``number``; ``None`` if it is not what was written."""
+    """Return the record of log ``number``, or ``None`` if it is invalid."""
     raw = _opened(key(NAMESPACE, number), data, _RECORD.size)
     if raw is None:
         return None
@@ -125,11 +124,11 @@ def decode_record(number: int, data: Buffer) -> LogRecord | None:
         return None
     log = LogId(tablet, generation)
     base, last = OpId(base_term, base_index), OpId(term, index)
-    return LogRecord(log=log, base=base, last=last, commit_hint=hint, use=Use(use))
+    return LogRecord(log=log, base=base, last=last, commit_hint=hint, use=RecordUse(use))
 
 
 def decode_bounds(number: int, data: Buffer) -> tuple[OpId, OpId] | None:
-    """Base and last op id of a record; ``None`` if it is not what was written. For every read."""
+    """Return base and last op id of a record, or ``None`` if it is invalid. Every read calls this."""
     raw = _opened(key(NAMESPACE, number), data, _RECORD.size)
     if raw is None:
         return None
@@ -138,14 +137,14 @@ def decode_bounds(number: int, data: Buffer) -> tuple[OpId, OpId] | None:
 
 
 def encode_entry(at: bytes, entry: Entry) -> bytes:
-    """The value of an entry under its key."""
+    """Return the value of an entry for its key."""
     salt = crc32c(at)
     head = _HEAD.pack(entry.op_id.term, entry.timestamp, crc32c(entry.body, salt), entry.kind)
     return b"".join((head, _CRC.pack(crc32c(head, salt)), entry.body))
 
 
-class LogHead(NamedTuple):
-    """What the head of an entry says."""
+class EntryHead(NamedTuple):
+    """The head of a stored entry."""
 
     term: int
     timestamp: int
@@ -153,15 +152,15 @@ class LogHead(NamedTuple):
     kind: int
 
 
-def decode_head(at: Buffer, data: Buffer) -> LogHead | None:
-    """The head of the entry under a key; ``None`` if it fails its checksum."""
+def decode_head(at: Buffer, data: Buffer) -> EntryHead | None:
+    """Return the head of the entry with this key, or ``None`` if it fails its checksum."""
     if len(data) < HEAD_BYTES or _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size], crc32c(at)):
         return None
-    return LogHead(*_HEAD.unpack_from(data))
+    return EntryHead(*_HEAD.unpack_from(data))
 
 
 def decode_entry(at: Buffer, data: Buffer) -> Entry | None:
-    """The entry under a key, copied out of ``data``; ``None`` if a checksum fails."""
+    """Return the entry with this key, copied from ``data``, or ``None`` if a checksum fails."""
     head = decode_head(at, data)
     if head is None:
         return None

@@ -1,7 +1,7 @@
-"""What the engine keeps in memory of one log, and what it says of it.
+"""The state of one log in memory.
 
-Threads: the WAL thread replaces ``record`` whole, after the transaction that made it true; readers on
-other threads take their bounds from the environment, in the transaction in which they read."""
+Threads: the WAL thread replaces ``record`` as a whole, after the transaction that wrote it. Readers on other threads
+take the bounds of the log from the environment, in the transaction in which they read."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class EnvironmentLog:
     """One log of the environment.
 
     Attributes:
-        number: under which its keys stand.
-        record: what the environment says of it.
-        damage: why it is corrupt, if it is.
-        failed: why it takes no appends until ``repair``, if so.
-        refused_bytes: what an append needed for which there was no space.
+        number: the first part of its keys.
+        record: the log's record in the environment.
+        damage: why the log is corrupt; ``None`` if it is not.
+        failed: why the log takes no appends until ``repair``; ``None`` if it does.
+        refused_bytes: bytes that the last append needed which found no space.
     """
 
     __slots__ = ("_lock", "damage", "failed", "number", "record", "refused_bytes")
@@ -46,17 +46,18 @@ class EnvironmentLog:
         return self.record.last if self.damage is None else self.damage.last_good
 
     def state(self) -> LogState:
-        """What ``logs`` says of it. Any thread."""
+        """Return the state that ``logs`` reports. Any thread."""
         with self._lock:
             record, last = self.record, self.last
             hint = min(record.commit_hint, last.index)
             return LogState(base=record.base, last=last, commit_hint=hint, damage=self.damage)
 
     def bounds(self, txn: Any) -> tuple[OpId, OpId]:
-        """Base and last op id as a transaction sees them.
+        """Return base and last op id as a transaction sees them.
 
         Raises:
-            Corrupt: the record is not what was written.
+            Corrupt: the record fails its checksum.
+            CallerError: the log was dropped.
         """
         data = txn.get(key(NAMESPACE, self.number))
         if data is None:
@@ -68,23 +69,23 @@ class EnvironmentLog:
         return bounds if damage is None else (bounds[0], damage.last_good)
 
     def note_damage(self, damage: Damage) -> Corrupt:
-        """Take note of damage: the log ends before it. Any thread. Returns it as an error."""
+        """Record damage: from now on the log ends before it. Return it as an error. Any thread."""
         with self._lock:
             if self.damage is None or damage.last_good < self.damage.last_good:
                 self.damage = damage
         return Corrupt(damage.detail, path=damage.path, offset=damage.offset)
 
     def corrupt(self) -> Corrupt | None:
-        """The error of a damaged log."""
+        """Return the error of a damaged log; ``None`` if it is not damaged."""
         damage = self.damage
         return None if damage is None else Corrupt(damage.detail, path=damage.path, offset=damage.offset)
 
     def past_the_end(self, index: int, last: OpId) -> StelaeError:
-        """The error of a read behind the last entry."""
+        """Return the error for a read behind the last entry."""
         return self.corrupt() or CallerError(f"log {self.name} ends at {last}: there is no entry {index}")
 
 
-def lost(number: int, log: LogId, path: str, detail: str) -> EnvironmentLog:
-    """A log of which nothing is known but its name: it ends at 0.0, and is damaged there."""
+def lost_log(number: int, log: LogId, path: str, detail: str) -> EnvironmentLog:
+    """Return a log of which only the name is known. It ends at 0.0 and is damaged there."""
     damage = Damage(path=path, offset=0, last_good=ZERO, detail=detail)
     return EnvironmentLog(number, LogRecord(log=log, base=ZERO, last=ZERO), damage)

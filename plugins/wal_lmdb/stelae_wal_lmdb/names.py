@@ -1,9 +1,8 @@
-"""Which logs there are: one empty file for each, beside the environment.
+"""The names of the logs: one empty file for each log, beside the environment.
 
-The environment knows its logs too. The names are for the day on which it is damaged: then every log can
-still be listed, and a log that is lost is not taken for one that never was. A name is written after
-the record in the environment and removed before it, so a name without a record is always damage. A
-record without a name is given its name again, whatever became of it."""
+The environment has a record of each log too. The names are needed when it is damaged. Then every log can still be
+listed, and a lost log can be told from one that never existed. A name is created after the record in the environment
+and removed before it. So a name without a record is always damage. A record without a name gets its name again."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ from stelae.spi.services import Files
 
 
 class LogNames:
-    """The name files in one directory. The WAL thread alone."""
+    """The name files in one directory. Only the WAL thread uses them."""
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
 
     def all(self) -> dict[int, LogId]:
-        """Every log by its number; files that are no name of a log are left alone."""
+        """Return every log by its number. Other files are left alone."""
         found: dict[int, LogId] = {}
         for name in self._files.listdir(self._directory):
             tablet, _, numbers = name.partition(".")
@@ -33,10 +32,10 @@ class LogNames:
         return found
 
     def add(self, number: int, log: LogId) -> None:
-        """Name a log, durably.
+        """Create the name of a log, durably.
 
         Raises:
-            StorageError: the name may or may not be there.
+            StorageError: the name may or may not exist.
         """
         path = self._path(number, log)
         if not self._files.exists(path):
@@ -44,7 +43,7 @@ class LogNames:
         self._files.sync_directory(self._directory)
 
     def remove(self, number: int, log: LogId) -> None:
-        """Take a name away, durably; harmless if it is not there."""
+        """Remove a name durably. Harmless if it does not exist."""
         path = self._path(number, log)
         if self._files.exists(path):
             self._files.remove(path)

@@ -1,4 +1,4 @@
-"""Reading entries back. Any thread, beside commits: each call has a transaction of its own."""
+"""Reads entries. Any thread may read, in parallel to commits: each call has its own transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stelae_wal_lmdb.log import EnvironmentLog
 
 
 def op_id_at(env: LogEnvironment, log: EnvironmentLog, index: int) -> OpId:
-    """Return the op id at an index, from the base's to the last one: one look-up.
+    """Return the op id at an index between the base and the last entry, both included. One lookup.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
@@ -60,10 +60,10 @@ def read(env: LogEnvironment, log: EnvironmentLog, first: int, end: int, bytes_m
 def stored(
     env: LogEnvironment, log: EnvironmentLog, txn: Any, base: OpId, first: int, end: int
 ) -> Iterator[tuple[int, memoryview]]:
-    """Yield indexes and values as they stand in the environment, checksums not looked at.
+    """Yield indexes and stored values, without a check of checksums.
 
     Raises:
-        Corrupt: an entry is not where it belongs.
+        Corrupt: an entry is missing.
     """
     cursor = txn.cursor()
     found = cursor.set_range(key(log.number, first))
@@ -86,7 +86,7 @@ def _term_at(env: LogEnvironment, log: EnvironmentLog, txn: Any, base: OpId, ind
 def _damaged(
     env: LogEnvironment, log: EnvironmentLog, txn: Any, base: OpId, index: int, value: memoryview | None
 ) -> Corrupt:
-    """Take note that the entry at an index is not what was written, or missing (``value`` is ``None``)."""
+    """Record damage: the entry at an index fails its checksum, or is missing (``value`` is ``None``)."""
     fact = "is missing" if value is None else "fails its checksum"
     return log.note_damage(
         Damage(
@@ -99,7 +99,7 @@ def _damaged(
 
 
 def last_good_before(txn: Any, number: int, base: OpId, index: int) -> OpId:
-    """Op id of the last entry before an index whose head can be read; at least the base."""
+    """Return the op id of the last entry before an index whose head can be read; at least the base."""
     while index - 1 > base.index:
         index -= 1
         at = key(number, index)

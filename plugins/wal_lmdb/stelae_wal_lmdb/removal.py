@@ -1,7 +1,7 @@
-"""Taking entries out of the environment, a bounded number in each transaction.
+"""Removes entries from the environment, a bounded number in each transaction.
 
-Removing needs pages before it frees any. On a full disk or in a full map it uses the reserve that
-appends may not touch."""
+A removal needs pages before it frees any. On a full disk or in a full map it uses the reserve, which appends may not
+use."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from stelae.spi.errors import Full
 from stelae.spi.ids import OpId
 from stelae.spi.wal import Damage
 from stelae_wal_lmdb.environment import LogEnvironment
-from stelae_wal_lmdb.format import NAMESPACE, LogRecord, Use, decode_head, encode_record, key, split_key
+from stelae_wal_lmdb.format import NAMESPACE, LogRecord, RecordUse, decode_head, encode_record, key, split_key
 from stelae_wal_lmdb.log import EnvironmentLog
 
 _FREED_BYTES_MAX = 64 << 20
-"""Of the values removed in one transaction: the list of the pages that they free takes space too."""
+"""Limit on the length of the values removed in one transaction, because the list of freed pages takes space too."""
 
 
 def collect(env: LogEnvironment, log: EnvironmentLog, upto: int, entries_max: int) -> OpId:
-    """Remove the entries at or below ``upto``; return the new base, which each step makes durable.
+    """Remove the entries at or below ``upto`` in steps; return the new base. Each step makes its base durable.
 
     Raises:
-        Corrupt: an entry to be removed is not what was written; what precedes it was removed.
-        StorageError: nothing more was removed.
+        Corrupt: an entry is missing or fails its checksum; the entries before it were removed.
+        StorageError: a step failed; the steps before it are done.
     """
     target = min(upto, log.last.index)
     while log.record.base.index < target:
@@ -33,13 +33,13 @@ def collect(env: LogEnvironment, log: EnvironmentLog, upto: int, entries_max: in
 
 
 def mark_dropping(env: LogEnvironment, log: EnvironmentLog) -> None:
-    """Record durably that a log is being removed: from now on there is no way back.
+    """Record durably that a log is being removed. The removal cannot be undone from now on.
 
     Raises:
-        StorageError: it is not.
+        StorageError: the record was not written.
     """
     old = log.record
-    record = LogRecord(log=old.log, base=old.base, last=old.last, commit_hint=old.commit_hint, use=Use.DROPPING)
+    record = LogRecord(log=old.log, base=old.base, last=old.last, commit_hint=old.commit_hint, use=RecordUse.DROPPING)
 
     def mark() -> None:
         with env.write() as txn:
@@ -52,7 +52,7 @@ def purge(env: LogEnvironment, log: EnvironmentLog, entries_max: int) -> None:
     """Remove every key of a log, its record last. May be repeated.
 
     Raises:
-        StorageError: it is not complete.
+        StorageError: the removal is incomplete.
     """
     while _freeing(env, lambda: _purge_some(env, log.number, entries_max)):
         pass
@@ -72,7 +72,7 @@ def _collect_some(env: LogEnvironment, log: EnvironmentLog, target: int, entries
 def _oldest(
     env: LogEnvironment, log: EnvironmentLog, txn: Any, target: int, entries_max: int
 ) -> tuple[list[bytes], OpId]:
-    """Keys of the first entries of a log, and the op id of the last of them."""
+    """Return the keys of the first entries of a log, and the op id of the last of them."""
     base, keys, freed = log.record.base, [], 0
     for index in range(base.index + 1, min(target, base.index + entries_max) + 1):
         at = key(log.number, index)
@@ -90,7 +90,7 @@ def _oldest(
 
 
 def _purge_some(env: LogEnvironment, number: int, entries_max: int) -> bool:
-    """Remove some entries, and with the last of them the record; return whether more are left."""
+    """Remove some entries, and the record with the last of them; return whether more are left."""
     with env.write() as txn:
         keys: list[bytes] = []
         freed = 0

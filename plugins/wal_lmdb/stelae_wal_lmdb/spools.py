@@ -1,4 +1,4 @@
-"""Files in the engine's directory that mean nothing after a crash."""
+"""Spool files: the files of snapshots, which have no meaning after a crash."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ SPOOL_PREFIX = "spool."
 
 
 def spool_path(directory: str, number: int, count: int) -> str:
-    """Where a snapshot is written; its name is removed as soon as it is open."""
+    """Return the path of a snapshot's file. The name is removed as soon as the file is open."""
     return f"{directory}/{SPOOL_PREFIX}{number}.{count}"
 
 
 def remove_spools(files: Files, directory: str) -> None:
-    """Remove snapshots whose process died before it removed their names."""
+    """Remove the files of snapshots whose process died before it removed their names."""
     for name in files.listdir(directory):
         if name.startswith(SPOOL_PREFIX):
-            with suppress(IsADirectoryError):  # That is none of ours.
+            with suppress(IsADirectoryError):  # The engine did not create it.
                 files.remove(f"{directory}/{name}")

@@ -1,5 +1,5 @@
-"""Opening: what stands in the engine's directory, and what becomes of it. The README has the table, whose
-rows the comments below name. Every row has a test."""
+"""Opens the engine's directory, and judges the environment and its logs. The README has the decision table, whose rows
+are named in the comments below. Every row has a test."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from stelae.spi.ids import LogId, OpId
 from stelae.spi.services import Files
 from stelae.spi.wal import Damage
 from stelae_shared.lmdb_files.environment import DATA_NAME
-from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left, Owner
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, MarkerOwner, ShutdownState
 from stelae_wal_lmdb.check import EnvironmentReport
 from stelae_wal_lmdb.child import check_in_child
 from stelae_wal_lmdb.config import LmdbConfig
 from stelae_wal_lmdb.environment import LogEnvironment
-from stelae_wal_lmdb.format import HEADER_KEY, Use, decode_header, encode_header
-from stelae_wal_lmdb.log import EnvironmentLog, lost
+from stelae_wal_lmdb.format import HEADER_KEY, RecordUse, decode_header, encode_header
+from stelae_wal_lmdb.log import EnvironmentLog, lost_log
 from stelae_wal_lmdb.names import LogNames
-from stelae_wal_lmdb.walk import Flaw, WalkResult, walk
+from stelae_wal_lmdb.walk import LogFlaw, WalkResult, walk
 
 ENV_NAME = "env"
 NAMES_NAME = "names"
 LOCK_NAME = "lock"
-OWNER = Owner(b"stelwlmm", "log", (LOCK_NAME,))
+OWNER = MarkerOwner(b"stelwlmm", "log", (LOCK_NAME,))
 
 
 @dataclass(slots=True)
 class LogDirectory:
-    """The engine's directory and what it needs to work in it."""
+    """The engine's directory, and the disk and settings for it."""
 
     files: Files
     directory: str
@@ -37,12 +37,12 @@ class LogDirectory:
 
     @property
     def env_directory(self) -> str:
-        """Where LMDB has its two files."""
+        """Directory of LMDB's two files."""
         return f"{self.directory}/{ENV_NAME}"
 
     @property
     def data_path(self) -> str:
-        """The file with all the data."""
+        """Path of the file with all data."""
         return f"{self.env_directory}/{DATA_NAME}"
 
     @property
@@ -52,33 +52,37 @@ class LogDirectory:
 
     @property
     def marker(self) -> EnvironmentMarker:
-        """How the environment was left."""
+        """The marker file, which records how the environment was left."""
         return EnvironmentMarker(self.files, self.directory, self.data_path, OWNER)
 
 
 @dataclass(slots=True)
-class Opened:
-    """What opening found.
+class OpenedEnvironment:
+    """The result of opening.
 
     Attributes:
-        env: the environment; ``None`` if it is of no use.
-        condemned: why nothing is written to it, if so.
+        env: the environment; ``None`` if it is unusable.
+        refusal: why nothing may be written to the environment; ``None`` if it may be written.
         logs: every log that has a name.
-        leftovers: logs whose removal began: to be purged.
-        unnamed: logs whose name is not there.
-        next_number: what the next log gets.
+        leftovers: logs whose removal has begun, which have to be purged.
+        unnamed: logs whose name is missing.
+        next_number: number of the next log.
     """
 
     env: LogEnvironment | None
-    condemned: StorageError | None = None
+    refusal: StorageError | None = None
     logs: dict[LogId, EnvironmentLog] = field(default_factory=dict)
     leftovers: list[EnvironmentLog] = field(default_factory=list)
     unnamed: list[EnvironmentLog] = field(default_factory=list)
     next_number: int = 1
 
 
-def open_all(place: LogDirectory, left: Left) -> Opened:
-    """Open the environment, which was left like that, and judge every log in it.
+def open_all(place: LogDirectory, left: ShutdownState) -> OpenedEnvironment:
+    """Open the environment and judge every log in it.
+
+    Args:
+        place: the engine's directory.
+        left: how the environment was left.
 
     Raises:
         FutureVersion, Full: see the contract.
@@ -86,37 +90,37 @@ def open_all(place: LogDirectory, left: Left) -> Opened:
     """
     names = place.names.all()
     if not place.files.exists(place.data_path):  # A, B
-        return condemned_all(place, names, "the environment is gone") if names else fresh(place)
+        return damage_all_logs(place, names, "the environment is gone") if names else fresh(place)
     place.files.open(place.data_path).close()  # A directory in its place is no environment to be checked.
     report = EnvironmentReport()
-    if left is not Left.CLEAN or place.config.check == "always":  # C
+    if left is not ShutdownState.CLEAN or place.config.check == "always":  # C
         report = check_in_child(place.env_directory, place.config.check_seconds_max)
     if report.newer:
         raise FutureVersion(report.newer, path=place.data_path)
     if report.unread:  # K
         raise StorageError(report.unread, path=place.data_path)
-    if (report.broken or left is Left.DISTRUSTED) and not names:  # A
+    if (report.broken or left is ShutdownState.DISTRUSTED) and not names:  # A
         return fresh(place)
     if report.broken:  # E
-        return condemned_all(place, names, report.broken)
+        return damage_all_logs(place, names, report.broken)
     try:
         opened = _load(place, names, report)
     except Corrupt as error:
-        return condemned_all(place, names, error.fact)
+        return damage_all_logs(place, names, error.fact)
     except (struct.error, ValueError) as error:
-        return condemned_all(place, names, f"it holds keys that nothing of ours wrote: {error}")
-    if left is Left.DISTRUSTED:  # F
+        return damage_all_logs(place, names, f"it holds keys that this engine did not write: {error}")
+    if left is ShutdownState.DISTRUSTED:  # F
         _distrust(place, opened)
         return opened
-    place.marker.write(Left.OPEN)
+    place.marker.write(ShutdownState.OPEN)
     for log in opened.unnamed:  # H
         place.names.add(log.number, log.name)
         opened.logs[log.name] = log
     return opened
 
 
-def fresh(place: LogDirectory) -> Opened:
-    """Begin with a new environment in place of whatever is there.
+def fresh(place: LogDirectory) -> OpenedEnvironment:
+    """Begin with a new environment in place of the old one, if there is one.
 
     Raises:
         Full: there is no space for it.
@@ -125,24 +129,24 @@ def fresh(place: LogDirectory) -> Opened:
     files.remove_tree(place.env_directory)
     files.make_directory(place.env_directory)
     files.sync_directory(place.directory)
-    place.marker.write(Left.OPEN)
+    place.marker.write(ShutdownState.OPEN)
     return _load(place, {}, EnvironmentReport())
 
 
-def condemned_all(place: LogDirectory, names: dict[int, LogId], fact: str) -> Opened:
-    """Every log that has a name is damaged; the environment is not touched."""
-    condemned = Corrupt(fact, path=place.data_path, offset=0)
-    logs = {log: lost(number, log, place.data_path, fact) for number, log in names.items()}
-    return Opened(None, condemned, logs)
+def damage_all_logs(place: LogDirectory, names: dict[int, LogId], fact: str) -> OpenedEnvironment:
+    """Return every log that has a name as damaged. The environment is not changed."""
+    refusal = Corrupt(fact, path=place.data_path, offset=0)
+    logs = {log: lost_log(number, log, place.data_path, fact) for number, log in names.items()}
+    return OpenedEnvironment(None, refusal, logs)
 
 
-def _load(place: LogDirectory, names: dict[int, LogId], report: EnvironmentReport) -> Opened:
+def _load(place: LogDirectory, names: dict[int, LogId], report: EnvironmentReport) -> OpenedEnvironment:
     env = LogEnvironment.open(place.files, place.env_directory, place.config)
     try:
         with env.read() as txn:
             header = txn.get(HEADER_KEY)
             if header is None and (names or txn.stat()["entries"]):
-                raise Corrupt("the header of the environment is gone", path=env.path, offset=0)
+                raise Corrupt("the header of the environment is missing", path=env.path, offset=0)
             next_number = 1 if header is None else decode_header(header, env.path)
             found = walk(txn, lambda view: 0, bodies=False)
         if header is None:
@@ -152,15 +156,17 @@ def _load(place: LogDirectory, names: dict[int, LogId], report: EnvironmentRepor
     except BaseException:
         env.close()
         raise
-    opened = Opened(env, next_number=max([next_number, *(number + 1 for number in (*names, *found.records))]))
-    flaws = {one.number: Flaw(one.number, OpId(*one.last_good), one.offset, one.detail) for one in report.findings}
+    opened = OpenedEnvironment(
+        env, next_number=max([next_number, *(number + 1 for number in (*names, *found.records))])
+    )
+    flaws = {one.number: LogFlaw(one.number, OpId(*one.last_good), one.offset, one.detail) for one in report.findings}
     opened.logs = {
         name: _log(place, number, name, found, flaws)
         for number, name in names.items()
         if not _is_dropping(found, number)
     }
     for number, record in found.records.items():
-        if record is not None and record.use is Use.DROPPING:  # I
+        if record is not None and record.use is RecordUse.DROPPING:  # I
             opened.leftovers.append(EnvironmentLog(number, record))
         elif record is not None and number not in names:
             opened.unnamed.append(_log(place, number, record.log, found, flaws))
@@ -169,15 +175,15 @@ def _load(place: LogDirectory, names: dict[int, LogId], report: EnvironmentRepor
 
 def _is_dropping(found: WalkResult, number: int) -> bool:
     record = found.records.get(number)
-    return record is not None and record.use is Use.DROPPING
+    return record is not None and record.use is RecordUse.DROPPING
 
 
-def _log(place: LogDirectory, number: int, name: LogId, found: WalkResult, flaws: dict[int, Flaw]) -> EnvironmentLog:
-    """One named log: whole, or damaged at the earlier of what the child and the keys say."""
+def _log(place: LogDirectory, number: int, name: LogId, found: WalkResult, flaws: dict[int, LogFlaw]) -> EnvironmentLog:
+    """Return one named log: good, or damaged at the earlier of what the child found and what the keys show."""
     record = found.records.get(number)
     if record is None or record.log != name:  # G
-        return lost(number, name, place.data_path, f"the record of log {name} is missing or damaged")
-    # D, J: what the child found, and what the keys say
+        return lost_log(number, name, place.data_path, f"the record of log {name} is missing or damaged")
+    # D, J: what the child found, and what the keys show
     both = [flaw for flaw in (flaws.get(number), found.flaws.get(number)) if flaw is not None]
     if not both:
         return EnvironmentLog(number, record)
@@ -186,10 +192,10 @@ def _log(place: LogDirectory, number: int, name: LogId, found: WalkResult, flaws
     return EnvironmentLog(number, record, damage)
 
 
-def _distrust(place: LogDirectory, opened: Opened) -> None:
-    """Every log ends where it does, and takes nothing more (durability rule 7)."""
+def _distrust(place: LogDirectory, opened: OpenedEnvironment) -> None:
+    """Refuse appends to every log; each log can be read up to its end (durability rule 7)."""
     fact = "a sync of the environment failed once; replace the replicas of this node"
-    opened.condemned = Corrupt(fact, path=place.data_path, offset=0)
+    opened.refusal = Corrupt(fact, path=place.data_path, offset=0)
     opened.leftovers = []
     for log in opened.logs.values():
         if log.damage is None:

@@ -1,8 +1,8 @@
-"""Going through the environment from the first key to the last: is each log what its record says?
+"""Walks through the environment from the first key to the last, and checks each log against its record.
 
-Entries must follow one another without a gap from behind the base to the last op id. With
-``bodies`` every checksum is verified and terms must not decrease; without, only keys are looked at, so
-that opening after a clean stop reads no entry."""
+The entries of a log must have consecutive indexes from the base to the last op id. With ``bodies`` every checksum is
+verified, and terms must not decrease. Without ``bodies`` only keys are checked, so that opening after a clean stop
+reads no entry."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae.spi.ids import OpId
-from stelae_wal_lmdb.format import NAMESPACE, LogRecord, Use, decode_entry, decode_record, key, split_key
+from stelae_wal_lmdb.format import NAMESPACE, LogRecord, RecordUse, decode_entry, decode_record, key, split_key
 from stelae_wal_lmdb.reader import last_good_before
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
-    """Where a log is not what its record says: the place, and the last op id before it."""
+class LogFlaw:
+    """The first difference between a log and its record."""
 
-    number: int
-    last_good: OpId
-    offset: int
+    number: int  #: Number of the log.
+    last_good: OpId  #: Op id of the last entry before the difference.
+    offset: int  #: Offset in the data file; 0 if it is not known.
     detail: str
 
 
 @dataclass(slots=True)
 class WalkResult:
-    """What the environment holds.
+    """The logs in the environment.
 
     Attributes:
-        records: by log number; ``None`` for one that fails its checksum.
-        flaws: by log number, the first of each.
+        records: record of each log, by its number; ``None`` for one that fails its checksum.
+        flaws: first flaw of each damaged log, by its number.
     """
 
     records: dict[int, LogRecord | None] = field(default_factory=dict)
-    flaws: dict[int, Flaw] = field(default_factory=dict)
+    flaws: dict[int, LogFlaw] = field(default_factory=dict)
 
 
 def walk(txn: Any, offset_of: Callable[[memoryview], int], *, bodies: bool) -> WalkResult:
-    """Go through all that a transaction sees."""
+    """Walk through everything that a transaction sees."""
     found = WalkResult()
     cursor = txn.cursor()
     more = cursor.set_range(key(NAMESPACE, 1))
@@ -48,7 +48,7 @@ def walk(txn: Any, offset_of: Callable[[memoryview], int], *, bodies: bool) -> W
         found.records[number] = decode_record(number, cursor.value())
         more = cursor.next()
     for number, record in found.records.items():
-        if record is not None and record.use is Use.LIVE:
+        if record is not None and record.use is RecordUse.LIVE:
             flaw = _flaw(txn, number, record, offset_of, bodies)
             if flaw is not None:
                 found.flaws[number] = flaw
@@ -57,7 +57,7 @@ def walk(txn: Any, offset_of: Callable[[memoryview], int], *, bodies: bool) -> W
 
 def _flaw(
     txn: Any, number: int, record: LogRecord, offset_of: Callable[[memoryview], int], bodies: bool
-) -> Flaw | None:
+) -> LogFlaw | None:
     expected, before = record.base.index + 1, record.base
     cursor = txn.cursor()
     cursor.set_range(key(number, 0))
@@ -66,26 +66,28 @@ def _flaw(
         if owner != number:
             break
         if index != expected or index > record.last.index:
-            fact = f"entry {index} stands where {expected} belongs" if index != expected else "it is behind the last"
-            return _gap(txn, number, record, expected, f"{fact}, {record.last}")
+            fact = f"found entry {index} in place of {expected}; its last entry is {record.last}"
+            if index == expected:
+                fact = f"entry {index} is behind its last entry, {record.last}"
+            return _gap(txn, number, record, expected, fact)
         expected += 1
         if not bodies:
             continue
         entry = decode_entry(at, value)
         if entry is None or entry.op_id.term < before.term:
             fact = "fails its checksum" if entry is None else f"goes back from {before}"
-            return Flaw(number, before, offset_of(value), f"entry {index} of log {record.log} {fact}")
+            return LogFlaw(number, before, offset_of(value), f"entry {index} of log {record.log} {fact}")
         before = entry.op_id
     if expected != record.last.index + 1:
         return _gap(txn, number, record, expected, f"the log ends before {expected}; its last entry is {record.last}")
     if bodies and before != record.last:
-        return Flaw(number, before, 0, f"log {record.log} ends at {before}; its record says {record.last}")
+        return LogFlaw(number, before, 0, f"log {record.log} ends at {before}; its record says {record.last}")
     return None
 
 
-def _gap(txn: Any, number: int, record: LogRecord, expected: int, fact: str) -> Flaw:
+def _gap(txn: Any, number: int, record: LogRecord, expected: int, fact: str) -> LogFlaw:
     last_good = last_good_before(txn, number, record.base, min(expected, record.last.index + 1))
-    return Flaw(number, last_good, 0, f"log {record.log}: {fact}")
+    return LogFlaw(number, last_good, 0, f"log {record.log}: {fact}")
 
 
 def _pairs(cursor: Any, bodies: bool) -> Iterator[tuple[memoryview, memoryview]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stelae.spi.hooks import hookimpl
 from stelae.spi.wal import WalEngine
 from stelae_wal_segmented.config import SegmentedConfig
-from stelae_wal_segmented.engine import SegmentedWal
+from stelae_wal_segmented.plain import SegmentedWal
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""Settings of the engine, as they stand in ``[wal.segmented]`` of ``node.toml``."""
+"""Settings of the engine: ``[wal.segmented]`` in ``node.toml``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stelae.spi.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentedConfig:
-    """Sizes of segments, and how many files are synced side by side."""
+    """Sizes of segments, and how many files are synced in parallel."""
 
     segment_bytes_first: int = setting(
         1 << 20,
@@ -30,28 +30,28 @@ class SegmentedConfig:
         unit="count",
         low=1,
         high=64,
-        reason="each segment of a run is so many times the one before, up to the maximum",
+        reason="each new segment is this many times as long as the one before it, up to the maximum",
     )
     prewrite_bytes_min: int = setting(
         16 << 20,
         unit="bytes",
         low=4096,
         high=1 << 40,
-        reason="a segment of so much or more is written with zeros before it is used: a commit there takes about half "
-        "the time, and each byte is written twice. Above segment_bytes_max it is off, as for file systems that copy "
-        "on write",
+        reason="a segment of at least this length is written with zeros before it is used: a commit to it takes about "
+        "half the time, but each byte is written twice. A value above segment_bytes_max turns this off, which suits "
+        "file systems that copy on write",
     )
     sync_threads_max: int = setting(
         8,
         unit="count",
         low=1,
         high=64,
-        reason="files of one group synced side by side, on the log's own thread and idle background threads; "
-        "more than the disk takes at once only wait",
+        reason="files of one group that are synced in parallel, on the log's own thread and on idle background "
+        "threads; a value above the number of writes that the disk takes at once gains nothing",
     )
 
     def segment_bytes(self, rolls: int) -> int:
-        """Length at which a segment is full, after so many rolls since the log was warmed up."""
+        """Return the length at which a segment is full, after ``rolls`` rolls since the log was warmed up."""
         size = self.segment_bytes_first
         for _ in range(min(rolls, 64)):
             size = min(size * self.segment_growth, self.segment_bytes_max)

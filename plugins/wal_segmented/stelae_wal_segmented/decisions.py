@@ -1,10 +1,9 @@
-"""What recovery does with what it finds: one table, one lettered row per situation.
+"""The decision table of recovery: one lettered row for each situation.
 
-The rule behind it: bytes that are known to have been durable are never cut away. They are known to
-be so when they stand in a segment that has a footer or a successor, or before a synced offset that
-a group records. All else behind the last valid entry is a tail that a crash left, unless all of its group
-was written, which the mark at the end of that tells, and no sector of what is invalid is as it was before:
-such bytes were whole once, and changed.
+The rule behind the table: bytes that are known to have been durable are never cut. Bytes are known to have been durable
+if their segment has a footer or a successor, or if they are before a synced offset that a group records. All other
+bytes behind the last valid entry are a tail that a crash left, with one exception. If their group has its end mark, and
+no invalid sector holds what it held before, the group was written completely and has changed since. That is damage.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from stelae_wal_segmented.scan import SegmentScan, SegmentScanStop
 
 
 class SegmentVerdict(Enum):
-    """What becomes of a file, or of the log it belongs to."""
+    """What recovery does with a file, or with the log that the file belongs to."""
 
     REMOVE = auto()
-    """The file goes: nothing that counts is in it."""
+    """Remove the file: it has nothing that counts."""
     CLOSED = auto()
-    """The segment is complete and takes no more entries."""
+    """Keep the segment, which is complete and takes no more entries."""
     OPEN = auto()
-    """The segment ends cleanly and takes more entries."""
+    """Keep the segment, which ends cleanly and takes more entries."""
     CUT = auto()
-    """The tail behind the last valid entry goes, durably, and the segment takes more entries."""
+    """Cut the tail behind the last valid entry, durably. The segment takes more entries."""
     DAMAGE = auto()
-    """The log is corrupt from there on and refuses appends."""
+    """Report damage: the log is corrupt from there on and refuses appends."""
 
 
 class SegmentRow(NamedTuple):
@@ -39,9 +38,9 @@ class SegmentRow(NamedTuple):
 
 
 class SegmentFinding(Enum):
-    """The situations, as rows of the table."""
+    """The situations that recovery can find. Each value is a row of the table."""
 
-    UNBORN = SegmentRow("A", "a file in the making that was never renamed", SegmentVerdict.REMOVE)
+    NEVER_RENAMED = SegmentRow("A", "a file in the making that was never renamed", SegmentVerdict.REMOVE)
     COLLECTED = SegmentRow("B", "a segment numbered below the base's first one", SegmentVerdict.REMOVE)
     DROPPED = SegmentRow("C", "a log whose base file says that it is being dropped", SegmentVerdict.REMOVE)
     NO_BASE = SegmentRow("D", "no base file, or neither slot of it is valid", SegmentVerdict.DAMAGE)
@@ -67,7 +66,7 @@ class SegmentFinding(Enum):
 
 
 def judge_last(scan: SegmentScan) -> SegmentFinding:
-    """Judge a scan of the last segment, which has no footer at the end of its file."""
+    """Return the row for the scan of a last segment without a footer at the end of its file."""
     if scan.stop is SegmentScanStop.UNFIT:
         return SegmentFinding.UNFIT
     if scan.stop is SegmentScanStop.FOOTER:
@@ -80,11 +79,11 @@ def judge_last(scan: SegmentScan) -> SegmentFinding:
 
 
 def judge_sealed(scan: SegmentScan, ends_there: bool) -> SegmentFinding:
-    """Judge a segment without a valid footer that has a successor.
+    """Return the row for a segment that has a successor and no valid footer.
 
     Args:
-        scan: of its data up to where the successor says that they end.
-        ends_there: the file has nothing behind that.
+        scan: scan of its data, up to the end that the successor records.
+        ends_there: the file ends there too.
     """
     if scan.stop is not SegmentScanStop.LIMIT:
         return SegmentFinding.BAD_SEALED
@@ -92,5 +91,5 @@ def judge_sealed(scan: SegmentScan, ends_there: bool) -> SegmentFinding:
 
 
 def table() -> list[SegmentRow]:
-    """The rows in order, for the documentation and for the test that every row is tested."""
+    """Return the rows in order, for the documentation and for the test that every row is tested."""
     return [found.value for found in SegmentFinding]

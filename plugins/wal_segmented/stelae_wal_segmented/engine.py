@@ -1,4 +1,4 @@
-"""The engine: all logs of a node, each in segments of its own. See the package's README."""
+"""The engine: all logs of a node, each in its own segments. See the package's README."""
 
 from __future__ import annotations
 
@@ -12,48 +12,41 @@ from stelae.spi.log import Entry
 from stelae.spi.services import EngineServices, FileLock
 from stelae.spi.wal import Append, Failed, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_shared.log_files.directories import make_durable, misplaced
-from stelae_wal_segmented.aside import open_aside
-from stelae_wal_segmented.base import Base, create_base
+from stelae_wal_segmented.base_file import BaseRecord, create_base
 from stelae_wal_segmented.config import SegmentedConfig
-from stelae_wal_segmented.fan_out import FanOut, Piece
+from stelae_wal_segmented.fan_out import FanOut, Task
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.marker import LOCK_NAME, claim
 from stelae_wal_segmented.names import base_name
 from stelae_wal_segmented.reader import op_id_at, read
 from stelae_wal_segmented.recovery import RecoveredLog
 from stelae_wal_segmented.removal import collect, drop, set_aside
+from stelae_wal_segmented.set_aside_log import open_aside
 from stelae_wal_segmented.snapshot import take_snapshot
-from stelae_wal_segmented.space import SegmentSpace, Setting, SpaceOfLog
+from stelae_wal_segmented.space import SegmentedContext, SegmentSpace, SpaceOfLog
 from stelae_wal_segmented.startup import recover_all
 
 
-class SegmentedWal(WalEngine):
-    """One directory of segments per tablet. Created by ``open`` only."""
+class SegmentedEngine(WalEngine):
+    """What the plain and the fast class have in common: one directory of segments for each tablet."""
 
     name: ClassVar[str] = "segmented"
     Config: ClassVar[type[SegmentedConfig]] = SegmentedConfig
     capabilities: ClassVar[frozenset[str]] = frozenset({"fake_files", "snapshot"})
     _log_type: ClassVar[type[TabletLog]] = TabletLog
 
-    def __init__(self, directory: str, setting: Setting, lock: FileLock) -> None:
+    def __init__(self, directory: str, context: SegmentedContext, lock: FileLock) -> None:
         self._directory = directory
-        self._setting = setting
+        self._context = context
         self._lock: FileLock | None = lock
         self._logs: dict[LogId, TabletLog] = {}
-        self._fan_out = FanOut(setting.workers, setting.config.sync_threads_max)
+        self._fan_out = FanOut(context.workers, context.config.sync_threads_max)
         self._groups = 0
         self._entries = 0
 
     @classmethod
-    def fast(cls) -> type[WalEngine]:
-        """The engine of ``[log] fast = true``; it is not imported before."""
-        from stelae_wal_segmented.fast import FastSegmentedWal
-
-        return FastSegmentedWal
-
-    @classmethod
     def _space(cls) -> SpaceOfLog:
-        """Return what makes the ``SegmentSpace`` of each log."""
+        """Return the callable that makes the ``SegmentSpace`` of each log."""
         return SegmentSpace
 
     @classmethod
@@ -69,16 +62,18 @@ class SegmentedWal(WalEngine):
         lock = files.lock(f"{directory}/{LOCK_NAME}")
         try:
             nonces = claim(files, directory)
-            setting = Setting(files=files, workers=services.workers, config=config, nonces=nonces, space=cls._space())
-            engine = cls(directory, setting, lock)
-            engine._logs = recover_all(setting, directory, cls._log_type)
+            context = SegmentedContext(
+                files=files, workers=services.workers, config=config, nonces=nonces, space=cls._space()
+            )
+            engine = cls(directory, context, lock)
+            engine._logs = recover_all(context, directory, cls._log_type)
         except BaseException:
             lock.release()
             raise
         return engine
 
     def logs(self) -> Mapping[LogId, LogState]:
-        """A snapshot of every log of the node, damaged ones included."""
+        """Return the state of every log of the node, damaged logs included."""
         return {name: log.state() for name, log in list(self._logs.items())}
 
     def create(self, log: LogId, base: OpId) -> None:
@@ -88,19 +83,19 @@ class SegmentedWal(WalEngine):
         tablet_id(log.tablet_id)
         if not 0 <= log.generation < 1 << 63:
             raise BadIdentifier("generation", str(log.generation), "an integer from 0 to 2**63 - 1")
-        files = self._setting.files
+        files = self._context.files
         directory = f"{self._directory}/{log.tablet_id}"
         make_durable(files, directory)
-        record = Base(log=log, base=base)
+        record = BaseRecord(log=log, base=base)
         create_base(files, f"{directory}/{base_name(log.generation)}", record)
         found = RecoveredLog(record, last=base)
-        self._logs[log] = self._log_type(self._setting, directory, log, found)
+        self._logs[log] = self._log_type(self._context, directory, log, found)
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        """Append to many logs; with an empty group and ``sync``, sync what was not.
+        """Append to many logs. With an empty group and ``sync``, sync all earlier commits.
 
-        In the latter case the outcomes are those of the logs whose sync failed. The files of a
-        group are written and synced side by side, see ``FanOut``."""
+        For an empty group the outcomes are those of the logs whose sync failed. The files of a group are written and
+        synced in parallel, see ``FanOut``."""
         self._count(group)
         if not group:
             return self._sync_all() if sync else {}
@@ -109,13 +104,13 @@ class SegmentedWal(WalEngine):
             return {name: self._append(name, append, sync)}
         outcomes: dict[LogId, Outcome] = {}
 
-        def piece(name: LogId, append: Append) -> Piece:
+        def task(name: LogId, append: Append) -> Task:
             def work() -> None:
                 outcomes[name] = self._append(name, append, sync)
 
             return work
 
-        self._fan_out.run([piece(name, append) for name, append in group.items()])
+        self._fan_out.run([task(name, append) for name, append in group.items()])
         return {name: outcomes[name] for name in group}
 
     def _count(self, group: Mapping[LogId, Append]) -> None:
@@ -129,7 +124,7 @@ class SegmentedWal(WalEngine):
     def _sync_all(self) -> dict[LogId, Outcome]:
         failures: dict[LogId, Outcome] = {}
 
-        def piece(name: LogId, log: TabletLog) -> Piece:
+        def task(name: LogId, log: TabletLog) -> Task:
             def work() -> None:
                 failure = log.sync()
                 if failure is not None:
@@ -137,7 +132,7 @@ class SegmentedWal(WalEngine):
 
             return work
 
-        self._fan_out.run([piece(name, log) for name, log in self._logs.items() if log.end.unsynced])
+        self._fan_out.run([task(name, log) for name, log in self._logs.items() if log.active.unsynced])
         return failures
 
     def repair(self, log: LogId) -> OpId:
@@ -175,28 +170,28 @@ class SegmentedWal(WalEngine):
     def opened_aside(
         cls, directory: str, log: LogId, config: SegmentedConfig, services: EngineServices
     ) -> Iterator[tuple[LogState, Iterator[Entry]]]:
-        """Open what ``set_aside`` made of a log: how it stood, and its entries behind the base, checksums verified.
+        """Open a log that was set aside; yield its state and its entries, checksums verified.
 
-        ``StorageError``: it is not there, or cannot be read."""
+        ``StorageError``: the directory has no such log, or it cannot be read."""
         yield open_aside(directory, log, config, services)
 
     def cool(self, log: LogId) -> None:
-        """Keep no buffer, handle, index or spare space for an idle log."""
+        """Release the buffer, handle, index and prepared file of an idle log."""
         self._known(log).cool()
 
     def snapshot(self, log: LogId, first: int) -> WalSnapshot:
-        """An immutable view of the entries from ``first`` to the present last one."""
+        """Return an immutable view of the entries from ``first`` to the present last one."""
         return take_snapshot(self._known(log), first)
 
     def stats(self) -> dict[str, float]:
-        """How many logs and segments there are, and what was committed since the start."""
+        """Return the number of logs, segments and handles, and how much was committed since the start."""
         logs = list(self._logs.values())
         return {
             "logs": len(logs),
             "logs_damaged": sum(log.damage is not None and not log.damage.unread for log in logs),
             "logs_unread": sum(log.damage is not None and log.damage.unread for log in logs),
             "segments": sum(len(log.chain.segments) for log in logs),
-            "handles": sum(log.end.writer is not None for log in logs),
+            "handles": sum(log.active.writer is not None for log in logs),
             "groups": self._groups,
             "entries": self._entries,
         }
@@ -205,14 +200,14 @@ class SegmentedWal(WalEngine):
         """Close every log and release the lock.
 
         Raises:
-            StorageError: a log could not be closed cleanly; the others were, and what was
-                acknowledged is durable in any case."""
+            StorageError: a log could not be closed cleanly. The other logs were closed, and what was acknowledged is
+                durable in any case."""
         lock, self._lock = self._lock, None
         if lock is None:
             return
         errors: dict[LogId, StorageError] = {}
 
-        def piece(name: LogId, log: TabletLog) -> Piece:
+        def task(name: LogId, log: TabletLog) -> Task:
             def work() -> None:
                 try:
                     log.close()
@@ -221,7 +216,7 @@ class SegmentedWal(WalEngine):
 
             return work
 
-        self._fan_out.run([piece(name, log) for name, log in self._logs.items()])
+        self._fan_out.run([task(name, log) for name, log in self._logs.items()])
         lock.release()
         if errors:
             raise errors[min(errors)]

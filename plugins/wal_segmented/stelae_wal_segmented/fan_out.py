@@ -1,9 +1,8 @@
-"""Work on many logs at once: a group over a hundred tablets is a hundred files to sync.
+"""Runs tasks for many logs in parallel: a group over a hundred tablets has a hundred files to sync.
 
-Syncs wait for the disk, so several threads get through them sooner than one. The engine has no
-threads of its own: it asks the node's background workers to help, and does the work itself
-meanwhile. Nothing waits for help that does not come: a worker that is busy, overloaded or stopped
-finds nothing left to do when it comes at last, and its call is over."""
+A sync waits for the disk, so several threads finish sooner than one. The engine has no threads of its own. It asks the
+node's background workers to help, and does the tasks itself meanwhile. It never waits for a worker to begin. A worker
+that is busy, overloaded or stopped finds no task left when it begins, and its call ends."""
 
 from __future__ import annotations
 
@@ -15,81 +14,81 @@ from typing import TypeAlias
 
 from stelae.spi.services import Workers
 
-Piece: TypeAlias = Callable[[], None]
+Task: TypeAlias = Callable[[], None]
 
 ALONE_MAX = 2
-"""So many pieces, or fewer, are done without help: waking a worker costs half a sync."""
+"""Up to this many tasks are done without help, because waking a worker costs half a sync."""
 
 
 class FanOut:
-    """Runs pieces of work on the calling thread and on idle workers beside it.
+    """Runs tasks on the calling thread and on idle workers.
 
-    Pieces begin in the order given, and must not touch what another one changes. ``run`` is called
-    from one thread at a time.
+    Tasks begin in the given order. A task must not use what another one changes. ``run`` is called from one thread at a
+    time.
 
     Args:
         workers: the node's background pool.
-        threads_max: threads at once, the calling one included.
+        threads_max: number of threads, the calling one included.
     """
 
     def __init__(self, workers: Workers, threads_max: int) -> None:
         self._workers = workers
         self._helpers_max = threads_max - 1
-        self._waiting: deque[Piece] = deque()
+        self._waiting: deque[Task] = deque()
         self._lock = threading.Lock()
-        self._settled = threading.Condition(self._lock)
-        self._in_hand = 0
+        self._idle = threading.Condition(self._lock)
+        self._running = 0
         self._helpers = 0
-        self._broken: BaseException | None = None
+        self._failure: BaseException | None = None
 
-    def run(self, pieces: Sequence[Piece]) -> None:
-        """Do every piece; on return none is waiting or under way.
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Run every task. On return no task is waiting or under way.
 
-        What a piece raises is raised here, once no other is under way; pieces that had not begun
-        by then are not done. Pieces keep operating errors to themselves."""
-        if len(pieces) <= ALONE_MAX or not self._helpers_max:
-            for piece in pieces:
-                piece()
+        If a task raises, the error is raised here once no other task is under way. Tasks that have not begun by then
+        are not run. A task must handle operating errors itself."""
+        if len(tasks) <= ALONE_MAX or not self._helpers_max:
+            for task in tasks:
+                task()
             return
         with self._lock:
-            self._waiting.extend(pieces)
-            wanted = min(self._helpers_max - self._helpers, len(pieces) - 1)
+            self._waiting.extend(tasks)
+            wanted = min(self._helpers_max - self._helpers, len(tasks) - 1)
             self._helpers += wanted
         for _ in range(wanted):
             self._workers.submit(partial(self._help, helper=True), self._answered)
         self._help(helper=False)
         with self._lock:
-            while self._in_hand:
-                self._settled.wait()
-            broken, self._broken = self._broken, None
-        if broken is not None:
-            raise broken
+            while self._running:
+                self._idle.wait()
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def _help(self, *, helper: bool) -> None:
-        """Do pieces until none is waiting, on any thread. A helper counts until then, and no longer: the next group may
-        come before the pool has said that its call is over."""
+        """Run tasks until none is waiting; on any thread. A helper stops counting as one here and not in ``_answered``,
+        because the next group may arrive before the pool reports that the helper's call has ended."""
         while True:
             with self._lock:
                 if not self._waiting:
                     self._helpers -= helper
                     return
-                piece = self._waiting.popleft()
-                self._in_hand += 1
-            broken: BaseException | None = None
+                task = self._waiting.popleft()
+                self._running += 1
+            failure: BaseException | None = None
             try:
-                piece()
+                task()
             except BaseException as error:
-                broken = error
+                failure = error
             with self._lock:
-                self._in_hand -= 1
-                if broken is not None:
+                self._running -= 1
+                if failure is not None:
                     self._waiting.clear()
-                    self._broken = self._broken or broken
-                if not self._in_hand:
-                    self._settled.notify()
+                    self._failure = self._failure or failure
+                if not self._running:
+                    self._idle.notify()
 
     def _answered(self, result: object) -> None:
-        """A helper has left, or never came: the pool took no more work."""
+        """Count a helper that never began, because the pool took no more work. A helper that ran has counted itself."""
         if isinstance(result, BaseException):
             with self._lock:
                 self._helpers -= 1

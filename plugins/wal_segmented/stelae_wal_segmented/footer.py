@@ -1,19 +1,19 @@
-"""The footer of a closed segment: an index of its entries, so that nobody need read it whole.
+"""The footer of a closed segment: an index of its entries, so that no reader needs to scan the segment.
 
 ::
 
     footer   head | pages | term runs (16 bytes each) | trailer
     head     mark, length of the footer, CRC32C
-    page     offsets of 512 entries, fewer in the last page (8 bytes each), where the last of
-             them ends, CRC32C
+    page     offsets of 512 entries, fewer in the last page (8 bytes each), end of the last of
+             these entries, CRC32C
     trailer  mark, length, end of data, first index, entries, runs, commit hint,
              CRC32C of the runs, CRC32C of the trailer, end mark
 
-Opening a log reads head, trailer and runs. A reader takes the one page that has the entry: neither
-the time nor the memory of either grows with the number of entries.
+When a log is opened, only the head, the trailer and the runs are read. A reader reads the one page that has the entry.
+So neither time nor memory grows with the number of entries.
 
-The head tells a footer that was torn while it was written from one that was damaged afterwards:
-recovery finds the head where the data end, and knows how long the footer ought to be, and how it ends."""
+The head tells a footer that was torn while it was written from one that was damaged later. Recovery finds the head at
+the end of the data. It then knows how long the footer should be and how it should end."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from crc32c import crc32c
 
 from stelae.spi.errors import Corrupt
 from stelae.spi.services import File
+from stelae_shared.log_files.term_runs import TermRuns
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
     GROUP_HEADER_BYTES,
@@ -35,7 +36,7 @@ from stelae_wal_segmented.format import (
     footer_mark_of,
     salt_of,
 )
-from stelae_wal_segmented.index import LEADS, PAGE_ENTRIES, SegmentIndex, Summary, TermRuns
+from stelae_wal_segmented.index import FIRST_OF_GROUP, PAGE_ENTRIES, IndexSummary, SegmentIndex
 
 _HEAD = struct.Struct("<QQ")
 _TRAILER = struct.Struct("<QQQQQQQI")
@@ -48,20 +49,20 @@ _PAGE_BYTES = 8 * (PAGE_ENTRIES + 1) + _CRC.size
 
 
 @dataclass(frozen=True, slots=True)
-class Trailer:
-    """Last bytes of a closed segment."""
+class FooterTrailer:
+    """The last bytes of a closed segment."""
 
-    size: int
-    data_end: int
-    first: int
-    count: int
-    runs: int
-    commit_hint: int
-    crc: int
+    size: int  #: Length of the footer in bytes.
+    data_end: int  #: Offset where the data end and the footer begins.
+    first: int  #: Index of the first entry.
+    count: int  #: Number of entries.
+    runs: int  #: Number of term runs.
+    commit_hint: int  #: Highest commit index that was recorded up to here.
+    crc: int  #: CRC32C of the runs.
 
 
 def encode_footer(index: SegmentIndex, nonce: int) -> bytes:
-    """Return the footer for a segment with this index; it belongs at ``index.end``."""
+    """Return the footer of a segment with this index. It is written at ``index.end``."""
     salt, mark = salt_of(nonce), footer_mark_of(nonce)
     count = len(index.offsets)
     runs = b"".join(_RUN.pack(first, term) for first, term in index.runs)
@@ -80,7 +81,7 @@ def encode_footer(index: SegmentIndex, nonce: int) -> bytes:
 
 
 def decode_head(data: bytes, nonce: int) -> int | None:
-    """Return the length of the footer that begins with ``data``; ``None`` if none does."""
+    """Return the length of the footer that begins with ``data``, or ``None`` if ``data`` is no valid head."""
     if len(data) < HEAD_BYTES:
         return None
     mark, size = _HEAD.unpack_from(data)
@@ -91,8 +92,8 @@ def decode_head(data: bytes, nonce: int) -> int | None:
     return int(size)
 
 
-def decode_trailer(data: bytes, nonce: int) -> Trailer | None:
-    """Return the trailer that ``data`` is; ``None`` if it is not one of this segment."""
+def decode_trailer(data: bytes, nonce: int) -> FooterTrailer | None:
+    """Return the trailer in ``data``, or ``None`` if it is no valid trailer of this segment."""
     if len(data) != TRAILER_BYTES or data[-END_MARK_BYTES:] != end_mark_of(nonce):
         return None
     mark, *fields = _TRAILER.unpack_from(data)
@@ -100,12 +101,12 @@ def decode_trailer(data: bytes, nonce: int) -> Trailer | None:
         return None
     if _CRC.unpack_from(data, _TRAILER.size)[0] != crc32c(data[: _TRAILER.size], salt_of(nonce)):
         return None
-    trailer = Trailer(*fields)
+    trailer = FooterTrailer(*fields)
     return trailer if trailer.size == _size_of(trailer.count, trailer.runs) else None
 
 
 def decode_footer(data: bytes, nonce: int) -> SegmentIndex | None:
-    """Return the index in a whole footer; ``None`` if any part of it is not as it was written."""
+    """Return the index in a complete footer, or ``None`` if any part of the footer is invalid."""
     trailer = decode_trailer(data[-TRAILER_BYTES:], nonce)
     if trailer is None or trailer.size != len(data) or decode_head(data, nonce) != len(data):
         return None
@@ -123,9 +124,10 @@ def decode_footer(data: bytes, nonce: int) -> SegmentIndex | None:
     return index
 
 
-def read_summary(file: File, nonce: int) -> Summary | None:
-    """Return what the footer at the end of a file says but for the offsets; ``None`` if no valid
-    one is there. Reads some hundred bytes, and 16 for each change of term.
+def read_summary(file: File, nonce: int) -> IndexSummary | None:
+    """Return what the footer at the end of a file says, without the offsets; ``None`` without a valid footer.
+
+    Reads a few hundred bytes, and 16 bytes for each run of terms.
 
     Raises:
         StorageError: the file cannot be read.
@@ -140,14 +142,14 @@ def read_summary(file: File, nonce: int) -> Summary | None:
     runs = _decode_runs(file.pread(length, size - TRAILER_BYTES - length), trailer, nonce)
     if runs is None:
         return None
-    return Summary(trailer.first, trailer.count, trailer.data_end, trailer.commit_hint, runs)
+    return IndexSummary(trailer.first, trailer.count, trailer.data_end, trailer.commit_hint, runs)
 
 
-def read_window(file: File, nonce: int, summary: Summary, index: int, stop: int) -> list[int]:
-    """As ``SegmentIndex.window``, from the page that has ``index``.
+def read_window(file: File, nonce: int, summary: IndexSummary, index: int, stop: int) -> list[int]:
+    """Do what ``SegmentIndex.window`` does, with the page of the footer that has ``index``.
 
     Raises:
-        Corrupt: that page is no longer as it was written; ``offset`` is where it begins.
+        Corrupt: that page fails its checksum; ``offset`` is where the page begins.
         StorageError: the file cannot be read.
     """
     number, position = divmod(index - summary.first, PAGE_ENTRIES)
@@ -163,8 +165,8 @@ def read_window(file: File, nonce: int, summary: Summary, index: int, stop: int)
     return offsets
 
 
-def page_start(summary: Summary, index: int) -> int:
-    """Index of the first entry of the page that has ``index``."""
+def page_start(summary: IndexSummary, index: int) -> int:
+    """Return the index of the first entry in the page that has ``index``."""
     return index - (index - summary.first) % PAGE_ENTRIES
 
 
@@ -184,13 +186,13 @@ def _decode_page(data: bytes, nonce: int) -> array[int] | None:
 
 
 def _within(marked: list[int], end: int) -> bool:
-    """Say whether offsets ascend inside the segment's data."""
-    offsets = [offset & ~LEADS for offset in marked]
+    """Say whether the offsets ascend and are inside the segment's data."""
+    offsets = [offset & ~FIRST_OF_GROUP for offset in marked]
     ascend = all(map(lt, offsets, offsets[1:]))
     return ascend and offsets[0] >= SEGMENT_HEADER_BYTES + GROUP_HEADER_BYTES and offsets[-1] <= end
 
 
-def _decode_runs(data: bytes, trailer: Trailer, nonce: int) -> TermRuns | None:
+def _decode_runs(data: bytes, trailer: FooterTrailer, nonce: int) -> TermRuns | None:
     if len(data) != trailer.runs * _RUN.size or crc32c(data, salt_of(nonce)) != trailer.crc:
         return None
     runs = list(_RUN.iter_unpack(data))
@@ -201,7 +203,7 @@ def _decode_runs(data: bytes, trailer: Trailer, nonce: int) -> TermRuns | None:
 
 
 def _packed(offsets: array[int]) -> bytes:
-    """The bytes of an array that nobody needs afterwards."""
+    """Return the bytes of an array. May change the array, so the caller must not use it afterwards."""
     if sys.byteorder != "little":
         offsets.byteswap()
     return offsets.tobytes()

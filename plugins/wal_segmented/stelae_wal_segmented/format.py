@@ -1,4 +1,4 @@
-"""Bytes of a segment: header, groups of entries, and the salt that ties them to one segment.
+"""Encodes and decodes the bytes of a segment: its header, its groups of entries, and their checksums.
 
 ::
 
@@ -6,17 +6,17 @@
     group    group header | entry | entry | ... | end mark
     entry    entry header | body
 
-All integers are little-endian. A segment has a 64-bit *nonce* of its own. Its lower half is where every CRC32C of the
-segment starts (the salt), and both its halves mark group headers and footers: bytes that another segment left in the
-same space can never pass for bytes of this one (durability rule 6).
+All integers are little-endian. Each segment has its own 64-bit *nonce*. The lower half of the nonce is the start value
+of every CRC32C in the segment (the salt). The whole nonce is part of the marks of group headers and footers. So bytes
+that another segment left in the same space never pass for bytes of this segment (durability rule 6).
 
-A group is what one commit wrote. Its header tells the *synced offset*: how far the segment was
-known to be durable when the group was written. Whatever is invalid before the highest synced offset
-found was once durable, so it is damage; only behind it can be a tail that a crash tore. The *end mark* tells
-whether all of a group was written: what it stands behind was, but for sectors that a disk writes in another order.
+A group is what one commit writes. Its header has the *synced offset*: the segment was known to be durable up to this
+offset when the group was written. Invalid bytes before the highest synced offset were durable once, so they are damage.
+Only bytes after it can be a tail that a crash tore. The *end mark* shows that a group was written completely, except
+for sectors that the disk writes in another order.
 
-A segment in space that a collected one has left has a table of what stood there behind its header (see
-``stelae_wal_segmented.sectors``), and the groups begin behind that."""
+A segment in a re-used file has a table after its header with digests of what each sector held before (see
+``stelae_wal_segmented.sectors``). The groups begin after the table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from crc32c import crc32c
 
 from stelae.spi.errors import BadIdentifier, Corrupt, FutureVersion
 from stelae.spi.ids import LogId, OpId, TabletId, tablet_id
-from stelae_wal_segmented.sectors import UsedSpace
+from stelae_wal_segmented.sectors import ReusedSpace
 
 FORMAT_VERSION = 4
 SEGMENT_MAGIC = b"stelwals"
@@ -40,62 +40,62 @@ _CRC = struct.Struct("<I")
 
 SEGMENT_HEADER_BYTES = _SEGMENT.size + _CRC.size
 LAST_BYTE = b"\xe5"
-"""Of a group's header and of a group: where it is zero, what it ends was not written to its end."""
+"""The last byte of a group header and of a group. Where it is zero, the header or group was not written completely."""
 
 GROUP_HEADER_BYTES = _GROUP.size + _CRC.size + len(LAST_BYTE)
 ENTRY_HEADER_BYTES = _ENTRY.size + _CRC.size
 END_MARK_BYTES = 8
 
-NEW_SPACE = UsedSpace(0, 0, SEGMENT_HEADER_BYTES)
-"""Of a segment whose space was zeros."""
+NEW_SPACE = ReusedSpace(0, 0, SEGMENT_HEADER_BYTES)
+"""The space of a segment in a new file, which reads as zeros."""
 
 _GROUP_MARK = 0x5B9D_1E0C_73A2_F681
 _FOOTER_MARK = 0xC6E4_8A37_0F51_D92B
 _END_MARK = 0x3D17_C05A_B986_E42F
 _NOT_ZERO = 0x03
-"""Two bits of the first byte of a mark, whatever the nonce: a sector may hold no more of a group than that byte, and is
-told from one that was never written even if a bit of it changes."""
+"""Two bits that are set in the first byte of every mark. A sector may hold only this byte of a group. With two bits set
+it differs from a sector that was never written, even after one bit has changed."""
 
 ENTRY_LEAD = 0x35
-"""First byte of every entry, for the same reason: zeros of the entry before may fill the rest of its sector."""
+"""The first byte of every entry. It is not zero, because zeros of the entry before may fill the rest of its sector."""
 
 pack_group = _GROUP.pack
 pack_entry = _ENTRY.pack
 
 
 def salt_of(nonce: int) -> int:
-    """Start value of every CRC32C in the segment of this nonce."""
+    """Return the start value of every CRC32C in the segment with this nonce."""
     return nonce & 0xFFFF_FFFF
 
 
 def group_mark_of(nonce: int) -> int:
-    """First field of every group header in the segment of this nonce."""
+    """Return the first field of every group header in the segment with this nonce."""
     return (nonce ^ _GROUP_MARK) | _NOT_ZERO
 
 
 def footer_mark_of(nonce: int) -> int:
-    """First field of the footer of the segment of this nonce."""
+    """Return the first field of the footer of the segment with this nonce."""
     return (nonce ^ _FOOTER_MARK) | _NOT_ZERO
 
 
 def end_mark_of(nonce: int) -> bytes:
-    """Last bytes of every group and of the footer in the segment of this nonce; the very last one is never zero."""
+    """Return the last bytes of every group and footer in the segment with this nonce. The last byte is not zero."""
     return (nonce ^ _END_MARK).to_bytes(8, "little")[:-1] + LAST_BYTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentHeader:
-    """First bytes of a segment, durable before the segment gets its name.
+    """The first bytes of a segment. They are durable before the segment gets its name.
 
     Attributes:
-        log: whose log it is part of.
-        sequence: its place among the segments of the log, from 1.
-        nonce: drawn for this segment alone.
-        previous: op id of the last entry before the segment's first.
-        previous_nonce: nonce of the segment before it, 0 if there was none.
-        previous_end: where the data of that segment end; they were durable up to there.
-        commit_hint: highest commit index recorded before this segment.
-        space: what is known of its space from before; that is nothing where it was new.
+        log: the log that the segment belongs to.
+        sequence: number of the segment in its log, from 1.
+        nonce: unique to this segment.
+        previous: op id of the last entry before the segment's first entry.
+        previous_nonce: nonce of the segment before this one, 0 if there was none.
+        previous_end: offset where the data of that segment end; they were durable up to there.
+        commit_hint: highest commit index that was recorded before this segment.
+        space: the space of the segment; says whether it was used before.
     """
 
     log: LogId
@@ -105,11 +105,11 @@ class SegmentHeader:
     previous_nonce: int
     previous_end: int
     commit_hint: int
-    space: UsedSpace = NEW_SPACE
+    space: ReusedSpace = NEW_SPACE
 
     @property
     def data_start(self) -> int:
-        """Where the first group begins."""
+        """Offset of the first group."""
         return self.space.data_start
 
     def encode(self) -> bytes:
@@ -138,22 +138,22 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
     """Return the header at the beginning of ``data``.
 
     Raises:
-        Corrupt: too short, another magic, or the checksum fails.
-        FutureVersion: a format that this release does not know.
+        Corrupt: the data are too short, begin with another magic, or fail their checksum.
+        FutureVersion: the format is newer than this release.
     """
     raw, tail = data[: _SEGMENT.size], data[_SEGMENT.size : SEGMENT_HEADER_BYTES]
     if len(tail) < _CRC.size:
-        raise Corrupt("the segment header is cut short", path=path, offset=len(data))
+        raise Corrupt("the segment header is truncated", path=path, offset=len(data))
     fields = _SEGMENT.unpack(raw)
     if fields[0] != SEGMENT_MAGIC:
-        raise Corrupt("the segment header has another magic", path=path, offset=0)
+        raise Corrupt("the file does not begin with the magic of a segment", path=path, offset=0)
     if _CRC.unpack(tail)[0] != crc32c(raw):
         raise Corrupt("the segment header fails its checksum", path=path, offset=0)
     if fields[1] > FORMAT_VERSION:
         fact = f"segment format {fields[1]} is newer than {FORMAT_VERSION}, the newest known here"
         raise FutureVersion(fact, path=path, offset=8)
     if fields[1] < FORMAT_VERSION:
-        fact = f"segment format {fields[1]} is of no release; the first one wrote {FORMAT_VERSION}"
+        fact = f"no release wrote segment format {fields[1]}; the first one wrote {FORMAT_VERSION}"
         raise Corrupt(fact, path=path, offset=8)
     return SegmentHeader(
         log=LogId(tablet_of(fields[12], path), fields[5]),
@@ -163,30 +163,32 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
         previous_nonce=fields[9],
         previous_end=fields[10],
         commit_hint=fields[11],
-        space=UsedSpace(fields[3], fields[13], fields[14]),
+        space=ReusedSpace(fields[3], fields[13], fields[14]),
     )
 
 
 def tablet_of(padded: bytes, path: str) -> TabletId:
-    """Return the tablet id that stands in a fixed field, padded with zeros.
+    """Return the tablet id in a field of fixed length that is padded with zeros.
 
     Raises:
-        Corrupt: no tablet has such an id.
+        Corrupt: the field is not a valid tablet id.
     """
     try:
         return tablet_id(padded.rstrip(b"\0").decode())
     except (UnicodeDecodeError, BadIdentifier) as error:
-        raise Corrupt("it names a tablet that cannot be", path=path, offset=0) from error
+        raise Corrupt("it names a tablet with an invalid id", path=path, offset=0) from error
 
 
 @dataclass(frozen=True, slots=True)
 class GroupHeader:
-    """What one commit wrote: see the module.
+    """The header of a group: see the module.
 
     Attributes:
-        replace_from: 0 for a plain append.
-        size: length of all of the group, this header and the end mark included.
-        count: how many entries there are.
+        synced: the segment was durable up to this offset when the group was written.
+        commit_hint: the leader's commit index as far as it was known; 0: unknown.
+        replace_from: the group voids every entry at or above this index; 0: a plain append.
+        size: length of the group in bytes, with this header and the end mark.
+        count: number of entries.
     """
 
     synced: int
@@ -203,7 +205,7 @@ def encode_group_header(group: GroupHeader, nonce: int) -> bytes:
 
 
 def decode_group_header(data: bytes, nonce: int) -> GroupHeader | None:
-    """Return the group header that ``data`` is; ``None`` if it is not one of this segment."""
+    """Return the group header at the beginning of ``data``, or ``None`` if it is no valid header of this segment."""
     if len(data) < GROUP_HEADER_BYTES:
         return None
     mark, synced, hint, replace_from, size, count = _GROUP.unpack_from(data)
@@ -215,7 +217,7 @@ def decode_group_header(data: bytes, nonce: int) -> GroupHeader | None:
 
 
 class EntryHeader(NamedTuple):
-    """What is stored before an entry's body; ``size`` and ``body_crc`` are of the body."""
+    """What is stored before the body of an entry. ``size`` and ``body_crc`` are those of the body."""
 
     size: int
     body_crc: int
@@ -225,12 +227,12 @@ class EntryHeader(NamedTuple):
 
 
 def stored_bytes_at(data: bytes, at: int) -> int:
-    """Length of the body of the entry whose header at ``data[at]`` is known to be valid."""
+    """Return the length of an entry's body, whose header at ``data[at]`` is known to be valid."""
     return int(_ENTRY.unpack_from(data, at)[2])
 
 
 def decode_entry_header(data: bytes, salt: int) -> EntryHeader | None:
-    """Return the entry header that ``data`` begins with; ``None`` if its checksum fails."""
+    """Return the entry header at the beginning of ``data``, or ``None`` if it fails its checksum."""
     if len(data) < ENTRY_HEADER_BYTES:
         return None
     if _CRC.unpack_from(data, _ENTRY.size)[0] != crc32c(data[: _ENTRY.size], salt):

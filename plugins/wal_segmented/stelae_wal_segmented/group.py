@@ -1,4 +1,4 @@
-"""Groups of entries: how one commit becomes buffers, and how bytes become entries again."""
+"""Encodes the entries of one commit as a group, and decodes single entries."""
 
 from __future__ import annotations
 
@@ -23,21 +23,18 @@ from stelae_wal_segmented.format import (
     pack_entry,
     salt_of,
 )
-from stelae_wal_segmented.index import LEADS
+from stelae_wal_segmented.index import FIRST_OF_GROUP
 
 _CRC = struct.Struct("<I")
 _KINDS = {kind.value: kind for kind in EntryKind}
 
 
 class EncodedGroup(NamedTuple):
-    """A group ready to be written.
+    """A group that is ready to be written."""
 
-    ``offsets`` has one offset per entry, as ``SegmentIndex`` wants them; ``size`` is the length of
-    all buffers together."""
-
-    buffers: list[Buffer]
-    offsets: list[int]
-    size: int
+    buffers: list[Buffer]  #: The bytes of the group.
+    offsets: list[int]  #: One offset for each entry, as in ``SegmentIndex.offsets``.
+    size: int  #: Length of all buffers together.
 
 
 def encode_group(
@@ -46,13 +43,13 @@ def encode_group(
     """Encode a group that will be written at offset ``at``. Bodies are not copied.
 
     Raises:
-        TooLarge: an entry is above ``ENTRY_BYTES_MAX``.
+        TooLarge: an entry is larger than ``ENTRY_BYTES_MAX``.
     """
     salt = salt_of(nonce)
     buffers: list[Buffer] = [b""]
     offsets = []
     offset = at + GROUP_HEADER_BYTES
-    pack_crc = _CRC.pack  # A local name is quicker in the loop.
+    pack_crc = _CRC.pack  # A local name makes the loop faster.
     for entry in entries:
         body = entry.body
         size = len(body)
@@ -66,7 +63,7 @@ def encode_group(
             buffers.append(body)
         offset += ENTRY_HEADER_BYTES + size
     if offsets:
-        offsets[0] |= LEADS
+        offsets[0] |= FIRST_OF_GROUP
     size = offset + END_MARK_BYTES - at
     buffers[0] = encode_group_header(GroupHeader(synced, commit_hint, replace_from or 0, size, len(entries)), nonce)
     buffers.append(end_mark_of(nonce))
@@ -74,10 +71,10 @@ def encode_group(
 
 
 def decode_entry(data: bytes, start: int, nonce: int, path: str, file_offset: int) -> Entry:
-    """Return the entry that begins at ``data[start]``, which stands at ``file_offset``.
+    """Return the entry that begins at ``data[start]``, which is offset ``file_offset`` of the file.
 
     Raises:
-        Corrupt: header or body fails its checksum, or the kind is unknown.
+        Corrupt: the header or the body fails its checksum, or the kind is unknown.
     """
     salt = salt_of(nonce)
     body_at = start + ENTRY_HEADER_BYTES
@@ -95,7 +92,7 @@ def kind_of(number: int, path: str, offset: int) -> EntryKind:
     """Return the kind of an entry.
 
     Raises:
-        Corrupt: a number that this release does not know, in an entry whose checksum holds.
+        Corrupt: this release does not know the number, although the entry's checksum is right.
     """
     kind = _KINDS.get(number)
     if kind is None:

@@ -1,4 +1,4 @@
-"""Where entries are: terms by runs, and per segment the offset of each entry."""
+"""The index of a segment: the offset and the term of each of its entries."""
 
 from __future__ import annotations
 
@@ -7,67 +7,22 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LEADS = 1 << 63
-"""Added to the offset of an entry that is the first of its group."""
+from stelae_shared.log_files.term_runs import TermRuns
+
+FIRST_OF_GROUP = 1 << 63
+"""A flag that is added to the offset of an entry which is the first of its group."""
 
 PAGE_ENTRIES = 512
-"""Offsets that are looked up at once, and that share a checksum in a footer."""
-
-
-class TermRuns:
-    """The term of every index of a log as runs of equal terms. Lookup is O(log runs)."""
-
-    __slots__ = ("_firsts", "_terms")
-
-    def __init__(self, runs: list[tuple[int, int]] | None = None) -> None:
-        self._firsts = [first for first, _ in runs or ()]
-        self._terms = [term for _, term in runs or ()]
-
-    def __iter__(self) -> zip[tuple[int, int]]:
-        return zip(self._firsts, self._terms, strict=True)
-
-    def __len__(self) -> int:
-        return len(self._firsts)
-
-    def add(self, index: int, term: int) -> None:
-        """Record the term of the entry at ``index``, which is the next one."""
-        if not self._terms or self._terms[-1] != term:
-            self._firsts.append(index)
-            self._terms.append(term)
-
-    def extend(self, runs: TermRuns) -> None:
-        """Record the runs of the segment that follows."""
-        for first, term in runs:
-            self.add(first, term)
-
-    def cut(self, from_index: int) -> None:
-        """Forget every index at or above ``from_index``."""
-        while self._firsts and self._firsts[-1] >= from_index:
-            self._firsts.pop()
-            self._terms.pop()
-
-    def forget_below(self, index: int) -> None:
-        """Forget runs that end before ``index``."""
-        keep = max(0, bisect_right(self._firsts, index) - 1)
-        del self._firsts[:keep]
-        del self._terms[:keep]
-
-    def term_at(self, index: int) -> int:
-        """Return the term at an index that is known to be covered."""
-        return self._terms[bisect_right(self._firsts, index) - 1]
-
-    def copy(self) -> TermRuns:
-        """An independent copy."""
-        return TermRuns(list(self))
+"""Number of offsets that are looked up together and share a checksum in a footer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What stays in memory of a segment's index while its offsets are left in the footer.
+class IndexSummary:
+    """What remains in memory of a segment's index while its offsets are only in the footer.
 
     Attributes:
-        first: index of the first entry, or of the next one while there are none.
-        count: how many entries there are.
+        first: index of the first entry, or of the next entry if the segment has none.
+        count: number of entries.
         end: offset behind the last group.
         commit_hint: the highest commit index that was recorded up to there.
         runs: terms of the entries.
@@ -81,7 +36,7 @@ class Summary:
 
     @property
     def next(self) -> int:
-        """Index that the next entry has."""
+        """Index of the next entry."""
         return self.first + self.count
 
 
@@ -89,10 +44,10 @@ class SegmentIndex:
     """The entries of one segment that no later group of the same segment has replaced.
 
     Attributes:
-        first: index of the first of them, or of the next one while there are none.
-        offsets: where the header of each begins, and whether a group header stands before it (see
-            ``LEADS``); 8 bytes an entry.
-        runs: their terms.
+        first: index of the first entry, or of the next entry if there are none.
+        offsets: where the header of each entry begins. The flag ``FIRST_OF_GROUP`` says that a group header is before
+            it. 8 bytes for each entry.
+        runs: terms of the entries.
         end: offset behind the last group.
         commit_hint: the highest commit index that was recorded up to here.
     """
@@ -108,11 +63,11 @@ class SegmentIndex:
 
     @property
     def next(self) -> int:
-        """Index that the next entry has."""
+        """Index of the next entry."""
         return self.first + len(self.offsets)
 
     def replace(self, from_index: int) -> None:
-        """Void every entry at or above ``from_index``, in this segment and in those before it."""
+        """Void every entry at or above ``from_index``, in this segment and in earlier segments."""
         if from_index <= self.first:
             self.first = from_index
             del self.offsets[:]
@@ -130,13 +85,14 @@ class SegmentIndex:
         self.runs.add(self.first + len(self.offsets), term)
         self.offsets.extend(offsets)
 
-    def summary(self) -> Summary:
-        """What there is to know without the offsets."""
-        return Summary(self.first, len(self.offsets), self.end, self.commit_hint, self.runs)
+    def summary(self) -> IndexSummary:
+        """Return the index without the offsets."""
+        return IndexSummary(self.first, len(self.offsets), self.end, self.commit_hint, self.runs)
 
     def window(self, index: int, stop: int) -> list[int]:
-        """Offsets of the entries from ``index`` on, below ``stop`` and not more than a page of
-        them; then where the last of them ends."""
+        """Return the offsets of the entries from ``index`` on, and then the end of the last of these entries.
+
+        The range ends before ``stop`` and has at most ``PAGE_ENTRIES`` entries."""
         position = index - self.first
         behind = min(stop - self.first, position + PAGE_ENTRIES)
         offsets = self.offsets[position : behind + 1].tolist()
@@ -145,10 +101,11 @@ class SegmentIndex:
         return offsets
 
 
-def fitting(offsets: list[int], bytes_max: int) -> int:
-    """How many entries, at least one, take not more than ``bytes_max`` together.
+def count_within(offsets: list[int], bytes_max: int) -> int:
+    """Return how many entries, at least one, take at most ``bytes_max`` bytes together.
 
     Args:
-        offsets: of the entries, and where the last of them ends."""
-    limit = (offsets[0] & ~LEADS) + bytes_max
-    return max(1, bisect_right(offsets, limit, 1, key=lambda marked: marked & ~LEADS) - 1)
+        offsets: offsets of the entries, and then the end of the last entry.
+        bytes_max: in bytes."""
+    limit = (offsets[0] & ~FIRST_OF_GROUP) + bytes_max
+    return max(1, bisect_right(offsets, limit, 1, key=lambda marked: marked & ~FIRST_OF_GROUP) - 1)

@@ -1,7 +1,7 @@
-"""One log: its segments, its open end, and what it knows of itself.
+"""One log: its segments, its active segment, and its state.
 
-Threads: what changes a log is called one at a time (``stelae.spi.wal``). ``lock`` guards what readers
-on other threads look at (``last``, ``base``, ``chain``, ``damage``); it is never held over I/O."""
+Threads: methods that change a log are called one at a time (``stelae.spi.wal``). ``lock`` guards what readers on other
+threads read (``last``, ``base``, ``chain``, ``damage``). It is never held during I/O."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from stelae.spi.append_check import check_append
 from stelae.spi.errors import CallerError, Corrupt, Full, StelaeError, StorageError, SyncFailed
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.wal import Append, Damage, Durable, Failed, LogState, Outcome
-from stelae_wal_segmented.base import Base, LogUse, write_base
+from stelae_wal_segmented.active_segment import ActiveSegment
+from stelae_wal_segmented.base_file import BaseRecord, LogUse, write_base
 from stelae_wal_segmented.group import EncodedGroup
 from stelae_wal_segmented.names import base_name, sequences_of
-from stelae_wal_segmented.open_end import OpenEnd
 from stelae_wal_segmented.recovery import RecoveredLog, recover_log
-from stelae_wal_segmented.segment import Chain
-from stelae_wal_segmented.space import Setting
+from stelae_wal_segmented.segment import SegmentChain
+from stelae_wal_segmented.space import SegmentedContext
 from stelae_wal_segmented.writer import SegmentWriter
 
 
@@ -27,24 +27,25 @@ class TabletLog:
     Attributes:
         base: contents of the base file.
         chain: the segments.
+        active: the segment that takes entries.
         last: op id of the last entry that readers see.
         durable: op id of the last entry that is known to be durable.
-        damage: why the log is corrupt, if it is.
-        failed: why it takes no appends until ``repair``, if so.
+        damage: why the log is corrupt; ``None`` if it is not.
+        failed: why the log takes no appends until ``repair``; ``None`` if it does.
     """
 
-    base: Base
-    chain: Chain
+    base: BaseRecord
+    chain: SegmentChain
     last: OpId
     durable: OpId
     damage: Damage | None
 
-    def __init__(self, setting: Setting, directory: str, log: LogId, found: RecoveredLog) -> None:
-        self.setting = setting
+    def __init__(self, context: SegmentedContext, directory: str, log: LogId, found: RecoveredLog) -> None:
+        self.context = context
         self.directory = directory
         self.log = log
         self.lock = threading.Lock()
-        self.end = OpenEnd(setting, directory, log, self.lock)
+        self.active = ActiveSegment(context, directory, log, self.lock)
         self.failed: Failed | None = None
         self._commit_hint = 0
         self._take_over(found)
@@ -52,16 +53,16 @@ class TabletLog:
     # -- state -----------------------------------------------------------------------------------
 
     def state(self) -> LogState:
-        """What ``logs`` says of it. Any thread."""
+        """Return the state that ``logs`` reports. Any thread."""
         with self.lock:
             return self._state()
 
     def op_id_at(self, index: int) -> OpId:
-        """Op id of an index from the base's on; the caller holds the lock and knows it is there."""
+        """Return the op id of an index that the log holds, or of the base. The caller holds the lock."""
         return self.base.base if index == self.base.base.index else self.chain.op_id_at(index)
 
     def corrupt(self) -> StorageError | None:
-        """The error of a log that is damaged, or that could not be read when the node started."""
+        """Return the error of a log that is damaged or could not be read when the node started; ``None`` for others."""
         damage = self.damage
         if damage is None:
             return None
@@ -69,17 +70,17 @@ class TabletLog:
         return kind(damage.detail, path=damage.path, offset=damage.offset)
 
     def note_damage(self, error: Corrupt, last_good: OpId) -> None:
-        """Take note of damage that a reader met: the log ends before it, or where earlier damage is. Any thread."""
+        """Record damage that a reader found: from now on the log ends before its first damage. Any thread."""
         with self.lock:
             if self.damage is None or last_good.index < self.damage.last_good.index:
                 if last_good.index < self.last.index:
                     self.last = last_good
                 self.damage = Damage(path=error.path, offset=error.offset or 0, last_good=last_good, detail=error.fact)
 
-    def write_base(self, base: Base) -> None:
-        """Replace what the base file says, durably, then what readers see of it."""
+    def write_base(self, base: BaseRecord) -> None:
+        """Write the base file durably, then show the new record to readers."""
         path = f"{self.directory}/{base_name(self.log.generation)}"
-        write_base(self.setting.files, path, base)
+        write_base(self.context.files, path, base)
         with self.lock:
             self.base = base
 
@@ -99,19 +100,19 @@ class TabletLog:
     # -- append ----------------------------------------------------------------------------------
 
     def append(self, append: Append, *, sync: bool) -> Outcome:
-        """Do one append of a commit. Never raises for an operating error."""
+        """Do one append of a commit. An operating error is returned, never raised."""
         refusal = self._refusal(append)
         if refusal is not None:
             return Failed(refusal, self.durable)
         try:
             first_sequence = self.base.first_sequence
-            writer = self.end.writer_for(self.chain, first_sequence, self.last, self._hint())
+            writer = self.active.writer_for(self.chain, first_sequence, self.last, self._hint())
             self._note_newest(writer.segment.header.sequence)
             group = self._encode(writer, append)
             writer.write(group, sync=sync)
         except CallerError as error:
             return Failed(error, self.durable)
-        except Corrupt as error:  # The segment that was to go on: nothing was changed.
+        except Corrupt as error:  # The last segment could not be opened again: nothing was changed.
             self.note_damage(error, self._before(error.path))
             self.durable = self.last
             return Failed(error, self.durable)
@@ -127,7 +128,7 @@ class TabletLog:
             damaged = self.corrupt()
             if damaged is None:
                 self._publish(writer, append, group.offsets)
-        if damaged is not None:  # Met by a reader meanwhile: the log ends before that.
+        if damaged is not None:  # A reader found damage meanwhile: the log ends before it.
             self.durable = min(self.durable, self.last)
             return Failed(damaged, self.durable)
         if writer.synced == writer.end:
@@ -137,27 +138,27 @@ class TabletLog:
         return Durable(self.last)
 
     def sync(self) -> Failed | None:
-        """Make every earlier append durable; the failure if that fails."""
-        if self.failed is not None or self.end.writer is None:
+        """Make every earlier append durable; return the failure if that fails."""
+        if self.failed is not None or self.active.writer is None:
             return self.failed
         try:
-            self.end.writer.sync()
+            self.active.writer.sync()
         except StorageError as error:
             return self._fail(error)
         self.durable = self.last
         return None
 
     def cool(self) -> None:
-        """Keep no handle, spare space or index; a failed or damaged log gives back its spare space, and no more.
+        """Release the handle, the prepared file and the index. A failed or damaged log releases only the prepared file.
 
         Raises:
-            StorageError: the open segment could not be settled; the log fails.
+            StorageError: the active segment could not be closed; the log fails.
         """
         if self.failed is not None or self.damage is not None:
-            self.end.drop_spare()
+            self.active.drop_spare()
             return
         try:
-            self.end.seal(self.chain)
+            self.active.seal(self.chain)
             self._note_end()
         except OSError as error:
             raise self._fail(error).error from error
@@ -167,9 +168,9 @@ class TabletLog:
         self.durable = self.last
 
     def close(self) -> None:
-        """Settle the open segment for good; a failed log is left as it is for recovery."""
+        """Close the active segment. A failed log is left as it is, for recovery."""
         self.cool()
-        self.end.abandon()
+        self.active.abandon()
 
     def _refusal(self, append: Append) -> StelaeError | None:
         if self.damage is not None:
@@ -184,21 +185,21 @@ class TabletLog:
         return CallerError(f"log {self.log}: {fact}") if fact is not None else None
 
     def _note_newest(self, sequence: int) -> None:
-        """Have the base file say that a segment is there, before its first group is written.
+        """Record in the base file that a segment exists, before its first group is written.
 
         Raises:
-            StorageError: it cannot be written; the segment takes no entries.
+            StorageError: the base file cannot be written; the segment takes no entries.
         """
         if sequence > self.base.newest_sequence:
             self.write_base(self.base.changed(newest_sequence=sequence))
 
     def _note_end(self) -> None:
-        """Have the base file say how long the newest segment is: all of it is durable, and stays so.
+        """Record the length of the newest segment in the base file. All of the segment is durable.
 
-        Without that, a closed segment that is cut later would look like one whose tail a crash left.
+        Without this record, a closed segment that is truncated later would look like one with a tail that a crash left.
 
         Raises:
-            StorageError: it cannot be written.
+            StorageError: the base file cannot be written.
         """
         newest = self.chain.segments[-1] if self.chain.segments else None
         if newest is None or newest.header.sequence != self.base.newest_sequence:
@@ -207,7 +208,7 @@ class TabletLog:
             self.write_base(self.base.changed(newest_end=newest.end))
 
     def _before(self, path: str) -> OpId:
-        """Op id of the last entry before the segment of this path."""
+        """Return the op id of the last entry before the segment with this path."""
         with self.lock:
             first = next(one.first for one in self.chain.segments if one.path == path)
             return self.op_id_at(max(first - 1, self.base.base.index))
@@ -216,7 +217,7 @@ class TabletLog:
         index, runs = writer.index, self.chain.runs
         if append.replace_from is not None:
             index.replace(append.replace_from)
-            self.chain.replaced(append.replace_from)
+            self.chain.void_from(append.replace_from)
         entries = append.entries
         if entries and entries[0].op_id.term == entries[-1].op_id.term:
             runs.add(*reversed(entries[0].op_id))
@@ -234,11 +235,11 @@ class TabletLog:
     # -- failure ---------------------------------------------------------------------------------
 
     def repair(self) -> OpId:
-        """Resume after a full disk, in a fresh segment; return the last durable op id.
+        """Resume after a full disk, in a new segment; return the last durable op id.
 
         Raises:
-            StorageError: it cannot resume at all; or, if neither ``SyncFailed`` nor ``Corrupt``, the disk does not read
-                now: it may be tried again.
+            SyncFailed, Corrupt: the log cannot resume.
+            StorageError: any other: the disk cannot be read now; the caller may try again.
         """
         damaged = self.corrupt()
         if damaged is not None:
@@ -249,7 +250,7 @@ class TabletLog:
             raise self.failed.error
         try:
             self._settle_after_full()
-            self.end.fresh(self.chain, self.base.first_sequence, self.last, self._hint())
+            self.active.begin_segment(self.chain, self.base.first_sequence, self.last, self._hint())
         except OSError as error:
             raise self._fail(error).error from error
         except (Full, SyncFailed, Corrupt) as error:
@@ -258,49 +259,49 @@ class TabletLog:
         self.failed = None
         return self.durable
 
-    def fail_for_good(self, error: SyncFailed | OSError) -> StelaeError:
-        """Take no more appends, since one of the log's files can no longer be trusted; return what appends get."""
+    def fail_permanently(self, error: SyncFailed | OSError) -> StelaeError:
+        """Take no more appends, because a file of the log can no longer be trusted; return the error for appends."""
         return self._fail(error).error
 
     def _fail(self, error: StorageError | OSError) -> Failed:
-        """Take no more appends. Readers see what is durable; a failed sync is remembered."""
+        """Take no more appends. Readers see only durable entries. A failed sync is recorded in the base file."""
         if isinstance(error, OSError):
             error = SyncFailed(f"the log's files are not usable: {error}", path=self.directory)
         with self.lock:
             self.last = self.durable
         self.failed = Failed(error, self.durable)
         if isinstance(error, Full):
-            self.end.drop_spare()
+            self.active.drop_spare()
         else:
-            self._distrust()
+            self._record_sync_failure()
         return self.failed
 
-    def _distrust(self) -> None:
-        """Remember durably that a sync failed; if even that fails, recovery proves the tail."""
-        self.end.abandon()
+    def _record_sync_failure(self) -> None:
+        """Record durably that a sync failed. If that fails too, recovery writes the tail again and syncs it."""
+        self.active.abandon()
         try:
             self.write_base(self.base.changed(use=LogUse.SYNC_FAILED, durable=self.durable))
         except (StorageError, OSError):
             return
 
     def _settle_after_full(self) -> None:
-        """Cut what was not synced, and see again what the log holds.
+        """Cut what was not synced, and recover the log again.
 
         Raises:
-            StorageError: as ``Files``, or the log turns out to be damaged.
+            StorageError: as ``Files``, or recovery finds damage.
         """
-        writer = self.end.writer
+        writer = self.active.writer
         if writer is not None:
             writer.forget_unsynced()
-            self.end.park()
-        sequences = sequences_of(self.setting.files, self.directory, self.log.generation)
-        found = recover_log(self.setting.files, self.directory, self.log, sequences)
+            self.active.park()
+        sequences = sequences_of(self.context.files, self.directory, self.log.generation)
+        found = recover_log(self.context.files, self.directory, self.log, sequences)
         with self.lock:
-            # Whoever still reads counts, and gives back, on the segments as they were known before. In their place
-            # these are held for good: such a file is removed when it is collected, never used again.
-            held = {segment.path for segment in self.chain.segments if segment.held()}
+            # Readers that are under way count on the old segment objects. So each new object of such a file gets one
+            # reader that never leaves: the file is removed when it is collected, and never used again.
+            with_readers = {segment.path for segment in self.chain.segments if segment.has_readers()}
             for segment in found.chain.segments:
-                segment.holders += segment.path in held
+                segment.reader_count += segment.path in with_readers
             self._take_over(found)
         damaged = self.corrupt()
         if damaged is not None:

@@ -1,8 +1,8 @@
-"""The file that says whose directory this is, and counts how often it was opened.
+"""The marker file: it identifies the engine's directory and counts how often it was opened.
 
-The count makes segment nonces unique without a clock or a random source: a nonce is a hash of
-the count, of a counter within the run, and of what it is for. The file is a ``stelae_shared.log_files.marker_file``.
-Its payload is the count."""
+The count makes segment nonces unique without a clock or a random source. A nonce is a hash of the count, of a counter
+within the run, and of its purpose. The format of the file is that of ``stelae_shared.log_files.marker_file``. Its
+payload is the count."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMAT = RecordFormat(MARKER_MAGIC, MARKER_VERSION, _MARKER.size)
 
 
 class NonceSource:
-    """Numbers that no other segment of this node ever had. For any number of threads."""
+    """Draws numbers that no other segment of this node ever had. Any thread."""
 
     __slots__ = ("_count", "_lock", "_opened")
 
@@ -42,7 +42,7 @@ class NonceSource:
 
 
 def claim(files: Files, directory: str) -> NonceSource:
-    """Check that the directory is ours or empty, raise its count durably, and return the nonces.
+    """Check that the directory is this engine's or empty, raise its count durably, and return the source of nonces.
 
     Raises:
         Foreign, FutureVersion, Full: as ``MarkerFile.claim``.

@@ -1,6 +1,6 @@
-"""Reading entries back. Any thread, beside appends: files only grow, and winners are looked up
-under the log's lock before anything is read. A segment is held from then on until it was read, so that
-nothing else is written into its file if it is collected meanwhile."""
+"""Reads entries. Any thread may read, in parallel to appends: files only grow, and a reader looks up the valid entries
+under the log's lock before it reads. From then on it counts as a reader of the segment. So the segment's file is not
+used again before the read is over, even if the segment is collected meanwhile."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from stelae_wal_segmented.format import (
     stored_bytes_at,
 )
 from stelae_wal_segmented.group import decode_entry
-from stelae_wal_segmented.index import LEADS, Summary, fitting
+from stelae_wal_segmented.index import FIRST_OF_GROUP, IndexSummary, count_within
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRead:
-    """Entries that stand in one segment: offsets as in its index, and where the last one ends."""
+    """Consecutive entries to read from one segment."""
 
     segment: Segment
-    first: int
-    offsets: list[int]
-    end: int
+    first: int  #: Index of the first entry.
+    offsets: list[int]  #: As in ``SegmentIndex.offsets``.
+    end: int  #: Offset where the last entry ends.
 
 
 def op_id_at(log: TabletLog, index: int) -> OpId:
-    """Return the op id at an index, from the base's to the last one.
+    """Return the op id at an index between the base and the last entry, both included.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
@@ -63,10 +63,10 @@ def read(log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
     entries: list[Entry] = []
     left = bytes_max
     while first < end and (left > 0 or not entries):
-        place = _place_of(log, first, end)
+        location = _locate(log, first, end)
         try:
-            with closing(log.setting.files.open(place.segment.path)) as file:
-                piece = _piece_at(log, place, file, left)
+            with closing(log.context.files.open(location.segment.path)) as file:
+                piece = _read_at(log, location, file, left)
                 for entry in _verified(log, file, piece) if piece is not None else ():
                     left -= entry.size_bytes
                     if left < 0 and entries:
@@ -74,30 +74,36 @@ def read(log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
                     entries.append(entry)
                     first += 1
         except FileNotFoundError:
-            check_collected(log, place.segment)
+            check_collected(log, location.segment)
         finally:
             with log.lock:
-                place.segment.holders -= 1
+                location.segment.reader_count -= 1
     return entries
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """The segment that has the entries from ``first`` on, below ``stop``.
+class _EntryLocation:
+    """The segment that has the entries ``first <= index < stop``.
 
-    ``offsets`` are those of a window, unless they are in the footer; then ``summary`` is of that
-    footer, and ``turns`` tells whether it still was the same when its page had been read."""
+    Attributes:
+        segment: the segment.
+        first, stop: the range of indexes.
+        offsets: as of ``SegmentIndex.window``; ``None`` if they are in the footer.
+        summary: the rest of the footer, if the offsets are in it.
+        index_version: version of the segment's index. If it has changed after a page of the footer was read, that page
+            must not be used.
+    """
 
     segment: Segment
     first: int
     stop: int
     offsets: list[int] | None
-    summary: Summary | None
-    turns: int
+    summary: IndexSummary | None
+    index_version: int
 
 
-def _place_of(log: TabletLog, first: int, end: int) -> _Place:
-    """Say where the entries from ``first`` on stand, as far as they are in one segment, and hold that.
+def _locate(log: TabletLog, first: int, end: int) -> _EntryLocation:
+    """Return the segment of the entries from ``first`` on, and count as its reader.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
@@ -107,61 +113,61 @@ def _place_of(log: TabletLog, first: int, end: int) -> _Place:
             raise Compacted(log.base.base)
         if end > log.last.index + 1:
             raise _past_the_end(log, end - 1)
-        segment, behind = log.chain.place_of(first, log.last.index)
+        segment, behind = log.chain.locate(first, log.last.index)
         stop = min(end, behind)
         offsets = segment.index.window(first, stop) if segment.index is not None else None
-        segment.holders += 1
-        return _Place(segment, first, stop, offsets, segment.summary, segment.turns)
+        segment.reader_count += 1
+        return _EntryLocation(segment, first, stop, offsets, segment.summary, segment.index_version)
 
 
-def _piece_at(log: TabletLog, place: _Place, file: File, bytes_max: int) -> SegmentRead | None:
-    """Return what to read there; ``None`` if the segment changed meanwhile: look again.
+def _read_at(log: TabletLog, location: _EntryLocation, file: File, bytes_max: int) -> SegmentRead | None:
+    """Return what to read from a segment; ``None`` if its index changed meanwhile and the caller must look it up again.
 
     Raises:
-        Corrupt: the footer is not as it was written; the log is damaged from that page on.
+        Corrupt: the footer fails its checksum; the log is damaged from that page on.
         StorageError: the file cannot be read.
     """
-    segment, offsets = place.segment, place.offsets
+    segment, offsets = location.segment, location.offsets
     if offsets is None:
-        assert place.summary is not None, "an index is in memory or in the footer"
+        assert location.summary is not None, "an index is in memory or in the footer"
         try:
-            offsets = read_window(file, segment.header.nonce, place.summary, place.first, place.stop)
+            offsets = read_window(file, segment.header.nonce, location.summary, location.first, location.stop)
         except Corrupt as error:
-            if segment.turns != place.turns:
+            if segment.index_version != location.index_version:
                 return None
             with log.lock:
-                last_good = log.op_id_at(max(page_start(place.summary, place.first) - 1, log.base.base.index))
+                last_good = log.op_id_at(max(page_start(location.summary, location.first) - 1, log.base.base.index))
             log.note_damage(error, last_good)
             raise
-        if segment.turns != place.turns:
+        if segment.index_version != location.index_version:
             return None
-    count = fitting(offsets, bytes_max)
-    return SegmentRead(segment, place.first, offsets[:count], offsets[count] & ~LEADS)
+    count = count_within(offsets, bytes_max)
+    return SegmentRead(segment, location.first, offsets[:count], offsets[count] & ~FIRST_OF_GROUP)
 
 
 def _verified(log: TabletLog, file: File, piece: SegmentRead) -> Iterator[Entry]:
-    """As ``read_piece``; takes note of damage."""
+    """Do what ``read_entries`` does, and record damage."""
     try:
-        yield from read_piece(file, piece)
+        yield from read_entries(file, piece)
     except Corrupt as error:
         _judge(log, piece, error)
         raise
 
 
-def read_piece(file: File, piece: SegmentRead) -> Iterator[Entry]:
-    """Yield the entries of a piece, checksums verified, those of their groups' headers too, and the end marks.
+def read_entries(file: File, piece: SegmentRead) -> Iterator[Entry]:
+    """Yield entries after verifying their checksums, and the headers and end marks of their groups.
 
     Raises:
-        Corrupt: a checksum fails, or something else stands there.
+        Corrupt: a checksum fails, or another entry is found.
     """
     begin = piece.segment.header.data_start
-    start = max(begin, (piece.offsets[0] & ~LEADS) - GROUP_HEADER_BYTES - END_MARK_BYTES)
+    start = max(begin, (piece.offsets[0] & ~FIRST_OF_GROUP) - GROUP_HEADER_BYTES - END_MARK_BYTES)
     data = file.pread(piece.end - start, start)
     path, nonce = piece.segment.path, piece.segment.header.nonce
     for position, marked in enumerate(piece.offsets):
-        offset = marked & ~LEADS
+        offset = marked & ~FIRST_OF_GROUP
         at = offset - start
-        if marked & LEADS:
+        if marked & FIRST_OF_GROUP:
             header_at = at - GROUP_HEADER_BYTES
             if header_at + start > begin:
                 _check_end_mark(data, header_at, piece, start)
@@ -169,7 +175,7 @@ def read_piece(file: File, piece: SegmentRead) -> Iterator[Entry]:
                 raise Corrupt("a group header fails its checksum", path=path, offset=start + header_at)
         entry = decode_entry(data, at, nonce, path, offset)
         if entry.op_id.index != piece.first + position:
-            fact = f"entry {entry.op_id} stands where {piece.first + position} belongs"
+            fact = f"found entry {entry.op_id} in place of entry {piece.first + position}"
             raise Corrupt(fact, path=path, offset=offset)
         yield entry
     if at + ENTRY_HEADER_BYTES + stored_bytes_at(data, at) + END_MARK_BYTES == len(data):
@@ -177,10 +183,10 @@ def read_piece(file: File, piece: SegmentRead) -> Iterator[Entry]:
 
 
 def _check_end_mark(data: bytes, end: int, piece: SegmentRead, start: int) -> None:
-    """Where a group ends in ``data``, which stand at ``start``, its mark does.
+    """Check the end mark of a group that ends at ``data[end]``; ``data`` begins at offset ``start`` of the file.
 
     Raises:
-        Corrupt: it does not.
+        Corrupt: the mark has changed.
     """
     at = end - END_MARK_BYTES
     if data[at:end] != end_mark_of(piece.segment.header.nonce):
@@ -188,11 +194,10 @@ def _check_end_mark(data: bytes, end: int, piece: SegmentRead, start: int) -> No
 
 
 def check_collected(log: TabletLog, segment: Segment) -> None:
-    """A segment's file is not there: return if it was collected meanwhile, so that the caller looks
-    again.
+    """Handle the missing file of a segment. Return if the segment was collected meanwhile; the caller looks up again.
 
     Raises:
-        Corrupt: the log still has the segment, but no file; the log is damaged from there on.
+        Corrupt: the log still has the segment, but the file is missing. The log is damaged from there on.
     """
     with log.lock:
         if segment not in log.chain.segments:
@@ -204,12 +209,12 @@ def check_collected(log: TabletLog, segment: Segment) -> None:
 
 
 def _judge(log: TabletLog, piece: SegmentRead, error: Corrupt) -> None:
-    """Take note of damage, unless the entry was cut off meanwhile after a failed write.
+    """Record damage, unless the entry was removed meanwhile after a failed write.
 
     Raises:
-        CallerError: the log no longer has that entry.
+        CallerError: the log no longer has the entry.
     """
-    at = bisect_left(piece.offsets, error.offset or 0, key=lambda marked: marked & ~LEADS)
+    at = bisect_left(piece.offsets, error.offset or 0, key=lambda marked: marked & ~FIRST_OF_GROUP)
     bad = piece.first + min(at, len(piece.offsets) - 1)
     with log.lock:
         gone = bad > log.last.index

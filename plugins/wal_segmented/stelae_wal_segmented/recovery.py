@@ -1,13 +1,12 @@
-"""Recovery of one log: from the files in its directory to a chain of segments, or to damage.
+"""Recovers one log: reads the files in its directory and builds the chain of its segments, or reports damage.
 
-The order of steps is the order of trust: the base file says which segments count, each header ties
-its segment to the log and to the segment before it, footers and successors say where closed
-segments end, and only the last segment may have a tail. What to do with what is found stands in
-``stelae_wal_segmented.decisions``.
+The steps follow the order of trust. The base file says which segments count. Each header ties its segment to the log
+and to the segment before it. Footers and successors say where closed segments end. Only the last segment may have a
+tail. ``stelae_wal_segmented.decisions`` says what to do in each situation.
 
-Reading back what a crash left is no proof that it is durable: a sync may have failed before, and
-then the system serves pages from memory that are not on disk (durability rule 7). So whatever no
-later group attests is written once more and synced before the log is handed out."""
+Data that can be read after a crash are not necessarily durable. A sync may have failed before, and then the system
+serves pages from memory that are not on the disk (durability rule 7). So data that no later group records as synced are
+written once more and synced before the log is used."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from stelae.spi.errors import Corrupt, Foreign, Full, FutureVersion, StorageErro
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import File, Files
 from stelae.spi.wal import Damage
-from stelae_wal_segmented.base import Base, LogUse, read_base, unknown_base
+from stelae_wal_segmented.base_file import BaseRecord, LogUse, read_base, unknown_base
 from stelae_wal_segmented.decisions import SegmentFinding, SegmentVerdict, judge_last, judge_sealed
 from stelae_wal_segmented.footer import decode_footer, read_summary
 from stelae_wal_segmented.format import (
@@ -32,29 +31,29 @@ from stelae_wal_segmented.format import (
     encode_group_header,
     end_mark_of,
 )
-from stelae_wal_segmented.index import SegmentIndex, Summary
+from stelae_wal_segmented.index import IndexSummary, SegmentIndex
 from stelae_wal_segmented.names import base_name, segment_name
-from stelae_wal_segmented.scan import SegmentScan, Unfinished, scan_segment
-from stelae_wal_segmented.segment import Chain, Segment
+from stelae_wal_segmented.scan import SegmentScan, UnfinishedGroup, scan_segment
+from stelae_wal_segmented.segment import Segment, SegmentChain
 
 _PIECE_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class RecoveredLog:
-    """What recovery made of a log.
+    """The result of recovery.
 
     Attributes:
-        base: the base file's contents, or what stands in for it.
-        chain: every segment up to the end, or up to the damage.
-        last: op id of the last entry; of the last good one if there is damage.
-        commit_hint: the highest commit index recorded, at most ``last.index``.
-        damage: why the log is not to be used.
-        found: which rows of the decision table applied, in order.
+        base: contents of the base file, or ``unknown_base`` if it could not be read.
+        chain: all segments up to the end of the log, or up to the damage.
+        last: op id of the last entry; with damage, of the last good entry.
+        commit_hint: the highest recorded commit index, at most ``last.index``.
+        damage: why the log must not be used; ``None`` if it is good.
+        found: the rows of the decision table that applied, in order.
     """
 
-    base: Base
-    chain: Chain = field(default_factory=Chain)
+    base: BaseRecord
+    chain: SegmentChain = field(default_factory=SegmentChain)
     last: OpId = ZERO
     commit_hint: int = 0
     damage: Damage | None = None
@@ -66,28 +65,28 @@ def recover_log(files: Files, directory: str, log: LogId, sequences: Sequence[in
 
     Args:
         files: the disk.
-        directory: where the log's files are.
-        log: which log.
-        sequences: numbers of the segments that are there, ascending.
+        directory: directory with the log's files.
+        log: the log.
+        sequences: numbers of the segments in the directory, in ascending order.
 
     Raises:
-        FutureVersion: a file was written by a newer release.
-        StorageError: a file cannot be read now, or there is no space: nothing is known of the log.
+        FutureVersion: a newer release wrote a file.
+        StorageError: a file cannot be read now, or there is no space. Then nothing is known about the log.
     """
-    found = recover_readable(files, directory, log, sequences)
-    if isinstance(found, Unread):
+    found = try_recover_log(files, directory, log, sequences)
+    if isinstance(found, UnreadableLog):
         raise found.error
     return found
 
 
-class Unread(NamedTuple):
-    """A log that cannot be read now: why, and what was learnt before."""
+class UnreadableLog(NamedTuple):
+    """A log that cannot be read now."""
 
-    error: StorageError
-    partly: RecoveredLog
+    error: StorageError  #: Why it cannot be read.
+    partly: RecoveredLog  #: What recovery had found before.
 
     def settled(self) -> RecoveredLog:
-        """The log as it is until the next start: out of use, and not changed."""
+        """Return the log as it is listed until the next start: not usable, and not changed."""
         error, found = self.error, self.partly
         found.damage = Damage(
             path=error.path, offset=error.offset or 0, last_good=found.last, detail=error.fact, unread=True
@@ -95,11 +94,11 @@ class Unread(NamedTuple):
         return found
 
 
-def recover_readable(files: Files, directory: str, log: LogId, sequences: Sequence[int]) -> RecoveredLog | Unread:
-    """As ``recover_log``, but that something cannot be read now is an answer.
+def try_recover_log(files: Files, directory: str, log: LogId, sequences: Sequence[int]) -> RecoveredLog | UnreadableLog:
+    """Recover one log as ``recover_log`` does, but return an ``UnreadableLog`` if a file cannot be read now.
 
     Raises:
-        FutureVersion, Foreign, Full: as there.
+        FutureVersion, Foreign, Full: as ``recover_log``.
     """
     recovery = _LogRecovery(files, directory, log)
     try:
@@ -109,7 +108,7 @@ def recover_readable(files: Files, directory: str, log: LogId, sequences: Sequen
     except (FutureVersion, Foreign, Full):
         raise
     except StorageError as error:
-        return Unread(error, recovery.result)
+        return UnreadableLog(error, recovery.result)
     return recovery.result
 
 
@@ -121,7 +120,7 @@ class _LogRecovery:
         self.result = RecoveredLog(unknown_base(log))
 
     def damage(self, found: SegmentFinding, path: str, offset: int, detail: str) -> None:
-        """Record the first damage; what was recovered up to there stays readable."""
+        """Record the first damage. What was recovered before it stays readable."""
         result = self.result
         result.found.append(found)
         if result.damage is None:
@@ -130,23 +129,23 @@ class _LogRecovery:
             result.damage = Damage(path=path, offset=offset, last_good=result.last, detail=text)
 
     def run(self, sequences: Sequence[int]) -> None:
-        """Do all steps; returns early at damage."""
+        """Do all steps; stop at the first damage in a segment."""
         if not self._take_base():
             return
-        counting = [n for n in sequences if n >= self.result.base.first_sequence]
+        present = [n for n in sequences if n >= self.result.base.first_sequence]
         for sequence in sequences:
             if sequence < self.result.base.first_sequence:
-                with suppress(StorageError, OSError):  # Then at the next start.
+                with suppress(StorageError, OSError):  # The next start tries again.
                     self.files.remove(self._path(sequence))
                 self.result.found.append(SegmentFinding.COLLECTED)
-        headers, bad = self._headers(counting)
+        headers, bad = self._headers(present)
         for position, header in enumerate(headers):
             successor = headers[position + 1] if position + 1 < len(headers) else None
             if not self._take_segment(header, successor, last=successor is None and bad is None):
                 return
         if bad is not None:
             self.damage(SegmentFinding.BAD_HEADER, bad.path, bad.offset or 0, bad.fact)
-        self._check_newest(max(counting, default=0))
+        self._check_newest(max(present, default=0))
         self._apply_use()
 
     # -- steps -----------------------------------------------------------------------------------
@@ -169,7 +168,7 @@ class _LogRecovery:
         return True
 
     def _headers(self, sequences: Sequence[int]) -> tuple[list[SegmentHeader], Corrupt | None]:
-        """Return the headers up to the first bad one, and what is wrong with that."""
+        """Return the headers up to the first invalid one, and the error of that one."""
         headers: list[SegmentHeader] = []
         for sequence in sequences:
             path = self._path(sequence)
@@ -196,7 +195,7 @@ class _LogRecovery:
         with closing(self.files.open(path)) as file:
             summary = read_summary(file, header.nonce)
             if summary is not None and successor is None:
-                # Nobody attests that it was synced, so a crash may have left out what is between its ends.
+                # Nothing shows that the footer was synced, so a crash may have left out its middle.
                 footer = file.pread(file.size() - summary.end, summary.end)
                 if decode_footer(footer, header.nonce) is None:
                     summary = None
@@ -211,11 +210,11 @@ class _LogRecovery:
             scan.synced = max(scan.synced, recorded)
             found = judge_last(scan) if limit is None else judge_sealed(scan, file.size() == limit)
             if last and found.value.verdict is not SegmentVerdict.DAMAGE:
-                _prove(file, header, scan)
+                _make_end_durable(file, header, scan)
         return self._add(found, path, header, scan.index, scan.stop_at)
 
     def _continues(self, header: SegmentHeader) -> bool:
-        """Say whether a segment follows on what was recovered so far."""
+        """Say whether a segment continues what was recovered so far."""
         segments = self.result.chain.segments
         if not segments:
             starts = header.sequence == self.result.base.first_sequence
@@ -229,9 +228,9 @@ class _LogRecovery:
         )
 
     def _add(
-        self, found: SegmentFinding, path: str, header: SegmentHeader, index: SegmentIndex | Summary, at: int = 0
+        self, found: SegmentFinding, path: str, header: SegmentHeader, index: SegmentIndex | IndexSummary, at: int = 0
     ) -> bool:
-        """Take a segment into the chain; false if that ends recovery."""
+        """Add a segment to the chain; return false if recovery ends with it."""
         verdict = found.value.verdict
         result = self.result
         if not self._fits(index):
@@ -242,12 +241,12 @@ class _LogRecovery:
         result.last = self._op_id_at(index.next - 1)
         result.commit_hint = min(max(result.commit_hint, index.commit_hint), result.last.index)
         if verdict is SegmentVerdict.DAMAGE:
-            self.damage(found, path, at, f"segment {header.sequence} is cut short or invalid")
+            self.damage(found, path, at, f"segment {header.sequence} is truncated or invalid")
             return False
         result.found.append(found)
         return True
 
-    def _fits(self, index: SegmentIndex | Summary) -> bool:
+    def _fits(self, index: SegmentIndex | IndexSummary) -> bool:
         base, last = self.result.base.base, self.result.last
         if not base.index < index.first <= last.index + 1:
             return False
@@ -261,7 +260,7 @@ class _LogRecovery:
         return base if index == base.index else self.result.chain.op_id_at(index)
 
     def _check_newest(self, present: int) -> None:
-        """Miss the segments at the end, which no successor tells of: the base file does."""
+        """Check by the base file that no segment is missing at the end, where no successor would show it."""
         base = self.result.base
         if base.newest_sequence < base.first_sequence or base.use is LogUse.LEAVING:
             return
@@ -270,7 +269,7 @@ class _LogRecovery:
             self.damage(SegmentFinding.MISSING, self._path(base.newest_sequence), 0, fact)
 
     def _apply_use(self) -> None:
-        """A log that was marked is not to be used, however well it reads."""
+        """Report damage for a log whose base file says that it must not be used, even if all of it can be read."""
         base = self.result.base
         path = f"{self.directory}/{base_name(self.log.generation)}"
         if base.use is LogUse.LEAVING:
@@ -284,13 +283,15 @@ class _LogRecovery:
         return f"{self.directory}/{segment_name(self.log.generation, sequence)}"
 
 
-def _prove(file: File, header: SegmentHeader, scan: SegmentScan) -> None:
-    """Make the end of the last segment durable: cut what is behind it, write what is not attested.
+def _make_end_durable(file: File, header: SegmentHeader, scan: SegmentScan) -> None:
+    """Make the end of the last segment durable.
+
+    Cuts what is behind the last valid entry, and writes once more what no later group records as synced.
 
     Raises:
-        StorageError: it cannot be; nothing of the segment's end may be trusted.
+        StorageError: that failed; the end of the segment must not be trusted.
     """
-    if scan.unfinished is not None and not _finish(file, header, scan.unfinished, scan.index):
+    if scan.unfinished is not None and not _complete_group(file, header, scan.unfinished, scan.index):
         scan.index = scan_segment(file, header, scan.unfinished.at).index
     end = scan.index.end
     file.truncate(end)
@@ -299,14 +300,16 @@ def _prove(file: File, header: SegmentHeader, scan: SegmentScan) -> None:
     file.sync()
 
 
-def _finish(file: File, header: SegmentHeader, unfinished: Unfinished, index: SegmentIndex) -> bool:
-    """Have a group end behind its last valid entry; false where a torn one finds no space: none of it need be kept.
+def _complete_group(file: File, header: SegmentHeader, unfinished: UnfinishedGroup, index: SegmentIndex) -> bool:
+    """End an incomplete group behind its last valid entry; return whether that was done.
 
-    Of a group that lacks nothing but its mark somebody may have been told: it stays where it is. Of another one nobody
-    was, so it is cut and written again: whatever power leaves of that is what it leaves of any group.
+    A group that lacks only its end mark may have been acknowledged. It stays where it is and gets its mark. Any other
+    incomplete group was never acknowledged. It is cut and written again as a shorter group. A power failure during that
+    write leaves what it leaves of any group. If there is no space for the shorter group, the result is false, and the
+    group may be dropped.
 
     Raises:
-        Full: there is no space for the mark of one that somebody may have been told of.
+        Full: there is no space for the end mark of a group that may have been acknowledged.
     """
     at, group, mark = unfinished.at, unfinished.group, end_mark_of(header.nonce)
     end = index.end + END_MARK_BYTES

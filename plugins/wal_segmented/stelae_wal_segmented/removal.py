@@ -1,7 +1,7 @@
-"""Taking things out of a log: collected segments, a whole log, a log for quarantine.
+"""Removes collected segments, drops a log, and moves a log to quarantine.
 
-In each of them the base file is written first, so that a crash in the middle is known for what it
-is, and finished by repeating the call or by the next start."""
+Each of them writes the base file first. So recovery can tell what a crash interrupted, and repeating the call or the
+next start finishes it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import OpId
 from stelae.spi.services import Files
 from stelae_shared.log_files.directories import make_durable, parent_of
-from stelae_wal_segmented.base import LogUse
+from stelae_wal_segmented.base_file import LogUse
 from stelae_wal_segmented.log import TabletLog
-from stelae_wal_segmented.names import MEANS_NOTHING, FileKind, base_name, parse
+from stelae_wal_segmented.names import DISPOSABLE, LogFileKind, base_name, parse
 
 
 def collect(log: TabletLog, upto: int) -> OpId:
-    """Remove whole segments whose entries are all at or below ``upto``; return the base.
+    """Remove the segments whose entries are all at or below ``upto``; return the base.
 
-    The file of a large one that nobody reads may be kept, to be used again.
+    The file of a large segment without readers may be kept for re-use.
 
     Raises:
-        SyncFailed: the base file can no longer be trusted, and the log takes no more appends; nothing was removed.
-        StorageError: the base was not written, for want of space for example; nothing has changed.
+        SyncFailed: the base file can no longer be trusted, and the log takes no more appends. Nothing was removed.
+        StorageError: the base file was not written, for example because the disk is full. Nothing has changed.
     """
     with log.lock:
         count, highest = log.chain.collectable(upto, log.last.index)
@@ -35,18 +35,18 @@ def collect(log: TabletLog, upto: int) -> OpId:
     try:
         log.write_base(log.base.changed(base=base, first_sequence=first_sequence))
     except (SyncFailed, OSError) as error:
-        raise log.fail_for_good(error) from error
+        raise log.fail_permanently(error) from error
     with log.lock:
         gone = log.chain.drop_front(count)
         log.chain.runs.forget_below(base.index + 1)
-        # Out of the chain, nobody else finds them any more.
-        unheld = [segment for segment in gone if not segment.held()]
+        # No new reader finds a segment that is not in the chain.
+        unread = [segment for segment in gone if not segment.has_readers()]
     for segment in gone:
-        if segment in unheld and log.end.keep(segment):
+        if segment in unread and log.active.keep(segment):
             continue
-        # Left-overs are below the base's first sequence: the next start removes them.
+        # A file that remains is below the base's first sequence: the next start removes it.
         with suppress(FileNotFoundError, StorageError):
-            log.setting.files.remove(segment.path)
+            log.context.files.remove(segment.path)
     return base
 
 
@@ -54,25 +54,25 @@ def drop(log: TabletLog) -> None:
     """Remove a log durably.
 
     Raises:
-        StorageError: it is half done; the next start finishes it.
+        StorageError: the removal is incomplete; the next start finishes it.
     """
-    log.end.abandon()
-    files = log.setting.files
+    log.active.abandon()
+    files = log.context.files
     if files.exists(f"{log.directory}/{base_name(log.log.generation)}"):
         log.write_base(log.base.changed(use=LogUse.DROPPING))
     remove_files(files, log.directory, log.log.generation)
 
 
 def remove_files(files: Files, directory: str, generation: int) -> None:
-    """Remove every file of a log, the base file last, and the directory if nothing is left."""
-    for kinds in (MEANS_NOTHING | {FileKind.SEGMENT}, {FileKind.BASE}):
+    """Remove every file of a log, the base file last, and the directory if it is empty then."""
+    for kinds in (DISPOSABLE | {LogFileKind.SEGMENT}, {LogFileKind.BASE}):
         _remove(files, directory, _names(files, directory, generation, kinds))
         files.sync_directory(directory)
     remove_if_empty(files, directory)
 
 
 def remove_if_empty(files: Files, directory: str) -> None:
-    """Remove a tablet's directory once no log is in it."""
+    """Remove a tablet's directory if it has no files."""
     if not files.listdir(directory):
         files.remove_tree(directory)
         files.sync_directory(parent_of(directory))
@@ -82,19 +82,19 @@ def set_aside(log: TabletLog, target: str) -> None:
     """Move a log's files to another directory, the base file last. May be repeated.
 
     Raises:
-        StorageError: it is half done; repeat it.
+        StorageError: the move is incomplete; repeat it.
     """
     if log.damage is None and log.failed is None:
-        log.end.seal(log.chain)
-    log.end.abandon()
-    files = log.setting.files
+        log.active.seal(log.chain)
+    log.active.abandon()
+    files = log.context.files
     base_path = f"{log.directory}/{base_name(log.log.generation)}"
     if log.base.use is LogUse.LIVE and files.exists(base_path):
         log.write_base(log.base.changed(use=LogUse.LEAVING))
     make_durable(files, target)
     generation = log.log.generation
-    _remove(files, log.directory, _names(files, log.directory, generation, MEANS_NOTHING))
-    for kind in (FileKind.SEGMENT, FileKind.BASE):
+    _remove(files, log.directory, _names(files, log.directory, generation, DISPOSABLE))
+    for kind in (LogFileKind.SEGMENT, LogFileKind.BASE):
         for name in _names(files, log.directory, generation, {kind}):
             files.rename(f"{log.directory}/{name}", f"{target}/{name}")
         files.sync_directory(target)
@@ -102,14 +102,14 @@ def set_aside(log: TabletLog, target: str) -> None:
     remove_if_empty(files, log.directory)
 
 
-def _names(files: Files, directory: str, generation: int, kinds: Set[FileKind]) -> list[str]:
-    """Files of one generation that are of these kinds."""
+def _names(files: Files, directory: str, generation: int, kinds: Set[LogFileKind]) -> list[str]:
+    """Return the names of one generation's files of these kinds."""
     found = [(name, parsed) for name in files.listdir(directory) if (parsed := parse(name))]
     return [name for name, parsed in found if parsed.generation == generation and parsed.kind in kinds]
 
 
 def _remove(files: Files, directory: str, names: Sequence[str]) -> None:
     for name in names:
-        # A segment in the making may go by itself, when its worker learns that nobody wants it.
+        # The worker of a future segment removes its file itself when the file is no longer wanted.
         with suppress(FileNotFoundError):
             files.remove(f"{directory}/{name}")

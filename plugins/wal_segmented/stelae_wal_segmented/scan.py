@@ -1,8 +1,7 @@
-"""Reading a segment group by group, up to where it ends or is no longer valid.
+"""Scans a segment group by group, up to its end or to the first invalid bytes.
 
-A scan judges nothing. It says what it found: the index of the valid entries, how far the segment is
-known to have been synced, and at what the scan stopped. ``stelae_wal_segmented.decisions`` says
-what that means."""
+A scan does not decide anything. It reports the index of the valid entries, the offset up to which the segment was
+synced, and why the scan stopped. ``stelae_wal_segmented.decisions`` says what that means."""
 
 from __future__ import annotations
 
@@ -30,38 +29,38 @@ from stelae_wal_segmented.format import (
     group_mark_of,
     salt_of,
 )
-from stelae_wal_segmented.index import LEADS, SegmentIndex
-from stelae_wal_segmented.sectors import SECTOR_BYTES, Before, read_before
+from stelae_wal_segmented.index import FIRST_OF_GROUP, SegmentIndex
+from stelae_wal_segmented.sectors import SECTOR_BYTES, SectorTable, read_sector_table
 
 _WINDOW_BYTES = 256 << 10
 _ZEROS = bytes(_WINDOW_BYTES)
 
 
 class SegmentScanStop(Enum):
-    """At what a scan ended."""
+    """Why a scan stopped."""
 
     LIMIT = auto()
-    """Where the data are known to end."""
+    """The scan reached the known end of the data."""
     BLANK = auto()
-    """The file ends here, or all that follows was never written."""
+    """The file ends here, or everything behind was never written."""
     FOOTER = auto()
-    """A whole footer."""
+    """A complete footer begins here."""
     TORN = auto()
-    """Something invalid, part of which was never written: the group that it is in has no end mark, or a sector of what
-    is invalid, as far as it is that group's, is zero or what stood there before."""
+    """Invalid bytes, part of which were never written. Their group has no end mark, or one of the invalid sectors, as
+    far as it belongs to the group, is zero or holds what it held before."""
     INVALID = auto()
-    """Something invalid although all of it was written, or that nobody wrote."""
+    """Invalid bytes that were written completely, or that this engine did not write."""
     UNFIT = auto()
-    """A valid group that does not fit to what stands before it."""
+    """A valid group that does not continue what is before it."""
 
 
-class Unfinished(NamedTuple):
-    """A last group of which only some entries are valid, or all and not the end mark.
+class UnfinishedGroup(NamedTuple):
+    """A last group that is incomplete: only some entries are valid, or all are and the end mark is missing.
 
     Attributes:
-        at: its offset.
-        group: its header.
-        entries: how many of its are valid.
+        at: offset of the group.
+        group: header of the group.
+        entries: number of its valid entries.
     """
 
     at: int
@@ -71,33 +70,34 @@ class Unfinished(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What a scan found.
+    """The result of a scan.
 
     Attributes:
-        index: the valid entries; ``index.end`` is where they end.
-        synced: everything before this offset was durable once: groups say so.
-        stop: at what the scan ended, and at which offset ``stop_at``.
-        unfinished: the group at which it ended, where ``index`` has something of that."""
+        index: the valid entries; they end at ``index.end``.
+        synced: everything before this offset was durable once, as groups record.
+        stop_at: offset at which the scan stopped.
+        stop: why it stopped.
+        unfinished: the group at which it stopped, if ``index`` includes part of this group."""
 
     index: SegmentIndex
     synced: int
     stop_at: int
     stop: SegmentScanStop = SegmentScanStop.BLANK
-    unfinished: Unfinished | None = None
+    unfinished: UnfinishedGroup | None = None
 
 
 class _ScanWindow:
     """Reads a file forwards in large pieces.
 
     Attributes:
-        size: where the file ends, for whoever scans it.
-        before: what stood in its space before, if that is known and of interest.
-        used: something stood there before.
+        size: the offset at which the scan ends: the end of the file or a limit.
+        before: digests of what the file's space held before, if they are known and needed.
+        used: the space of the file was used before.
     """
 
     def __init__(self, file: File) -> None:
         self._file = file
-        self.before: Before | None = None
+        self.before: SectorTable | None = None
         self.used = False
         self._start = 0
         self._data = b""
@@ -112,7 +112,7 @@ class _ScanWindow:
         return self._data[position : position + size]
 
     def is_blank(self, start: int, end: int) -> bool:
-        """Say whether nothing was ever written there: every sector is zero or what stood there before."""
+        """Say whether a range was never written: every sector is zero or holds what it held before."""
         while start < end:
             stop = min(end, (start // _WINDOW_BYTES + 1) * _WINDOW_BYTES)
             if not self._is_zero(start, stop) and not self._is_old(start, stop):
@@ -121,10 +121,11 @@ class _ScanWindow:
         return True
 
     def has_blank_sector(self, start: int, end: int, within: tuple[int, int]) -> bool:
-        """Say whether a sector of what stands from ``start`` to ``end`` was never written.
+        """Say whether a sector of the range from ``start`` to ``end`` was never written.
 
         Args:
-            within: where the group begins and ends that this is part of: what others have in a sector does not count.
+            within: begin and end of the group that the range is part of. Bytes of other groups in a sector do not
+                count.
         """
         begin, stop = within
         for sector in range(start // SECTOR_BYTES * SECTOR_BYTES, end, SECTOR_BYTES):
@@ -133,7 +134,7 @@ class _ScanWindow:
         return False
 
     def find(self, mark: bytes, start: int) -> Iterator[int]:
-        """Offsets from ``start`` on at which a mark stands; what is read meanwhile does no harm."""
+        """Yield the offsets of a mark from ``start`` on. The caller may read the window between two results."""
         while start < self.size:
             piece = self.get(start, min(_WINDOW_BYTES, self.size - start))
             found = piece.find(mark)
@@ -149,7 +150,7 @@ class _ScanWindow:
         return piece == _ZEROS[: len(piece)]
 
     def _is_old(self, start: int, stop: int) -> bool:
-        """Say whether sectors are what stood there before, if that is known, but for those that are zero."""
+        """Say whether every sector is zero or holds what it held before, as far as that is known."""
         at, behind = start // SECTOR_BYTES * SECTOR_BYTES, -(-stop // SECTOR_BYTES) * SECTOR_BYTES
         sectors: Iterable[int] = range(at, behind, SECTOR_BYTES)
         if self.before is not None:
@@ -158,7 +159,7 @@ class _ScanWindow:
 
 
 def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) -> SegmentScan:
-    """Scan a segment from behind its header up to ``limit``, or as far as it is valid.
+    """Scan a segment from its first group up to ``limit``, or as far as it is valid.
 
     Raises:
         StorageError: the file cannot be read.
@@ -170,7 +171,7 @@ def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) ->
     if limit is not None:
         window.size = min(window.size, limit)
     elif header.space.sectors:
-        window.before = read_before(file, SEGMENT_HEADER_BYTES, header.space)
+        window.before = read_sector_table(file, SEGMENT_HEADER_BYTES, header.space)
         window.used = True
     while _take_group(window, header.nonce, scan):
         pass
@@ -182,7 +183,7 @@ def scan_segment(file: File, header: SegmentHeader, limit: int | None = None) ->
 
 
 def _take_group(window: _ScanWindow, nonce: int, scan: SegmentScan) -> bool:
-    """Take in the next group, or what is valid of it; false when the scan ends."""
+    """Add the next group, or the valid part of it, to the scan; return false when the scan ends."""
     at = scan.index.end
     group = decode_group_header(window.get(at, GROUP_HEADER_BYTES), nonce)
     if group is None:
@@ -199,13 +200,13 @@ def _take_group(window: _ScanWindow, nonce: int, scan: SegmentScan) -> bool:
             scan.index.replace(group.replace_from)
         if not _follows(entry, scan.index):
             return _stop(scan, SegmentScanStop.UNFIT, offset)
-        scan.index.add(entry.op_id.term, offset | LEADS if position == 0 else offset)
+        scan.index.add(entry.op_id.term, offset | FIRST_OF_GROUP if position == 0 else offset)
         scan.index.end = offset = end
-        scan.unfinished = Unfinished(at, group, position + 1)
+        scan.unfinished = UnfinishedGroup(at, group, position + 1)
     if group.count == 0:
         scan.index.replace(group.replace_from)
         scan.index.end = offset
-        scan.unfinished = Unfinished(at, group, 0)
+        scan.unfinished = UnfinishedGroup(at, group, 0)
     if offset != mark_at:
         return _stop(scan, SegmentScanStop.UNFIT, offset)
     if not _is_ended(window, nonce, at + group.size):
@@ -224,7 +225,7 @@ def _stop(scan: SegmentScan, stop: SegmentScanStop, at: int) -> bool:
 
 
 def _stop_without_group(window: _ScanWindow, nonce: int, scan: SegmentScan) -> None:
-    """Say what stands where no group begins: nothing, a footer, or a group or footer that is invalid."""
+    """Record what is at an offset where no valid group begins: blank space, a footer, or an invalid group or footer."""
     at = scan.index.end
     size = decode_head(window.get(at, GROUP_HEADER_BYTES), nonce)
     if size is None and window.is_blank(at, window.size):
@@ -239,7 +240,7 @@ def _stop_without_group(window: _ScanWindow, nonce: int, scan: SegmentScan) -> N
     if found is None:
         _stop(scan, SegmentScanStop.TORN if _may_begin(window, nonce, at) else SegmentScanStop.INVALID, at)
         return
-    # Without a sync between them, a later group may stand where this one was never written.
+    # Without a sync between two groups, the later one may be on the disk although this one was never written.
     behind = at + GROUP_HEADER_BYTES
     if window.get(behind - 1, 1) == b"\0" or window.has_blank_sector(at, behind, (at, found + END_MARK_BYTES)):
         _stop(scan, SegmentScanStop.TORN, at)
@@ -248,7 +249,7 @@ def _stop_without_group(window: _ScanWindow, nonce: int, scan: SegmentScan) -> N
 
 
 def _stop_in_footer(window: _ScanWindow, nonce: int, at: int, end: int) -> SegmentScanStop:
-    """Judge a footer: it was written to its end if that is the mark, of which one bit may have changed."""
+    """Judge a footer. It was written completely if it ends with the end mark, in which one bit may have changed."""
     if end > window.size:
         return SegmentScanStop.TORN
     if decode_footer(window.get(at, end - at), nonce) is not None:
@@ -261,15 +262,15 @@ def _stop_in_footer(window: _ScanWindow, nonce: int, at: int, end: int) -> Segme
 
 
 def _may_begin(window: _ScanWindow, nonce: int, at: int) -> bool:
-    """Say whether a crash may have left there what a group or a footer begins with: some bytes of that, or none.
+    """Say whether a crash may have left the first bytes of a group or a footer here, or none of its bytes.
 
-    In space that was used before anything may stand behind a group that was torn in the zeros that follow it."""
+    In re-used space any bytes may follow a group that was torn in the zeros behind it."""
     marks = 0, group_mark_of(nonce), footer_mark_of(nonce)
     return window.used or window.get(at, 1) in [mark.to_bytes(8, "little")[:1] for mark in marks]
 
 
 def _size_by_trailer(window: _ScanWindow, nonce: int, data_end: int) -> int | None:
-    """Return the length of the footer that begins at ``data_end``, if a trailer tells of one."""
+    """Return the length of the footer that begins at ``data_end``, if the file ends with its trailer."""
     start = max(data_end, window.size - TRAILER_BYTES)
     trailer = decode_trailer(window.get(start, TRAILER_BYTES), nonce)
     if trailer is None or trailer.data_end != data_end:
@@ -278,7 +279,9 @@ def _size_by_trailer(window: _ScanWindow, nonce: int, data_end: int) -> int | No
 
 
 def _entry_at(window: _ScanWindow, offset: int, limit: int, salt: int) -> tuple[EntryHeader | None, int]:
-    """Return the entry's header if all of it is valid and before ``limit``, and where it ends as far as is known."""
+    """Return the header of an entry that is valid and ends before ``limit``, else ``None``; and where the entry ends.
+
+    The end of an invalid entry is given as far as it is known."""
     body_at = offset + ENTRY_HEADER_BYTES
     header = decode_entry_header(window.get(offset, ENTRY_HEADER_BYTES), salt) if body_at <= limit else None
     if header is None:
@@ -302,25 +305,27 @@ def _follows(entry: EntryHeader, index: SegmentIndex) -> bool:
 
 
 def _is_ended(window: _ScanWindow, nonce: int, end: int) -> bool:
-    """Say whether the end mark of a group stands before ``end``."""
+    """Say whether a group that ends at ``end`` has its end mark."""
     return end <= window.size and window.get(end - END_MARK_BYTES, END_MARK_BYTES) == end_mark_of(nonce)
 
 
 def _torn_or_invalid(window: _ScanWindow, nonce: int, start: int, end: int, group: tuple[int, int]) -> SegmentScanStop:
-    """Tell what was never written as a whole from what changed afterwards.
+    """Tell a group that was never written completely from one that changed later.
 
-    A crash leaves out the end of a group, or sectors of it: those are as they were before.
+    A crash leaves out the end of a group or some of its sectors. Such sectors hold what they held before.
 
     Args:
-        start, end: where the part of the group stands that is invalid.
-        group: where that begins and ends."""
+        start, end: begin and end of the invalid part of the group.
+        group: begin and end of the group."""
     if not _is_ended(window, nonce, group[1]) or window.has_blank_sector(start, end, group):
         return SegmentScanStop.TORN
     return SegmentScanStop.INVALID
 
 
 def _synced_behind(window: _ScanWindow, nonce: int, start: int) -> int:
-    """Return the highest synced offset that any group behind ``start`` records, or that a footer stands at."""
+    """Return the highest offset that was synced, as the groups and footers behind ``start`` show.
+
+    A group records its synced offset. A footer is written when everything before it is durable."""
     highest = 0
     for found in window.find(group_mark_of(nonce).to_bytes(8, "little"), start):
         group = decode_group_header(window.get(found, GROUP_HEADER_BYTES), nonce)
@@ -328,5 +333,5 @@ def _synced_behind(window: _ScanWindow, nonce: int, start: int) -> int:
             highest = max(highest, group.synced)
     for found in window.find(footer_mark_of(nonce).to_bytes(8, "little"), start):
         if decode_head(window.get(found, GROUP_HEADER_BYTES), nonce) is not None:
-            highest = max(highest, found)  # It was written when all before it was durable.
+            highest = max(highest, found)
     return highest

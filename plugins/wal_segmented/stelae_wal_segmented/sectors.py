@@ -1,20 +1,22 @@
-"""What stood in the space of a segment before it: a digest of every sector.
+"""A table with a digest of what each sector of a re-used file held before.
 
-Space that is new reads as zeros until it is written, so recovery sees which part of a record never was. In the space of
-a collected segment it reads as that one's data. A table in the new segment says which, so that the same question has
-the same answer there: a sector was never written if it is zero or what stood there before. So a group there fills its
-last sector with zeros: what the next one finds in that, before it is written, is no part of what stood there before.
+New space reads as zeros until it is written. So recovery can tell which part of a record was never written. Re-used
+space reads as the data of the collected segment instead. The table in the new segment has digests of those data, so
+recovery can tell the same there: a sector was never written if it is zero or still holds what it held before. Each
+group in re-used space fills its last sector with zeros. So the rest of that sector, where the next group begins, holds
+no old data.
 
 ::
 
     header | digests (4 bytes a sector) | data, from the next boundary of sectors on | end of the space
 
-The table is durable before the segment has a name, and its checksum stands in the segment's header.
+The table is durable before the segment has its name. Its checksum is in the segment's header.
 
-A digest is the upper half of a sum of the sector's 64 words, each times an odd number of its own, modulo 2**64: equal
-sectors at one place agree, others do but once in two thousand million. It tells tears from changes and guards against
-nobody; what is an entry is said by checksums. ``numpy`` computes it for many sectors at once and without the
-interpreter's lock: 7 ms for 64 MiB, where a CRC for each of 131 072 sectors keeps every other thread waiting for 32."""
+A digest is the upper half of a sum, modulo 2**64: each of the sector's 64 words is multiplied by an odd number of its
+own. Equal sectors have equal digests; of two thousand million pairs of different sectors, about one has equal digests.
+The digests only tell torn writes from later changes. They are no protection against forgery: the checksums decide
+what an entry is. ``numpy`` computes digests for many sectors at once and without the interpreter lock: 7 ms for 64 MiB.
+A CRC for each of the 131 072 sectors would block every other thread for 32 ms."""
 
 from __future__ import annotations
 
@@ -32,20 +34,20 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SECTOR_BYTES = 512
-"""The least that a disk writes whole."""
+"""The smallest unit that a disk writes atomically."""
 DIGEST_BYTES = 4
 
 _WORDS = SECTOR_BYTES // 8
 _UPPER_HALF = 32
 
 
-class UsedSpace(NamedTuple):
-    """What a segment's header says of space that was used before.
+class ReusedSpace(NamedTuple):
+    """What a segment's header says about space that was used before.
 
     Attributes:
-        sectors: how many the table covers; 0: the space was new.
+        sectors: number of sectors that the table covers; 0: the space is new.
         crc: CRC32C of the table.
-        data_start: where the first group begins, and the first of those sectors.
+        data_start: offset of the first group and of the first of those sectors.
     """
 
     sectors: int
@@ -54,15 +56,16 @@ class UsedSpace(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the space that was used before ends."""
+        """Offset where the space that was used before ends."""
         return self.data_start + self.sectors * SECTOR_BYTES
 
 
-class Before:
-    """The table of one segment.
+class SectorTable:
+    """The digests of one segment's sectors, as they were before the segment began.
 
     Attributes:
-        start, end: offsets of the sectors that it covers.
+        start: offset of the first sector that the table covers.
+        end: offset behind the last sector that the table covers.
     """
 
     __slots__ = ("_digests", "end", "start")
@@ -73,10 +76,14 @@ class Before:
         self._digests = digests
 
     def written(self, data: bytes, at: int) -> Iterator[int]:
-        """Offsets of the sectors of ``data`` that are not what stood there before, those beside the table included.
+        """Yield the offsets of the sectors in ``data`` that do not hold what they held before.
+
+        A sector that the table does not cover counts as written.
 
         Args:
-            data: what stands at ``at``, a boundary of sectors; a last sector may be cut short."""
+            data: the bytes of the file at ``at``; the last sector may be incomplete.
+            at: an offset on a sector boundary.
+        """
         behind = at + len(data)
         first, stop = max(at, self.start), min(behind // SECTOR_BYTES * SECTOR_BYTES, self.end)
         if first >= stop:
@@ -96,14 +103,14 @@ class Before:
 
 
 def space_within(header_bytes: int, size: int) -> tuple[int, int]:
-    """How many sectors a table in a file of that many bytes covers, and where the data begin behind it."""
+    """Return how many sectors the table of a file of ``size`` bytes covers, and the offset where the data begin."""
     size -= size % SECTOR_BYTES
     sectors = max(0, size - header_bytes) // (SECTOR_BYTES + DIGEST_BYTES)
     return sectors, size - sectors * SECTOR_BYTES
 
 
-def read_before(file: File, header_bytes: int, space: UsedSpace) -> Before | None:
-    """Return the table of a segment; ``None`` if it is no longer as it was written.
+def read_sector_table(file: File, header_bytes: int, space: ReusedSpace) -> SectorTable | None:
+    """Return the table of a segment, or ``None`` if it fails its checksum.
 
     Raises:
         StorageError: the file cannot be read.
@@ -111,11 +118,11 @@ def read_before(file: File, header_bytes: int, space: UsedSpace) -> Before | Non
     digests = file.pread(space.sectors * DIGEST_BYTES, header_bytes)
     if len(digests) != space.sectors * DIGEST_BYTES or crc32c(digests) != space.crc:
         return None
-    return Before(space.data_start, digests)
+    return SectorTable(space.data_start, digests)
 
 
 def digests_of(data: Buffer) -> bytes:
-    """The digest of each sector of ``data``, which has whole ones."""
+    """Return the digests of the sectors in ``data``, whose length is a multiple of a sector."""
     import numpy as np
 
     words = np.frombuffer(data, "<u8").reshape(-1, _WORDS)
@@ -124,7 +131,7 @@ def digests_of(data: Buffer) -> bytes:
 
 @cache
 def factors() -> npt.NDArray[np.uint64]:
-    """An odd number for each word of a sector."""
+    """Return the odd number by which each word of a sector is multiplied."""
     import numpy as np
 
     words = (blake2b(word.to_bytes(2, "little"), digest_size=8).digest() for word in range(_WORDS))

@@ -1,4 +1,4 @@
-"""An immutable view of a log: where its entries stand, and open files to read them from."""
+"""An immutable view of a log: the offsets of its entries, and open files to read them from."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from stelae.spi.log import Entry
 from stelae.spi.services import File
 from stelae.spi.wal import SnapshotUnit, WalSnapshot
 from stelae_wal_segmented.footer import read_window
-from stelae_wal_segmented.index import LEADS, PAGE_ENTRIES, Summary, fitting
+from stelae_wal_segmented.index import FIRST_OF_GROUP, PAGE_ENTRIES, IndexSummary, count_within
 from stelae_wal_segmented.log import TabletLog
-from stelae_wal_segmented.reader import SegmentRead, check_collected, read_piece
+from stelae_wal_segmented.reader import SegmentRead, check_collected, read_entries
 from stelae_wal_segmented.segment import Segment, load_footer
 
-_PIECE_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class SnapshotSegment:
-    """What one segment gives to a view.
+    """The entries of one segment in a view.
 
     Attributes:
-        segment: which; what changes of it later is not looked at.
-        first, stop: indexes of its entries, ``stop`` excluded.
-        offsets: where they are, and where the last of them ends; ``None`` if the footer says so.
-        summary: of that footer.
-        turns: of the segment when it was looked at.
-        file: the segment, open.
+        segment: the segment. The view ignores later changes of it.
+        first, stop: the range of indexes, ``stop`` excluded.
+        offsets: offsets of the entries and the end of the last one; ``None`` if they are in the footer.
+        summary: the rest of that footer.
+        index_version: version of the segment's index when the view was taken.
+        file: the open file of the segment.
     """
 
     segment: Segment
     first: int
     stop: int
     offsets: array[int] | None
-    summary: Summary | None
-    turns: int
+    summary: IndexSummary | None
+    index_version: int
     file: File | None = None
 
     def window(self, index: int) -> list[int]:
-        """As ``SegmentIndex.window``."""
+        """Do what ``SegmentIndex.window`` does."""
         if self.offsets is not None:
             position = index - self.first
             return self.offsets[position : min(position + PAGE_ENTRIES + 1, len(self.offsets))].tolist()
@@ -50,11 +50,10 @@ class SnapshotSegment:
 
 
 class SegmentedSnapshot(WalSnapshot):
-    """Holds its files open, so that removing their names takes nothing from it, and its segments held, so
-    that no file of them is used again.
+    """A view that holds its files open, so it stays readable when the segments are removed.
 
-    In memory it has the offsets of the newest segment; those of older ones stay in their footers,
-    which no longer change."""
+    It counts as a reader of its segments, so their files are not used again. In memory it has the offsets of the newest
+    segment. Those of older segments stay in their footers, which no longer change."""
 
     def __init__(self, log: TabletLog, parts: Sequence[SnapshotSegment]) -> None:
         self._log = log
@@ -62,7 +61,7 @@ class SegmentedSnapshot(WalSnapshot):
 
     @property
     def units(self) -> Sequence[SnapshotUnit]:
-        """None: segments cross as entries, not as files."""
+        """Empty: a copy of this log gets entries, not files."""
         return ()
 
     def entries(self) -> Iterator[Entry]:
@@ -71,21 +70,21 @@ class SegmentedSnapshot(WalSnapshot):
             index = part.first
             while index < part.stop:
                 offsets = part.window(index)
-                count = fitting(offsets, _PIECE_BYTES)
-                piece = SegmentRead(part.segment, index, offsets[:count], offsets[count] & ~LEADS)
+                count = count_within(offsets, _READ_BYTES)
+                piece = SegmentRead(part.segment, index, offsets[:count], offsets[count] & ~FIRST_OF_GROUP)
                 assert part.file is not None, "a view has every file open"
-                yield from read_piece(part.file, piece)
+                yield from read_entries(part.file, piece)
                 index += count
 
     def release(self) -> None:
-        """Close the files and hold nothing any more. Releasing twice is harmless."""
+        """Close the files and stop being a reader of the segments. Releasing twice is harmless."""
         parts, self._parts = self._parts, []
         for part in parts:
             if part.file is not None:
                 part.file.close()
         with self._log.lock:
             for part in parts:
-                part.segment.holders -= 1
+                part.segment.reader_count -= 1
 
 
 def take_snapshot(log: TabletLog, first: int) -> SegmentedSnapshot:
@@ -102,11 +101,11 @@ def take_snapshot(log: TabletLog, first: int) -> SegmentedSnapshot:
         except BaseException:
             SegmentedSnapshot(log, parts).release()
             raise
-        SegmentedSnapshot(log, parts).release()  # The log changed meanwhile: look again.
+        SegmentedSnapshot(log, parts).release()  # The log changed meanwhile: try again.
 
 
 def _parts(log: TabletLog, first: int) -> list[SnapshotSegment]:
-    """Say which segments have the entries from ``first`` on, all at one moment, and hold them."""
+    """Return the segments of the entries from ``first`` on, as of one moment, and count as their reader."""
     with log.lock:
         end = log.last.index + 1
         if first <= log.base.base.index:
@@ -115,38 +114,38 @@ def _parts(log: TabletLog, first: int) -> list[SnapshotSegment]:
             raise CallerError(f"log {log.log} ends at {end - 1}: no view begins at {first}")
         parts: list[SnapshotSegment] = []
         while first < end:
-            segment, stop = log.chain.place_of(first, log.last.index)
+            segment, stop = log.chain.locate(first, log.last.index)
             offsets: array[int] | None = None
             if segment.index is not None:
                 offsets = segment.index.offsets[first - segment.index.first : stop - segment.index.first + 1]
                 if stop == segment.index.next:
                     offsets.append(segment.index.end)
-            segment.holders += 1
-            parts.append(SnapshotSegment(segment, first, stop, offsets, segment.summary, segment.turns))
+            segment.reader_count += 1
+            parts.append(SnapshotSegment(segment, first, stop, offsets, segment.summary, segment.index_version))
             first = stop
         return parts
 
 
 def _opened(log: TabletLog, parts: Sequence[SnapshotSegment]) -> bool:
-    """Open the files; false if the log changed meanwhile in a way that matters."""
+    """Open the files; return false if the log changed meanwhile and the view has to be taken again."""
     for part in parts:
         try:
-            part.file = log.setting.files.open(part.segment.path)
+            part.file = log.context.files.open(part.segment.path)
         except FileNotFoundError:
             check_collected(log, part.segment)
             return False
     if not parts or parts[-1].summary is None:
         return True
-    # The last one may go on later, its footer cut away: its offsets are copied.
+    # The last segment may take entries again later, without its footer. So its offsets are copied.
     newest, summary = parts[-1], parts[-1].summary
     assert newest.file is not None, "it was opened"
     try:
         index = load_footer(newest.file, newest.segment, summary)
     except Corrupt:
-        if newest.segment.turns != newest.turns:
+        if newest.segment.index_version != newest.index_version:
             return False
         raise
     newest.offsets = index.offsets[newest.first - index.first : newest.stop - index.first + 1]
     if newest.stop == index.next:
         newest.offsets.append(index.end)
-    return newest.segment.turns == newest.turns
+    return newest.segment.index_version == newest.index_version

@@ -1,7 +1,7 @@
-"""The files that the segments of one log are made in: the plain way, a new file for each.
+"""The files of a log's segments, and what all logs of an engine share.
 
-``stelae_wal_segmented.fast`` has the other way, which uses the files of collected segments again. A segment in such a
-file is read here like any other, but not continued: see ``SegmentSpace.continues``."""
+Here each segment gets a new file. ``stelae_wal_segmented.fast`` uses the files of collected segments again. The plain
+engine reads a segment in such a file like any other, but does not append to it: see ``SegmentSpace.continues``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from stelae.spi.services import File, Files, Workers
-from stelae_shared.log_files.spare import Spare
+from stelae_shared.log_files.spare_file import SpareFile
 from stelae_wal_segmented.config import SegmentedConfig
 from stelae_wal_segmented.format import NEW_SPACE
 from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.marker import NonceSource
-from stelae_wal_segmented.sectors import UsedSpace
+from stelae_wal_segmented.sectors import ReusedSpace
 from stelae_wal_segmented.segment import Segment
 from stelae_wal_segmented.writer import SegmentWriter
 
@@ -26,28 +26,29 @@ class SegmentSpace:
     One caller at a time: see ``stelae.spi.wal``.
 
     Args:
-        setting: of the engine.
+        context: what all logs of the engine share.
         directory: of the log.
     """
 
-    def __init__(self, setting: Setting, directory: str) -> None:
-        self._setting = setting
+    def __init__(self, context: SegmentedContext, directory: str) -> None:
+        self._context = context
         self._directory = directory
 
-    def prepare(self, path: str, size: int, writer: SegmentWriter) -> Spare:
-        """Return the file that the next segment will be made in, for a worker to make.
+    def prepare(self, path: str, size: int, writer: SegmentWriter) -> SpareFile:
+        """Return the future file of the next segment, which a worker is to make.
 
         Args:
-            path, size: of the file.
-            writer: of the open segment.
+            path: path of the file.
+            size: length of the file in bytes.
+            writer: writer of the active segment.
         """
-        return Spare(self._setting.files, path, size, prewritten=self._setting.config.prewritten(size))
+        return SpareFile(self._context.files, path, size, prewritten=self._context.config.prewritten(size))
 
     def give_up(self) -> None:
-        """The prepared file is not wanted any more."""
+        """Forget the file that is being prepared."""
 
-    def adopt(self, spare: Spare) -> UsedSpace:
-        """Say what the header of the segment says of the prepared file, which the log has taken."""
+    def adopt(self, spare: SpareFile) -> ReusedSpace:
+        """Return what the header of the new segment says about the prepared file. The log has taken the file."""
         return NEW_SPACE
 
     def writer(
@@ -66,34 +67,40 @@ class SegmentSpace:
     def continues(self, segment: Segment) -> bool:
         """Say whether the log may append to a segment that recovery found.
 
-        Not in a re-used file: groups there end in another way, so the log begins a new segment behind it."""
+        It may not append to a segment in a re-used file, because groups there end in another way. The log begins a new
+        segment behind it."""
         return not segment.header.space.sectors
 
     def keep(self, segment: Segment, writer: SegmentWriter, size: int) -> bool:
-        """Say whether the file of a collected segment, which nobody reads, was kept; else the caller removes it.
+        """Keep the file of a collected segment without readers, if it can be used again; return whether it was kept.
+
+        The caller removes a file that was not kept.
 
         Args:
-            size: of the segment that would be prepared next.
+            segment: the collected segment.
+            writer: writer of the active segment.
+            size: length of the segment that would be prepared next.
         """
         return False
 
     def drop(self) -> None:
-        """Remove all files that are kept."""
+        """Remove all kept files."""
 
     def figures(self) -> dict[str, float]:
-        """Figures of this log, to be added up for ``stats``."""
+        """Return figures of this log, which ``stats`` adds up over all logs."""
         return {}
 
 
-SpaceOfLog: TypeAlias = "Callable[[Setting, str], SegmentSpace]"
+SpaceOfLog: TypeAlias = "Callable[[SegmentedContext, str], SegmentSpace]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What all logs of an engine share; ``space`` makes the ``SegmentSpace`` of one of them."""
+class SegmentedContext:
+    """What all logs of an engine share."""
 
     files: Files
     workers: Workers
     config: SegmentedConfig
     nonces: NonceSource
+    #: Makes the ``SegmentSpace`` of a log.
     space: SpaceOfLog = field(default=SegmentSpace)

@@ -1,4 +1,4 @@
-"""The open end of a log: the one segment that takes entries."""
+"""The writer of a log's active segment."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class SegmentWriter:
     """Appends groups to one segment, through the system's cache. One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
-        segment: what is written to.
-        index: its entries; published by the log under its lock.
-        end: where the next group goes.
+        segment: the segment.
+        index: its entries. The log adds to the index under its lock.
+        end: offset of the next group.
         synced: everything before this offset is durable.
-        target: length from which a fresh segment is wanted.
-        prepare_from: length from which its space is prepared.
+        target: length at which the segment is full.
+        prepare_from: length at which the file of the next segment is requested.
     """
 
     __slots__ = ("_allocated", "_file", "end", "index", "prepare_from", "segment", "synced", "target")
@@ -38,10 +38,10 @@ class SegmentWriter:
         self._allocated = _preallocate(file, target)
 
     def encode(self, entries: Sequence[Entry], *, replace_from: int | None, commit_hint: int) -> EncodedGroup:
-        """Make one group for the end; nothing is written.
+        """Encode a group for the end of the segment. Nothing is written.
 
         Raises:
-            TooLarge: an entry is above the maximum.
+            TooLarge: an entry is larger than ``ENTRY_BYTES_MAX``.
         """
         return encode_group(
             entries,
@@ -53,7 +53,7 @@ class SegmentWriter:
         )
 
     def write(self, group: EncodedGroup, *, sync: bool) -> None:
-        """Write a group at the end; with ``sync`` it and everything before it is durable on return.
+        """Write a group at the end. With ``sync``, the group and everything before it is durable on return.
 
         Raises:
             Full, SyncFailed: see ``File.pwritev``. ``end`` and ``synced`` are unchanged.
@@ -68,29 +68,29 @@ class SegmentWriter:
         self.end = end
 
     def sync(self) -> None:
-        """Make every group durable. Cheap while the segment is within its preallocated length."""
+        """Make every group durable. This is cheap while the segment is within its preallocated length."""
         if self.synced < self.end:
             self._file.sync(data_only=self.end <= self._allocated)
             self.synced = self.end
 
     def forget_unsynced(self) -> None:
-        """After a full disk: cut everything that was not synced, durably."""
+        """Cut everything that was not synced, durably. Called after a full disk."""
         self._file.truncate(self.synced)
         self._file.sync()
         self.end = self.synced
 
     def park(self) -> None:
-        """Give back preallocated space and the handle; the segment stays open for entries."""
+        """Release the preallocated space and the handle. The segment may take entries again later."""
         self._file.truncate(self.end)
         self._file.sync()
         self.synced = self.end
         self._file.close()
 
     def seal(self) -> bool:
-        """Close the segment for good; true if it got a footer, which a full disk may prevent.
+        """Close the segment; return whether it got a footer. A full disk may prevent that.
 
         A segment without a footer is closed by the header of its successor."""
-        # A footer may survive a crash that what it vouches for does not.
+        # Without this sync a crash could leave the footer but not the entries that it lists.
         self.sync()
         footer = encode_footer(self.index, self.segment.header.nonce)
         length = self.end + len(footer)
@@ -109,12 +109,12 @@ class SegmentWriter:
         self._file.pwritev([footer], self.end)
 
     def abandon(self) -> None:
-        """Close the handle and touch nothing: the file is not trusted any more."""
+        """Close the handle and change nothing: the file is no longer trusted."""
         self._file.close()
 
 
 def _preallocate(file: File, size: int) -> int:
-    """Reserve the segment's space; a disk that has not so much is used up bit by bit."""
+    """Reserve the segment's space; return the file's length. On a full disk the file grows with each write."""
     try:
         file.preallocate(size)
     except Full:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stelae.spi.hooks import hookimpl
 from stelae.spi.wal import WalEngine
 from stelae_wal_shared.config import SharedConfig
-from stelae_wal_shared.engine import SharedWal
+from stelae_wal_shared.plain import SharedWal
 
 
 @hookimpl

@@ -1,13 +1,13 @@
-"""Appending: one group of records for all logs of a commit, and what becomes of it when that fails.
+"""Commits groups: writes one group of records for all logs of a commit, and handles its failure.
 
-One write fails for every log in it, so every log of the group gets the failure, each with its own
-last durable op id; logs that are not in the group and have nothing un-synced are not touched:
+If the write fails, it fails for every log of the group. Each log gets the failure with its own last durable op id. Logs
+that are not in the group and have no unsynced entries are not affected.
 
-- No space: the open segment is made durable without the group and closed. Each log of the group
-  takes appends again after ``repair``, in a fresh segment.
-- A failed write or sync: nothing behind the segment's synced offset is trusted. The logs of the
-  group, and those with un-synced entries, fail for good, which the next segment's head remembers.
-  All others go on in that segment, whose head says where the bad one ends."""
+- No space: the open segment is made durable without the group, and closed. Each log of the group takes appends again
+  after ``repair``, in a new segment.
+- A failed write or sync: nothing behind the segment's synced offset is trusted. The logs of the group and the logs with
+  unsynced entries fail permanently. The head of the next segment records that. All other logs continue in the next
+  segment, whose head also records where the failed segment ends."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from stelae.spi.errors import CallerError, Full, StelaeError, StorageError, Sync
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import ENTRY_BYTES_MAX
 from stelae.spi.wal import Append, Durable, Failed, Outcome
-from stelae_wal_shared.book import Book, past_the_end, unknown
+from stelae_wal_shared.engine_state import EngineState, past_the_end, unknown_log
 from stelae_wal_shared.format import RECORD_BYTES, RecordKind
 from stelae_wal_shared.group import RecordGroup
 from stelae_wal_shared.tablet_log import SharedTabletLog
-from stelae_wal_shared.tail import Tail
+from stelae_wal_shared.tail import LogTail
 from stelae_wal_shared.writer import SharedWriter
 
 Outcomes: TypeAlias = dict[LogId, Outcome]
@@ -39,18 +39,20 @@ class Committer:
     """Writes groups to the tail. One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
-        groups, entries, entry_bytes: how much was committed since the start; bytes with their records.
+        groups: number of groups that were committed since the start.
+        entries: number of entries that were committed since the start.
+        entry_bytes: length of their records, bodies included.
     """
 
-    def __init__(self, book: Book, tail: Tail) -> None:
-        self._book = book
+    def __init__(self, state: EngineState, tail: LogTail) -> None:
+        self._state = state
         self._tail = tail
         self.groups = 0
         self.entries = 0
         self.entry_bytes = 0
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> Outcomes:
-        """See the contract. With an empty group and ``sync``, the outcomes are those that failed."""
+        """Commit a group: see the contract. With an empty group and ``sync``, the outcomes are those that failed."""
         if not group:
             return self._sync() if sync else {}
         outcomes: Outcomes = {}
@@ -61,24 +63,24 @@ class Committer:
         return outcomes
 
     def fail_all(self, error: StorageError | OSError, logs: list[SharedTabletLog]) -> SyncFailed:
-        """After a failed write or sync: let these logs and every un-synced one fail for good."""
-        book = self._book
+        """After a failed write or sync, fail these logs and every log with unsynced entries permanently."""
+        state = self._state
         if not isinstance(error, SyncFailed):
-            error = SyncFailed(f"a write failed: {error}", path=book.directory)
-        self._tail.distrust()
-        with book.lock:
-            for log in [*logs, *book.dirty.values()]:
-                log.fall_back(Failed(error, log.durable))
-            book.dirty.clear()
+            error = SyncFailed(f"a write failed: {error}", path=state.directory)
+        self._tail.abandon_segment()
+        with state.lock:
+            for log in [*logs, *state.dirty.values()]:
+                log.fail_at_durable(Failed(error, log.durable))
+            state.dirty.clear()
         with suppress(StorageError, OSError):
-            # Remembered at once if the disk lets us, else with the next segment.
-            self._tail.fresh()
+            # The head of the new segment records the failure. If it cannot be begun now, that of the next one does.
+            self._tail.begin_segment()
         return error
 
-    def settle_full(self, logs: list[SharedTabletLog]) -> SyncFailed | None:
-        """After a write found no space: close the open segment without it.
+    def close_full_segment(self, logs: list[SharedTabletLog]) -> SyncFailed | None:
+        """After a write that found no space, close the open segment without its group.
 
-        Returns what failed these logs for good, if what was written before could not be synced."""
+        If the earlier groups cannot be synced, these logs fail permanently, and the error is returned."""
         try:
             self._tail.seal()
         except (StorageError, OSError) as error:
@@ -89,13 +91,13 @@ class Committer:
     # -- writing ---------------------------------------------------------------------------------
 
     def _accept(self, group: Mapping[LogId, Append], outcomes: Outcomes) -> tuple[list[Accepted], int]:
-        """What of a group fits its logs, and its length; ``outcomes`` gets the rest."""
+        """Return the appends that fit their logs, and their length in bytes; add the refused ones to ``outcomes``."""
         accepted: list[Accepted] = []
-        logs, size = self._book.logs, 0
+        logs, size = self._state.logs, 0
         for name, append in group.items():
             log, entries = logs.get(name), append.entries
             sizes = [len(entries[0].body)] if len(entries) == 1 else [len(entry.body) for entry in entries]
-            refusal = unknown(name) if log is None else _refusal(log, append, sizes)
+            refusal = unknown_log(name) if log is None else _refusal(log, append, sizes)
             if log is None or refusal is not None:
                 assert refusal is not None
                 outcomes[name] = Failed(refusal, ZERO if log is None else log.durable)
@@ -123,18 +125,18 @@ class Committer:
         sync: bool,
         outcomes: Outcomes,
     ) -> None:
-        with self._book.lock:
+        with self._state.lock:
             self._publish(writer, accepted, records.offsets, sync, outcomes)
         self.entry_bytes += size
-        if sync and self._book.dirty:
-            self._book.settle()
+        if sync and self._state.dirty:
+            self._state.mark_all_durable()
 
     def _fail(self, accepted: list[Accepted], error: StorageError | OSError, outcomes: Outcomes) -> None:
-        """After a full disk: settle without the group, and refuse its logs until repair. Else they fail for good."""
+        """Fail the logs of a group: until ``repair`` after a full disk, permanently after any other error."""
         logs = [log for log, _, _ in accepted]
         failed: StorageError
         if isinstance(error, Full):
-            failed = self.settle_full(logs) or error
+            failed = self.close_full_segment(logs) or error
             for log in logs:
                 log.failed = Failed(failed, log.durable)
         else:
@@ -145,8 +147,8 @@ class Committer:
     def _publish(
         self, writer: SharedWriter, accepted: list[Accepted], offsets: list[int], sync: bool, outcomes: Outcomes
     ) -> None:
-        """Let readers see a group; the caller holds the lock."""
-        segment, dirty = writer.segment, self._book.dirty
+        """Show a group to readers. The caller holds the lock."""
+        segment, dirty = writer.segment, self._state.dirty
         index = segment.index
         assert index is not None
         at = 0
@@ -155,7 +157,7 @@ class Committer:
             at += len(entries)
             log.order += len(entries) or 1
             if log.damage is not None:
-                # A reader has met damage while the group was written: the log ends before that.
+                # A reader found damage while the group was written: the log ends before it.
                 outcomes[log.name] = Failed(past_the_end(log, log.last.index + 1), log.durable)
                 continue
             if append.replace_from is not None:
@@ -179,7 +181,7 @@ class Committer:
         segment.end = writer.end
 
     def _sync(self) -> Outcomes:
-        waiting = list(self._book.dirty.values())
+        waiting = list(self._state.dirty.values())
         try:
             self._tail.sync()
         except (StorageError, OSError) as error:
@@ -189,7 +191,7 @@ class Committer:
 
 
 def group_of(writer: SharedWriter, accepted: list[Accepted]) -> RecordGroup:
-    """One write for all of them, at the end of what was written."""
+    """Return the group with the records of all accepted appends. It is written at the writer's end."""
     group = RecordGroup(writer.segment.nonce, writer.end, writer.synced)
     for log, append, _ in accepted:
         if append.entries:
@@ -201,14 +203,14 @@ def group_of(writer: SharedWriter, accepted: list[Accepted]) -> RecordGroup:
 
 
 def _refusal(log: SharedTabletLog, append: Append, sizes: list[int]) -> StelaeError | None:
-    """Why an append with bodies of these lengths is refused, if it is."""
+    """Return why an append with bodies of these lengths is refused; ``None`` if it is accepted."""
     if log.damage is not None:
         return log.corrupt()
     if log.failed is not None:
         return log.failed.error
     entries = append.entries
     if append.replace_from is None and len(entries) == 1:
-        # What most appends are; a hundred of them make a group.
+        # A shortcut for most appends: a group may have a hundred of them.
         entry = entries[0]
         term, index = entry.op_id
         last_term, last_index = log.last

@@ -1,4 +1,4 @@
-"""Settings of the engine, as they stand in ``[wal.shared]`` of ``node.toml``."""
+"""Settings of the engine: ``[wal.shared]`` in ``node.toml``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stelae.spi.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedConfig:
-    """Sizes of segments, and how much may be written again to free sparse ones."""
+    """Sizes of segments, and how much may be written again to free sparse segments."""
 
     segment_bytes_first: int = setting(
         4 << 20,
@@ -23,51 +23,57 @@ class SharedConfig:
         unit="bytes",
         low=4096,
         high=1 << 32,
-        reason="large, so that what every segment repeats of all logs weighs little beside the entries",
+        reason="large, so that the image of all logs, which every segment begins with, is small beside the entries",
     )
     segment_growth: int = setting(
         4,
         unit="count",
         low=1,
         high=64,
-        reason="each segment of a run is so many times the one before, up to the maximum",
+        reason="each new segment is this many times as long as the one before it, up to the maximum",
     )
     prewrite_bytes_min: int = setting(
         16 << 20,
         unit="bytes",
         low=4096,
         high=1 << 40,
-        reason="a segment of so much or more is written with zeros before it is used: a commit there takes about half "
-        "the time, and each byte is written twice. Above segment_bytes_max it is off, as for file systems that copy "
-        "on write",
+        reason="a segment of at least this length is written with zeros before it is used: a commit to it takes about "
+        "half the time, but each byte is written twice. A value above segment_bytes_max turns this off, which suits "
+        "file systems that copy on write",
     )
     live_percent_max: int = setting(
         25,
         unit="percent",
         low=0,
         high=90,
-        reason="a segment with no larger share of live entries is emptied; at 25 a byte is written 1.33 times at most",
+        reason="a closed segment with at most this share of live entries is emptied; at 25, a byte is written 1.33 "
+        "times at most",
     )
     move_percent_max: int = setting(
         50,
         unit="percent",
         low=0,
         high=1000,
-        reason="bytes moved since the start, in relation to those appended: collection never takes the disk for itself",
+        reason="bytes moved since the start, as a share of the bytes appended, so that collection leaves the disk to "
+        "appends",
     )
     move_bytes_max: int = setting(
-        8 << 20, unit="bytes", low=4096, high=1 << 30, reason="moved in one call at most: commits wait meanwhile"
+        8 << 20,
+        unit="bytes",
+        low=4096,
+        high=1 << 30,
+        reason="bytes that one call moves at most, because commits wait for it",
     )
     indexes_max: int = setting(
         16,
         unit="count",
         low=1,
         high=65536,
-        reason="indexes of closed segments kept in memory for readers; 12 bytes an entry",
+        reason="indexes of closed segments that stay in memory for readers; 12 bytes for each entry",
     )
 
     def segment_bytes(self, rolls: int) -> int:
-        """Length at which a segment is full, after so many rolls since the start."""
+        """Return the length at which a segment is full, after ``rolls`` rolls since the start."""
         size = self.segment_bytes_first
         for _ in range(min(rolls, 64)):
             size = min(size * self.segment_growth, self.segment_bytes_max)

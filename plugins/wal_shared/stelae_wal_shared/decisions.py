@@ -1,9 +1,9 @@
-"""What recovery does with what it finds: one table, one lettered row per situation.
+"""The decision table of recovery: one lettered row for each situation.
 
-The rule behind it: what was durable is never cut away, and damage is told to the logs it touches and
-to no other. Bytes are known to have been durable when they stand in a segment that is not the newest,
-before a footer, or before a synced offset; all else behind the last valid record is a tail that a
-crash left, unless every part of it was written."""
+The rule behind the table: bytes that were durable are never cut, and damage is reported for the logs that it affects
+and for no other log. Bytes are known to have been durable if they are in a segment that is not the newest, before a
+footer, or before a synced offset. All other bytes behind the last valid record are a tail that a crash left, unless
+every part of them was written."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 
 class SharedVerdict(Enum):
-    """What becomes of a file, or of the logs it touches."""
+    """What recovery does with a file, or with the logs that the file belongs to."""
 
     REMOVE = auto()
-    """The file goes: nothing that counts is in it."""
+    """Remove the file: it has nothing that counts."""
     USE = auto()
-    """It is whole, or its other copy is."""
+    """Use the file: it is complete, or its second copy is."""
     CUT = auto()
-    """What is behind the last valid record goes, durably."""
+    """Cut what is behind the last valid record, durably."""
     DAMAGE = auto()
-    """The logs it touches are corrupt from there on and refuse appends; the others work."""
+    """Report damage: the affected logs are corrupt from there on and refuse appends. The other logs work."""
     REFUSE = auto()
-    """The directory is not opened."""
+    """Do not open the directory."""
 
 
 class SharedRow(NamedTuple):
@@ -35,9 +35,9 @@ class SharedRow(NamedTuple):
 
 
 class SharedFinding(Enum):
-    """The situations, as rows of the table."""
+    """The situations that recovery can find. Each value is a row of the table."""
 
-    UNBORN = SharedRow("A", "a file in the making that was never renamed", SharedVerdict.REMOVE)
+    NEVER_RENAMED = SharedRow("A", "a file in the making that was never renamed", SharedVerdict.REMOVE)
     COLLECTED = SharedRow("B", "a segment in which no log has an entry", SharedVerdict.REMOVE)
     GONE = SharedRow(
         "C", "the marker knows of segments, and there is none, or none with a valid head", SharedVerdict.REFUSE
@@ -67,5 +67,5 @@ class SharedFinding(Enum):
 
 
 def table() -> list[SharedRow]:
-    """The rows in order, for the documentation and for the test that every row is tested."""
+    """Return the rows in order, for the documentation and for the test that every row is tested."""
     return [found.value for found in SharedFinding]

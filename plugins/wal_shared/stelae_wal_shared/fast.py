@@ -1,5 +1,6 @@
-"""The fast kind of the engine, for ``[log] fast = true``: the event loop begins commits, and groups are written as
-whole blocks over the zeros of a prewritten segment. The files are the same; the plain engine imports nothing of it."""
+"""The fast class of the engine, for ``[log] fast = true``. The event loop begins commits, and groups are written as
+whole blocks over the zeros of a prewritten segment. The files are the same. The plain engine does not import this
+module."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from stelae.spi.wal import Append, Begun, Outcome, Write
 from stelae_shared.log_files.buffers import joined
 from stelae_shared.log_files.whole_blocks import WholeBlocks
 from stelae_wal_shared.commit import Committer, group_of
-from stelae_wal_shared.engine import SharedWal
+from stelae_wal_shared.engine import SharedEngine
 from stelae_wal_shared.segment import SharedSegment
-from stelae_wal_shared.tail import Tail
+from stelae_wal_shared.tail import LogTail
 from stelae_wal_shared.writer import SharedWriter
 
 
 class SharedBlockWriter(SharedWriter):
-    """As ``SharedWriter``. Over space that was written with zeros, it writes whole blocks.
+    """A ``SharedWriter`` that writes whole blocks over space that was written with zeros.
 
     Args:
         prewritten: the file was written with zeros.
@@ -33,20 +34,21 @@ class SharedBlockWriter(SharedWriter):
         super().__init__(file, segment, target, prepare_from)
 
     def write_of(self, buffers: Sequence[Buffer], size: int) -> Write:
-        """The durable write of a group at the end, where all before it is durable; ``wrote`` follows it."""
+        """Return the durable write of a group at the end. Everything before is durable. Call ``wrote`` after it."""
         if self._blocks is not None:
             return self._blocks.write_of(buffers, self.end, size)
         return Write(self._file, joined(buffers), self.end)
 
     def wrote(self, write: Write, size: int) -> None:
-        """The group is at the end, durably."""
+        """Record that a group was written durably at the end."""
         self.synced = self.end + size
         self._moved(write, self.synced)
 
     def write(self, buffers: Sequence[Buffer], size: int, *, sync: bool) -> None:
-        """As ``SharedWriter.write``."""
+        """Do what ``SharedWriter.write`` does."""
         if not sync or self.unsynced:
-            self._blocks = None  # It would repeat bytes that are not durable, and a tear could leave part of them.
+            # It would repeat bytes that are not durable yet, and a torn write could leave part of them.
+            self._blocks = None
         if self._blocks is None:
             super().write(buffers, size, sync=sync)
             return
@@ -60,11 +62,11 @@ class SharedBlockWriter(SharedWriter):
         self.end = end
 
 
-class FastTail(Tail):
-    """As ``Tail``, with writers of whole blocks, and a look at the open segment that needs no disk access."""
+class FastLogTail(LogTail):
+    """A ``LogTail`` with writers of whole blocks. It can return the open segment without disk access."""
 
     def hot_writer(self, size: int) -> SharedBlockWriter | None:
-        """Return what ``writer_for`` would, if that needs no disk access; all in it is durable then."""
+        """Return what ``writer_for`` would, if that needs no disk access and all groups of the segment are durable."""
         writer = self.writer
         if writer is None or writer.unsynced:
             return None
@@ -72,7 +74,7 @@ class FastTail(Tail):
             self._prepare(writer)
             if writer.end + size > writer.room and self._spare is not None and self._spare.ready:
                 return None
-        assert isinstance(writer, SharedBlockWriter), "this tail makes no other"
+        assert isinstance(writer, SharedBlockWriter), "this tail makes no other writers"
         return writer
 
     def _new_writer(
@@ -82,14 +84,14 @@ class FastTail(Tail):
 
 
 class FastCommitter(Committer):
-    """As ``Committer``, with commits that can be begun."""
+    """A ``Committer`` whose commits can be begun."""
 
     def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
-        """Begin a commit, one write for all its logs, if none is refused and the segment need not roll."""
+        """Begin a commit with one write for all its logs, if no append is refused and the segment need not roll."""
         outcomes: dict[LogId, Outcome] = {}
         accepted, size = self._accept(group, outcomes)
         tail = self._tail
-        assert isinstance(tail, FastTail), "the engine makes no other"
+        assert isinstance(tail, FastLogTail), "the fast engine makes no other tail"
         writer = tail.hot_writer(size) if accepted and not outcomes else None
         if writer is None:
             return None
@@ -109,13 +111,13 @@ class FastCommitter(Committer):
         return Begun((write,), finish)
 
 
-class FastSharedWal(SharedWal):
-    """``SharedWal`` with begun commits. The files are of the same format."""
+class FastSharedWal(SharedEngine):
+    """The engine with begun commits. The file formats are the same."""
 
-    _tail_type: ClassVar[type[Tail]] = FastTail
+    _tail_type: ClassVar[type[LogTail]] = FastLogTail
     _committer_type: ClassVar[type[Committer]] = FastCommitter
 
     def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
         """Begin a commit that is one write at the end of the open segment."""
-        assert isinstance(self._committer, FastCommitter), "this engine makes no other"
+        assert isinstance(self._committer, FastCommitter), "this engine makes no other committer"
         return self._committer.begin(group)

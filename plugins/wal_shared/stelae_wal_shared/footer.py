@@ -1,13 +1,12 @@
-"""The footer of a closed segment: where its entries stand, so that it is never read whole for that.
+"""The footer of a closed segment: an index of its entries, so that no reader needs to scan the segment.
 
 ::
 
     footer   mark, length, CRC32C | contents | mark, length, end of data, CRC32C of contents, CRC32C
 
-The contents are the segment's index, and, if the engine was closed with this segment as the newest
-one, an image of all logs at its end, so that the next start reads no record at all. A footer is
-written only after everything before it was synced; it may be missing, and is then replaced by a
-scan."""
+The contents are the index of the segment. If the engine was closed with this segment as the newest one, they also have
+an image of all logs at its end, so that the next start reads no record. A footer is written only after everything
+before it was synced. It may be missing; then the segment is scanned."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from crc32c import crc32c
 
 from stelae.spi.services import File, Files
 from stelae_wal_shared.format import footer_mark_of, salt_of
-from stelae_wal_shared.index import LogRuns, SharedSegmentIndex
+from stelae_wal_shared.index import EntryRun, SharedSegmentIndex
 
 _LEAD = struct.Struct("<QQ")
 _TRAIL = struct.Struct("<QQQI")
@@ -31,8 +30,8 @@ LEAD_BYTES = _LEAD.size + _CRC.size
 TRAIL_BYTES = _TRAIL.size + _CRC.size
 
 
-class PartImage(msgspec.Struct, frozen=True, array_like=True):
-    """A ``LogRuns``: 8 bytes an offset, 4 bytes a size, little-endian."""
+class EntryRunImage(msgspec.Struct, frozen=True, array_like=True):
+    """A ``EntryRun``: 8 bytes an offset, 4 bytes a size, little-endian."""
 
     log: int
     first: int
@@ -41,22 +40,22 @@ class PartImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FooterContents(msgspec.Struct, frozen=True, array_like=True):
-    """What a footer holds; ``image`` is empty unless the engine was closed here."""
+    """The contents of a footer. ``image`` is empty unless the engine was closed with this segment."""
 
     entries: int
-    parts: list[PartImage]
+    runs: list[EntryRunImage]
     image: bytes = b""
 
 
 def encode_footer(index: SharedSegmentIndex, entries: int, end: int, nonce: int, image: bytes) -> bytes:
-    """Return the footer of a segment whose data end at ``end``, where it belongs."""
+    """Return the footer of a segment whose data end at ``end``, where the footer is written."""
     mark, salt = footer_mark_of(nonce), salt_of(nonce)
-    parts = [
-        PartImage(log, part.first, _packed(part.offsets), _packed(part.sizes))
-        for log, found in index.parts.items()
-        for part in found
+    runs = [
+        EntryRunImage(log, run.first, _packed(run.offsets), _packed(run.sizes))
+        for log, found in index.runs.items()
+        for run in found
     ]
-    contents = msgspec.msgpack.encode(FooterContents(entries, parts, image))
+    contents = msgspec.msgpack.encode(FooterContents(entries, runs, image))
     size = LEAD_BYTES + len(contents) + TRAIL_BYTES
     lead = _LEAD.pack(mark, size)
     trail = _TRAIL.pack(mark, size, end, crc32c(contents, salt))
@@ -64,7 +63,7 @@ def encode_footer(index: SharedSegmentIndex, entries: int, end: int, nonce: int,
 
 
 def is_lead(data: bytes, at: int, nonce: int) -> bool:
-    """Say whether a footer begins at ``data[at]``, whole or not."""
+    """Say whether a footer begins at ``data[at]``, complete or not."""
     raw = data[at : at + LEAD_BYTES]
     if len(raw) < LEAD_BYTES or _CRC.unpack_from(raw, _LEAD.size)[0] != crc32c(raw[: _LEAD.size], salt_of(nonce)):
         return False
@@ -72,7 +71,7 @@ def is_lead(data: bytes, at: int, nonce: int) -> bool:
 
 
 def read_trail(file: File, nonce: int) -> tuple[int, int, int] | None:
-    """Return where the data end, and length and checksum of the contents; ``None`` without a valid trail."""
+    """Return the end of the data, and the length and checksum of the contents; ``None`` without a valid trailer."""
     size = file.size()
     raw = file.pread(TRAIL_BYTES, max(0, size - TRAIL_BYTES))
     if len(raw) < TRAIL_BYTES or _CRC.unpack_from(raw, _TRAIL.size)[0] != crc32c(raw[: _TRAIL.size], salt_of(nonce)):
@@ -96,13 +95,13 @@ def read_footer(file: File, nonce: int) -> FooterContents | None:
 
 
 def index_of(contents: FooterContents) -> SharedSegmentIndex:
-    """The index in a footer."""
+    """Return the index in a footer."""
     index = SharedSegmentIndex()
-    for image in contents.parts:
-        part = LogRuns(image.first)
-        part.offsets = _unpacked("Q", image.offsets)
-        part.sizes = _unpacked("I", image.sizes)
-        index.parts.setdefault(image.log, []).append(part)
+    for image in contents.runs:
+        run = EntryRun(image.first)
+        run.offsets = _unpacked("Q", image.offsets)
+        run.sizes = _unpacked("I", image.sizes)
+        index.runs.setdefault(image.log, []).append(run)
     return index
 
 
@@ -110,8 +109,8 @@ def load_footer(files: Files, path: str, nonce: int) -> SharedSegmentIndex | Non
     """Return the index in the footer of a segment; ``None`` without a valid one.
 
     Raises:
-        FileNotFoundError: the segment is gone.
-        StorageError: it cannot be read.
+        FileNotFoundError: the segment was removed.
+        StorageError: the segment cannot be read.
     """
     with closing(files.open(path)) as file:
         contents = read_footer(file, nonce)

@@ -1,4 +1,4 @@
-"""Bytes of a segment: what marks a group, what stands before each record, and the salt of both.
+"""Encodes and decodes the bytes of a segment: its groups, its records, and their checksums.
 
 ::
 
@@ -7,16 +7,16 @@
     header   mark, synced offset, length, count, CRC32C, a byte that is not zero
     record   fixed part, CRC32C | body
 
-All integers are little-endian. A segment draws a 64-bit *nonce* that no other segment of the node
-has. Its lower half is the value from which every CRC32C of the segment starts, and the nonce is
-part of the marks: bytes of another segment never pass for bytes of this one (durability rule 6).
+All integers are little-endian. Each segment has a 64-bit *nonce* that no other segment of the node has. The lower half
+of the nonce is the start value of every CRC32C in the segment, and the whole nonce is part of the marks. So bytes of
+another segment never pass for bytes of this one (durability rule 6).
 
-A group is one write. Its *synced offset* tells how far the segment was durable before it: what is
-invalid before the highest synced offset was durable once, so it is damage and not a tail. Its *end mark*
-tells whether all of it was written.
+A group is one write. Its *synced offset* says how far the segment was durable before it. Invalid bytes before the
+highest synced offset were durable once, so they are damage and not a tail. The *end mark* of a group shows that it was
+written completely.
 
-A record belongs to one log, which it names by its number. Per log, records are counted without a
-gap (``order``): a lost record is noticed at the log's next one. The kinds are in ``RecordKind``."""
+A record belongs to one log and has the log's number. The records of a log are numbered without gaps (``order``). So a
+lost record is noticed at the next record of its log. The kinds are in ``RecordKind``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RECORD = struct.Struct("<HIIIBBQQQQQ")
 _CRC = struct.Struct("<I")
 
 LAST_BYTE = b"\xe5"
-"""Of a group's header and of a group: where it is zero, what it ends was not written to its end."""
+"""The last byte of a group header and of a group. Where it is zero, the header or group was not written completely."""
 
 GROUP_BYTES = _GROUP.size + _CRC.size + len(LAST_BYTE)
 RECORD_BYTES = _RECORD.size + _CRC.size
@@ -43,11 +43,11 @@ _GROUP_MARK = 0x1F6A_93D4_58BE_C027
 _FOOTER_MARK = 0xA4C1_0B7E_E932_6D58
 _END_MARK = 0x72D8_3EF5_06A9_B14C
 _NOT_ZERO = 0x03
-"""Two bits of the first byte of a mark, whatever the nonce: a sector may hold no more of a group than that byte, and is
-told from one that was never written even if a bit of it changes."""
+"""Two bits that are set in the first byte of every mark. A sector may hold only this byte of a group. With two bits set
+it differs from a sector that was never written, even after one bit has changed."""
 
 RECORD_LEAD = 0x3535
-"""What every record begins with, for the same reason: zeros of the record before may fill the rest of its sector."""
+"""The first bytes of every record. They are not zero, because zeros of the record before may fill its last sector."""
 
 RECORD_FIELDS_BYTES = _RECORD.size
 
@@ -56,18 +56,18 @@ unpack_record_from = _RECORD.unpack_from
 
 
 class RecordKind(IntEnum):
-    """What a record says of its log. Stored as one byte; numbers are never reused."""
+    """The kind of a record. Stored as one byte; numbers are never reused."""
 
-    ENTRY = 1  #: An entry; everything written earlier at or above its index is void.
-    MOVED = 2  #: The entry of this index, once more, so that its old segment can go. Voids nothing.
-    VOID = 3  #: Everything at or above the index is void.
-    CREATE = 4  #: The log exists and begins behind the op id; the body is its name.
-    BASE = 5  #: Everything at or below the op id may be gone.
-    DROP = 6  #: The log is gone.
+    ENTRY = 1  #: An entry. Earlier entries at or above its index are void.
+    MOVED = 2  #: A second copy of an entry, so that its old segment can be removed. Voids nothing.
+    VOID = 3  #: All entries at or above the index are void.
+    CREATE = 4  #: The log is created and begins behind the op id. The body is its name.
+    BASE = 5  #: Entries at or below the op id are collected.
+    DROP = 6  #: The log is dropped.
 
 
 class SharedGroupHeader(NamedTuple):
-    """What stands before the records of one write; ``size`` is the length of all of it, with the end mark."""
+    """The header of a group. ``size`` is the length of the whole group, with the end mark."""
 
     synced: int
     size: int
@@ -75,7 +75,7 @@ class SharedGroupHeader(NamedTuple):
 
 
 class SharedRecord(NamedTuple):
-    """The fixed part of a record. ``size`` and ``body_crc`` are those of the body behind it."""
+    """The fixed part of a record. ``size`` and ``body_crc`` are those of the body that follows."""
 
     size: int
     body_crc: int
@@ -90,12 +90,12 @@ class SharedRecord(NamedTuple):
 
 
 def salt_of(nonce: int) -> int:
-    """Start value of every CRC32C in the segment of this nonce."""
+    """Return the start value of every CRC32C in the segment with this nonce."""
     return nonce & 0xFFFF_FFFF
 
 
 def group_mark_of(nonce: int) -> bytes:
-    """First bytes of every group in the segment of this nonce."""
+    """Return the first bytes of every group in the segment with this nonce."""
     return _group_mark(nonce).to_bytes(8, "little")
 
 
@@ -104,23 +104,23 @@ def _group_mark(nonce: int) -> int:
 
 
 def end_mark_of(nonce: int) -> bytes:
-    """Last bytes of every group in the segment of this nonce; the very last one is no zero, whatever the nonce."""
+    """Return the last bytes of every group in the segment with this nonce. The last byte is not zero."""
     return (nonce ^ _END_MARK).to_bytes(8, "little")[:-1] + LAST_BYTE
 
 
 def footer_mark_of(nonce: int) -> int:
-    """First field of the footer of the segment of this nonce."""
+    """Return the first field of the footer of the segment with this nonce."""
     return (nonce ^ _FOOTER_MARK) | _NOT_ZERO
 
 
 def encode_group_header(nonce: int, synced: int, size: int, count: int) -> bytes:
-    """Return the bytes that stand before ``count`` records; ``size`` includes them."""
+    """Return the header of a group with ``count`` records; ``size`` is the length of the whole group."""
     raw = _GROUP.pack(_group_mark(nonce), synced, size, count)
     return raw + crc32c(raw, nonce & 0xFFFF_FFFF).to_bytes(4, "little") + LAST_BYTE
 
 
 def decode_group_header(data: bytes, at: int, nonce: int) -> SharedGroupHeader | None:
-    """Return the group header at ``data[at]``; ``None`` if there is none of this segment."""
+    """Return the group header at ``data[at]``, or ``None`` if there is no valid header of this segment."""
     raw = data[at : at + GROUP_BYTES]
     if len(raw) < GROUP_BYTES or raw[:8] != group_mark_of(nonce) or raw[-1:] != LAST_BYTE:
         return None
@@ -137,7 +137,7 @@ def encode_record(record: SharedRecord, salt: int) -> bytes:
 
 
 def decode_record(data: bytes, at: int, salt: int) -> SharedRecord | None:
-    """Return the record whose fixed part is at ``data[at]``; ``None`` if its checksum fails."""
+    """Return the record whose fixed part is at ``data[at]``, or ``None`` if it fails its checksum."""
     raw = data[at : at + RECORD_BYTES]
     if len(raw) < RECORD_BYTES or _CRC.unpack_from(raw, _RECORD.size)[0] != crc32c(raw[: _RECORD.size], salt):
         return None

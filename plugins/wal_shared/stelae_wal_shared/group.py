@@ -1,4 +1,4 @@
-"""One write in the making: records become buffers, bodies are not copied."""
+"""Encodes the records of one write as a group, and decodes single entries."""
 
 from __future__ import annotations
 
@@ -31,11 +31,16 @@ _ENTRY_KINDS = {int(kind): kind for kind in EntryKind}
 
 
 class RecordGroup:
-    """Records that one write appends to the segment of ``nonce`` at offset ``at``.
+    """The records that one write appends to a segment. Bodies are not copied.
+
+    Args:
+        nonce: nonce of the segment.
+        at: offset of the group.
+        synced: the segment is durable up to this offset.
 
     Attributes:
-        size: length in bytes so far, the group's header and its end mark included.
-        offsets: where the records of entries begin, in the order in which they were added.
+        size: length in bytes so far, with the group's header and its end mark.
+        offsets: offsets of the entries' records, in the order in which they were added.
     """
 
     __slots__ = ("_at", "_buffers", "_nonce", "_others", "_salt", "_synced", "offsets", "size")
@@ -69,7 +74,7 @@ class RecordGroup:
         self.size += offset - begin
 
     def add(self, kind: RecordKind, log: int, order: int, op_id: OpId, hint: int = 0, body: bytes = b"") -> None:
-        """Add a record that is no entry."""
+        """Add a record that is not an entry."""
         term, index = op_id
         raw = pack_record(RECORD_LEAD, len(body), crc32c(body, self._salt), log, kind, 0, order, term, index, 0, hint)
         self._buffers.append(raw + crc32c(raw, self._salt).to_bytes(4, "little"))
@@ -79,20 +84,25 @@ class RecordGroup:
         self.size += RECORD_BYTES + len(body)
 
     def buffers(self) -> list[Buffer]:
-        """The group's bytes, complete."""
+        """Return the complete bytes of the group."""
         records = len(self.offsets) + self._others
         self._buffers[0] = encode_group_header(self._nonce, self._synced, self.size, records)
         return [*self._buffers, end_mark_of(self._nonce)]
 
 
 def decode_entries(data: bytes, offsets: array[int], nonce: int, log: int, first: int, path: str) -> list[Entry]:
-    """Return the entries of a log from index ``first`` on, whose records stand at these offsets of the file.
+    """Return the entries of a log from index ``first`` on, whose records are at these offsets of the file.
 
     Args:
         data: the file from the first offset on.
+        offsets: one offset for each entry.
+        nonce: nonce of the segment.
+        log: number of the log.
+        first: index of the first entry.
+        path: of the file.
 
     Raises:
-        Corrupt: as ``decode_entry``, which says of an entry that is not plainly right what is wrong with it.
+        Corrupt: as ``decode_entry``, which decodes again any record that is not valid.
     """
     salt, start, entries = salt_of(nonce), offsets[0], []
     for index, offset in enumerate(offsets, first):
@@ -111,17 +121,17 @@ def decode_entries(data: bytes, offsets: array[int], nonce: int, log: int, first
 
 
 def decode_entry(data: bytes, at: int, nonce: int, log: int, index: int, path: str, offset: int) -> Entry:
-    """Return the entry of a log and an index whose record is ``data[at]``, at ``offset`` of the file.
+    """Return the entry of a log and an index, whose record is at ``data[at]`` and at ``offset`` of the file.
 
     Raises:
-        Corrupt: a checksum fails, or another record stands there.
+        Corrupt: a checksum fails, or the record is of another entry.
     """
     salt = salt_of(nonce)
     record = decode_record(data, at, salt)
     if record is None:
         raise Corrupt("the record of an entry fails its checksum", path=path, offset=offset)
     if record.kind not in (RecordKind.ENTRY, RecordKind.MOVED) or record.log != log or record.index != index:
-        fact = f"{record.term}.{record.index} of log number {record.log} stands where entry {index} of {log} belongs"
+        fact = f"found {record.term}.{record.index} of log number {record.log} in place of entry {index} of {log}"
         raise Corrupt(fact, path=path, offset=offset)
     op_id = OpId(record.term, record.index)
     body = data[at + RECORD_BYTES : at + RECORD_BYTES + record.size]

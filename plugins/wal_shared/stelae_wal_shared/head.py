@@ -1,4 +1,4 @@
-"""The head of a segment: who it is, and an image of all logs at its beginning, both twice, in different pages.
+"""The head of a segment: its identity, and an image of all logs at its beginning. Each has two copies, in other pages.
 
 ::
 
@@ -6,10 +6,9 @@
     page 1: the same again
     pages:  rest of the image, if it has one | the rest again
 
-The fixed part is one sector long. Zeros fill the last page of each copy, so that records begin in a page of their own,
-and no append writes a page of the head again. The head is durable before the segment gets its name. It is there twice,
-because it is the one place whose loss would touch every log of the node: a page that is lost in either copy costs
-nothing."""
+The fixed part is one sector long. Zeros fill the last page of each copy. So records begin in a new page, and no append
+writes a page of the head again. The head is durable before the segment gets its name. It has two copies, because its
+loss would affect every log of the node. The loss of a page in either copy costs nothing."""
 
 from __future__ import annotations
 
@@ -30,20 +29,20 @@ PAGE_BYTES = 4096
 _FIXED = struct.Struct("<8sHHIQQQI")
 _CRC = struct.Struct("<I")
 _BEGIN_BYTES = PAGE_BYTES - SECTOR_BYTES
-"""So much of the image stands behind each fixed part."""
+"""Number of bytes of the image that follow each fixed part."""
 
 
 class SegmentHead(NamedTuple):
-    """What the head of a segment says; ``image`` is ``None`` if neither copy of it is valid."""
+    """The head of a segment."""
 
-    number: int
-    nonce: int
-    start: int
-    image: bytes | None
+    number: int  #: Number of the segment.
+    nonce: int  #: Nonce of the segment.
+    start: int  #: Offset where its records begin.
+    image: bytes | None  #: The image of all logs; ``None`` if neither copy is valid, or it was not read.
 
 
 def encode_head(number: int, nonce: int, image: bytes) -> bytes:
-    """Return the head of a segment; its records begin right behind it."""
+    """Return the head of a segment. Its records begin directly behind it."""
     raw = _FIXED.pack(MAGIC, FORMAT_VERSION, PAGE_BYTES, 0, number, nonce, len(image), crc32c(image))
     fixed = (raw + _CRC.pack(crc32c(raw))).ljust(SECTOR_BYTES, b"\0")
     page = (fixed + image[:_BEGIN_BYTES]).ljust(PAGE_BYTES, b"\0")
@@ -52,17 +51,17 @@ def encode_head(number: int, nonce: int, image: bytes) -> bytes:
 
 
 def written_bytes(image: bytes) -> int:
-    """Bytes of a head with that image, without the zeros that fill its pages."""
+    """Return the length of a head with this image, without the zeros that fill its pages."""
     return 2 * (SECTOR_BYTES + len(image))
 
 
 def read_head(file: File, *, image: bool) -> SegmentHead | None:
-    """Return the head of an open segment, with its image if asked for; ``None`` if both copies are bad.
+    """Return the head of an open segment, with its image on request; ``None`` if both copies are invalid.
 
     Raises:
-        FutureVersion: a newer release wrote it.
-        Foreign: it is from before the first one.
-        StorageError: it cannot be read.
+        FutureVersion: a newer release wrote the segment.
+        Foreign: the segment was written before the first release.
+        StorageError: the file cannot be read.
     """
     for at in (0, PAGE_BYTES):
         fixed = file.pread(_FIXED.size + _CRC.size, at)
@@ -74,7 +73,7 @@ def read_head(file: File, *, image: bool) -> SegmentHead | None:
             fact = f"segment format {version} is newer than {FORMAT_VERSION}, the newest known here"
             raise FutureVersion(fact, path=file.path, offset=8)
         if version < FORMAT_VERSION:
-            fact = f"segment format {version} is of no release; the first one wrote {FORMAT_VERSION}"
+            fact = f"no release wrote segment format {version}; the first one wrote {FORMAT_VERSION}"
             raise Foreign(fact, path=file.path, offset=8)
         found = _read_image(file, size, image_crc) if image else None
         return SegmentHead(number, nonce, 2 * PAGE_BYTES + 2 * _rest_bytes(size), found)
@@ -92,5 +91,5 @@ def _read_image(file: File, size: int, crc: int) -> bytes | None:
 
 
 def _rest_bytes(size: int) -> int:
-    """Bytes of whole pages for what an image of that size has behind its beginning."""
+    """Return the length, in complete pages, of the rest of an image of that size."""
     return -(-max(0, size - _BEGIN_BYTES) // PAGE_BYTES) * PAGE_BYTES

@@ -1,9 +1,9 @@
-"""All logs of the node at one instant, as they stand at the head of every segment.
+"""An image of all logs of the node at one instant, which the head of every segment has.
 
-Each segment begins with an image of what was true before its first record: per log base, terms,
-and the extents with the segments that hold them. So recovery needs no segment but the newest one,
-nothing of a log that is gone or idle pins an old segment, and an entry that was moved can never
-bring back what was replaced after it: which segment holds which index is said, not inferred."""
+The image of a segment is the state before its first record: for each log its base, its terms, and its extents with the
+segments that have them. This has three consequences. Recovery replays only the newest segment. Control records of a
+dropped or idle log do not pin an old segment. And a moved entry can never bring back an entry that was replaced after
+the move, because the image says which segment has which index."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import msgspec
 from stelae.spi.errors import SyncFailed
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.wal import Damage
+from stelae_shared.log_files.term_runs import TermRuns
 from stelae_wal_shared.decisions import SharedFinding
-from stelae_wal_shared.runs import TermRuns
 from stelae_wal_shared.segment import SharedSegment, segment_path
 from stelae_wal_shared.tablet_log import Extent, SharedTabletLog
 
@@ -31,7 +31,7 @@ class SegmentImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DamageImage(msgspec.Struct, frozen=True, array_like=True):
-    """Where and why a log is corrupt, or that a sync failed; the path is relative to the directory."""
+    """The damage of a log, or its failed sync. The path is relative to the directory."""
 
     path: str
     offset: int
@@ -39,7 +39,7 @@ class DamageImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogImage(msgspec.Struct, frozen=True, array_like=True):
-    """A log. ``extents`` are (first index, index behind the last one, number of the segment)."""
+    """The image of a log. ``extents`` are (first index, index behind the last one, number of the segment)."""
 
     tablet: str
     generation: int
@@ -53,7 +53,7 @@ class LogImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NodeImage(msgspec.Struct, frozen=True, array_like=True):
-    """Everything. ``next_number`` is above the number of every log there ever was."""
+    """The image of the node. ``next_number`` is above the number of every log that ever existed."""
 
     next_number: int
     segments: list[SegmentImage]
@@ -73,20 +73,20 @@ def take_image(
 
 
 def read_image(data: bytes) -> NodeImage:
-    """Return the image that these bytes are, whose checksum holds."""
+    """Decode an image whose checksum was verified."""
     return _DECODER.decode(data)
 
 
 _DECODER = msgspec.msgpack.Decoder(NodeImage)
 
 
-class Restored:
-    """The engine's state as an image tells it.
+class RestoredState:
+    """The logs and segments of an image.
 
     Args:
-        directory: the engine's.
-        image: what was true.
-        own: the segment in which the image stands, if that is behind its records.
+        directory: of the engine.
+        image: the image.
+        own: the segment whose footer has the image; ``None`` for an image in a head.
     """
 
     def __init__(self, directory: str, image: NodeImage, own: SharedSegment | None = None) -> None:
@@ -126,14 +126,14 @@ def _image_of(directory: str, log: SharedTabletLog) -> LogImage:
         order=log.order,
         base=log.base,
         commit_hint=log.commit_hint,
-        runs=log.runs.pairs(),
+        runs=list(log.runs),
         extents=[(extent.first, extent.end, extent.segment.number) for extent in log.extents],
         damage=_damage_of(directory, log),
     )
 
 
 def _damage_of(directory: str, log: SharedTabletLog) -> DamageImage | None:
-    """What to remember of damage or a failed sync; nothing of a full disk, which a restart forgets."""
+    """Return the damage or failed sync to store. A full disk is not stored, because a restart forgets it."""
     if log.damage is not None:
         path, offset, detail = log.damage.path, log.damage.offset, log.damage.detail
     elif log.failed is not None and isinstance(log.failed.error, SyncFailed):

@@ -1,9 +1,9 @@
-"""The file that says whose directory this is, how often it was opened, and the newest segment.
+"""The marker file: it identifies the engine's directory, and records the number of openings and the newest segment.
 
-The count of openings makes nonces unique without a clock or a random source. The number of the
-newest segment lets a start notice that just this segment is missing, which nothing else would tell; its
-length, known once the engine was closed, that something was cut from it. The file is a
-``stelae_shared.log_files.marker_file``; its payload is these three numbers."""
+The count of openings makes nonces unique without a clock or a random source. By the number of the newest segment a
+start notices that this segment is missing, which nothing else would show. By its length, recorded when the engine is
+closed, a start notices that the segment was truncated. The format of the file is that of
+``stelae_shared.log_files.marker_file``. Its payload is these three numbers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _FORMAT = RecordFormat(MARKER_MAGIC, MARKER_VERSION, _MARKER.size)
 
 
 class SharedMarker:
-    """The marker of a directory that is ours. See the module.
+    """The marker of this engine's directory: see the module.
 
     Attributes:
-        newest: number of the newest segment there ever was, as far as the file knows; 0 for none.
-        newest_end: everything of it before this offset is durable, for ever; 0: unknown.
+        newest: number of the newest segment that the file records; 0: none.
+        newest_end: everything before this offset of that segment is durable and stays so; 0: unknown.
     """
 
     def __init__(self, file: MarkerFile, opened: int, newest: int = 0, newest_end: int = 0) -> None:
@@ -39,16 +39,16 @@ class SharedMarker:
         self.newest_end = newest_end
 
     def draw_nonce(self) -> int:
-        """Return 64 bits that were never drawn in this directory."""
+        """Return a 64-bit number that was never drawn in this directory."""
         self._drawn += 1
         text = f"{self._opened}/{self._drawn}"
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
     def note_newest(self, number: int, end: int = 0) -> None:
-        """Remember the newest segment, and its length if it takes no more, durably.
+        """Record the newest segment durably, and its length once it takes no more records.
 
         Raises:
-            StorageError: it could not be written; only the notice of what is missing suffers.
+            StorageError: the marker could not be written. A missing segment may go unnoticed then.
         """
         self.newest, self.newest_end = number, end
         self.write()
@@ -59,10 +59,12 @@ class SharedMarker:
 
 
 def claim(files: Files, directory: str, *, beside_others: bool = False) -> SharedMarker:
-    """Check that the directory is ours or empty and count this opening, durably.
+    """Check that the directory is this engine's or empty, and count this opening durably.
 
     Args:
-        beside_others: a new directory may hold files of somebody else.
+        files: the disk.
+        directory: of the engine.
+        beside_others: a new directory may have other files.
 
     Raises:
         Foreign, FutureVersion, Full: as ``MarkerFile.claim``.

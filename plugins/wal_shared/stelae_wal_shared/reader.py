@@ -1,5 +1,5 @@
-"""Reading entries back. Any thread, beside commits: places are looked up under the lock, and what
-stands there never changes. A segment that is removed meanwhile is looked up again."""
+"""Reads entries. Any thread may read, in parallel to commits: positions are looked up under the lock, and the bytes at
+a position never change. If the segment is removed meanwhile, the entry is looked up again."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import NamedTuple
 from stelae.spi.errors import CallerError, Compacted, Corrupt
 from stelae.spi.log import Entry
 from stelae.spi.services import File
-from stelae_wal_shared.book import Book, past_the_end
+from stelae_wal_shared.engine_state import EngineState, past_the_end
 from stelae_wal_shared.format import RECORD_BYTES
 from stelae_wal_shared.group import decode_entries
-from stelae_wal_shared.index import Places
+from stelae_wal_shared.index import RecordSpans
 from stelae_wal_shared.segment import SharedSegment
 from stelae_wal_shared.tablet_log import SharedTabletLog
 
 GAP_BYTES_MAX = 16 << 10
-"""Bytes of other logs that are read along rather than skipped by another call."""
+"""Up to this many bytes of other logs are read too. A larger gap is skipped, at the cost of another call."""
 
 READ_BYTES_MAX = 4 << 20
-"""How much one call reads, unless one entry is larger."""
+"""Bytes that one call reads at most, unless one entry is larger."""
 
 
 class SharedRead(NamedTuple):
-    """Consecutive entries of a log, from index ``first`` on, that stand in one segment."""
+    """Consecutive entries of a log in one segment, from index ``first`` on."""
 
     segment: SharedSegment
     log: int
     first: int
-    places: Places
+    spans: RecordSpans
 
 
-def read(book: Book, log: SharedTabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
+def read(state: EngineState, log: SharedTabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
     """Return entries ``first <= index < end``: at least one, then up to ``bytes_max`` bytes.
 
     Raises:
@@ -43,41 +43,43 @@ def read(book: Book, log: SharedTabletLog, first: int, end: int, bytes_max: int)
         raise CallerError(f"log {log.name}: the range from {first} to {end} is empty")
     entries: list[Entry] = []
     left = bytes_max
-    while first < end and (found := read_from(book, log, first, end, left, 0 if entries else 1)):
+    while first < end and (found := read_from(state, log, first, end, left, 0 if entries else 1)):
         entries.extend(found)
         first += len(found)
         left -= sum([entry.size_bytes for entry in found])
     return entries
 
 
-def read_from(book: Book, log: SharedTabletLog, first: int, end: int, bytes_max: int, least: int = 1) -> list[Entry]:
-    """Return ``least`` entries from ``first`` on, and those behind it in the same segment, up to a size.
+def read_from(
+    state: EngineState, log: SharedTabletLog, first: int, end: int, bytes_max: int, least: int = 1
+) -> list[Entry]:
+    """Return ``least`` entries from ``first`` on, and further entries of the same segment, up to a size.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
     """
     while True:
-        piece = find(book, log, first, end, bytes_max, least)
-        if not piece.places.offsets:
+        piece = find(state, log, first, end, bytes_max, least)
+        if not piece.spans.offsets:
             return []
         try:
-            with closing(book.files.open(piece.segment.path)) as file:
-                return list(read_piece(file, piece))
+            with closing(state.files.open(piece.segment.path)) as file:
+                return list(read_entries(file, piece))
         except FileNotFoundError:
-            check_removed(book, log, piece.segment, first)
+            check_removed(state, log, piece.segment, first)
         except Corrupt as error:
             index = _index_at(piece, error.offset)
-            raise book.note_damage(log, index, error) from error
+            raise state.note_damage(log, index, error) from error
 
 
-def find(book: Book, log: SharedTabletLog, first: int, end: int, bytes_max: int, least: int = 1) -> SharedRead:
-    """Say where the entries from ``first`` on stand, as far as they are in one segment and within a size.
+def find(state: EngineState, log: SharedTabletLog, first: int, end: int, bytes_max: int, least: int = 1) -> SharedRead:
+    """Return the positions of the entries from ``first`` on, as far as they are in one segment and within a size.
 
     Raises:
         Compacted, CallerError, Corrupt: see the contract.
     """
     while True:
-        with book.lock:
+        with state.lock:
             if first <= log.base.index:
                 raise Compacted(log.base)
             if end > log.last.index + 1:
@@ -85,35 +87,35 @@ def find(book: Book, log: SharedTabletLog, first: int, end: int, bytes_max: int,
             extent = log.extent_of(first)
             segment, index = extent.segment, extent.segment.index
             if index is not None:
-                book.used(segment)
-                places = index.places(log.number, first, min(end, extent.end), bytes_max, least)
-                if places is not None:
-                    return SharedRead(segment, log.number, first, places)
+                state.touch_index(segment)
+                spans = index.spans(log.number, first, min(end, extent.end), bytes_max, least)
+                if spans is not None:
+                    return SharedRead(segment, log.number, first, spans)
         if index is not None:
-            fact = f"segment {segment.number} does not tell where entry {first} stands"
+            fact = f"segment {segment.number} does not have entry {first}"
             error = Corrupt(fact, path=segment.path, offset=segment.start)
-            raise book.note_damage(log, first, error) from error
+            raise state.note_damage(log, first, error) from error
         try:
-            book.load(segment)
+            state.load(segment)
         except FileNotFoundError:
-            check_removed(book, log, segment, first)
+            check_removed(state, log, segment, first)
 
 
-def read_piece(file: File, piece: SharedRead) -> Iterator[Entry]:
-    """Yield the entries of a piece, checksums verified.
+def read_entries(file: File, piece: SharedRead) -> Iterator[Entry]:
+    """Yield entries after verifying their checksums.
 
     Raises:
-        Corrupt: a checksum fails, or another entry stands there.
+        Corrupt: a checksum fails, or another entry is found.
     """
-    segment, offsets = piece.segment, piece.places.offsets
-    for at, stop, end in _batches(piece.places):
+    segment, offsets = piece.segment, piece.spans.offsets
+    for at, stop, end in _batches(piece.spans):
         data = file.pread(end - offsets[at], offsets[at])
         yield from decode_entries(data, offsets[at:stop], segment.nonce, piece.log, piece.first + at, segment.path)
 
 
-def _batches(places: Places) -> Iterator[tuple[int, int, int]]:
-    """Neighbours that one call reads: positions of the first and behind the last, and where that one ends."""
-    offsets, sizes = places
+def _batches(spans: RecordSpans) -> Iterator[tuple[int, int, int]]:
+    """Yield batches of adjacent entries that one call reads: first position, position behind the last, end offset."""
+    offsets, sizes = spans
     first = end = 0
     for at, offset in enumerate(offsets):
         behind = offset + RECORD_BYTES + sizes[at]
@@ -125,19 +127,19 @@ def _batches(places: Places) -> Iterator[tuple[int, int, int]]:
 
 
 def _index_at(piece: SharedRead, offset: int | None) -> int:
-    at = (number for number, found in enumerate(piece.places.offsets) if found == offset)
+    at = (number for number, found in enumerate(piece.spans.offsets) if found == offset)
     return piece.first + next(at, 0)
 
 
-def check_removed(book: Book, log: SharedTabletLog, segment: SharedSegment, first: int) -> None:
-    """A file is gone: either the log no longer needs it, or it is damage.
+def check_removed(state: EngineState, log: SharedTabletLog, segment: SharedSegment, first: int) -> None:
+    """Handle the missing file of a segment. Return if the log no longer needs it; otherwise it is damage.
 
     Raises:
-        Corrupt: the entry at ``first`` is still said to be there.
+        Corrupt: the log still needs the segment for the entry at ``first``.
     """
-    with book.lock:
+    with state.lock:
         held = log.base.index < first <= log.last.index
         needed = held and log.extent_of(first).segment is segment
     if needed:
         error = Corrupt("the segment is missing", path=segment.path, offset=0)
-        raise book.note_damage(log, first, error) from error
+        raise state.note_damage(log, first, error) from error

@@ -1,9 +1,8 @@
-"""Replaying the records of a segment onto the logs, as they are read.
+"""Replays the records of a segment onto the logs.
 
-A record says of itself which log it is of and the how-many-th of that log's. So a record that does
-not follow the one before it tells that some were lost; and a log whose next record does follow was
-not touched by damage in between. Logs of which nothing follows the damage cannot be told apart from
-those it hit: they are damaged, too."""
+Each record has the number of its log and its own number within that log. So a gap in these numbers shows that records
+were lost. A log whose next record has the expected number was not affected by the damage before it. A log without a
+record behind the damage may or may not be affected, so it counts as damaged."""
 
 from __future__ import annotations
 
@@ -11,22 +10,22 @@ from stelae.spi.ids import LogId, OpId, TabletId
 from stelae_wal_shared.decisions import SharedFinding
 from stelae_wal_shared.format import RecordKind, SharedRecord
 from stelae_wal_shared.index import SharedSegmentIndex
-from stelae_wal_shared.scan import Invalid, SharedScanStop, Valid, note_place, scan
+from stelae_wal_shared.scan import InvalidBytes, SharedScanStop, ValidRecord, index_record, scan
 from stelae_wal_shared.segment import SharedSegment
 from stelae_wal_shared.tablet_log import SharedTabletLog
 
 GENERATION_BYTES = 8
 FILLING = b"\xff"
-"""What may follow a name, up to the end of a page: no byte of a tablet id, and no zero."""
+"""The byte that may follow a name up to the end of a page. It is no byte of a tablet id, and not zero."""
 
 
 def encode_name(name: LogId) -> bytes:
-    """The body of the record that creates a log."""
+    """Return the body of the record that creates a log."""
     return name.generation.to_bytes(GENERATION_BYTES, "little") + name.tablet_id.encode()
 
 
 def decode_name(body: bytes) -> LogId:
-    """The log that a record creates."""
+    """Return the log that a record with this body creates."""
     generation = int.from_bytes(body[:GENERATION_BYTES], "little")
     return LogId(TabletId(body[GENERATION_BYTES:].rstrip(FILLING).decode()), generation)
 
@@ -34,24 +33,24 @@ def decode_name(body: bytes) -> LogId:
 def damage_log(
     log: SharedTabletLog, found: SharedFinding, path: str, offset: int, detail: str, last_good: int | None = None
 ) -> None:
-    """Let a log end at ``last_good``, or where it ends now, and remember why."""
+    """Record damage: the log ends at ``last_good``, or where it ends now."""
     good = log.last.index if last_good is None else max(log.base.index, min(last_good, log.last.index))
     row = found.value
     log.note_damage(path, offset, f"{detail} (recovery row {row.letter}: {row.situation})", log.op_id_at(good))
 
 
 class RecordReplay:
-    """Brings logs up to date with one segment.
+    """Updates logs with the records of one segment.
 
     Args:
-        logs: of the node, as the segment's head tells; changed.
+        logs: the logs of the node as of the segment's head; they are changed.
         next_log: number of the log that is created next.
-        segment: what is read; its index, entries and end are set.
+        segment: the segment. Its index, entries and end are set.
 
     Attributes:
-        found: which rows of the table applied.
-        next_log: as above, at the end of the segment.
-        stop, synced: as in ``scan.End``.
+        found: the rows of the decision table that applied.
+        next_log: number of the next log at the end of the segment.
+        stop, synced: as in ``scan.ScanEnd``.
     """
 
     def __init__(self, logs: dict[LogId, SharedTabletLog], next_log: int, segment: SharedSegment) -> None:
@@ -59,7 +58,7 @@ class RecordReplay:
         self._by_number = {log.number: log for log in logs.values()}
         self._segment = segment
         self._suspects: set[int] = set()
-        self._first_bad: Invalid | None = None
+        self._first_bad: InvalidBytes | None = None
         segment.index = self._index = SharedSegmentIndex()
         self.next_log = next_log
         self.found: list[SharedFinding] = []
@@ -67,12 +66,12 @@ class RecordReplay:
         self.synced = segment.start
 
     def run(self, data: bytes, synced: int = 0) -> None:
-        """Replay ``data``, everything from the segment's first record on, which once was durable up to ``synced``."""
+        """Replay ``data``, the segment from its first record on, which was durable up to ``synced``."""
         segment = self._segment
         for found in scan(data, segment.start, segment.nonce, synced):
-            if isinstance(found, Valid):
+            if isinstance(found, ValidRecord):
                 self._record(found)
-            elif isinstance(found, Invalid):
+            elif isinstance(found, InvalidBytes):
                 self._invalid(found)
             else:
                 segment.end, self.stop, self.synced = found
@@ -83,7 +82,7 @@ class RecordReplay:
 
     # -- damage ----------------------------------------------------------------------------------
 
-    def _invalid(self, bad: Invalid) -> None:
+    def _invalid(self, bad: InvalidBytes) -> None:
         record = bad.record
         if record is None:
             self.found.append(SharedFinding.BAD_RECORD)
@@ -98,7 +97,7 @@ class RecordReplay:
 
     # -- records ---------------------------------------------------------------------------------
 
-    def _record(self, found: Valid) -> None:
+    def _record(self, found: ValidRecord) -> None:
         record = found.record
         log = self._by_number.get(record.log)
         if record.kind == RecordKind.CREATE:
@@ -108,38 +107,39 @@ class RecordReplay:
         if log is None:
             return
         if log.damage is not None:
-            # It takes no entries, but whatever lets go of it holds: both are durable before a segment goes.
+            # A damaged log takes no entries. But records that remove entries apply: they are durable before a segment
+            # is removed.
             if record.kind == RecordKind.DROP or (record.kind == RecordKind.BASE and _fits(record, log)):
                 self._apply(log, record)
             elif record.kind in (RecordKind.ENTRY, RecordKind.VOID):
-                _hide(log, record.index)
+                _end_before(log, record.index)
             return
         if record.order != log.order + 1:
-            self._missed(log, record, found.offset)
+            self._records_missing(log, record, found.offset)
         elif not _fits(record, log):
             self.found.append(SharedFinding.UNFIT)
             fact = f"record {record.term}.{record.index} does not fit a log from {log.base} to {log.last}"
             damage_log(log, SharedFinding.UNFIT, self._segment.path, found.offset, fact)
         else:
             self._apply(log, record)
-            note_place(self._index, found)
+            index_record(self._index, found)
         self._suspects.discard(record.log)
 
-    def _create(self, found: Valid) -> None:
+    def _create(self, found: ValidRecord) -> None:
         record = found.record
         log = SharedTabletLog(decode_name(found.body), record.log, OpId(record.term, record.index))
         log.order = record.order
         self._logs[log.name] = self._by_number[log.number] = log
         self.next_log = record.log + 1
 
-    def _missed(self, log: SharedTabletLog, record: SharedRecord, offset: int) -> None:
-        """Some records of a log are missing before this one; so many entries before it they may have replaced."""
+    def _records_missing(self, log: SharedTabletLog, record: SharedRecord, offset: int) -> None:
+        """Record damage: records of a log are missing before this one. They may have replaced as many entries."""
         self.found.append(SharedFinding.MISSED)
         bad = self._first_bad
         where, why = (offset, "records before it are missing") if bad is None else (bad.offset, bad.detail)
         damage_log(log, SharedFinding.MISSED, self._segment.path, where, why)
         if record.kind in (RecordKind.ENTRY, RecordKind.VOID):
-            _hide(log, record.index - max(0, record.order - log.order - 1))
+            _end_before(log, record.index - max(0, record.order - log.order - 1))
 
     def _apply(self, log: SharedTabletLog, record: SharedRecord) -> None:
         segment, index = self._segment, record.index
@@ -163,8 +163,8 @@ class RecordReplay:
         log.durable = log.last
 
 
-def _hide(log: SharedTabletLog, first: int) -> None:
-    """Let a damaged log end before ``first``: what it has there was replaced behind the damage."""
+def _end_before(log: SharedTabletLog, first: int) -> None:
+    """Let a damaged log end before ``first``: a record behind the damage has replaced the entries from there on."""
     damage = log.damage
     assert damage is not None
     if first <= log.last.index:
@@ -173,7 +173,7 @@ def _hide(log: SharedTabletLog, first: int) -> None:
 
 
 def _fits(record: SharedRecord, log: SharedTabletLog) -> bool:
-    """Say whether a record that follows the one before it makes sense for its log."""
+    """Say whether a record fits the state of its log."""
     base, last, index = log.base.index, log.last.index, record.index
     if record.kind in (RecordKind.ENTRY, RecordKind.VOID):
         return base < index <= last + 1

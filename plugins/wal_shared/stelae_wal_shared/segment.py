@@ -1,25 +1,25 @@
-"""A segment as the engine knows it, and a log's share in it."""
+"""A segment in memory, and the names of segment files."""
 
 from __future__ import annotations
 
 from stelae_wal_shared.index import SharedSegmentIndex
 
 SEGMENT_SUFFIX = ".seg"
-UNBORN_SUFFIX = ".new"
+NEW_SEGMENT_SUFFIX = ".new"
 
 
 class SharedSegment:
-    """One file of the node's log. Changes under the engine's lock.
+    """One segment file of the node's log. Its attributes change only under the engine's lock.
 
     Attributes:
-        number: its place in the order of writing, from 1; never used again.
+        number: its position in the order of writing, from 1; never used again.
         nonce: see ``format``.
-        path: the file.
-        start, end: where its records are, in bytes.
-        entries: how many entries were written to it, moved ones included.
-        live: how many of them are the valid ones of their index; at 0 the segment can go.
-        footer: a footer has the index.
-        index: where its records stand; ``None`` while it is left in the footer.
+        path: of the file.
+        start, end: offsets where its records begin and end.
+        entries: number of entries that were written to it, moved entries included.
+        live: number of its entries that are valid. At 0 the segment can be removed.
+        footer: the index is in a footer.
+        index: the index in memory; ``None`` while it is only in the footer.
     """
 
     __slots__ = ("end", "entries", "footer", "index", "live", "nonce", "number", "path", "start")
@@ -37,17 +37,17 @@ class SharedSegment:
 
 
 def segment_path(directory: str, number: int) -> str:
-    """Path of the segment of a number."""
+    """Return the path of the segment with this number."""
     return f"{directory}/{number:012d}{SEGMENT_SUFFIX}"
 
 
-def unborn_path(directory: str, nonce: int) -> str:
-    """Path of a segment in the making. Never used twice: a worker may still be busy with an earlier one."""
-    return f"{directory}/{nonce:016x}{UNBORN_SUFFIX}"
+def new_segment_path(directory: str, nonce: int) -> str:
+    """Return the path of a future segment. It is never used twice, because a worker may still make an earlier file."""
+    return f"{directory}/{nonce:016x}{NEW_SEGMENT_SUFFIX}"
 
 
 def number_of(name: str) -> int | None:
-    """The number in the name of a segment; ``None`` for other names."""
+    """Return the number in the name of a segment; ``None`` for other names."""
     digits = name.removesuffix(SEGMENT_SUFFIX)
     if name.endswith(SEGMENT_SUFFIX) and digits.isascii() and digits.isdigit() and len(digits) == 12:
         return int(digits)

@@ -1,4 +1,4 @@
-"""An immutable view of a log: where its entries stand, and open files to read them from."""
+"""An immutable view of a log: the positions of its entries, and open files to read them from."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from stelae.spi.errors import CallerError, Compacted
 from stelae.spi.log import Entry
 from stelae.spi.services import File
 from stelae.spi.wal import SnapshotUnit, WalSnapshot
-from stelae_wal_shared.book import Book
-from stelae_wal_shared.reader import SharedRead, check_removed, find, read_piece
+from stelae_wal_shared.engine_state import EngineState
+from stelae_wal_shared.reader import SharedRead, check_removed, find, read_entries
 from stelae_wal_shared.tablet_log import SharedTabletLog
 
 
 class SharedSnapshot(WalSnapshot):
-    """Holds its segments open, so that removing their names takes nothing from it."""
+    """A view that holds its segments open, so it stays readable when they are removed."""
 
     def __init__(self, pieces: list[SharedRead], files: dict[str, File]) -> None:
         self._pieces = pieces
@@ -22,13 +22,13 @@ class SharedSnapshot(WalSnapshot):
 
     @property
     def units(self) -> Sequence[SnapshotUnit]:
-        """None: the segments hold other logs as well, so entries cross, not files."""
+        """Empty: a copy of this log gets entries and not files, because the segments have other logs too."""
         return ()
 
     def entries(self) -> Iterator[Entry]:
         """Every entry of the view in index order, checksums verified."""
         for piece in self._pieces:
-            yield from read_piece(self._files[piece.segment.path], piece)
+            yield from read_entries(self._files[piece.segment.path], piece)
 
     def release(self) -> None:
         """Close the files. Releasing twice is harmless."""
@@ -38,13 +38,13 @@ class SharedSnapshot(WalSnapshot):
         self._pieces = []
 
 
-def take_snapshot(book: Book, log: SharedTabletLog, first: int) -> SharedSnapshot:
+def take_snapshot(state: EngineState, log: SharedTabletLog, first: int) -> SharedSnapshot:
     """Take a view from ``first`` to the present last entry.
 
     Raises:
         Compacted, CallerError, Corrupt: as ``read``.
     """
-    with book.lock:
+    with state.lock:
         end = log.last.index + 1
         if first <= log.base.index:
             raise Compacted(log.base)
@@ -54,16 +54,16 @@ def take_snapshot(book: Book, log: SharedTabletLog, first: int) -> SharedSnapsho
     files: dict[str, File] = {}
     try:
         while first < end:
-            piece = find(book, log, first, end, 1 << 62)
+            piece = find(state, log, first, end, 1 << 62)
             path = piece.segment.path
             if path not in files:
                 try:
-                    files[path] = book.files.open(path)
+                    files[path] = state.files.open(path)
                 except FileNotFoundError:
-                    check_removed(book, log, piece.segment, first)
+                    check_removed(state, log, piece.segment, first)
                     continue
             pieces.append(piece)
-            first += len(piece.places.offsets)
+            first += len(piece.spans.offsets)
     except BaseException:
         SharedSnapshot(pieces, files).release()
         raise

@@ -1,10 +1,10 @@
-"""One log of the node, in memory: what it holds, and which segments that is in.
+"""The state of one log in memory: its entries, and the segments that have them.
 
-A log is a list of *extents*: consecutive indexes that stand in one segment, in index order and
-without a gap from the base to the last entry. Appending, voiding, moving and collecting are
-operations on that list, the same ones while the engine runs and when recovery replays a segment.
+A log is a list of *extents*. An extent is a range of consecutive indexes whose entries are in one segment. The extents
+are in index order and have no gap from the base to the last entry. Appending, voiding, moving and collecting are
+operations on this list. They are the same while the engine runs and when recovery replays a segment.
 
-Everything here changes under the engine's lock."""
+Everything here changes only under the engine's lock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stelae.spi.errors import Corrupt
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.wal import Damage, Failed, LogState
-from stelae_wal_shared.runs import TermRuns
+from stelae_shared.log_files.term_runs import TermRuns
 from stelae_wal_shared.segment import SharedSegment
 
 
@@ -34,15 +34,17 @@ class SharedTabletLog:
     """A log that was recovered or created.
 
     Attributes:
-        name, number: which it is; the number stands in its records and is never used again.
-        base: op id of the last entry that was collected, or the starting point.
+        name: tablet and generation.
+        number: identifies the log in its records; never used for another log.
+        base: op id of the last collected entry, or the starting point.
         last: op id of the last entry that readers see.
         durable: op id of the last entry that is known to be durable.
-        commit_hint: the highest commit index ever passed.
-        order: how many records were written of it.
-        runs, extents: terms and places of its entries.
-        failed: why it takes no appends until ``repair``, if so.
-        damage: why it is corrupt, if it is.
+        commit_hint: the highest commit index that was ever passed.
+        order: number of records of this log that were written.
+        runs: terms of the entries.
+        extents: segments of the entries.
+        failed: why the log takes no appends until ``repair``; ``None`` if it does.
+        damage: why the log is corrupt; ``None`` if it is not.
     """
 
     __slots__ = (
@@ -61,21 +63,21 @@ class SharedTabletLog:
         self.damage: Damage | None = None
 
     def state(self) -> LogState:
-        """What ``logs`` says of it."""
+        """Return the state that ``logs`` reports."""
         hint = min(self.commit_hint, self.last.index)
         return LogState(base=self.base, last=self.last, commit_hint=hint, damage=self.damage)
 
     def corrupt(self) -> Corrupt | None:
-        """The error of a damaged log."""
+        """Return the error of a damaged log; ``None`` if it is not damaged."""
         damage = self.damage
         return None if damage is None else Corrupt(damage.detail, path=damage.path, offset=damage.offset)
 
     def op_id_at(self, index: int) -> OpId:
-        """Op id of an index from the base's to the last one."""
+        """Return the op id of an index between the base and the last entry, both included."""
         return self.base if index == self.base.index else OpId(self.runs.term_at(index), index)
 
     def extent_of(self, index: int) -> Extent:
-        """The extent of an index that the log holds."""
+        """Return the extent of an index that the log holds."""
         return self.extents[bisect_right(self.extents, index, key=_first) - 1]
 
     # -- changes ---------------------------------------------------------------------------------
@@ -132,13 +134,13 @@ class SharedTabletLog:
             extent.first = kept
             gone += extent.first == extent.end
         del self.extents[:gone]
-        self.runs.forget_to(base.index)
+        self.runs.forget_below(base.index + 1)
         self.base = base
         if self.durable.index < base.index:
             self.durable = base
 
     def move(self, first: int, end: int, segment: SharedSegment) -> None:
-        """Note that entries the log holds now stand in another segment."""
+        """Record that entries of the log are now in another segment."""
         moved: list[Extent] = []
         for extent in self.extents:
             low, high = max(extent.first, first), min(extent.end, end)
@@ -152,18 +154,18 @@ class SharedTabletLog:
         self.extents = _joined(moved)
 
     def release(self) -> None:
-        """Hold nothing any more."""
+        """Give up all extents."""
         for extent in self.extents:
             extent.segment.live -= extent.end - extent.first
         self.extents = []
 
-    def fall_back(self, failed: Failed) -> None:
+    def fail_at_durable(self, failed: Failed) -> None:
         """Take no more appends, and show only what is durable."""
         self.void(self.durable.index + 1)
         self.failed = Failed(failed.error, self.durable)
 
     def note_damage(self, path: str, offset: int, detail: str, last_good: OpId) -> None:
-        """Be corrupt behind ``last_good``, unless it is so from there on or earlier."""
+        """Record damage behind ``last_good``, unless earlier damage is known."""
         if self.damage is None or last_good.index < self.damage.last_good.index:
             self.void(last_good.index + 1)
             self.damage = Damage(path=path, offset=offset, last_good=self.last, detail=detail)
@@ -174,7 +176,7 @@ def _first(extent: Extent) -> int:
 
 
 def _joined(extents: list[Extent]) -> list[Extent]:
-    """Make one of neighbours in the same segment."""
+    """Join adjacent extents in the same segment."""
     found: list[Extent] = []
     for extent in extents:
         if found and found[-1].segment is extent.segment and found[-1].end == extent.first:

@@ -1,15 +1,15 @@
-"""The end of the node's log: which segment takes the next group, and how one follows another.
+"""The tail of the node's log: the open segment, which takes the next group, and the roll to the next segment.
 
-When the open segment is three quarters full, a worker reserves the space of the next one; when it is
-half full, if that space is to be written with zeros, which takes longer. Appends go on in the old one,
-however long that takes. Once the space is ready and the old segment is full:
+When the open segment is three quarters full, a worker begins to prepare the file of the next segment. If that file is
+also written with zeros, which takes longer, the worker begins at one half. Appends continue in the old segment however
+long the worker takes. Once the file is ready and the old segment is full, the next group rolls:
 
-1. Everything in the old segment is made durable. It gets its footer and is cut to its length.
-2. The new one gets its head, with an image of all logs, and is synced.
-3. It is renamed to its name, and the directory is synced.
+1. Everything in the old segment is made durable. The segment gets its footer and is cut to its length.
+2. The new segment gets its head, with an image of all logs, and is synced.
+3. The new segment is renamed to its final name, and the directory is synced.
 
-A crash behind any step leaves a log that is whole: before 3 the new file means nothing. A segment
-that failed, or that recovery has read, takes no more records: what follows begins a fresh one."""
+A crash after any step leaves a complete log: before step 3 the new file has no meaning. A segment that failed, or that
+recovery has read, takes no more records. The next group begins a new segment."""
 
 from __future__ import annotations
 
@@ -17,67 +17,67 @@ from contextlib import suppress
 
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import File, Workers
-from stelae_shared.log_files.spare import Spare, discard, make_file
-from stelae_wal_shared.book import Book
+from stelae_shared.log_files.spare_file import SpareFile, discard, make_file
 from stelae_wal_shared.config import SharedConfig
+from stelae_wal_shared.engine_state import EngineState
 from stelae_wal_shared.footer import encode_footer
 from stelae_wal_shared.head import encode_head, written_bytes
 from stelae_wal_shared.index import SharedSegmentIndex
 from stelae_wal_shared.marker import SharedMarker
-from stelae_wal_shared.segment import SharedSegment, segment_path, unborn_path
+from stelae_wal_shared.segment import SharedSegment, new_segment_path, segment_path
 from stelae_wal_shared.writer import SharedWriter
 
 HEAD_SHARE = 8
-"""A segment has so many times the room of what its head says, however many logs there are."""
+"""A segment has at least this many times the space of its head, however many logs there are."""
 
 
-class Tail:
-    """One caller at a time: see ``stelae.spi.wal``.
+class LogTail:
+    """The open segment and the prepared file of the next one. One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
-        writer: what takes records now; ``None`` while no segment is open.
+        writer: writer of the open segment; ``None`` while no segment is open.
     """
 
-    def __init__(self, book: Book, config: SharedConfig, workers: Workers, marker: SharedMarker) -> None:
-        self._book = book
+    def __init__(self, state: EngineState, config: SharedConfig, workers: Workers, marker: SharedMarker) -> None:
+        self._state = state
         self._config = config
         self._workers = workers
         self._marker = marker
-        self._spare: Spare | None = None
+        self._spare: SpareFile | None = None
         self._retry_at = 0
         self._rolls = 0
         self.writer: SharedWriter | None = None
 
     def writer_for(self, size: int) -> SharedWriter:
-        """Return what takes the next ``size`` bytes of entries, beginning another segment if need be.
+        """Return the writer for the next ``size`` bytes of entries; begin another segment if that is due.
 
         Raises:
-            StorageError: there is none.
+            StorageError: no segment can be opened.
         """
         writer = self.writer
         if writer is None:
-            return self.fresh()
+            return self.begin_segment()
         if writer.end + size >= writer.prepare_from:
             self._prepare(writer)
             if writer.end + size > writer.room and writer.end > writer.segment.start:
                 return self._roll(writer)
         return writer
 
-    def fresh(self) -> SharedWriter:
-        """Begin a segment behind whatever there is.
+    def begin_segment(self) -> SharedWriter:
+        """Begin a new segment behind the last one.
 
         Raises:
             StorageError: as ``Files``; nothing has changed.
         """
         assert self.writer is None
         self.drop_spare()
-        book, size = self._book, self._config.segment_bytes_first
-        path = unborn_path(book.directory, self._marker.draw_nonce())
+        state, size = self._state, self._config.segment_bytes_first
+        path = new_segment_path(state.directory, self._marker.draw_nonce())
         try:
-            file = make_file(book.files, path, size)
+            file = make_file(state.files, path, size)
         except Full:
-            # What little there is may do for what frees more.
-            file = make_file(book.files, path, 0)
+            # The space that is left may suffice for the records that free more.
+            file = make_file(state.files, path, 0)
         self._rolls = 0
         return self._adopt(file, path, size)
 
@@ -85,60 +85,60 @@ class Tail:
         """Make everything durable.
 
         Raises:
-            StorageError: it is not, and what was not durable is not to be trusted.
+            StorageError: that failed; what was not durable before must not be trusted.
         """
         if self.writer is not None and self.writer.unsynced:
             self.writer.sync()
-        self._book.settle()
+        self._state.mark_all_durable()
 
     def seal(self, *, closing: bool = False) -> None:
-        """Close the open segment; with ``closing``, so that the next start need not read it.
+        """Close the open segment. With ``closing``, add an image of all logs, so that the next start need not read it.
 
         Raises:
-            StorageError: as ``sync``, and the segment is still open.
+            StorageError: as ``sync``; the segment is still open.
         """
         self.sync()
         writer, self.writer = self.writer, None
         if writer is not None:
             segment = writer.segment
             if writer.seal(self.footer_of(segment, closing=closing)):
-                self._book.sealed(segment)
+                self._state.mark_sealed(segment)
         if closing:
             self._note_end()
 
     def footer_of(self, segment: SharedSegment, *, closing: bool) -> bytes:
-        """The footer of a segment whose index is in memory."""
-        image = self._book.image(without=segment) if closing else b""
+        """Return the footer of a segment whose index is in memory."""
+        image = self._state.image(without=segment) if closing else b""
         assert segment.index is not None
         return encode_footer(segment.index, segment.entries, segment.end, segment.nonce, image)
 
-    def distrust(self) -> None:
-        """After a failed sync: let go of the open segment; only what was durable counts of it."""
+    def abandon_segment(self) -> None:
+        """Give up the open segment after a failed sync. It ends at its last durable byte."""
         writer, self.writer = self.writer, None
         if writer is not None:
             writer.abandon()
-            with self._book.lock:
+            with self._state.lock:
                 writer.segment.end = writer.synced
         self.drop_spare()
 
     def drop_spare(self) -> None:
-        """Give back the space that is reserved for the next segment."""
+        """Remove the file that is prepared for the next segment."""
         spare, self._spare = self._spare, None
         if spare is not None:
             spare.give_up()
 
     def _note_end(self) -> None:
-        """Have the marker say how long the newest segment is: what is cut from it later is no tail."""
-        newest = max(self._book.segments.values(), key=lambda one: one.number, default=None)
+        """Record the length of the newest segment in the marker, so that recovery notices if it is truncated later."""
+        newest = max(self._state.segments.values(), key=lambda one: one.number, default=None)
         known = self._marker.newest, self._marker.newest_end
         if newest is not None and (newest.number, newest.end) > known:
-            with suppress(StorageError):  # As with a footer: without it the older statement stands.
+            with suppress(StorageError):  # Without it, the marker keeps the older length, which is still true.
                 self._marker.note_newest(newest.number, newest.end)
 
-    # -- one segment after another ---------------------------------------------------------------
+    # -- rolling ---------------------------------------------------------------------------------
 
     def _prepare(self, writer: SharedWriter) -> None:
-        """Have the next segment's space reserved; after a failure not before some more was appended."""
+        """Request the next file. After a failure, wait until another quarter of a segment was appended."""
         spare = self._spare
         if spare is not None and spare.failed:
             self._spare = None
@@ -146,8 +146,8 @@ class Tail:
         if self._spare is None and writer.end >= self._retry_at:
             self._retry_at = 0
             size = self._config.segment_bytes(self._rolls + 1)
-            path = unborn_path(self._book.directory, self._marker.draw_nonce())
-            self._spare = Spare(self._book.files, path, size, prewritten=self._config.prewritten(size))
+            path = new_segment_path(self._state.directory, self._marker.draw_nonce())
+            self._spare = SpareFile(self._state.files, path, size, prewritten=self._config.prewritten(size))
             self._spare.request(self._workers)
 
     def _roll(self, writer: SharedWriter) -> SharedWriter:
@@ -159,37 +159,37 @@ class Tail:
         try:
             self.seal()
         except StorageError:
-            discard(self._book.files, file, spare.path)
+            discard(self._state.files, file, spare.path)
             raise
         self._rolls += 1
         return self._adopt(file, spare.path, spare.size, prewritten=self._config.prewritten(spare.size))
 
     def _adopt(self, file: File, path: str, size: int, *, prewritten: bool = False) -> SharedWriter:
-        """Steps 2 and 3 of the module's description; ``prewritten``: the file was written with zeros."""
-        book = self._book
-        number = book.newest + 1
+        """Do steps 2 and 3 of the module's description; ``prewritten``: the file was written with zeros."""
+        state = self._state
+        number = state.newest + 1
         nonce = self._marker.draw_nonce()
-        image = book.image()
+        image = state.image()
         head = encode_head(number, nonce, image)
         target = max(size, len(head) + HEAD_SHARE * written_bytes(image))
-        name = segment_path(book.directory, number)
+        name = segment_path(state.directory, number)
         try:
             with suppress(Full):
                 file.preallocate(target)
             file.pwritev([head], 0)
             file.sync()
             file.close()
-            # From here on the number is used up, whatever becomes of the file.
-            book.newest = number
-            book.files.rename(path, name)
-            book.files.sync_directory(book.directory)
-            file = book.files.open(name, writable=True)
+            # From here on the number is used, even if the file cannot be renamed.
+            state.newest = number
+            state.files.rename(path, name)
+            state.files.sync_directory(state.directory)
+            file = state.files.open(name, writable=True)
         except StorageError:
-            discard(book.files, file, path)
+            discard(state.files, file, path)
             raise
         segment = SharedSegment(number, nonce, name, len(head), len(head))
         segment.index = SharedSegmentIndex()
-        book.add(segment)
+        state.add(segment)
         early = self._config.prewritten(self._config.segment_bytes(self._rolls + 1))
         prepare_from = target // 2 if early else -(-3 * target // 4)
         self.writer = self._new_writer(file, segment, target, prepare_from, prewritten=prewritten and target == size)

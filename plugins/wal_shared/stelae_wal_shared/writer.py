@@ -1,4 +1,4 @@
-"""The one segment that takes records."""
+"""The writer of the open segment."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class SharedWriter:
     """Appends groups to a segment, through the system's cache. One caller at a time: see ``stelae.spi.wal``.
 
     Attributes:
-        segment: what is written to; its ``end`` is what readers may see.
-        end, synced: where the next group goes; up to where everything is durable.
-        target: length at which another segment is wanted.
-        prepare_from: length from which its space is prepared.
-        room: offset beyond which only records go that free space: a full disk can still be collected.
+        segment: the segment. Readers see it up to its ``end``.
+        end: offset of the next group.
+        synced: everything before this offset is durable.
+        target: length at which the segment is full.
+        prepare_from: length at which the file of the next segment is requested.
+        room: offset behind which only records that free space are written, so that a full disk can be freed.
     """
 
     __slots__ = ("_allocated", "_file", "end", "prepare_from", "room", "segment", "synced", "target")
@@ -38,14 +39,14 @@ class SharedWriter:
 
     @property
     def unsynced(self) -> bool:
-        """Say whether something was written and not synced."""
+        """Whether groups were written that are not synced."""
         return self.synced < self.end
 
     def write(self, buffers: Sequence[Buffer], size: int, *, sync: bool) -> None:
-        """Write a group; with ``sync`` it and everything before it is durable on return.
+        """Write a group at the end. With ``sync``, the group and everything before it is durable on return.
 
         Raises:
-            Full, SyncFailed: see ``File.pwritev``; ``end`` and ``synced`` stand where they were.
+            Full, SyncFailed: see ``File.pwritev``. ``end`` and ``synced`` are unchanged.
         """
         alone = self.synced == self.end
         self._file.pwritev(joined(buffers), self.end, dsync=sync and alone)
@@ -60,20 +61,20 @@ class SharedWriter:
         """Make everything durable.
 
         Raises:
-            SyncFailed: nothing behind ``synced`` is to be trusted.
+            SyncFailed: nothing behind ``synced`` may be trusted.
         """
         if self.unsynced:
             self._file.sync(data_only=self.end <= self._allocated)
             self.synced = self.end
 
     def seal(self, footer: bytes) -> bool:
-        """Cut the file to its data, which are durable, and add a footer; true if it got one.
+        """Cut the file to its data, which are durable, and add a footer; return whether the footer was written.
 
-        Without one, the head of the segment that follows says where the data end."""
+        Without a footer, the head of the next segment records where the data end."""
         sealed = False
         try:
             self._file.truncate(self.end)
-            # A group of which nobody waited to hear may stand there: a footer that is torn over it would not look torn.
+            # A begun group that was never finished may be in the file. A footer torn over it would not look torn.
             self._file.sync()
             try:
                 self._file.pwritev([footer], self.end)
@@ -82,12 +83,12 @@ class SharedWriter:
                 self._file.truncate(self.end)
             self._file.sync()
         except (StorageError, OSError):
-            # Nothing that counts is at stake: the data were durable before.
+            # No data are lost: they were durable before.
             sealed = False
         self.abandon()
         return sealed
 
     def abandon(self) -> None:
-        """Let go of the file as it is."""
+        """Close the handle and change nothing."""
         with suppress(OSError):
             self._file.close()

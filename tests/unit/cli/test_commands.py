@@ -254,7 +254,7 @@ def test_format_twice_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     root = formatted(tmp_path)
     done = run("fs", "format", str(root))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "holds a node already" in done.stderr
+    assert "already has a node" in done.stderr
     assert run("fs", "uuid", str(root)).stdout.strip() == UUID
 
 

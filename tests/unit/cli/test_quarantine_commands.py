@@ -124,7 +124,7 @@ def test_a_node_that_runs_keeps_its_quarantine_to_itself(directory: str) -> None
 
 
 def test_a_directory_that_is_no_node_and_none_at_all_are_told(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="no node here yet"):
+    with pytest.raises(StorageError, match="there is no node in this directory"):
         run("list", str(tmp_path / "nothing"))
     with pytest.raises(CallerError, match="pass either the directory"):
         run("list")

@@ -48,10 +48,10 @@ def test_levels_and_ranges_are_told_with_the_names_of_their_columns() -> None:
     found = described(["id:int64"], ["id"], levels)
     assert found["partitioning"] == "hash of id into 2; ranges of id: 2"
     assert [t["partition"] for t in found["tablets"]] == [
-        "bucket 0 of 2 by id; id < 10",
-        "bucket 1 of 2 by id; id < 10",
-        "bucket 0 of 2 by id; id >= 10",
-        "bucket 1 of 2 by id; id >= 10",
+        "bucket 0 of 2 by id; id until 10",
+        "bucket 1 of 2 by id; id until 10",
+        "bucket 0 of 2 by id; id from 10",
+        "bucket 1 of 2 by id; id from 10",
     ]
     assert found["tablets"][0]["leader"] == "a:1" and found["tablets"][0]["followers"] == ["b:1"]
 

@@ -21,10 +21,10 @@ DATA = {"segmented": "busy/g3-000000000001.seg", "shared": "000000000002.seg", "
 REFUSED: dict[str, tuple[Change, type[StelaeError], str]] = {
     "emptied": (cut_to(0), Foreign, "not a log of ours"),
     "of something else": (foreign, Foreign, "not a log of ours"),
-    "a directory in its place": (a_directory, Foreign, "a directory stands where a file belongs; move it away"),
+    "a directory in its place": (a_directory, Foreign, "found a directory in place of a file; move it away"),
     "zeroed": (zeroed(), Foreign, "neither of its two slots is valid"),
     "of a newer release": (of_slot_version(99), FutureVersion, "format 99 is newer than 2"),
-    "from before the first release": (of_slot_version(1), Foreign, "format 1 is of no release"),
+    "from before the first release": (of_slot_version(1), Foreign, "no release wrote format 1"),
 }
 """What is done to the marker, which has the name of the engine, and what every command then says."""
 

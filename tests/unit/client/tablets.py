@@ -19,8 +19,8 @@ from stelae.partition.schema import PartitionSchema
 from stelae.partition.tablet_partition import tablet_scheme
 from stelae.protocol.codec import decode
 from stelae.protocol.tablet_messages import ScanPage
-from stelae.rows.batcher import Batcher, Outside
-from stelae.rows.operations import Operation, runs_of
+from stelae.rows.batcher import Batcher, OutsideCheck
+from stelae.rows.operations import Operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.bounds import bounds_of, kept
 from stelae.server.tserver.diff_pages import DiffReader
@@ -58,7 +58,7 @@ class MemoryTablet:
     operations."""
 
     def __init__(
-        self, tablet_id: str, schema: Schema, clock: Clock, bounds: Callable[[Schema], Outside] | None = None
+        self, tablet_id: str, schema: Schema, clock: Clock, bounds: Callable[[Schema], OutsideCheck] | None = None
     ) -> None:
         self.tablet_id = TabletId(tablet_id)
         self.schema = schema
@@ -100,7 +100,7 @@ class MemoryTablet:
 
     def _apply(self, encoded: Operation) -> OpResult:
         self._applied += 1
-        (run,) = runs_of([(self._applied, encoded)])
+        (run,) = sequence_ranges_of([(self._applied, encoded)])
         batcher = Batcher(self.schema, bounds=self.bounds)
         try:
             batcher.add(ME, self._applied, run, digests_of(run), None)

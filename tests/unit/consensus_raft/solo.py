@@ -26,7 +26,7 @@ from stelae.spi.consensus import (
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae_consensus_raft import RaftEngine
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.messages import AppendEntries, AppendReply, VoteReply, VoteRequest
 
@@ -76,7 +76,7 @@ class Solo:
         voted_for: NodeId | None = None,
         commit: int = 0,
         config: TabletConfig = THREE,
-        settings: Config | None = None,
+        settings: RaftConfig | None = None,
     ) -> None:
         view = log if log is not None else log_of(1)
         core = RaftEngine.restore(
@@ -86,7 +86,7 @@ class Solo:
             commit=commit,
             applied=min(commit, view.base.index),
             committed_config=config,
-            config=settings or Config(),
+            config=settings or RaftConfig(),
             rng=random.Random(7),
             now_us=0,
         )

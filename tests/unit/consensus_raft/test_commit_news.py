@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stelae.spi.consensus import PeerAlive, Proposal, Propose, Tick
 from stelae.spi.log import EntryKind
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.messages import AppendEntries
 from stelae_consensus_raft.progress import COMMIT_ONLY_BURST_MAX
 from tests.unit.consensus_raft.solo import A, B, Solo
@@ -82,5 +82,5 @@ def test_a_peer_that_was_busy_long_ago_has_its_burst_again_and_no_more() -> None
 
 
 def test_an_interval_of_zero_tells_every_commit_at_once() -> None:
-    solo = Solo(settings=Config(commit_news_ms=0)).serve()
+    solo = Solo(settings=RaftConfig(commit_news_ms=0)).serve()
     assert all(commit_one(solo) for _ in range(50))

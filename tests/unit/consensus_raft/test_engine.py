@@ -14,7 +14,7 @@ from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.settings import limits_of
 from stelae_consensus_raft import RaftEngine
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config import RaftConfig
 from tests.unit.consensus_raft.solo import ME, THREE, log_of
 
 
@@ -26,7 +26,7 @@ def restored(hard_state: HardState, log: LogView, commit: int, applied: int) -> 
         commit=commit,
         applied=applied,
         committed_config=THREE,
-        config=Config(),
+        config=RaftConfig(),
         rng=random.Random(1),
         now_us=0,
     )
@@ -54,7 +54,7 @@ def test_contradicting_metadata_is_refused_with_the_fact(
 
 
 def test_every_setting_has_bounds_unit_and_reason_and_a_default_within_them() -> None:
-    for field in dataclasses.fields(Config):
+    for field in dataclasses.fields(RaftConfig):
         limits = limits_of(field)
         assert limits.reason and limits.unit
         assert limits.low is not None and limits.high is not None

@@ -24,7 +24,7 @@ from stelae.spi.consensus import (
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import EntryKind
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.messages import AppendEntries, AppendRefusal, AppendReply
 from tests.unit.consensus_raft.solo import ME, T_US, A, B, Solo, entries, log_of, members
 
@@ -70,7 +70,7 @@ def test_a_peer_in_doubt_gets_one_message_until_it_answers() -> None:
 
 
 def test_the_window_in_messages_holds_and_an_answer_opens_it() -> None:
-    solo = Solo(settings=Config(in_flight_messages_max=2)).serve()
+    solo = Solo(settings=RaftConfig(in_flight_messages_max=2)).serve()
     for _ in range(4):
         propose(solo)
     assert peer_of(solo, A).in_flight == 2
@@ -79,7 +79,7 @@ def test_the_window_in_messages_holds_and_an_answer_opens_it() -> None:
 
 
 def test_the_window_in_bytes_holds_and_an_answer_opens_it() -> None:
-    solo = Solo(settings=Config(in_flight_bytes_max=1000)).serve()
+    solo = Solo(settings=RaftConfig(in_flight_bytes_max=1000)).serve()
     for _ in range(4):
         propose(solo, size=600)
     assert peer_of(solo, A).in_flight == 2
@@ -88,22 +88,22 @@ def test_the_window_in_bytes_holds_and_an_answer_opens_it() -> None:
 
 
 def test_a_message_is_bounded_in_bytes_and_in_entries() -> None:
-    by_bytes = Solo(settings=Config(append_bytes_max=2 * 164)).serve()
+    by_bytes = Solo(settings=RaftConfig(append_bytes_max=2 * 164)).serve()
     propose(by_bytes, 5, size=100)
     assert [last.index for _, last in by_bytes.ranges(A)] == [4, 6, 7]
-    by_count = Solo(settings=Config(append_entries_max=2)).serve()
+    by_count = Solo(settings=RaftConfig(append_entries_max=2)).serve()
     propose(by_count, 5)
     assert [last.index for _, last in by_count.ranges(A)] == [4, 6, 7]
 
 
 def test_an_entry_above_the_message_limit_still_travels_alone() -> None:
-    solo = Solo(settings=Config(append_bytes_max=10)).serve()
+    solo = Solo(settings=RaftConfig(append_bytes_max=10)).serve()
     propose(solo, 2, size=100)
     assert [last.index for _, last in solo.ranges(A)] == [3, 4]
 
 
 def test_too_many_pending_bytes_push_back_but_one_entry_always_passes() -> None:
-    solo = Solo(settings=Config(proposals_pending_bytes_max=500)).serve()
+    solo = Solo(settings=RaftConfig(proposals_pending_bytes_max=500)).serve()
     propose(solo, 1, size=1000)
     assert [a.token for a in solo.fresh[0].accepted] == [0]
     propose(solo, 1, size=1)

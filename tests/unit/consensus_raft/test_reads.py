@@ -5,7 +5,7 @@ from __future__ import annotations
 from stelae.spi.consensus import Proposal, Propose, ReadReady, ReadRequest, Received, StepDown, Tick
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.messages import AppendEntries, AppendReply
 from tests.unit.consensus_raft.solo import ME, A, B, Solo, members
 
@@ -72,7 +72,7 @@ def test_reads_that_wait_are_refused_when_leadership_is_lost() -> None:
 
 
 def test_waiting_reads_are_bounded() -> None:
-    solo = Solo(settings=Config(reads_pending_max=1)).serve()
+    solo = Solo(settings=RaftConfig(reads_pending_max=1)).serve()
     solo.step(ReadRequest(1), ReadRequest(2))
     assert [(r.token, r.reason) for r in solo.fresh[0].rejections] == [(2, "OVERLOADED")]
 

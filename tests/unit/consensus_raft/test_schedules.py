@@ -17,8 +17,8 @@ from stelae.spi.consensus import MemberType, Outbound, Role
 from stelae.spi.ids import NodeId
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae_consensus_raft import RaftEngine
-from stelae_consensus_raft.commit_rule import CommitRule
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.commit_rule import RaftCommitRule
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.leader import Leader
 from stelae_consensus_raft.raft_state import LeaderState
@@ -28,7 +28,7 @@ from stelae_consensus_raft.vote_rules import VoteTally
 from tests.at_length import times
 from tests.unit.consensus_raft.schedules import Schedule
 
-SMALL = Config(append_bytes_max=400, in_flight_messages_max=3, append_retry_ms=100)
+SMALL = RaftConfig(append_bytes_max=400, in_flight_messages_max=3, append_retry_ms=100)
 SEEDS = 24
 
 
@@ -36,7 +36,7 @@ def run(seed: int, steps: int = 1200) -> Schedule:
     """Run one schedule; what the seed does not draw is derived from it."""
     size = (3, 5, 3, 4)[seed % 4]
     learners = [MemberType.NON_VOTER] if seed % 3 == 0 else []
-    config = SMALL if seed % 2 else Config()
+    config = SMALL if seed % 2 else RaftConfig()
     cluster = ConsensusCluster(RaftEngine, config, size, member_types=learners, seed=seed)
     schedule = Schedule(cluster, seed)
     schedule.run(steps)
@@ -88,13 +88,13 @@ def _confirms_reads_by_itself(self: Leader, lead: LeaderState) -> None:
     self._state.ready.reads_ready.extend(lead.reads.confirmed(lead.reads.round))
 
 
-def _counts_one_less(self: CommitRule, own: int, values: list[int]) -> int:
+def _counts_one_less(self: RaftCommitRule, own: int, values: list[int]) -> int:
     return max(own, *values)
 
 
 PLANTED: list[tuple[Any, str, Callable[..., Any]]] = [
     (ReadyBuilder, "send_durable", _sends_before_durable),
-    (CommitRule, "majority_value", _counts_one_less),
+    (RaftCommitRule, "majority_value", _counts_one_less),
     (DurableIndex, "truncated", _has_no_floor),
     (VoteTally, "count", _counts_twice),
     (Leader, "_confirm_reads", _confirms_reads_by_itself),

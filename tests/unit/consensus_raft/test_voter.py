@@ -17,7 +17,7 @@ from stelae.spi.consensus import (
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
 from stelae_consensus_raft import RaftEngine
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.messages import (
     AppendEntries,
     AppendRefusal,
@@ -30,7 +30,9 @@ from tests.unit.consensus_raft.solo import ME, T_US, A, B, entries
 
 
 def voter(last: OpId | None = OpId(2, 5), term: int = 3) -> ConsensusCore:
-    return RaftEngine.restore_voter(node_id=ME, hard_state=HardState(term, None), last=last, config=Config(), now_us=0)
+    return RaftEngine.restore_voter(
+        node_id=ME, hard_state=HardState(term, None), last=last, config=RaftConfig(), now_us=0
+    )
 
 
 def stepped(core: ConsensusCore, *events: object) -> Ready | None:

@@ -7,7 +7,7 @@ import pytest
 from stelae.spi.consensus import Campaign, Persisted, Proposal, Propose, ReadRequest, Received, Tick
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.messages import AppendRefusal, AppendReply, VoteRequest
 from tests.unit.consensus_raft.solo import A, B, Solo, entries
 
@@ -17,7 +17,7 @@ ENTRY = OpId(2, 3)
 
 def proposed(**settings: int) -> tuple[Solo, int]:
     """A leader of three with one entry under way to both peers, not yet durable here; and its Ready."""
-    solo = Solo(settings=Config(**settings)).serve()
+    solo = Solo(settings=RaftConfig(**settings)).serve()
     solo.ack(B)
     solo.holds = True
     (ready,) = solo.step(Propose((Proposal(1, EntryKind.WRITE, b"x"),)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.convert import reading
+from stelae.convert import log_check
 
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BATCH_BYTES", 2000)
+    monkeypatch.setattr(log_check, "BATCH_BYTES", 2000)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from stelae.convert.conversion import building, convert, settle
-from stelae.convert.offline import Meter
+from stelae.convert.offline import ProgressMeter
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import INSTANCE, Instance, InstanceFile, WrongDirectory, format_directory
 from stelae.host.metadata_files import CrashPoints, load, save
@@ -43,7 +43,7 @@ ROOT = "/srv/node"
 PAIRS = [(ENGINES[one], ENGINES[other]) for one, other in permutations(ENGINES, 2)]
 
 
-class Recorded(Meter):
+class Recorded(ProgressMeter):
     """Notes how many entries each phase announced and did."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ def test_a_dry_run_tells_both_sizes_and_changes_nothing_but_what_opening_does() 
 def test_too_little_space_is_refused_with_both_numbers() -> None:
     disk = prepared()
     disk.faults.capacity_bytes = 10 << 20
-    with pytest.raises(Full, match=r"wants 13\d{7} bytes of space, \d+ are left"):
+    with pytest.raises(Full, match=r"needs 13\d{7} bytes of space, \d+ are left"):
         convert(place(disk, ROOT), SEGMENTED, SHARED)
     assert found(place(disk, ROOT)) == ("segmented", held())
 

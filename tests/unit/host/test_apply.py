@@ -13,7 +13,7 @@ from stelae.host.apply import Applier, ApplyGroup
 from stelae.host.entry_cache import EntryCache
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.rows.batcher import Batcher
-from stelae.rows.operations import operation, runs_of
+from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import Corrupt, Full, SchemaMismatch, StorageError
 from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId
@@ -42,7 +42,7 @@ class World:
 
     def __init__(self, faults: tuple[RowFault, ...], *, inline: bool) -> None:
         batcher = Batcher(SCHEMA)
-        (run,) = runs_of([(1, operation(OpKind.INSERT, [(7,)]))])
+        (run,) = sequence_ranges_of([(1, operation(OpKind.INSERT, [(7,)]))])
         batcher.add(ClientId("c"), 1, run, digests_of(run), None)
         ((body, _),) = batcher.build()
         cache = EntryCache(ZERO, 1 << 20)
@@ -82,7 +82,7 @@ class World:
 def test_a_fault_of_no_row_fails_the_replica_and_nothing_counts_as_applied(inline: bool) -> None:
     world = World((RowFault(3, RowCode.NOT_FOUND),), inline=inline)
     (reason,) = world.failures
-    assert "at fault" in reason
+    assert "not a row of the entry" in reason
     assert world.applier.applied == ZERO
     world.answered.assert_not_called()
 

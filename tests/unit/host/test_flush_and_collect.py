@@ -19,12 +19,12 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.entry_cache import EntryCache
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.flush_and_collect import Flusher
-from stelae.host.log_retention import LogRetention
+from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.tablet_recovery import recover
 from stelae.rows.batcher import Batcher
-from stelae.rows.operations import operation, runs_of
+from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
@@ -87,7 +87,7 @@ class Services:
 
 def insert(index: int) -> SequenceRange:
     """The client's operation of this number: it inserts a row of this number."""
-    (run,) = runs_of([(index, operation(OpKind.INSERT, [(index,)]))])
+    (run,) = sequence_ranges_of([(index, operation(OpKind.INSERT, [(index,)]))])
     return run
 
 
@@ -175,7 +175,7 @@ class Node:
             on_failed=self.failures.append,
             retry_later=lambda call: None,
         )
-        retention = LogRetention(found.superblock.flushed.index, 0, found.log.base.index)
+        retention = LogRetentionLimit(found.superblock.flushed.index, 0, found.log.base.index)
         retention.all_replicated(1 << 40)
         flusher = Flusher(
             file=self.file,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from stelae.host.log_retention import LogRetention
+from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.log_sizes import MARKS_MAX, LogSizes
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry, EntryKind
@@ -27,7 +27,7 @@ def held_bytes(log: Sequence[Entry], upto: int) -> int:
 
 
 def test_without_a_bound_the_slowest_peer_keeps_all_that_it_lacks() -> None:
-    retention = LogRetention(EVERYTHING, 0, 0)
+    retention = LogRetentionLimit(EVERYTHING, 0, 0)
     for index in range(1, 100):
         retention.appended(entries(index, 64 * KIB))
     retention.all_replicated(4)
@@ -38,7 +38,7 @@ def test_without_a_bound_the_slowest_peer_keeps_all_that_it_lacks() -> None:
 
 def test_after_a_start_nothing_is_collected_until_it_is_known_what_the_peers_have() -> None:
     """A replica that had just started took peers of which it knew nothing for peers that need nothing."""
-    retention = LogRetention(EVERYTHING, 0, 7)
+    retention = LogRetentionLimit(EVERYTHING, 0, 7)
     assert retention.collectable() == 7
     retention.all_replicated(6)
     assert retention.collectable() == 7, "what is gone already"
@@ -50,7 +50,7 @@ def test_after_a_start_nothing_is_collected_until_it_is_known_what_the_peers_hav
 @pytest.mark.parametrize("bound", [1, 100 * KIB, 3 << 20])
 def test_a_peer_that_lags_keeps_no_more_than_its_bound(bound: int) -> None:
     rng = random.Random(bound)
-    retention = LogRetention(EVERYTHING, 0, 0, bound)
+    retention = LogRetentionLimit(EVERYTHING, 0, 0, bound)
     log: list[Entry] = []
     step = GROUP_BYTES_MAX + bound * 4 // MARKS_MAX
     for _ in range(2000):
@@ -66,7 +66,7 @@ def test_a_peer_that_lags_keeps_no_more_than_its_bound(bound: int) -> None:
 
 
 def test_the_bound_is_for_peers_and_for_nothing_else() -> None:
-    retention = LogRetention(50, 0, 0, 100 * KIB)
+    retention = LogRetentionLimit(50, 0, 0, 100 * KIB)
     retention.all_replicated(3)
     for index in range(1, 100):
         retention.appended(entries(index, 64 * KIB))
@@ -83,7 +83,7 @@ def test_the_bound_is_for_peers_and_for_nothing_else() -> None:
 
 
 def test_what_was_cut_off_counts_no_more() -> None:
-    retention = LogRetention(EVERYTHING, 0, 0, 1000 * KIB)
+    retention = LogRetentionLimit(EVERYTHING, 0, 0, 1000 * KIB)
     for index in range(1, 4):
         retention.appended(entries(index, 256 * KIB))
     for _ in range(50):
@@ -102,7 +102,7 @@ def test_what_was_in_the_log_before_this_start_counts_towards_the_bound() -> Non
     sizes = LogSizes(10)
     for index in range(11, 21):
         sizes.appended(entries(index, 64 * KIB))
-    retention = LogRetention(EVERYTHING, 0, 10, 320 * KIB, sizes)
+    retention = LogRetentionLimit(EVERYTHING, 0, 10, 320 * KIB, sizes)
     before = retention.collectable()
     assert before in (15, 16)
     retention.appended(entries(21, 64 * KIB))
@@ -130,7 +130,7 @@ class Disk:
 class World:
     """A replica's retention beside what its disk holds, and beside every config that was ever appended."""
 
-    def __init__(self, retention: LogRetention) -> None:
+    def __init__(self, retention: LogRetentionLimit) -> None:
         self.retention = retention
         self.disk = Disk()
         self.commit = 0
@@ -162,7 +162,7 @@ class World:
 
 def test_of_two_configs_that_are_not_in_metadata_the_older_one_keeps_the_log() -> None:
     """The newer one did: the older went, and when the newer was rolled back nobody knew the members any more."""
-    retention = LogRetention(50, 0, 0)
+    retention = LogRetentionLimit(50, 0, 0)
     retention.all_replicated(50)
     retention.config_appended(20)
     retention.config_appended(30)
@@ -199,7 +199,7 @@ def _drawn(rng: random.Random) -> Callable[[World], None]:
     return step
 
 
-def check_every_prefix(make: Callable[[], LogRetention]) -> None:
+def check_every_prefix(make: Callable[[], LogRetentionLimit]) -> None:
     """Crash after every step: wherever the log is cut then, the config before the cut is known as it was."""
     for seed, steps in histories():
         world = World(make())
@@ -216,10 +216,10 @@ def check_every_prefix(make: Callable[[], LogRetention]) -> None:
 
 
 def test_a_crash_at_any_step_leaves_every_config_that_may_come_into_force_again() -> None:
-    check_every_prefix(lambda: LogRetention(0, 0, 0))
+    check_every_prefix(lambda: LogRetentionLimit(0, 0, 0))
 
 
-class KeepsForTheNewest(LogRetention):
+class KeepsForTheNewest(LogRetentionLimit):
     """Planted bug: the newest config keeps the log."""
 
     def collectable(self) -> int:
@@ -230,7 +230,7 @@ class KeepsForTheNewest(LogRetention):
             self._configs.reverse()
 
 
-class HearsNoCut(LogRetention):
+class HearsNoCut(LogRetentionLimit):
     """Planted bug: nothing is heard of a cut."""
 
     def cut(self, from_index: int) -> None:
@@ -238,6 +238,6 @@ class HearsNoCut(LogRetention):
 
 
 @pytest.mark.parametrize("bug", [KeepsForTheNewest, HearsNoCut])
-def test_a_planted_bug_is_found_by_the_crashes(bug: type[LogRetention]) -> None:
+def test_a_planted_bug_is_found_by_the_crashes(bug: type[LogRetentionLimit]) -> None:
     with pytest.raises(AssertionError):
         check_every_prefix(lambda: bug(0, 0, 0))

@@ -162,7 +162,7 @@ def test_groups_are_bounded_in_bytes_but_one_large_append_goes_alone() -> None:
 def test_the_queue_pushes_back_and_says_when_there_is_room() -> None:
     driver = Driver(queue_bytes_max=100)
     driver.append(A, "a1", entries(1, 1, size=100))
-    with pytest.raises(Overloaded, match=r"164 bytes wait .* bound is 100"):
+    with pytest.raises(Overloaded, match=r"164 bytes are queued .* limit is 100"):
         driver.writer.reserve(A, 10)
     room: list[bool] = []
     driver.writer.when_room(lambda _: room.append(True))

@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stelae.host.leadership_transfers import LeadershipTransfers
+from stelae.host.leadership_transfers import PendingTransfers
 from stelae.host.read_faults import READ_ERRORS_MAX, NotedReader, ReadFaults
 from stelae.host.replica import ReplicaState
 from stelae.spi.consensus import Rejection, RejectReason, Role, Transfer
@@ -67,7 +67,7 @@ def test_results_of_a_log_reader_are_noted_before_they_are_handed_on() -> None:
 def test_a_condemned_leader_refuses_clients_at_once_hands_over_and_then_fails() -> None:
     turns = Turns()
     replica = turns.replica
-    replica.transfers = transfers = LeadershipTransfers(iter(range(1, 9)))
+    replica.transfers = transfers = PendingTransfers(iter(range(1, 9)))
     replica.fail_after_handover("damage found: /d/1.parquet@4096")
     assert replica.state is ReplicaState.FAILED and not replica.failure
     answers: list[object] = []
@@ -84,7 +84,7 @@ def test_a_condemned_leader_refuses_clients_at_once_hands_over_and_then_fails() 
 
 def test_a_condemned_leader_without_a_successor_fails_all_the_same() -> None:
     turns = Turns()
-    turns.replica.transfers = LeadershipTransfers(iter(range(1, 9)))
+    turns.replica.transfers = PendingTransfers(iter(range(1, 9)))
     turns.replica.fail_after_handover("damage found")
     turns.run()
     turns.replica.reads = MagicMock(failed=lambda _token, _error: False)

@@ -14,8 +14,8 @@ import pytest
 from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.heartbeats import HeartbeatService
-from stelae.host.leadership_transfers import LeadershipTransfers
-from stelae.host.log_retention import LogRetention
+from stelae.host.leadership_transfers import PendingTransfers
+from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.log_writer import CommitGroup, LogWriter
 from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.replica import REPAIR_INTERVAL_US, Replica, ReplicaState
@@ -106,13 +106,13 @@ class World:
         self.writer = writer = failed_writer(error)
         self.heartbeats = HeartbeatService(MagicMock(), lambda _tablet, _event: None)
         ports = MagicMock(turns=turns, writer=writer, heartbeats=self.heartbeats)
-        self.retention = LogRetention(0, 0, 0)
+        self.retention = LogRetentionLimit(0, 0, 0)
         self.replica = Replica(log=LOG, core=self.core, vote_kinds=frozenset(), ports=ports)
         applier, writes, flusher = MagicMock(applied=LAST), MagicMock(), MagicMock(retention=self.retention)
         writes.take_proposals.return_value = None
         self.reads = ReadIndexWaits(count(1), lambda: 1)
         self.replica.connect(
-            executor_of(self.replica, writer), applier, writes, self.reads, LeadershipTransfers(count(1)), flusher
+            executor_of(self.replica, writer), applier, writes, self.reads, PendingTransfers(count(1)), flusher
         )
 
     def turn(self, **effects: Any) -> None:

@@ -14,8 +14,8 @@ import pytest
 from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.heartbeats import HeartbeatService
-from stelae.host.leadership_transfers import LeadershipTransfers
-from stelae.host.log_retention import LogRetention
+from stelae.host.leadership_transfers import PendingTransfers
+from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.log_writer import CommitGroup, Completion, LogWriter
 from stelae.host.peer_codec import PeerMessage, PeerMessageHeader
 from stelae.host.read_index_waits import ReadIndexWaits
@@ -38,7 +38,7 @@ from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Durable, Failed
 from stelae_consensus_raft import RaftEngine
-from stelae_consensus_raft.config import Config as RaftConfig
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.messages import AppendReply, VoteReply, VoteRequest
 
 TABLET = TabletId("t")
@@ -80,8 +80,8 @@ class World:
         self.replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
         writes = MagicMock()
         writes.take_proposals.return_value = None
-        applier, flusher = MagicMock(applied=LAST), MagicMock(retention=LogRetention(0, 0, 0), full=False)
-        reads, transfers = ReadIndexWaits(self.tokens, lambda: 1), LeadershipTransfers(self.tokens)
+        applier, flusher = MagicMock(applied=LAST), MagicMock(retention=LogRetentionLimit(0, 0, 0), full=False)
+        reads, transfers = ReadIndexWaits(self.tokens, lambda: 1), PendingTransfers(self.tokens)
         self.replica.connect(self._executor(), applier, writes, reads, transfers, flusher)
         self.replica.start()
         self.run()

@@ -13,7 +13,7 @@ from stelae.host.apply import EntryAnswers
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.writes import WritePath
 from stelae.rows.batcher import Batcher
-from stelae.rows.operations import operation, runs_of
+from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, OpId, TabletId
@@ -39,7 +39,7 @@ class World:
         self.path = WritePath(Batcher(schema), count(1), self.results, lambda: self.now)
 
     def write(self, *operations: tuple[int, Any], version: int = 1, client: str = "c") -> None:
-        runs = runs_of((n, operation(OpKind.INSERT, [(key,)])) for n, key in operations)
+        runs = sequence_ranges_of((n, operation(OpKind.INSERT, [(key,)])) for n, key in operations)
         request = WriteRequest(TabletId("t"), ClientId(client), 1, version, runs)
         self.path.add(request, self.replies.append)
 
@@ -154,7 +154,7 @@ def test_an_operation_that_cannot_be_taken_is_refused_and_the_others_stand(world
 
 
 def test_what_the_operations_of_a_run_share_is_refused_once_for_all_of_them(world: World) -> None:
-    runs = runs_of((n, operation(OpKind.INSERT, [(n,)])) for n in range(1, 9))
+    runs = sequence_ranges_of((n, operation(OpKind.INSERT, [(n,)])) for n in range(1, 9))
     world.start(version=2)
     world.path.add(WriteRequest(TabletId("t"), ClientId("c"), 1, 1, runs), world.replies.append)
     (reply,) = world.replies

@@ -16,7 +16,7 @@ from stelae.lifecycle.deletion import LastOpId, roll_forward, write_tombstone
 from stelae.lifecycle.quarantine import DeletionRecord
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.rows.batcher import Batcher
-from stelae.rows.operations import operation, runs_of
+from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import ConsensusEngine, HardState, Member
@@ -128,7 +128,7 @@ def ids(recovered: RecoveredTablet) -> list[int]:
 def row(index: int, term: int = 1) -> Entry:
     """The entry that inserts the row of this number."""
     batcher = Batcher(SCHEMA)
-    (run,) = runs_of([(index, operation(OpKind.INSERT, [(index,)]))])
+    (run,) = sequence_ranges_of([(index, operation(OpKind.INSERT, [(index,)]))])
     batcher.add(ClientId("c"), 1, run, digests_of(run), None)
     ((payload, _),) = batcher.build()
     return Entry(OpId(term, index), EntryKind.WRITE, index << 12, payload)

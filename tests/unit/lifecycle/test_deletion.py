@@ -10,7 +10,7 @@ import pytest
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.metadata_files import CrashPoints
 from stelae.host.superblock import DataState, SuperblockFile
-from stelae.lifecycle.quarantine import listed
+from stelae.lifecycle.quarantine import list_quarantine
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
@@ -131,7 +131,7 @@ def test_each_deletion_has_a_directory_of_its_own() -> None:
     node = DiskNode.with_rows(TABLET, OTHER)
     node.delete(TABLET)
     node.delete(OTHER)
-    assert [(one.name, one.about.reason if one.about else "") for one in listed(node.disk, LAYOUT)] == [
+    assert [(one.name, one.about.reason if one.about else "") for one in list_quarantine(node.disk, LAYOUT)] == [
         ("other.1", "test"),
         ("t.1", "test"),
     ]
@@ -145,7 +145,7 @@ def test_a_copy_that_was_cut_short_goes_back_to_its_tombstone_without_a_look_int
     SuperblockFile(node.disk, LAYOUT, TABLET).save(type(block)(**{**as_dict(block), **changes}))
     node.wal.create(LogId(TABLET, 2), OpId(9, 99))  # of another's history: not ours to speak of
     again = DiskNode(node.disk.clone())
-    found = again.loader.look(TABLET, again.wal.logs())
+    found = again.loader.inspect(TABLET, again.wal.logs())
     assert found.decision.action is StartupAction.DELETE_SELF
     assert TABLET not in again.recovered()
     after = again.block()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from stelae.lifecycle.leader_hints import AGAIN_US, hint_again
+from stelae.lifecycle.leader_hints import PAUSES_US, repeat_hint
 from stelae.spi.consensus import Campaign, Event
 from stelae.spi.ids import NodeId
 
@@ -30,7 +30,7 @@ class World:
     def deliver(self, event: Event) -> None:
         self.told.append((self.now, event))
 
-    def run(self, until_us: int = sum(AGAIN_US) * 10) -> None:
+    def run(self, until_us: int = sum(PAUSES_US) * 10) -> None:
         while self.calls and self.calls[0][0] <= until_us:
             self.now, call = self.calls.pop(0)
             call()
@@ -38,21 +38,21 @@ class World:
 
 def hinted() -> Any:
     world = World()
-    hint_again(world, world)  # type: ignore[arg-type]
+    repeat_hint(world, world)  # type: ignore[arg-type]
     return world
 
 
 def test_a_tablet_whose_peers_do_not_answer_is_hinted_a_few_times_and_then_left_to_its_election_timeout() -> None:
     world = hinted()
     world.run()
-    due = [sum(AGAIN_US[: place + 1]) for place in range(len(AGAIN_US))]
+    due = [sum(PAUSES_US[: place + 1]) for place in range(len(PAUSES_US))]
     assert world.told == [(when, Campaign(hinted=True)) for when in due]
     assert not world.calls
 
 
 def test_a_tablet_that_has_begun_a_term_is_hinted_no_more() -> None:
     world = hinted()
-    world.run(AGAIN_US[0])
+    world.run(PAUSES_US[0])
     world.status.term = 1
     world.run()
     assert len(world.told) == 1

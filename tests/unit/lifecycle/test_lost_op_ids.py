@@ -29,7 +29,7 @@ def test_one_whose_log_superblock_or_metadata_cannot_be_read_has_lost_it(breaks:
     breaks(node)
     again = DiskNode(node.disk.clone())
     assert OTHER in again.recovered()
-    assert set(again.loader.failed) == again.loader.lost == {TABLET}
+    assert set(again.loader.failed) == again.loader.unknown_op_ids == {TABLET}
 
 
 @pytest.mark.parametrize("name", ["g1-000000000001.seg", "g1.base"])
@@ -41,7 +41,7 @@ def test_one_whose_log_cannot_be_read_now_is_offline_and_has_lost_nothing(name: 
     again = DiskNode(disk)
     assert list(again.recovered()) == [OTHER]
     assert "cannot be read now; the next start" in again.loader.failed[TABLET] and name in again.loader.failed[TABLET]
-    assert not again.loader.lost
+    assert not again.loader.unknown_op_ids
     again.wal.close()
     disk.faults.heal()
     assert set(DiskNode(disk).recovered()) == {TABLET, OTHER}
@@ -54,4 +54,4 @@ def test_one_that_fails_for_another_reason_still_knows_it() -> None:
     SuperblockFile(node.disk, LAYOUT, TABLET).save(other_engine)
     again = DiskNode(node.disk.clone())
     again.recovered()
-    assert TABLET in again.loader.failed and not again.loader.lost
+    assert TABLET in again.loader.failed and not again.loader.unknown_op_ids

@@ -12,7 +12,7 @@ import pytest
 
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.lifecycle.deletion import abandon_copy, set_data_aside, write_tombstone
-from stelae.lifecycle.quarantine import DeletionRecord, listed, purge
+from stelae.lifecycle.quarantine import DeletionRecord, list_quarantine, purge
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.ids import LogId
 from tests.unit.lifecycle.disk_node import LAST, LAYOUT, TABLET, DiskNode
@@ -58,7 +58,7 @@ def what_is_purged_stays_away() -> None:
     node = DiskNode.with_rows(TABLET)
     node.delete()
     node.disk.sync_directory(LAYOUT.quarantine)
-    purge(node.disk, LAYOUT, [one.name for one in listed(node.disk, LAYOUT)])
+    purge(node.disk, LAYOUT, [one.name for one in list_quarantine(node.disk, LAYOUT)])
     assert after_power_was_lost(node.disk).listdir(LAYOUT.quarantine) == []
 
 

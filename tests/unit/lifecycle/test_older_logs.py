@@ -132,12 +132,12 @@ def test_a_log_that_contradicts_its_superblock_fails_the_replica_and_its_last_op
         node.config(config)
     with running(tmp_path, engine) as node:
         assert [one.superblock.tablet_id for one in node.loader.recover_all()] == [OTHER]
-        assert set(node.loader.failed) == node.loader.lost == {TABLET}
+        assert set(node.loader.failed) == node.loader.unknown_op_ids == {TABLET}
         assert says in node.loader.failed[TABLET]
         block, record = node.loader.superblock_file(TABLET).load(), ConsensusMetadata(node.files, node.layout, TABLET)
         with pytest.raises(LogContradicts, match=says):
             recover(block, record.load(), node.engines, node.layout.data_of(TABLET))
-        found = node.loader.look(TABLET, node.wal.logs())
+        found = node.loader.inspect(TABLET, node.wal.logs())
         _, last = TabletManager(MagicMock(), node.loader)._offline(found, None)
         assert last == "UNKNOWN", "what a tombstone of it would say"
 

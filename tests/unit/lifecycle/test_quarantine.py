@@ -1,4 +1,4 @@
-"""Quarantine: what is listed, and what goes when there is too much of it."""
+"""Quarantine: what is list_quarantine, and what goes when there is too much of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from stelae.lifecycle.quarantine import (
     Quarantined,
     QuarantineSettings,
     allowed_bytes,
-    listed,
+    list_quarantine,
+    names_to_purge,
     purge,
     tablet_of,
-    too_much,
 )
 from stelae.spi.errors import BadIdentifier
 from stelae.spi.ids import TabletId
@@ -26,31 +26,31 @@ def one(name: str, size_bytes: int, deleted_us: int | None) -> Quarantined:
 
 def test_what_is_too_old_goes_and_then_the_oldest_until_the_rest_fits() -> None:
     found = [one("a", 10, 1), one("b", 10, 5), one("c", 10, 9)]
-    assert too_much(found, bytes_max=100, deleted_before_us=0) == []
-    assert too_much(found, bytes_max=100, deleted_before_us=5) == ["a"]
-    assert too_much(found, bytes_max=19, deleted_before_us=5) == ["a", "b"]
-    assert too_much(found, bytes_max=0, deleted_before_us=0) == ["a", "b", "c"]
+    assert names_to_purge(found, bytes_max=100, deleted_before_us=0) == []
+    assert names_to_purge(found, bytes_max=100, deleted_before_us=5) == ["a"]
+    assert names_to_purge(found, bytes_max=19, deleted_before_us=5) == ["a", "b"]
+    assert names_to_purge(found, bytes_max=0, deleted_before_us=0) == ["a", "b", "c"]
 
 
 def test_what_cannot_be_read_has_no_age_and_goes_first_for_its_size() -> None:
     found = [one("damaged", 10, None), one("b", 10, 5)]
-    assert too_much(found, bytes_max=100, deleted_before_us=5) == []
-    assert too_much(found, bytes_max=15, deleted_before_us=0) == ["damaged"]
+    assert names_to_purge(found, bytes_max=100, deleted_before_us=5) == []
+    assert names_to_purge(found, bytes_max=15, deleted_before_us=0) == ["damaged"]
 
 
 def test_a_listing_says_when_why_and_how_large_and_a_purge_is_for_good() -> None:
     node = DiskNode.with_rows(TABLET, OTHER)
     node.delete()
-    (found,) = listed(node.disk, LAYOUT)
+    (found,) = list_quarantine(node.disk, LAYOUT)
     assert found.name == "t.1" and found.about is not None and found.about.deleted_us == 5
     place = f"{LAYOUT.quarantine}/t.1"
     size = sum(len(data) for path, data in node.disk.tree().items() if path.startswith(place))
     assert found.size_bytes == size > 0
     node.disk.damage(f"{place}/about", 30)
-    (damaged,) = listed(node.disk, LAYOUT)
+    (damaged,) = list_quarantine(node.disk, LAYOUT)
     assert damaged.about is None and damaged.size_bytes == size
     purge(node.disk, LAYOUT, ["t.1"])
-    assert listed(node.disk, LAYOUT) == []
+    assert list_quarantine(node.disk, LAYOUT) == []
     assert TABLET not in DiskNode(node.disk.clone()).recovered(), "still a tombstone"
 
 
@@ -66,11 +66,13 @@ def test_a_log_that_a_conversion_has_set_aside_is_no_deletion_and_survives_a_sta
     node.disk.make_directory(f"{place}/t")
     node.disk.replace(f"{place}/t/1.log", b"entries")
     node.disk.make_directory(f"{LAYOUT.quarantine}/t.1")
-    found = {one.name: (one.of_deletion, one.about) for one in listed(node.disk, LAYOUT)}
+    found = {one.name: (one.of_deletion, one.about) for one in list_quarantine(node.disk, LAYOUT)}
     assert found == {"wals-segmented.1": (False, None), "t.1": (True, None)}
     again = DiskNode(node.disk.clone())
     again.recovered()
-    assert [one.name for one in listed(again.disk, LAYOUT)] == ["wals-segmented.1"], "an unfinished deletion goes"
+    assert [one.name for one in list_quarantine(again.disk, LAYOUT)] == ["wals-segmented.1"], (
+        "an unfinished deletion goes"
+    )
 
 
 @pytest.mark.parametrize("name", ["t", "t.", "t.x", ".1", "a/b.1", ""])

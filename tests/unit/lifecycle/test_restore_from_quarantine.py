@@ -10,7 +10,7 @@ import pytest
 
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.superblock import DataState, SuperblockFile
-from stelae.lifecycle.quarantine import listed, purge
+from stelae.lifecycle.quarantine import list_quarantine, purge
 from stelae.lifecycle.restore_from_quarantine import BackInTime, restore
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
@@ -59,7 +59,7 @@ def test_a_deleted_replica_comes_back_with_every_row_and_keeps_its_vote() -> Non
     assert ids(recovered[TABLET]) == list(range(1, 10)) and recovered[TABLET].log.last == LAST
     assert again.block().data_state is DataState.READY and again.block().generation == 2
     assert ConsensusMetadata(again.disk, LAYOUT, TABLET).load().hard_state == HardState(7, NODE), "its vote since"
-    assert listed(again.disk, LAYOUT) == [], "what is back is not kept twice"
+    assert list_quarantine(again.disk, LAYOUT) == [], "what is back is not kept twice"
 
 
 def test_it_can_be_deleted_and_restored_again() -> None:
@@ -69,7 +69,7 @@ def test_it_can_be_deleted_and_restored_again() -> None:
         assert ids(DiskNode(node.disk.clone()).recovered()[TABLET]) == list(range(1, 10))
         again = DiskNode(node.disk.clone())
         again.delete()
-        assert [one.name for one in listed(again.disk, LAYOUT)] == [NAME], number
+        assert [one.name for one in list_quarantine(again.disk, LAYOUT)] == [NAME], number
         node = again
 
 
@@ -117,14 +117,14 @@ def test_a_replica_that_lives_again_is_not_taken_back() -> None:
         path = f"{LAYOUT.quarantine}/{NAME}"
         node.disk.make_directory(path)
         node.disk.replace(f"{path}/{name}", before.read_bytes(f"{path}/{name}"))
-    refused(node, BackInTime, "gone on since")
+    refused(node, BackInTime, "is READY on this node")
 
 
 def test_a_log_that_ends_before_what_the_tombstone_acknowledged_is_refused() -> None:
     node = deleted()
     block = node.block()
     SuperblockFile(node.disk, LAYOUT, TABLET).save(type(block)(**{**_fields(block), "tombstone": OpId(1, 10)}))
-    refused(node, BackInTime, "can be read up to 1.9, and the replica acknowledged all up to 1.10")
+    refused(node, BackInTime, "can be read up to 1.9, but the replica acknowledged entries up to 1.10")
 
 
 @pytest.mark.parametrize("part", [1, 2, 3])
@@ -146,12 +146,12 @@ def test_a_replica_that_does_not_know_its_last_op_id_never_comes_back() -> None:
 def test_a_deletion_that_is_not_finished_is_ended_first() -> None:
     node = deleted()
     node.wal.create(LogId(TABLET, 1), OpId(0, 0))
-    refused(node, CallerError, "cut short")
+    refused(node, CallerError, "was interrupted")
 
 
 def test_a_tablet_that_was_never_here_a_name_that_is_none_and_lost_metadata_are_refused() -> None:
     node = deleted()
-    refused(node, CallerError, "never here", "nobody.1")
+    refused(node, CallerError, "never on this node", "nobody.1")
     refused(node, CallerError, "directory of the quarantine", "t")
     node.disk.remove(LAYOUT.consensus_of(TABLET))
     refused(node, CallerError, "what was promised is unknown")
@@ -160,12 +160,12 @@ def test_a_tablet_that_was_never_here_a_name_that_is_none_and_lost_metadata_are_
 def test_parts_that_are_gone_and_a_disk_without_space_are_refused() -> None:
     node = deleted()
     node.disk.remove_tree(f"{LAYOUT.quarantine}/{NAME}/wals")
-    refused(node, StorageError, "log that was set aside is gone")
+    refused(node, StorageError, "no log in quarantine")
     node.disk.remove(f"{LAYOUT.quarantine}/{NAME}/superblock")
-    refused(node, StorageError, "superblock that was set aside is gone")
+    refused(node, StorageError, "no superblock in quarantine")
     purged = deleted()
     purge(purged.disk, LAYOUT, [NAME])
-    refused(purged, StorageError, "is gone")
+    refused(purged, StorageError, "there is no")
 
 
 def test_without_space_for_a_copy_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:

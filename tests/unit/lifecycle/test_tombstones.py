@@ -22,7 +22,7 @@ from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState, Outbound, TabletConfig
 from stelae.spi.errors import SyncFailed
 from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId, TabletId
-from stelae_consensus_raft.config import Config
+from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.engine import RaftEngine
 from stelae_consensus_raft.messages import VoteReply, VoteRequest
 from tests.unit.lifecycle.disk_node import LAYOUT, NODE
@@ -62,7 +62,7 @@ class World:
             turns=SimpleNamespace(now_us=lambda: 10**9, call_at=self.call_at),
             metadata_pool=self,
             hard_states=HardStateWriter(self.disk, LAYOUT, self),
-            engines=SimpleNamespace(consensus=RaftEngine, consensus_config=Config()),
+            engines=SimpleNamespace(consensus=RaftEngine, consensus_config=RaftConfig()),
         )
         Tombstones(node).start()
 
@@ -96,7 +96,7 @@ class World:
 
     def ask(self, tablet: str, sender: NodeId, message: Any) -> None:
         guard = PeerMessageHeader(TabletId(tablet), 1, ZERO, ZERO)
-        self.peers._to_voter(sender, PeerMessage(guard=guard, kind="vote", message=message, entries=()))
+        self.peers._to_voter(sender, PeerMessage(header=guard, kind="vote", message=message, entries=()))
 
     def answers(self) -> list[VoteReply]:
         found = [out.message for _, out in self.sent]
@@ -233,7 +233,9 @@ def test_few_tombstones_are_awake_and_none_goes_whose_vote_is_on_its_way(
 def test_what_a_voter_says_keeps_its_order_behind_a_save() -> None:
     saves: list[Callable[[Any], None]] = []
     sent: list[Outbound] = []
-    core = RaftEngine.restore_voter(node_id=NODE, hard_state=HardState(3, None), last=ZERO, config=Config(), now_us=0)
+    core = RaftEngine.restore_voter(
+        node_id=NODE, hard_state=HardState(3, None), last=ZERO, config=RaftConfig(), now_us=0
+    )
     hard_states, network = MagicMock(), MagicMock()
     hard_states.save.side_effect = lambda *args: saves.append(args[-1])
     network.send.side_effect = lambda _tablet, out, _entries: sent.append(out)

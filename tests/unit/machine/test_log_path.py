@@ -138,4 +138,4 @@ def test_the_source_of_the_plain_way_names_no_module_of_the_fast_one() -> None:
         for line in path.read_text(encoding="utf-8").splitlines()
         if line.lstrip().startswith(("from ", "import ")) and any(word in line for word in words)
     }
-    assert found == {"real.py", "engine.py"}
+    assert found == {"real.py", "plain.py"}

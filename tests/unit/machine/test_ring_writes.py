@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stelae.machine.fast_log import direct_io, ring_writes
-from stelae.machine.fast_log.direct_io import Lent
+from stelae.machine.fast_log.direct_io import ArenaRange
 from stelae.machine.fast_log.ring_writes import BYTES_MAX, Failures, RingWrites
 from stelae.machine.files import RealFile, RealFiles
 from stelae.sim.disk import VirtualDisk
@@ -32,14 +32,14 @@ class FakeRing:
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
         self._answers: list[tuple[int, int]] = []
-        self.calls: list[tuple[int, int, bytes | Lent, int]] = []
+        self.calls: list[tuple[int, int, bytes | ArenaRange, int]] = []
         self.room = 99
         self.under_way = 0
 
     def fileno(self) -> int:
         return self._reading
 
-    def write(self, writes: Sequence[tuple[int, int, bytes | Lent, int]]) -> int:
+    def write(self, writes: Sequence[tuple[int, int, bytes | ArenaRange, int]]) -> int:
         begun = writes[: self.room]
         self.calls += begun
         self.under_way += len(begun)
@@ -272,7 +272,7 @@ def test_who_waits_makes_what_the_loop_would_have_left_to_the_pool(tmp_path: Pat
 
     async def check(scene: Scene) -> None:
         assert scene.begin(scene.write(0), scene.write(1))
-        scene.writes._over = True
+        scene.writes._closing = True
         await scene.answer(2, -errno.EAGAIN)
         assert (scene.told, scene.pool.waiting) == ([], [])
         assert scene.writes.wait() == [(None, None)]
@@ -365,13 +365,13 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_io, "open_direct", os.dup)
 
 
-def lent_of(scene: Scene, position: int) -> Lent:
+def lent_of(scene: Scene, position: int) -> ArenaRange:
     data = scene.ring.calls[position][2]
-    assert isinstance(data, Lent)
+    assert isinstance(data, ArenaRange)
     return data
 
 
-def contents(lent: Lent) -> bytes:
+def contents(lent: ArenaRange) -> bytes:
     return ctypes.string_at(lent.address, lent.size)
 
 
@@ -442,7 +442,7 @@ def test_memory_is_free_again_when_all_is_over_and_what_finds_none_goes_as_other
             scene.ring.calls.clear()
             writes = [scene.write_blocks(number, b"v", sectors) for number in range(3)]
             assert scene.begin(*writes)
-            assert [isinstance(call[2], Lent) for call in scene.ring.calls] == [True, True, False]
+            assert [isinstance(call[2], ArenaRange) for call in scene.ring.calls] == [True, True, False]
             assert lent_of(scene, 0).address == lent_of(scene, 1).address - BYTES_MAX
             await scene.answer(BYTES_MAX, BYTES_MAX, BYTES_MAX)
         assert scene.told == [[None] * 3] * 3

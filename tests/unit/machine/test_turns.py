@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from stelae.machine.loop import LoopTurns
+from stelae.machine.loop_turns import LoopTurns
 from stelae.machine.system_clock import SystemClock
 
 

@@ -315,7 +315,7 @@ def test_clients_see_the_old_schema_until_every_leader_knows_the_new_one(company
         (DropColumn(name="k"), "BAD_CHANGE", "key"),
         (DropColumn(name="nix"), "BAD_CHANGE", "it has: k, v"),
         (RenameColumn(name="v", to="k"), "SCHEMA_MISMATCH", "twice"),
-        (SetDefault(name="v", default="text"), "SCHEMA_MISMATCH", "is not a int64"),
+        (SetDefault(name="v", default="text"), "SCHEMA_MISMATCH", "is not a plain int64"),
         (RenameTable(to="other"), "TABLE_EXISTS", "other"),
         (AddRange(range=KeyRange(b"a", b"b")), "BAD_PARTITIONING", "columns"),
         (DropRange(range=KeyRange(b"a", b"b")), "BAD_CHANGE", "none of the 1"),

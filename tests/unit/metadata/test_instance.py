@@ -40,7 +40,7 @@ def start(disk: VirtualDisk, cluster: str = "c") -> Instance:
 def test_format_makes_every_directory_once() -> None:
     disk = formatted()
     assert all(disk.exists(directory) for directory in LAYOUT.directories())
-    with pytest.raises(AlreadyFormatted, match="holds a node already"):
+    with pytest.raises(AlreadyFormatted, match="already has a node"):
         format_directory(disk, LAYOUT, InstanceFile(disk, LAYOUT).load())
 
 
@@ -48,7 +48,7 @@ def test_format_refuses_a_directory_with_tablets_but_no_instance_file() -> None:
     disk = formatted()
     disk.replace(f"{LAYOUT.superblocks}/t1", b"anything")
     disk.remove(LAYOUT.instance)
-    with pytest.raises(AlreadyFormatted, match="tablets are still here"):
+    with pytest.raises(AlreadyFormatted, match="the directory has tablets"):
         format_directory(disk, LAYOUT, Instance(node_id=NODE, cluster_id=None, wal_engine="segmented"))
 
 

@@ -100,7 +100,7 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
 
 def test_a_body_of_another_shape_is_refused_although_its_checksum_holds() -> None:
     other = FileKind("superblock", SUPERBLOCK.magic, SUPERBLOCK.version, msgspec.msgpack.Decoder(ClockCeiling))
-    with pytest.raises(Corrupt, match="not readable"):
+    with pytest.raises(Corrupt, match="cannot be decoded"):
         decode(SUPERBLOCK, encode(other, ClockCeiling(1)), "f")
 
 
@@ -115,7 +115,7 @@ class Named(msgspec.Struct):
 @pytest.mark.parametrize("value", [b"\xa2\xff\xff", b"\x91" * 100_000])
 def test_a_body_that_is_no_messagepack_of_ours_is_refused(value: bytes) -> None:
     data = encode(FileKind("name", b"NAME", 1, msgspec.msgpack.Decoder(Raw)), Raw(msgspec.Raw(value)))
-    with pytest.raises(Corrupt, match="not readable"):
+    with pytest.raises(Corrupt, match="cannot be decoded"):
         decode(FileKind("name", b"NAME", 1, msgspec.msgpack.Decoder(Named)), data, "f")
 
 
@@ -161,7 +161,7 @@ def test_a_full_disk_leaves_the_old_contents() -> None:
 def test_a_superblock_of_an_older_generation_is_refused() -> None:
     disk, layout = formatted()
     SuperblockFile(disk, layout, TABLET).save(BLOCK)
-    with pytest.raises(StorageError, match="may not replace"):
+    with pytest.raises(StorageError, match="cannot replace"):
         SuperblockFile(disk, layout, TABLET).save(Superblock(tablet_id=TABLET, generation=1))
     assert SuperblockFile(disk, layout, TABLET).load() == BLOCK
 
@@ -171,7 +171,7 @@ def test_a_file_under_another_tablets_name_is_refused() -> None:
     disk.replace(layout.superblock_of(TabletId("t2")), encode(SUPERBLOCK, BLOCK))
     disk.replace(layout.consensus_of(TabletId("t2")), encode(*RECORDS[3]))
     for file in (SuperblockFile, ConsensusMetadata):
-        with pytest.raises(StorageError, match="under another name"):
+        with pytest.raises(StorageError, match="not of the tablet in its name"):
             file(disk, layout, TabletId("t2")).load()
 
 

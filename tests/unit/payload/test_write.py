@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, decode_rows, operation, runs_of
+from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, decode_rows, operation, sequence_ranges_of
 from stelae.spi.errors import BadIdentifier, CallerError
 from stelae.spi.ids import ClientId, TabletId
 from stelae.spi.write import (
@@ -73,10 +73,12 @@ def test_the_digest_tells_operations_apart_and_survives_the_way_and_other_compan
         operation(OpKind.INSERT, [(1, "b")]),
         operation(OpKind.INSERT, [(1, "a")], (1, 2)),
     ]
-    runs = runs_of(enumerate([one, one, *others], start=1))
+    runs = sequence_ranges_of(enumerate([one, one, *others], start=1))
     carried = decode_request(encode_request(request(sequences=runs))).sequences
     found = [digest for run in carried for digest in digests_of(run)]
-    assert found == [digest for n, op in enumerate([one, one, *others]) for digest in digests_of(runs_of([(n, op)])[0])]
+    assert found == [
+        digest for n, op in enumerate([one, one, *others]) for digest in digests_of(sequence_ranges_of([(n, op)])[0])
+    ]
     assert found[0] == found[1] and len({*found}) == 4
     assert all(0 <= digest < 1 << 64 for digest in found)
 
@@ -124,7 +126,7 @@ def test_too_many_rows_in_row_form_are_refused() -> None:
 
 def test_an_arrow_message_is_a_run_of_its_own() -> None:
     assert decode_rows(run_of(b"arrow")) == b"arrow"
-    with pytest.raises(CallerError, match="run of its own"):
+    with pytest.raises(CallerError, match="the only one of its sequence range"):
         decode_rows(run_of([(1,)], b"arrow"))
 
 
@@ -134,7 +136,7 @@ def test_operations_become_as_few_runs_as_their_numbers_kinds_and_columns_allow(
     )
     other = operation(OpKind.UPDATE, [], (1,))
     numbered = [(1, insert), (2, insert), (4, insert), (5, delete), (6, delete), (7, some), (8, other), (9, other)]
-    found = [(run.first_sequence, run.kind, run.columns, len(run.ops)) for run in runs_of(numbered)]
+    found = [(run.first_sequence, run.kind, run.columns, len(run.ops)) for run in sequence_ranges_of(numbered)]
     assert found == [
         (1, OpKind.INSERT, None, 2),
         (4, OpKind.INSERT, None, 1),

@@ -9,11 +9,11 @@ from stelae.spi.policy import NodeHealth
 from stelae.testing.conformance.policy_harness import PolicyHarness
 from stelae.testing.conformance.policy_model import GIB, ModelCluster, node_view
 from stelae_placement_policy import PlacementPolicy
-from stelae_placement_policy.config import Config
-from stelae_placement_policy.picking import Picker
+from stelae_placement_policy.config import PlacementConfig
+from stelae_placement_policy.node_picker import Picker
+from stelae_placement_policy.numbered_snapshot import NumberedSnapshot
+from stelae_placement_policy.reasons import Reasons
 from stelae_placement_policy.repair import Repair
-from stelae_placement_policy.survey import Survey
-from stelae_placement_policy.words import Words
 
 __all__ = ["GIB", "ModelCluster", "NodeHealth", "cluster", "harness", "node_view", "repair_of", "survey_of"]
 
@@ -26,15 +26,15 @@ def cluster(*locations: str, free_bytes: int = 100 * GIB, copy_rounds: int = 1) 
 
 def harness(**settings: Any) -> PolicyHarness:
     """The policy with some settings of its own."""
-    return PolicyHarness(PlacementPolicy, replace(Config(), **settings))
+    return PolicyHarness(PlacementPolicy, replace(PlacementConfig(), **settings))
 
 
-def survey_of(model: ModelCluster) -> Survey:
+def survey_of(model: ModelCluster) -> NumberedSnapshot:
     """The survey of a cluster under default settings."""
-    return Survey(model.snapshot(), Config())
+    return NumberedSnapshot(model.snapshot(), PlacementConfig())
 
 
 def repair_of(model: ModelCluster, rng: Any) -> Repair:
     """The repair of a cluster's tablets."""
     survey = survey_of(model)
-    return Repair(survey, Picker(survey, rng), Words(survey))
+    return Repair(survey, Picker(survey, rng), Reasons(survey))

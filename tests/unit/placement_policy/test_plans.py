@@ -17,7 +17,7 @@ from stelae.cli.policy_simulate import PolicySimulation
 from stelae.spi.policy import ActionKind, NodeHealth
 from stelae.testing.conformance.policy_model import node_name
 from stelae_placement_policy import PlacementPolicy
-from stelae_placement_policy.config import Config
+from stelae_placement_policy.config import PlacementConfig
 from tests.unit.placement_policy.clusters import GIB, cluster, harness
 
 RACKS = tuple(f"/d/r{rack}/h{rack}-{host}" for rack in range(3) for host in range(3))
@@ -129,12 +129,12 @@ def test_a_dead_server_is_replaced_in_a_few_plans() -> None:
     world = PolicyCluster(3)
     world.join(60)
     world.create(600, 3)
-    world.apply(PlacementPolicy.plan(world.snapshot(), Config(), world.rng))
+    world.apply(PlacementPolicy.plan(world.snapshot(), PlacementConfig(), world.rng))
     dead = next(iter(world.nodes))
     held = sum(any(r.node_id == dead for r in tablet.replicas) for tablet in world.tablets.values())
     world.set_health(dead, NodeHealth.DEAD)
     for _ in range(4):
-        world.apply(PlacementPolicy.plan(world.snapshot(), Config(), world.rng))
+        world.apply(PlacementPolicy.plan(world.snapshot(), PlacementConfig(), world.rng))
     assert held > 20
     for tablet in world.tablets.values():
         assert dead not in {replica.node_id for replica in tablet.replicas}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae_placement_policy.config import Config
+from stelae_placement_policy.config import PlacementConfig
 from stelae_placement_policy.ledger import Ledger
 from stelae_placement_policy.topology import Topology
 
@@ -48,7 +48,7 @@ def test_what_is_attainable_costs_no_more_than_any_choice_of_first_nodes(places:
 
 def ledger(*used_and_free: tuple[int, int]) -> Ledger:
     used, free = zip(*used_and_free, strict=True)
-    made = Ledger(Config(), used, free, [True] * len(used))
+    made = Ledger(PlacementConfig(), used, free, [True] * len(used))
     made.normalise(12, 0)
     return made
 
@@ -73,7 +73,7 @@ def test_a_move_that_would_only_swap_two_servers_closes_no_gap() -> None:
     st.integers(0, 300),
 )
 def test_a_gap_above_zero_is_a_fall_of_the_potential(nodes: list[tuple[int, int, int]], size: int) -> None:
-    books = Ledger(Config(), [n[1] for n in nodes], [n[2] for n in nodes], [True] * len(nodes))
+    books = Ledger(PlacementConfig(), [n[1] for n in nodes], [n[2] for n in nodes], [True] * len(nodes))
     books.count[:] = [n[0] + 1 for n in nodes]
     books.bytes[:] = [n[1] + size for n in nodes]
     books.normalise(sum(books.count), sum(books.bytes))

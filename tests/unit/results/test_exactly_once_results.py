@@ -256,7 +256,7 @@ def test_many_faults_of_one_operation_cost_as_much_each_as_few() -> None:
 def test_faults_that_no_operation_owns_are_the_stores_defect(rows: list[int]) -> None:
     table = ResultsTable()
     admission = table.admit(run(1, [7, 7]), 10)
-    with pytest.raises(PluginError, match="at fault"):
+    with pytest.raises(PluginError, match="not a row of the entry"):
         table.record(admission, [RowFault(row, RowCode.NOT_FOUND) for row in rows])
 
 

@@ -8,10 +8,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from stelae.rows.batcher import ERROR_DETAILS_MAX, LAYOUTS_MAX, OP_BYTES_MAX, Batcher
+from stelae.rows.batcher import LAYOUTS_MAX, OP_BYTES_MAX, Batcher
 from stelae.rows.limits import DEFAULTS, RANGES, LimitSettings
-from stelae.rows.operations import operation, runs_of
+from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
+from stelae.rows.row_checks import ERROR_DETAILS_MAX
 from stelae.spi.errors import CallerError, SchemaMismatch, TooLarge
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import WritePayload, decode_payload
@@ -35,7 +36,7 @@ ALL = (1, 2, 3, 4, 5)
 
 
 class Requests:
-    """Adds operations to a batcher, each as a run of its own."""
+    """Adds operations to a batcher, each as a sequence range of its own."""
 
     def __init__(
         self, schema: Schema = SCHEMA, key_bytes_max: int | None = None, limits: LimitSettings = DEFAULTS
@@ -52,7 +53,7 @@ class Requests:
         first_incomplete: int = 1,
     ) -> None:
         self.sequence += 1
-        (run,) = runs_of([(self.sequence, operation(kind, rows, columns))])
+        (run,) = sequence_ranges_of([(self.sequence, operation(kind, rows, columns))])
         self.add_run(run, client, first_incomplete)
 
     def add_run(self, run: SequenceRange, client: str = "c", first_incomplete: int = 1) -> None:
@@ -139,7 +140,7 @@ def test_bad_rows_become_errors_of_their_own_request_and_the_rest_stands() -> No
 def test_bad_rows_within_a_run_become_errors_of_their_own_operation() -> None:
     requests = Requests()
     inserts = [[row(1)], [row("x"), row(2)], [], [row(3), row(4), row(None)], [row(5)]]
-    (run,) = runs_of((n, operation(OpKind.INSERT, rows)) for n, rows in enumerate(inserts, start=8))
+    (run,) = sequence_ranges_of((n, operation(OpKind.INSERT, rows)) for n, rows in enumerate(inserts, start=8))
     requests.add(OpKind.INSERT, [row("y")])
     requests.add_run(run, "other")
     payload = requests.one()
@@ -150,7 +151,7 @@ def test_bad_rows_within_a_run_become_errors_of_their_own_operation() -> None:
 
 def test_a_run_above_the_limit_of_one_operation_is_left_to_be_tried_one_by_one() -> None:
     half = [row(1, "x" * (OP_BYTES_MAX // 2))]
-    (run,) = runs_of((n, operation(OpKind.INSERT, half)) for n in (1, 2))
+    (run,) = sequence_ranges_of((n, operation(OpKind.INSERT, half)) for n in (1, 2))
     requests = Requests()
     with pytest.raises(TooLarge):
         requests.add_run(run)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from stelae.rows.batcher import ERROR_DETAILS_MAX, Batcher, Outside
-from stelae.rows.operations import operation, runs_of
+from stelae.rows.batcher import Batcher, OutsideCheck
+from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
+from stelae.rows.row_checks import ERROR_DETAILS_MAX
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import PayloadSequenceRange, WritePayload, decode_payload
 from stelae.spi.rows import RowBatch
@@ -26,7 +27,7 @@ LATER = Schema(2, SCHEMA.columns, SCHEMA.key)
 STRAY = RowCode.OUTSIDE_PARTITION
 
 
-def below_10(schema: Schema) -> Outside:
+def below_10(schema: Schema) -> OutsideCheck:
     """The bounds of a tablet that holds the keys 0 to 9."""
 
     def outside(rows: RowBatch) -> Mapping[int, str]:
@@ -43,7 +44,7 @@ def batcher() -> Batcher:
 def add(to: Batcher, sequence: int, kind: OpKind, rows: list[tuple[Any, ...]], *, arrow: bool = False) -> None:
     layout = SCHEMA.key_layout if kind is OpKind.DELETE else SCHEMA.layout
     data = RowBatch.from_equal_rows(layout, rows).to_ipc() if arrow else rows
-    (run,) = runs_of([(sequence, operation(kind, data, None))])
+    (run,) = sequence_ranges_of([(sequence, operation(kind, data, None))])
     to.add(ClientId("c"), 1, run, digests_of(run), None)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stelae.rows.batcher import Batcher
 from stelae.rows.limits import RANGES
-from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, operation, runs_of
+from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.rows.typed_rows import TypedRows
 from stelae.spi.errors import CallerError, SchemaMismatch
@@ -39,7 +39,7 @@ VALUES = (*INTEGERS, *EDGES, *FLOATS, *OTHERS)
 
 
 def run_of(*rows: tuple[Any, ...]) -> SequenceRange:
-    (run,) = runs_of((n, operation(OpKind.UPSERT, [row])) for n, row in enumerate(rows, start=1))
+    (run,) = sequence_ranges_of((n, operation(OpKind.UPSERT, [row])) for n, row in enumerate(rows, start=1))
     return run
 
 
@@ -92,6 +92,6 @@ def test_a_number_out_of_range_is_no_batch() -> None:
 
 def test_too_many_rows_in_one_operation_are_refused() -> None:
     many = [GOOD] * (ROW_FORM_ROWS_LIMIT + 1)
-    (run,) = runs_of([(1, operation(OpKind.UPSERT, many))])
+    (run,) = sequence_ranges_of([(1, operation(OpKind.UPSERT, many))])
     with pytest.raises(CallerError, match="Arrow"):
         TypedRows(SCHEMA.layout).decode(run)

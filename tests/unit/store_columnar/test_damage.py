@@ -85,9 +85,9 @@ def test_damage_that_shows_while_rows_are_applied_fails_the_entry_and_what_follo
         replica.insert((2, "x", 0))
     assert (caught.value.path, caught.value.offset) == (PARQUET, index.chunks[0].offset)
     assert replica.store.applied == before
-    with pytest.raises(StorageError, match="half applied"):
+    with pytest.raises(StorageError, match="applied only in part"):
         replica.insert((200, "x", 0))
-    with pytest.raises(StorageError, match="half applied"):
+    with pytest.raises(StorageError, match="applied only in part"):
         replica.store.flush()
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from stelae.rows.key_order import key_order
 from stelae.testing.conformance.store_harness import SCHEMA
 from stelae_store_columnar import bloom
-from stelae_store_columnar.cache import DecodedCache
-from stelae_store_columnar.newest import NewestVersions
-from stelae_store_columnar.parts import Cut, steps
+from stelae_store_columnar.decoded_cache import DecodedCache
+from stelae_store_columnar.newest_versions import NewestVersions
 from stelae_store_columnar.sorted_keys import SortedKeys
+from stelae_store_columnar.sources import StepSize, steps
 
 INTS = st.integers(-(2**63), 2**63 - 1)
 
@@ -56,7 +56,7 @@ def test_what_is_known_of_keys_in_memory_is_what_a_dict_would_know(batches: list
         rising = sorted({*keys})
         assert not known.is_gap(rising[0], rising[-1]) or not any(rising[0] <= k <= rising[-1] for k in model)
         if live and known.is_gap(rising[0], rising[-1]):
-            known.add_run(rising[0], rising[-1], pa.array(rising))
+            known.add_range(rising[0], rising[-1], pa.array(rising))
             model.update(dict.fromkeys(rising, True))
         else:
             superseded = known.put(keys, min(keys), max(keys), live)
@@ -88,7 +88,7 @@ class Fences:
     def __init__(self, keys: list[int]) -> None:
         self.keys = sorted(keys)
 
-    def fences(self, low: Any, high: Any, cut: Cut) -> list[tuple[int, float]]:
+    def cut_points(self, low: Any, high: Any, cut: StepSize) -> list[tuple[int, float]]:
         return [(k + 1, cut.share(1, 0)) for k in self.keys if (low is None or k >= low) and (high is None or k < high)]
 
     def parts(self, low: Any, high: Any) -> list[Any]:
@@ -104,7 +104,7 @@ def test_steps_cover_a_range_without_gap_or_overlap_and_hold_few_rows(
     keys: list[list[int]], low: Any, high: Any
 ) -> None:
     sources = [Fences(one) for one in keys]
-    found = steps(sources, low, high, Cut(key_order(SCHEMA), 7))
+    found = steps(sources, low, high, StepSize(key_order(SCHEMA), 7))
     inside = [k for one in keys for k in one if (low is None or k >= low) and (high is None or k < high)]
     assert all(one[1] == other[0] for one, other in pairwise(found))
     assert not found or (found[0][0] == low and found[-1][1] in (high, max(inside) + 1))

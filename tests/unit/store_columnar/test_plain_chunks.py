@@ -13,9 +13,9 @@ from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_model import Op
 from stelae_store_columnar import ColumnarStore, cursor
-from stelae_store_columnar.chunks import Chunk
-from stelae_store_columnar.resolving import Resolver
-from stelae_store_columnar.view import View
+from stelae_store_columnar.memory_chunks import MemoryChunk
+from stelae_store_columnar.version_resolver import VersionResolver
+from stelae_store_columnar.view import ColumnarView
 from tests.conformance.test_store_columnar import tiny
 
 ROWS = [(n, f"name {n}", n) for n in range(100)]
@@ -38,13 +38,13 @@ def replica() -> HarnessReplica:
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many sources were put together, each time that rows were sorted and chosen."""
     found: list[int] = []
-    visible = Resolver.visible
+    visible = VersionResolver.visible
 
-    def counting(resolver: Resolver, parts: Any, at: int | None) -> Any:
+    def counting(resolver: VersionResolver, parts: Any, at: int | None) -> Any:
         found.append(len(parts))
         return visible(resolver, parts, at)
 
-    monkeypatch.setattr(Resolver, "visible", counting)
+    monkeypatch.setattr(VersionResolver, "visible", counting)
     return found
 
 
@@ -106,11 +106,11 @@ def test_what_is_not_plain_is_resolved_and_would_be_wrong_otherwise(
     }.get(case, {n: before[n] for n in (*range(20), *range(60, 100))})
     assert rows == [expected[key] for key in sorted(expected)]
 
-    def side_by_side(_: View, parts: Any) -> Any:
+    def side_by_side(_: ColumnarView, parts: Any) -> Any:
         return sorted(parts, key=lambda part: part.bounds)
 
-    monkeypatch.setattr(Chunk, "plain", lambda *_: True)
-    monkeypatch.setattr(View, "_apart", side_by_side)
+    monkeypatch.setattr(MemoryChunk, "is_plain", lambda *_: True)
+    monkeypatch.setattr(ColumnarView, "_disjoint", side_by_side)
     assert replica.rows(at) != rows
 
 

@@ -7,38 +7,38 @@ import random
 import pyarrow as pa
 import pytest
 
-from stelae_store_columnar import memory
-from stelae_store_columnar.memory import MemoryPart
-from stelae_store_columnar.versions import Versions
+from stelae_store_columnar import memtable
+from stelae_store_columnar.memtable import ColumnarMemtable
+from stelae_store_columnar.versions import RowVersions
 
 TYPES = {1: pa.int64()}
 MOST = 64
 
 
-def add(part: MemoryPart, first: int, count: int) -> None:
+def add(part: ColumnarMemtable, first: int, count: int) -> None:
     """Append a chunk of keys that rise from ``first``."""
     keys = pa.array(range(first, first + count), pa.int64())
     stamps, schemas = pa.repeat(pa.scalar(5, pa.int64()), count), pa.repeat(pa.scalar(1, pa.int32()), count)
-    versions = Versions(keys, stamps, None, schemas, {1: keys})
-    part.append(versions, keys.to_pylist(), 8 * count, 5, gone=False, bottom=False)
+    versions = RowVersions(keys, stamps, None, schemas, {1: keys})
+    part.append(versions, keys.to_pylist(), 8 * count, 5, deleted=False, bottom=False)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_settles_within_a_bound_puts_no_more_rows_together(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     put_together: list[int] = []
 
-    def merged(chunks: tuple[memory.Chunk, ...], types: object) -> memory.Chunk:
+    def merged(chunks: tuple[memtable.MemoryChunk, ...], types: object) -> memtable.MemoryChunk:
         put_together.append(sum(map(len, chunks)))
         return real(chunks, TYPES)
 
-    real = memory.merged
-    monkeypatch.setattr(memory, "merged", merged)
-    rng, part, within = random.Random(seed), MemoryPart(), 0
+    real = memtable.merged_chunk
+    monkeypatch.setattr(memtable, "merged_chunk", merged)
+    rng, part, within = random.Random(seed), ColumnarMemtable(), 0
     for number in range(400):
         count = 1 + int(rng.random() ** 3 * 20)
-        foretold = part.settles_within(count, MOST)
+        foretold = part.merges_within(count, MOST)
         add(part, int(rng.random() * 1000) if number % 2 else 1000 * number, count)
-        part.settle(TYPES)
+        part.merge_small_chunks(TYPES)
         largest = max(put_together, default=0)
         put_together.clear()
         assert foretold == (largest <= MOST)

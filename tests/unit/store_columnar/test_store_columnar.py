@@ -18,7 +18,7 @@ from stelae.spi.store import BATCH_ROWS_MAX
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Op, StoreModel
-from stelae_store_columnar import ColumnarStore, exchange, stelae_store_engines, store
+from stelae_store_columnar import ColumnarStore, diff_export, stelae_store_engines, store
 from stelae_store_columnar.config import ColumnarConfig
 from tests.conformance.test_store_columnar import tiny
 
@@ -230,7 +230,7 @@ def test_an_export_in_many_windows_is_in_order_and_whole(
 ) -> None:
     model = lived(replica)
     whole = [(p.timestamps, p.deleted, p.rows.to_rows()) for p in replica.store.export()]
-    monkeypatch.setattr(exchange, "WINDOW_ROWS", 5)
+    monkeypatch.setattr(diff_export, "WINDOW_ROWS", 5)
     pieces = [*replica.store.export()]
     stamps = [stamp for piece in pieces for stamp in piece.timestamps]
     assert stamps == sorted(stamps)

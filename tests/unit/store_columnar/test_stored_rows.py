@@ -19,9 +19,9 @@ from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Op
 from stelae_store_columnar import ColumnarStore, block_writer
-from stelae_store_columnar.levels import PiecePart
-from stelae_store_columnar.parts import Part
-from stelae_store_columnar.view import View
+from stelae_store_columnar.levels import RowGroupSlice
+from stelae_store_columnar.sources import SourceSlice
+from stelae_store_columnar.view import ColumnarView
 from stelae_store_memory import MemoryStore
 from tests.conformance.test_store_columnar import tiny
 from tests.unit.store_columnar.stored import read_as_stored
@@ -192,9 +192,9 @@ CASES: list[tuple[Callable[[HarnessReplica], None], int | None]] = [
 ]
 
 
-def any_pieces(_: View, parts: Sequence[Part], __: Layout) -> list[PiecePart]:
+def any_pieces(_: ColumnarView, parts: Sequence[SourceSlice], __: Layout) -> list[RowGroupSlice]:
     """What would be handed on by somebody who does not ask whether it may."""
-    return [part for part in parts if isinstance(part, PiecePart)][:1]
+    return [part for part in parts if isinstance(part, RowGroupSlice)][:1]
 
 
 @pytest.mark.parametrize(("case", "at"), CASES)
@@ -205,7 +205,7 @@ def test_what_is_not_plain_is_decoded_and_would_be_wrong_otherwise(
     rows, handed_on = read_as_stored(replica.store, at)
     assert rows == replica.rows(at)
     assert handed_on < 40 or len(rows) > 40
-    monkeypatch.setattr(View, "plain_pieces", any_pieces)
+    monkeypatch.setattr(ColumnarView, "plain_row_groups", any_pieces)
     with pytest.raises((AssertionError, Corrupt)):
         assert read_as_stored(replica.store, at)[0] == rows
 
@@ -223,7 +223,7 @@ def test_a_range_that_cuts_a_group_decodes_that_one(
     expected = {"key_from": ROWS[18:], "key_until": ROWS[:18], "after": ROWS[19:]}[field]
     rows, handed_on = read_as_stored(replica.store, **bound)
     assert (rows, handed_on) == (expected, len(expected) // 4 * 4)
-    monkeypatch.setattr(View, "plain_pieces", any_pieces)
+    monkeypatch.setattr(ColumnarView, "plain_row_groups", any_pieces)
     with pytest.raises(AssertionError):
         assert read_as_stored(replica.store, **bound)[0] == expected
 

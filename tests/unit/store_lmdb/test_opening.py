@@ -15,9 +15,9 @@ from stelae.machine.files import RealFiles
 from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StorageError, SyncFailed
 from stelae.testing.conformance.store_harness import upsert
 from stelae_shared.lmdb_files.child import verified
-from stelae_store_lmdb import LmdbStore, child, format
+from stelae_store_lmdb import LmdbStore, child_check, format
 from stelae_store_lmdb.check import ChildReport
-from stelae_store_lmdb.child import check_in_child
+from stelae_store_lmdb.child_check import check_in_child
 from stelae_store_lmdb.config import LmdbStoreConfig
 from tests.conformance.lmdb_disk import FailingCommit
 from tests.conformance.lmdb_store import LmdbHarness, LmdbReplica, checks_here, tiny
@@ -75,7 +75,7 @@ def test_row_a_what_no_superblock_names_is_removed(replica: LmdbReplica) -> None
 def test_row_b_an_environment_that_is_gone_is_damage(replica: LmdbReplica) -> None:
     replica.store.close()
     shutil.rmtree(replica.data.parent)
-    with pytest.raises(Corrupt, match="gone"):
+    with pytest.raises(Corrupt, match="is missing"):
         reopen(replica)
 
 
@@ -105,7 +105,7 @@ def test_row_c_the_child_is_a_process_of_its_own(replica: LmdbReplica) -> None:
 
 
 def test_the_child_does_without_the_library_s_verifier(replica: LmdbReplica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "COMMAND", WITHOUT_VERIFIER)
+    monkeypatch.setattr(child_check, "COMMAND", WITHOUT_VERIFIER)
     assert check_in_child(str(replica.data.parent), 60) == ChildReport()
 
 
@@ -113,7 +113,7 @@ def test_the_child_does_without_the_library_s_verifier(replica: LmdbReplica, mon
 def test_row_d_a_cut_file_kills_the_child_and_not_the_node(
     replica: LmdbReplica, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(child, "COMMAND", command)
+    monkeypatch.setattr(child_check, "COMMAND", command)
     replica.store.close()
     os.truncate(replica.data, len(replica.data.read_bytes().rstrip(b"\0")) // 3 // 4096 * 4096)
     with pytest.raises(Corrupt) as caught:
@@ -127,7 +127,7 @@ def test_row_h_a_child_that_takes_too_long_or_fails_is_no_good_sign_and_no_damag
     replica.store.close()
     replica.config = LmdbStoreConfig(check="always", check_seconds_max=1)
     for command, said in ((("-c", "import time; time.sleep(60)"), "after 1 s"), (("-c", "1/0"), "ended with code 1")):
-        monkeypatch.setattr(child, "COMMAND", command)
+        monkeypatch.setattr(child_check, "COMMAND", command)
         assert said in check_in_child(str(replica.data.parent), 1).unread
         with pytest.raises(StorageError, match=said) as caught:
             reopen(replica)
@@ -139,7 +139,7 @@ def test_row_h_a_child_that_takes_too_long_or_fails_is_no_good_sign_and_no_damag
 
 
 def test_row_e_after_a_failed_sync_nothing_is_written_now_or_later(replica: LmdbReplica) -> None:
-    env = replica.store._upkeep.env  # type: ignore[attr-defined]
+    env = replica.store._environment.env  # type: ignore[attr-defined]
     env._env = FailingCommit(env._env, env._lmdb.Error("commit: Input/output error"))
     replica.insert((1000, "late", 1))
     with pytest.raises(SyncFailed):
@@ -171,7 +171,7 @@ def test_row_g_what_was_flushed_ahead_is_taken_back(replica: LmdbReplica) -> Non
         replica.open()
     assert replica.store.applied == replica.log[0].op_id
     assert replica.rows() == ROWS
-    with replica.store._upkeep.env.read() as txn:  # type: ignore[attr-defined]
+    with replica.store._environment.env.read() as txn:  # type: ignore[attr-defined]
         lists = [bytes(key) for key, _ in txn.cursor() if bytes(key)[:1] in (format.PIECES, format.HIDING)]
     assert lists == []
 
@@ -190,7 +190,7 @@ def test_a_newer_format_and_a_foreign_directory_are_refused(replica: LmdbReplica
 
 
 def test_a_store_in_a_forked_process_is_refused(replica: LmdbReplica) -> None:
-    env = replica.store._upkeep.env  # type: ignore[attr-defined]
+    env = replica.store._environment.env  # type: ignore[attr-defined]
     env._process += 1
     with pytest.raises(StorageError, match="forked"):
         replica.rows()

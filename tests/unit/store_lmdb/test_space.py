@@ -26,7 +26,7 @@ def replica(tmp_path: Path) -> LmdbReplica:
 
 
 def env_of(replica: LmdbReplica) -> Any:
-    return replica.store._upkeep.env  # type: ignore[attr-defined]
+    return replica.store._environment.env  # type: ignore[attr-defined]
 
 
 def test_an_open_cursor_holds_no_transaction(replica: LmdbReplica) -> None:

@@ -18,8 +18,8 @@ from stelae.testing.conformance.store_history import lived
 from stelae.testing.conformance.store_model import Op
 from stelae.testing.conformance.store_shapes import changed
 from stelae_store_lmdb import LmdbStore, store
+from stelae_store_lmdb.key_ranges import key_range
 from stelae_store_lmdb.manifest import decode_manifest
-from stelae_store_lmdb.ranges import key_range
 from stelae_store_memory import MemoryStore
 from tests.conformance.lmdb_store import LmdbHarness, LmdbReplica, checks_here, tiny
 
@@ -119,17 +119,17 @@ def test_what_cannot_be_opened_says_so(replica: LmdbReplica) -> None:
 
 def test_a_row_of_an_unknown_schema_version_is_corrupt(replica: LmdbReplica) -> None:
     replica.insert((1, "a", 1))
-    replica.store._parts.memory.put(encode_key(SCHEMA, (2,)), 10, 1, b"\x63\0\0\0\x90")  # type: ignore[attr-defined]
+    replica.store._layers.memory.put(encode_key(SCHEMA, (2,)), 10, 1, b"\x63\0\0\0\x90")  # type: ignore[attr-defined]
     with pytest.raises(Corrupt, match="schema version 99"):
         replica.rows()
-    replica.store._parts.memory.put(encode_key(SCHEMA, (2,)), 10, 1, b"\1\0\0\0\xc1")  # type: ignore[attr-defined]
-    with pytest.raises(Corrupt, match="cannot be read"):
+    replica.store._layers.memory.put(encode_key(SCHEMA, (2,)), 10, 1, b"\1\0\0\0\xc1")  # type: ignore[attr-defined]
+    with pytest.raises(Corrupt, match="cannot be decoded"):
         replica.rows()
 
 
 def test_an_entry_that_cannot_be_applied_to_its_end_changes_nothing(replica: LmdbReplica) -> None:
     replica.insert((2, "b", 2))
-    memory = replica.store._parts.memory  # type: ignore[attr-defined]
+    memory = replica.store._layers.memory  # type: ignore[attr-defined]
     memory.put(encode_key(SCHEMA, (1,)), 10, 1, b"\1\0\0\0\xc1")
     before = memory.size_bytes
     with pytest.raises(Corrupt):

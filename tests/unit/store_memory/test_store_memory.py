@@ -17,10 +17,10 @@ from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, insert, upsert
 from stelae.testing.conformance.store_model import Op
 from stelae_store_memory import MemoryStore, stelae_store_engines
-from stelae_store_memory.chains import Version, length, pruned, visible
-from stelae_store_memory.index import KeyIndex
-from stelae_store_memory.parts import Part
-from stelae_store_memory.writer import Writer
+from stelae_store_memory.key_index import KeyIndex
+from stelae_store_memory.version_chains import Version, length, prune, visible
+from stelae_store_memory.writer import MemoryWriter
+from stelae_store_memory.written_rows import WrittenRows
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_scan_that_is_refused_leaves_no_pin(replica: HarnessReplica) -> None:
 @pytest.mark.parametrize("limit", [-1, -(2**40)])
 def test_a_negative_limit_is_the_callers_error_and_says_the_value(replica: HarnessReplica, limit: int) -> None:
     replica.insert((1, "a", 1))
-    with pytest.raises(CallerError, match=f"limit is {limit}") as refused:
+    with pytest.raises(CallerError, match=f"limit of a scan is {limit}") as refused:
         replica.store.scan(ScanSpec(limit=limit))
     assert type(refused.value) is CallerError
 
@@ -162,7 +162,7 @@ def test_scans_on_other_threads_see_whole_groups_only(replica: HarnessReplica) -
 
 def chain(*versions: tuple[int, bool]) -> Version:
     """Versions oldest first, as (timestamp, live)."""
-    part = Part.of_rows(SCHEMA.layout, [(1, "a", 1)])
+    part = WrittenRows.of_rows(SCHEMA.layout, [(1, "a", 1)])
     newest: Version | None = None
     for index, (timestamp, live) in enumerate(versions, start=1):
         newest = (timestamp, index, part if live else None, 0, newest)
@@ -198,7 +198,7 @@ def test_pruning_keeps_what_a_view_at_or_above_the_limit_can_see(
     versions: list[tuple[int, bool]], limit: int, left: list[tuple[int, bool]]
 ) -> None:
     whole = chain(*versions)
-    kept = pruned(whole, limit)
+    kept = prune(whole, limit)
     assert shape(kept) == left
     assert length(kept) == len(left)
     for timestamp in range(limit, 50):
@@ -251,6 +251,6 @@ def test_a_scan_that_tidies_the_index_while_a_key_comes_in_does_not_drop_it() ->
             self.keys(chains)
 
     index = TidiedAtOnce()
-    part = Part.of_rows(SCHEMA.layout, [(1, "a", 1)])
-    Writer(chains, index, deque(), Defaults({1: SCHEMA})).put(b"k", 10, 1, part, 0)
+    part = WrittenRows.of_rows(SCHEMA.layout, [(1, "a", 1)])
+    MemoryWriter(chains, index, deque(), Defaults({1: SCHEMA})).put(b"k", 10, 1, part, 0)
     assert index.keys(chains) == [b"k"]

@@ -72,9 +72,9 @@ def test_a_limit_ends_it(replica: HarnessReplica) -> None:
 def test_where_nothing_has_changed_a_page_ends_without_rows_and_is_not_the_last(
     replica: HarnessReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stelae_store_memory import exchange
+    from stelae_store_memory import diff_export
 
-    monkeypatch.setattr(exchange, "BATCH_ROWS_MAX", 2)
+    monkeypatch.setattr(diff_export, "BATCH_ROWS_MAX", 2)
     monkeypatch.setattr(diff_pages, "EMPTY_BATCHES_MAX", 4)
     replica.write(upsert((99, "late", 0)), timestamp=50)
     found = [*pages(DiffReader(replica.store, ScanSpec(), 40, 60, 1000))]

@@ -29,7 +29,7 @@ class World:
         self.free_bytes = 1 << 40
         self.purged: list[str] = []
         self.refuses: set[str] = set()
-        monkeypatch.setattr(quarantine, "listed", lambda files, layout: list(self.found))
+        monkeypatch.setattr(quarantine, "list_quarantine", lambda files, layout: list(self.found))
         self.turns = MagicMock()
         self.turns.now_us.return_value = 0
         files = SimpleNamespace(space_left=lambda path: self.free_bytes)

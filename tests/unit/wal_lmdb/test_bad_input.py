@@ -184,14 +184,14 @@ def test_a_second_engine_on_one_environment_is_locked_out_and_changes_nothing(ha
 def test_a_directory_where_a_file_belongs_is_foreign_and_named(tmp_path: Path, name: str) -> None:
     place = tmp_path / "wals"
     (place / name).mkdir(parents=True)
-    with pytest.raises(Foreign, match="a directory stands where a file belongs") as caught:
+    with pytest.raises(Foreign, match="found a directory in place of a file") as caught:
         LmdbWal.open(str(place), CONFIG, fake_services(RealFiles()))
     assert caught.value.path == str(place / name)
 
 
 def test_a_file_where_the_directory_belongs_is_foreign_and_named(tmp_path: Path) -> None:
     (tmp_path / "wals").write_text("no directory")
-    with pytest.raises(Foreign, match="a file stands where a directory belongs") as caught:
+    with pytest.raises(Foreign, match="found a file in place of a directory") as caught:
         LmdbWal.open(str(tmp_path / "wals"), CONFIG, fake_services(RealFiles()))
     assert caught.value.path == str(tmp_path / "wals")
 
@@ -208,7 +208,7 @@ def moved(harness: RealHarness, name: str) -> Iterator[Path]:
 
 def test_a_file_where_the_names_belong_is_foreign_and_named(harness: RealHarness) -> None:
     for path in moved(harness, "names"):
-        with pytest.raises(Foreign, match="a file stands where a directory belongs") as caught:
+        with pytest.raises(Foreign, match="found a file in place of a directory") as caught:
             harness.open()
         assert caught.value.path == str(path)
     check_all_whole(harness.open())

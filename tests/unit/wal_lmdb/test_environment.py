@@ -20,7 +20,7 @@ from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, Failed
 from stelae.testing.wal_harness import RealHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, Model, check_holds, commit, entries
-from stelae_shared.lmdb_files.gate import Gate
+from stelae_shared.lmdb_files.gate import ReaderGate
 from stelae_shared.lmdb_files.library import library, typed
 from stelae_wal_lmdb import LmdbConfig, LmdbWal
 from stelae_wal_lmdb.environment import WANTED_BY
@@ -153,7 +153,7 @@ def test_a_map_that_cannot_grow_stays_as_it_was(tmp_path: Path) -> None:
 
 
 def test_the_map_changes_only_between_reads() -> None:
-    gate, order = Gate(2), []
+    gate, order = ReaderGate(2), []
     reading, leave = threading.Event(), threading.Event()
 
     def read() -> None:
@@ -178,7 +178,7 @@ def test_the_map_changes_only_between_reads() -> None:
 
 
 def test_one_read_too_many_waits_for_a_slot() -> None:
-    gate, entered = Gate(1), threading.Event()
+    gate, entered = ReaderGate(1), threading.Event()
 
     def read() -> None:
         with gate.reading():

@@ -11,10 +11,10 @@ from stelae.spi.errors import Corrupt, Foreign, FutureVersion
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.testing.wal_model import LOG, entries, entry
-from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, ShutdownState
 from stelae_wal_lmdb import format
 from stelae_wal_lmdb.export import read_export, write_export
-from stelae_wal_lmdb.format import LogRecord, Use, decode_entry, decode_head, decode_record, encode_record, key
+from stelae_wal_lmdb.format import LogRecord, RecordUse, decode_entry, decode_head, decode_record, encode_record, key
 from stelae_wal_lmdb.startup import OWNER
 from tests.unit.wal_files import of_slot_version
 
@@ -52,7 +52,9 @@ def test_an_entry_cut_anywhere_is_noticed() -> None:
 
 def test_a_record_comes_back_and_any_flipped_bit_of_it_is_noticed() -> None:
     log = LogId(TabletId("t" * 64), (1 << 63) - 1)
-    record = LogRecord(log=log, base=OpId(1, 2), last=OpId(1 << 60, 1 << 61), commit_hint=1 << 40, use=Use.DROPPING)
+    record = LogRecord(
+        log=log, base=OpId(1, 2), last=OpId(1 << 60, 1 << 61), commit_hint=1 << 40, use=RecordUse.DROPPING
+    )
     data = encode_record(7, record)
     assert len(data) == format.RECORD_BYTES
     assert decode_record(7, data) == record
@@ -82,13 +84,13 @@ def test_a_newer_header_is_refused_and_a_damaged_one_corrupt(monkeypatch: pytest
 def test_a_marker_says_how_the_environment_was_left(tmp_path: Path) -> None:
     files, data = RealFiles(), tmp_path / "data.mdb"
     marker = EnvironmentMarker(files, str(tmp_path), str(data), OWNER)
-    assert marker.claim() is Left.OPEN
+    assert marker.claim() is ShutdownState.OPEN
     data.write_bytes(b"x" * 9000)
-    for left in (Left.CLEAN, Left.DISTRUSTED, Left.OPEN, Left.CLEAN):
+    for left in (ShutdownState.CLEAN, ShutdownState.DISTRUSTED, ShutdownState.OPEN, ShutdownState.CLEAN):
         marker.write(left)
         assert marker.claim() is left
     data.write_bytes(b"x" * 8999 + b"y")
-    assert marker.claim() is Left.OPEN
+    assert marker.claim() is ShutdownState.OPEN
 
 
 def test_a_directory_of_somebody_else_or_of_a_newer_release_is_refused(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_a_directory_of_somebody_else_or_of_a_newer_release_is_refused(tmp_path:
         marker.claim()
     (tmp_path / "photos").rmdir()
     (tmp_path / "lmdb").unlink()
-    assert marker.claim() is Left.OPEN
+    assert marker.claim() is ShutdownState.OPEN
     newer = of_slot_version(99)((tmp_path / "lmdb").read_bytes())
     assert newer is not None
     (tmp_path / "lmdb").write_bytes(newer)

@@ -19,7 +19,7 @@ from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
 from stelae_shared.log_files.page_slots import PAYLOAD_AT, SLOT_BYTES
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
-from stelae_wal_segmented.base import BASE_VERSION, read_base
+from stelae_wal_segmented.base_file import BASE_VERSION, read_base
 from stelae_wal_segmented.footer import HEAD_BYTES
 from stelae_wal_segmented.format import (
     ENTRY_HEADER_BYTES,
@@ -173,7 +173,7 @@ def test_a_base_file_with_an_id_that_no_tablet_can_have_is_damage() -> None:
     damage = engine.logs()[LOG].damage
     assert damage is not None
     assert damage.path == BASE
-    assert "cannot be" in damage.detail
+    assert "invalid id" in damage.detail
     engine.close()
 
 
@@ -223,14 +223,14 @@ def test_a_directory_that_cannot_be_made_for_want_of_space_is_full_and_can_be_tr
 def test_a_directory_where_a_file_belongs_is_foreign_and_named_on_a_real_disk(tmp_path: Path, name: str) -> None:
     place = tmp_path / "wals"
     (place / name).mkdir(parents=True)
-    with pytest.raises(Foreign, match="a directory stands where a file belongs") as caught:
+    with pytest.raises(Foreign, match="found a directory in place of a file") as caught:
         SegmentedWal.open(str(place), SegmentedConfig(), fake_services(RealFiles()))
     assert caught.value.path == str(place / name)
 
 
 def test_a_file_where_the_directory_belongs_is_foreign_and_named(tmp_path: Path) -> None:
     (tmp_path / "wals").write_text("no directory")
-    with pytest.raises(Foreign, match="a file stands where a directory belongs") as caught:
+    with pytest.raises(Foreign, match="found a file in place of a directory") as caught:
         SegmentedWal.open(str(tmp_path / "wals"), SegmentedConfig(), fake_services(RealFiles()))
     assert caught.value.path == str(tmp_path / "wals")
 

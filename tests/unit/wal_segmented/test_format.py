@@ -18,7 +18,7 @@ from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, commit, entries
 from stelae_shared.log_files.page_slots import SLOT_BYTES
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
-from stelae_wal_segmented.base import Base, LogUse, create_base, read_base, write_base
+from stelae_wal_segmented.base_file import BaseRecord, LogUse, create_base, read_base, write_base
 from stelae_wal_segmented.footer import decode_footer, decode_head, decode_trailer, encode_footer
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
@@ -30,8 +30,8 @@ from stelae_wal_segmented.format import (
     decode_segment_header,
 )
 from stelae_wal_segmented.group import decode_entry, encode_group
-from stelae_wal_segmented.index import LEADS, SegmentIndex, TermRuns
-from stelae_wal_segmented.names import FileKind, base_name, parse, segment_name, unborn_name
+from stelae_wal_segmented.index import FIRST_OF_GROUP, SegmentIndex
+from stelae_wal_segmented.names import LogFileKind, base_name, new_segment_name, parse, segment_name
 from stelae_wal_segmented.scan import scan_segment
 
 U64 = st.integers(0, (1 << 64) - 1)
@@ -73,7 +73,7 @@ def test_a_group_is_read_back_and_only_with_its_own_nonce(
     data = bytes(100) + b"".join(encoded.buffers)
     assert len(data) == 100 + encoded.size
     assert decode_group_header(data[100:], nonce) == GroupHeader(synced, hint, 0, encoded.size, len(held))
-    offsets = [offset & ~LEADS for offset in encoded.offsets]
+    offsets = [offset & ~FIRST_OF_GROUP for offset in encoded.offsets]
     assert [offset != marked for offset, marked in zip(offsets, encoded.offsets, strict=True)] == [
         position == 0 for position in range(len(held))
     ]
@@ -87,7 +87,7 @@ def test_a_group_is_read_back_and_only_with_its_own_nonce(
 def test_an_entry_with_any_bit_flipped_is_refused(entry: Entry, nonce: int, data: st.DataObject) -> None:
     encoded = encode_group([entry], nonce=nonce, at=0, synced=0, replace_from=7, commit_hint=0)
     raw = bytearray(b"".join(encoded.buffers)[:-END_MARK_BYTES])
-    start = encoded.offsets[0] & ~LEADS
+    start = encoded.offsets[0] & ~FIRST_OF_GROUP
     bit = data.draw(st.integers(8 * start, 8 * len(raw) - 1))
     raw[bit // 8] ^= 1 << bit % 8
     with pytest.raises(Corrupt, match=f"p@{start}"):
@@ -136,25 +136,9 @@ def test_a_footer_gives_back_the_index(first: int, steps: list[int], nonce: int)
     assert decode_footer(data, nonce ^ 1) is None
 
 
-@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 20)), max_size=12))
-def test_terms_by_runs_are_terms_by_index(replacements: list[tuple[int, int]]) -> None:
-    runs, expected = TermRuns(), dict[int, int]()
-    for term, (start, count) in enumerate(replacements, start=1):
-        first = min(start, len(expected) + 1)
-        runs.cut(first)
-        expected = {index: known for index, known in expected.items() if index < first}
-        for index in range(first, first + count):
-            runs.add(index, term)
-            expected[index] = term
-        assert {index: runs.term_at(index) for index in expected} == expected
-    below = len(expected) // 2
-    runs.forget_below(below + 1)
-    assert all(runs.term_at(i) == known for i, known in expected.items() if i > below)
-
-
 def test_the_newer_slot_of_a_base_file_counts_and_a_torn_one_does_not() -> None:
     disk = VirtualDisk()
-    base = Base(log=LOG, base=OpId(1, 2))
+    base = BaseRecord(log=LOG, base=OpId(1, 2))
     create_base(disk, "/b", base)
     assert read_base(disk, "/b") == base
     versions = [base]
@@ -172,16 +156,16 @@ def test_the_newer_slot_of_a_base_file_counts_and_a_torn_one_does_not() -> None:
 @pytest.mark.parametrize(
     "name, expected",
     [
-        (base_name(0), (FileKind.BASE, 0, 0)),
-        (base_name(12), (FileKind.BASE, 12, 0)),
-        (segment_name(3, 7), (FileKind.SEGMENT, 3, 7)),
-        (segment_name(3, 10**15), (FileKind.SEGMENT, 3, 10**15)),
-        (unborn_name(3, 7), (FileKind.UNBORN, 3, 0)),
-        (unborn_name(3, (1 << 64) - 1), (FileKind.UNBORN, 3, 0)),
-        (".g3.base.tmp", (FileKind.TEMPORARY, 3, 0)),
+        (base_name(0), (LogFileKind.BASE, 0, 0)),
+        (base_name(12), (LogFileKind.BASE, 12, 0)),
+        (segment_name(3, 7), (LogFileKind.SEGMENT, 3, 7)),
+        (segment_name(3, 10**15), (LogFileKind.SEGMENT, 3, 10**15)),
+        (new_segment_name(3, 7), (LogFileKind.NEW_SEGMENT, 3, 0)),
+        (new_segment_name(3, (1 << 64) - 1), (LogFileKind.NEW_SEGMENT, 3, 0)),
+        (".g3.base.tmp", (LogFileKind.TEMPORARY, 3, 0)),
     ],
 )
-def test_names_tell_what_they_are(name: str, expected: tuple[FileKind, int, int]) -> None:
+def test_names_tell_what_they_are(name: str, expected: tuple[LogFileKind, int, int]) -> None:
     assert parse(name) == expected
 
 

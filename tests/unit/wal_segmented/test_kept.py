@@ -183,7 +183,7 @@ def test_a_reader_that_is_under_way_reads_what_it_found_although_it_is_collected
     engine = started(harness)
     roll(engine, 3)
     wanted = engine.read(LOG, 5, 9, READ_BYTES)
-    original = reader.read_piece
+    original = reader.read_entries
     late: list[SegmentRead] = []
 
     def slow(file: VirtualFile, piece: SegmentRead) -> object:
@@ -192,7 +192,7 @@ def test_a_reader_that_is_under_way_reads_what_it_found_although_it_is_collected
             go_on(engine, 300)
         return original(file, piece)
 
-    monkeypatch.setattr(reader, "read_piece", slow)
+    monkeypatch.setattr(reader, "read_entries", slow)
     assert engine.read(LOG, 5, 9, READ_BYTES) == wanted
     assert late and engine.stats()["segments_reused"] > 3
     assert engine.logs()[LOG].damage is None

@@ -15,8 +15,8 @@ from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import QueuedWorkers, VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, entries
 from stelae_wal_segmented import SegmentedConfig, reader
-from stelae_wal_segmented.fast.kept_files import Kept, UsedFile
-from stelae_wal_segmented.fast.reuse import KEPT_MAX
+from stelae_wal_segmented.fast.kept_files import KeptFile, ReusedFile
+from stelae_wal_segmented.fast.reused_segments import KEPT_MAX
 from stelae_wal_segmented.reader import SegmentRead
 from stelae_wal_segmented.writer import SegmentWriter
 from tests.unit.wal_segmented.scenes import PLACE
@@ -78,7 +78,7 @@ def test_a_reader_that_is_under_way_reads_what_it_found_although_the_log_is_repa
     engine = started(harness)
     roll(engine, 5)
     wanted = engine.read(LOG, 40, 44, READ_BYTES)
-    original = reader.read_piece
+    original = reader.read_entries
     late: list[SegmentRead] = []
 
     def slow(file: VirtualFile, piece: SegmentRead) -> object:
@@ -88,7 +88,7 @@ def test_a_reader_that_is_under_way_reads_what_it_found_although_the_log_is_repa
             go_on(engine, 300)
         return original(file, piece)
 
-    monkeypatch.setattr(reader, "read_piece", slow)
+    monkeypatch.setattr(reader, "read_entries", slow)
     assert engine.read(LOG, 40, 44, READ_BYTES) == wanted
     assert late and engine.stats()["segments_reused"] > 0
     assert engine.logs()[LOG].damage is None
@@ -233,8 +233,8 @@ def test_a_worker_that_begins_when_the_file_was_given_up_says_so_and_leaves_noth
     file = harness.disk.create("/node/g1-000000000001.old")
     file.pwritev([bytes(SEGMENT_BYTES)], 0)
     file.close()
-    used = UsedFile(
-        harness.disk, Kept("/node/g1-000000000001.old", None), "/node/g1-0000000000000001.new", SEGMENT_BYTES
+    used = ReusedFile(
+        harness.disk, KeptFile("/node/g1-000000000001.old", None), "/node/g1-0000000000000001.new", SEGMENT_BYTES
     )
     used.remove()
     with pytest.raises(StorageError, match="a kept file is gone"):

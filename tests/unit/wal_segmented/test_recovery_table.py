@@ -15,7 +15,7 @@ from stelae.spi.wal import Append, Failed
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, commit, entries, zeros_at_end
 from stelae_shared.log_files.page_slots import SLOT_BYTES
-from stelae_wal_segmented.base import LogUse, read_base, write_base
+from stelae_wal_segmented.base_file import LogUse, read_base, write_base
 from stelae_wal_segmented.decisions import SegmentFinding, SegmentVerdict, table
 from stelae_wal_segmented.format import (
     END_MARK_BYTES,
@@ -486,7 +486,7 @@ def test_the_readme_shows_the_table_as_it_is() -> None:
 def test_nothing_is_ever_removed_or_cut_that_was_known_to_be_durable() -> None:
     quiet = {found for found in SegmentFinding if found.value.verdict in (SegmentVerdict.CUT, SegmentVerdict.REMOVE)}
     assert quiet == {
-        SegmentFinding.UNBORN,
+        SegmentFinding.NEVER_RENAMED,
         SegmentFinding.KEPT,
         SegmentFinding.COLLECTED,
         SegmentFinding.DROPPED,

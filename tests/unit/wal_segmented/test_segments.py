@@ -13,7 +13,7 @@ from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, Model, check_holds, commit, entries, entry
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from stelae_wal_segmented.format import SEGMENT_HEADER_BYTES
-from stelae_wal_segmented.names import FileKind, parse
+from stelae_wal_segmented.names import LogFileKind, parse
 from tests.unit.wal_files import of_slot_version, put
 from tests.unit.wal_segmented.scenes import OVERHEAD_BYTES
 
@@ -132,7 +132,7 @@ def test_a_segment_that_is_ready_early_waits_until_the_old_one_is_full() -> None
     append_up_to(engine, 1, 7)
     assert list(segments(harness.disk)) == [1]
     (spare,) = unborn(harness)
-    assert parse(spare) == (FileKind.UNBORN, 1, 0)
+    assert parse(spare) == (LogFileKind.NEW_SEGMENT, 1, 0)
     append_up_to(engine, 8, 10)
     assert harness.disk.listdir(PLACE) == [
         "g1-000000000001.seg", "g1-000000000002.seg", "g1.base",

@@ -13,7 +13,7 @@ from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_room
 from stelae.testing.wal_harness import QueuedWorkers, VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
-from stelae_shared.log_files import spare
+from stelae_shared.log_files import spare_file
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 
 PLACE = "/node/wals/tablet-a"
@@ -51,15 +51,15 @@ class Halfway:
         self._workers = workers
 
     def run(self, meanwhile: Callable[[], None]) -> None:
-        make_file = spare.make_file
+        make_file = spare_file.make_file
 
         def interrupted(*args: Any) -> Any:
             file = make_file(*args)
-            self._monkeypatch.setattr(spare, "make_file", make_file)
+            self._monkeypatch.setattr(spare_file, "make_file", make_file)
             meanwhile()
             return file
 
-        self._monkeypatch.setattr(spare, "make_file", interrupted)
+        self._monkeypatch.setattr(spare_file, "make_file", interrupted)
         assert self._workers.run() >= 1
 
 

@@ -8,7 +8,7 @@ from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, commit, entries, entry, intact
-from stelae_wal_segmented import SegmentedConfig, SegmentedWal
+from stelae_wal_segmented import SegmentedConfig
 from stelae_wal_segmented.fast import FastSegmentedWal
 from stelae_wal_segmented.format import decode_segment_header
 from stelae_wal_segmented.names import segment_name, sequences_of
@@ -22,9 +22,7 @@ CONFIG = SegmentedConfig(
 """All segments are of one length, and their space is used again."""
 
 
-def harness_of(
-    config: SegmentedConfig = CONFIG, *, engine_type: type[SegmentedWal] = FastSegmentedWal
-) -> VirtualHarness:
+def harness_of(config: SegmentedConfig = CONFIG, *, engine_type: type[WalEngine] = FastSegmentedWal) -> VirtualHarness:
     return VirtualHarness(engine_type, config)
 
 

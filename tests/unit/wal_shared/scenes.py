@@ -10,8 +10,8 @@ from stelae.spi.wal import Append, Durable, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import entries
 from stelae_wal_shared import SharedConfig, SharedWal
-from stelae_wal_shared.book import Book
 from stelae_wal_shared.decisions import SharedFinding
+from stelae_wal_shared.engine_state import EngineState
 from stelae_wal_shared.marker import claim
 from stelae_wal_shared.recovery import recover
 
@@ -19,7 +19,7 @@ SMALL = SharedConfig(segment_bytes_first=32 << 10, segment_bytes_max=32 << 10)
 PLACE = "/node/wals"
 
 
-def harness_of(config: SharedConfig = SMALL, *, engine_type: type[SharedWal] = SharedWal) -> VirtualHarness:
+def harness_of(config: SharedConfig = SMALL, *, engine_type: type[WalEngine] = SharedWal) -> VirtualHarness:
     return VirtualHarness(engine_type, config)
 
 
@@ -51,13 +51,13 @@ def segments(disk: VirtualDisk) -> list[str]:
     return [f"{PLACE}/{name}" for name in disk.listdir(PLACE) if name.endswith(".seg")]
 
 
-def recovered(harness: VirtualHarness) -> tuple[Book, list[SharedFinding]]:
+def recovered(harness: VirtualHarness) -> tuple[EngineState, list[SharedFinding]]:
     """Recover a copy of the disk; return what the engine would know, and the rows that applied."""
     disk = harness.disk.clone()
-    book = Book(disk, PLACE, 16)
+    state = EngineState(disk, PLACE, 16)
     marker = claim(disk, PLACE)
-    found = recover(book, marker.newest, marker.newest_end)
-    return book, found
+    found = recover(state, marker.newest, marker.newest_end)
+    return state, found
 
 
 def fill_segments(engine: WalEngine, log: LogId, count: int) -> None:

@@ -185,14 +185,14 @@ def test_a_directory_of_another_running_node_is_locked_and_stays_as_it_is() -> N
 def test_a_directory_where_a_file_belongs_is_foreign_and_named_on_a_real_disk(tmp_path: Path, name: str) -> None:
     place = tmp_path / "wals"
     (place / name).mkdir(parents=True)
-    with pytest.raises(Foreign, match="a directory stands where a file belongs") as caught:
+    with pytest.raises(Foreign, match="found a directory in place of a file") as caught:
         SharedWal.open(str(place), SharedConfig(), fake_services(RealFiles()))
     assert caught.value.path == str(place / name)
 
 
 def test_a_file_where_the_directory_belongs_is_foreign_and_named(tmp_path: Path) -> None:
     (tmp_path / "wals").write_text("no directory")
-    with pytest.raises(Foreign, match="a file stands where a directory belongs") as caught:
+    with pytest.raises(Foreign, match="found a file in place of a directory") as caught:
         SharedWal.open(str(tmp_path / "wals"), SharedConfig(), fake_services(RealFiles()))
     assert caught.value.path == str(tmp_path / "wals")
 

@@ -12,6 +12,7 @@ from stelae.sim.disk_file import VirtualFile
 from stelae.spi.errors import Foreign
 from stelae.spi.ids import LogId
 from stelae.spi.services import Buffer
+from stelae.spi.wal import WalEngine
 from stelae.testing.wal_harness import VirtualHarness
 from stelae_wal_shared import SharedWal
 from stelae_wal_shared.fast import FastSharedWal
@@ -76,7 +77,7 @@ def test_any_page_of_any_head_may_be_lost(count: int, filling: bytes) -> None:
 @pytest.mark.parametrize("engine_type", [SharedWal, FastSharedWal])
 @pytest.mark.parametrize("count", COUNTS)
 def test_what_is_appended_never_writes_a_page_of_a_head_again(
-    engine_type: type[SharedWal], count: int, monkeypatch: pytest.MonkeyPatch
+    engine_type: type[WalEngine], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = scenes.harness_of(LARGE, engine_type=engine_type)
     touched: dict[str, list[int]] = {}
@@ -130,8 +131,8 @@ def test_no_single_page_hides_that_a_log_exists(filling: bytes) -> None:
         scenes.extend(engine, logs)
     harness.crash(engine, Survival.LOST)
     (path,) = scenes.segments(harness.disk)
-    book, _ = scenes.recovered(harness)
-    pages = range(start_of(harness, path) // PAGE_BYTES, -(-book.segments[1].end // PAGE_BYTES))
+    state, _ = scenes.recovered(harness)
+    pages = range(start_of(harness, path) // PAGE_BYTES, -(-state.segments[1].end // PAGE_BYTES))
     assert len(pages) > 5
     for page in pages:
         twin = harness.fork(page)

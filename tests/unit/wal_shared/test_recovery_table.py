@@ -16,8 +16,8 @@ from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.wal import Append, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import Model, check_holds, entries, zeros_at_end
-from stelae_wal_shared.book import Book
 from stelae_wal_shared.decisions import SharedFinding, SharedVerdict, table
+from stelae_wal_shared.engine_state import EngineState
 from stelae_wal_shared.format import END_MARK_BYTES, GROUP_BYTES, RECORD_BYTES, RecordKind
 from stelae_wal_shared.group import RecordGroup
 from stelae_wal_shared.head import PAGE_BYTES, SECTOR_BYTES, encode_head, read_head
@@ -56,20 +56,20 @@ def lived(harness: VirtualHarness, *, crash: bool = True) -> WalEngine:
 
 def newest(harness: VirtualHarness) -> SharedSegment:
     """The newest segment as recovery sees it, with an index."""
-    book, _ = recovered(harness)
-    segment = book.segments[max(book.segments)]
-    book.load(segment)
+    state, _ = recovered(harness)
+    segment = state.segments[max(state.segments)]
+    state.load(segment)
     return segment
 
 
 def place_of(harness: VirtualHarness, log: LogId, index: int) -> int:
     """Offset of the record of an entry in the newest segment."""
-    book, _ = recovered(harness)
+    state, _ = recovered(harness)
     segment = newest(harness)
     assert segment.index is not None
-    places = segment.index.places(book.logs[log].number, index, index + 1, 1)
-    assert places is not None
-    return places.offsets[0]
+    spans = segment.index.spans(state.logs[log].number, index, index + 1, 1)
+    assert spans is not None
+    return spans.offsets[0]
 
 
 def write_at(harness: VirtualHarness, path: str, offset: int, data: bytes) -> None:
@@ -81,19 +81,19 @@ def write_at(harness: VirtualHarness, path: str, offset: int, data: bytes) -> No
 
 def append_group(harness: VirtualHarness, log: LogId, kind: RecordKind, op_id: OpId, order: int) -> None:
     """Write a group of one record, valid in itself, behind the last one of the newest segment."""
-    book, _ = recovered(harness)
+    state, _ = recovered(harness)
     segment = newest(harness)
     group = RecordGroup(segment.nonce, segment.end, segment.start)
-    group.add(kind, book.logs[log].number, book.logs[log].order + order, op_id)
+    group.add(kind, state.logs[log].number, state.logs[log].order + order, op_id)
     write_at(harness, segment.path, segment.end, b"".join(group.buffers()))
 
 
-def assert_damage(book: Book, log: LogId, row: SharedFinding, path: str, last_good: OpId) -> None:
-    damage = book.logs[log].damage
+def assert_damage(state: EngineState, log: LogId, row: SharedFinding, path: str, last_good: OpId) -> None:
+    damage = state.logs[log].damage
     assert damage is not None
     assert f"row {row.value.letter}:" in damage.detail
     assert (damage.path, damage.last_good) == (path, last_good)
-    assert book.logs[log].last == last_good
+    assert state.logs[log].last == last_good
 
 
 def assert_whole(harness: VirtualHarness, counts: dict[LogId, int]) -> None:
@@ -118,7 +118,7 @@ def test_row_a_a_file_in_the_making_is_removed(harness: VirtualHarness) -> None:
     harness.write(f"{PLACE}/00000000000000aa.new", b"half of something")
     harness.write(f"{PLACE}/.{MARKER_NAME}.tmp", b"half of a marker")
     _, found = recovered(harness)
-    assert found.count(SharedFinding.UNBORN) == 2
+    assert found.count(SharedFinding.NEVER_RENAMED) == 2
     assert_whole(harness, {A: 4, B: 4, C: 1})
     assert not [name for name in harness.disk.listdir(PLACE) if name.endswith((".new", ".tmp"))]
 
@@ -160,11 +160,11 @@ def test_row_d_a_newest_segment_that_is_missing_damages_every_log(harness: Virtu
     harness.crash(engine, Survival.KEPT)
     path = segments(harness.disk)[-1]
     harness.disk.remove(path)
-    book, found = recovered(harness)
+    state, found = recovered(harness)
     assert SharedFinding.NEWEST_MISSING in found
     for log in (B, C):
-        assert_damage(book, log, SharedFinding.NEWEST_MISSING, path, book.logs[log].last)
-    assert book.logs[C].last == OpId(1, 1)
+        assert_damage(state, log, SharedFinding.NEWEST_MISSING, path, state.logs[log].last)
+    assert state.logs[C].last == OpId(1, 1)
 
 
 def test_row_e_a_newest_segment_without_a_head_damages_every_log(harness: VirtualHarness) -> None:
@@ -174,10 +174,10 @@ def test_row_e_a_newest_segment_without_a_head_damages_every_log(harness: Virtua
     path = segments(harness.disk)[-1]
     for offset in (0, PAGE_BYTES):
         harness.disk.damage(path, offset + 20)
-    book, found = recovered(harness)
+    state, found = recovered(harness)
     assert SharedFinding.NEWEST_HEADLESS in found
     for log, count in ((B, 4), (C, 1)):
-        assert_damage(book, log, SharedFinding.NEWEST_HEADLESS, path, OpId(1, count))
+        assert_damage(state, log, SharedFinding.NEWEST_HEADLESS, path, OpId(1, count))
     assert harness.open().read(B, 1, 5, 1 << 20) == held(4).held
 
 
@@ -195,18 +195,18 @@ def test_one_bad_copy_of_a_head_or_of_its_image_costs_nothing(harness: VirtualHa
         twin = harness.fork(copy)
         twin.disk.damage(path, copy * PAGE_BYTES + 20)
         twin.disk.damage(path, copy * PAGE_BYTES + SECTOR_BYTES + 30)
-        book, found = recovered(twin)
+        state, found = recovered(twin)
         assert found == [SharedFinding.CLEAN]
-        assert {log.name: log.last.index for log in book.logs.values()} == {A: count, B: 4, C: 1}
+        assert {log.name: log.last.index for log in state.logs.values()} == {A: count, B: 4, C: 1}
 
 
 def test_row_f_a_closed_engine_opens_without_reading_a_record(harness: VirtualHarness) -> None:
     lived(harness, crash=False).close()
     segment = newest(harness)
     harness.disk.damage(segment.path, segment.start + GROUP_BYTES + 3)  # Would be found by reading it.
-    book, found = recovered(harness)
+    state, found = recovered(harness)
     assert found == [SharedFinding.CLOSED]
-    assert all(log.damage is None for log in book.logs.values())
+    assert all(log.damage is None for log in state.logs.values())
 
 
 def test_row_g_a_footer_that_was_cut_short_attests_the_records_before_it(harness: VirtualHarness) -> None:
@@ -248,9 +248,9 @@ def test_row_j_a_bad_body_damages_its_log_and_no_other(harness: VirtualHarness) 
     at = place_of(harness, A, 2)
     (path,) = segments(harness.disk)
     harness.disk.damage(path, at + RECORD_BYTES + 5)
-    book, found = recovered(harness)
+    state, found = recovered(harness)
     assert found == [SharedFinding.BAD_BODY, SharedFinding.CLEAN]
-    assert_damage(book, A, SharedFinding.BAD_BODY, path, OpId(1, 1))
+    assert_damage(state, A, SharedFinding.BAD_BODY, path, OpId(1, 1))
     assert_whole(harness, {B: 4, C: 1})
     assert harness.open().logs()[A].damage is not None, "damage is remembered by what follows"
 
@@ -260,11 +260,11 @@ def test_row_k_bad_bytes_damage_the_logs_of_which_nothing_whole_follows(harness:
     at = place_of(harness, A, 4)
     (path,) = segments(harness.disk)
     harness.disk.damage(path, at + 9)
-    book, found = recovered(harness)
+    state, found = recovered(harness)
     assert SharedFinding.BAD_RECORD in found
-    assert_damage(book, A, SharedFinding.BAD_RECORD, path, OpId(1, 3))
-    assert_damage(book, B, SharedFinding.BAD_RECORD, path, OpId(1, 3))
-    assert book.logs[C].damage is None, "its first entry follows, and it is the first"
+    assert_damage(state, A, SharedFinding.BAD_RECORD, path, OpId(1, 3))
+    assert_damage(state, B, SharedFinding.BAD_RECORD, path, OpId(1, 3))
+    assert state.logs[C].damage is None, "its first entry follows, and it is the first"
     assert_whole(harness, {C: 1})
 
 
@@ -273,9 +273,9 @@ def test_row_k_bad_bytes_in_the_last_group_are_not_taken_for_a_tail(harness: Vir
     at = place_of(harness, C, 1)
     (path,) = segments(harness.disk)
     harness.disk.damage(path, at - GROUP_BYTES + 9)
-    book, found = recovered(harness)
+    state, found = recovered(harness)
     assert found == [SharedFinding.BAD_RECORD]
-    assert_damage(book, C, SharedFinding.BAD_RECORD, path, ZERO)
+    assert_damage(state, C, SharedFinding.BAD_RECORD, path, ZERO)
 
 
 def test_row_k_what_is_cut_from_the_newest_segment_of_a_closed_log_damages_every_log(harness: VirtualHarness) -> None:
@@ -286,12 +286,12 @@ def test_row_k_what_is_cut_from_the_newest_segment_of_a_closed_log_damages_every
     for cut in range(newest(harness).start, size, 5):
         twin = harness.fork(0)
         twin.disk.cut(path, cut)
-        book, _ = recovered(twin)
-        bad = {log for log, one in book.logs.items() if one.damage is not None}
+        state, _ = recovered(twin)
+        bad = {log for log, one in state.logs.items() if one.damage is not None}
         if cut >= end - END_MARK_BYTES:
             assert not bad, "only the footer is not whole, or the mark before it"
         elif cut < at - GROUP_BYTES:
-            assert bad == set(book.logs), cut
+            assert bad == set(state.logs), cut
         elif cut < at + RECORD_BYTES:
             assert bad == {A, B, C}, "nothing says whose record was cut"
         else:
@@ -311,8 +311,8 @@ def test_row_k_an_older_copy_of_the_newest_segment_is_noticed_although_it_is_who
     extend(engine, [C])
     engine.close()
     harness.write(path, older)
-    book, _ = recovered(harness)
-    assert all(log.damage is not None for log in book.logs.values())
+    state, _ = recovered(harness)
+    assert all(log.damage is not None for log in state.logs.values())
 
 
 def test_a_log_that_was_closed_and_killed_later_has_a_tail_that_may_be_torn(harness: VirtualHarness) -> None:
@@ -330,11 +330,11 @@ def test_row_l_a_log_of_which_records_are_missing_is_damaged(harness: VirtualHar
     lived(harness)
     (path,) = segments(harness.disk)
     harness.disk.damage(path, place_of(harness, A, 2) + 9)
-    book, found = recovered(harness)
+    state, found = recovered(harness)
     assert SharedFinding.MISSED in found
-    assert_damage(book, A, SharedFinding.MISSED, path, OpId(1, 1))
-    assert_damage(book, B, SharedFinding.MISSED, path, OpId(1, 1))
-    assert book.logs[C].damage is None
+    assert_damage(state, A, SharedFinding.MISSED, path, OpId(1, 1))
+    assert_damage(state, B, SharedFinding.MISSED, path, OpId(1, 1))
+    assert state.logs[C].damage is None
 
 
 @pytest.mark.parametrize(
@@ -356,9 +356,9 @@ def test_row_m_a_record_that_does_not_fit_its_log_damages_it(
     lived(harness)
     append_group(harness, A, kind, op_id, order=1)
     (path,) = segments(harness.disk)
-    book, found = recovered(harness)
+    state, found = recovered(harness)
     assert found == [SharedFinding.UNFIT, SharedFinding.CLEAN]
-    assert_damage(book, A, SharedFinding.UNFIT, path, OpId(1, 4))
+    assert_damage(state, A, SharedFinding.UNFIT, path, OpId(1, 4))
     assert_whole(harness, {B: 4, C: 1})
 
 
@@ -394,14 +394,14 @@ def test_rows_o_and_p_a_segment_that_is_missing_or_cut_damages_the_logs_in_it(
         harness.disk.remove(path)
     else:
         harness.disk.cut(path, size)
-    book, found = recovered(harness)
+    state, found = recovered(harness)
     assert row in found
-    damage = book.logs[A].damage
+    damage = state.logs[A].damage
     assert damage is not None
     assert f"row {row.value.letter}:" in damage.detail
     assert first - 1 <= damage.last_good.index <= first
     check_holds(harness.open(), held(5), B)
-    assert book.logs[C].damage is None
+    assert state.logs[C].damage is None
 
 
 def test_what_stands_behind_damage_stays_on_the_disk_until_the_log_is_dropped(harness: VirtualHarness) -> None:
@@ -439,9 +439,9 @@ def test_row_p_a_segment_under_the_name_of_another_is_noticed(harness: VirtualHa
     contents = harness.disk.read_bytes(second)
     harness.disk.cut(first, 0)
     write_at(harness, first, 0, contents)
-    book, found = recovered(harness)
+    state, found = recovered(harness)
     assert SharedFinding.BAD_SEGMENT in found
-    assert_damage(book, B, SharedFinding.BAD_SEGMENT, first, ZERO)
+    assert_damage(state, B, SharedFinding.BAD_SEGMENT, first, ZERO)
 
 
 def test_row_q_a_log_whose_sync_failed_is_remembered_as_damaged(harness: VirtualHarness) -> None:
@@ -450,8 +450,8 @@ def test_row_q_a_log_whose_sync_failed_is_remembered_as_damaged(harness: Virtual
     outcomes = engine.commit({A: Append(entries=entries(5, 1))}, sync=True)
     assert not hasattr(outcomes[A], "last")
     harness.crash(engine, Survival.KEPT)
-    book, _ = recovered(harness)
-    damage = book.logs[A].damage
+    state, _ = recovered(harness)
+    damage = state.logs[A].damage
     assert damage is not None
     assert f"row {SharedFinding.SYNC_FAILED.value.letter}" in damage.detail
     assert damage.last_good == OpId(1, 4)

@@ -76,17 +76,17 @@ def appended_at(harness: VirtualHarness, offset: int, *bodies: bytes) -> tuple[s
     return path, at, last + len(bodies)
 
 
-def silent(harness: VirtualHarness, path: str, places: range, last: int) -> list[int]:
+def silent(harness: VirtualHarness, path: str, spans: range, last: int) -> list[int]:
     """Where a changed bit takes an entry away and nobody says so."""
     found = []
-    for offset in places:
+    for offset in spans:
         for bit in range(8):
             twin = harness.fork(0)
             twin.disk.damage(path, offset, 1 << bit)
-            book, _ = scenes.recovered(twin)
-            (state,) = [log.state() for log in book.logs.values()]
+            state, _ = scenes.recovered(twin)
+            (state,) = [log.state() for log in state.logs.values()]
             if state.damage is None and state.last.index < last:
-                found.append(offset - places.start)
+                found.append(offset - spans.start)
     return found
 
 
@@ -135,8 +135,8 @@ def test_what_a_footer_was_written_behind_was_durable(whole: bool) -> None:
     path = scenes.segments(harness.disk)[-1]
     if not whole:
         harness.disk.cut(path, len(harness.disk.read_bytes(path)) - 1)
-    book, _ = scenes.recovered(harness)
-    assert book.logs[log].last.index == last
+    state, _ = scenes.recovered(harness)
+    assert state.logs[log].last.index == last
     harness.disk.damage(path, harness.disk.read_bytes(path).rfind(b"x" * 20) + 3)
-    book, _ = scenes.recovered(harness)
-    assert book.logs[log].damage is not None
+    state, _ = scenes.recovered(harness)
+    assert state.logs[log].damage is not None

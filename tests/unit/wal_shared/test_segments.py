@@ -17,7 +17,7 @@ from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import Model, check_holds, commit, entries, entry
 from stelae_wal_shared import SharedConfig, SharedWal
 from stelae_wal_shared.footer import load_footer
-from stelae_wal_shared.scan import Valid, index_by_scan, scan
+from stelae_wal_shared.scan import ValidRecord, index_by_scan, scan
 from tests.unit.wal_shared.scenes import (
     PLACE,
     SMALL,
@@ -84,17 +84,17 @@ def test_footer_and_scan_tell_the_same(harness: VirtualHarness) -> None:
     commit(engine, Append(entries=entries(9, 3, term=4)), A)
     fill_segments(engine, B, 1)
     first = segments(harness.disk)[0]
-    book, _ = recovered(harness)
-    segment = book.segments[1]
+    state, _ = recovered(harness)
+    segment = state.segments[1]
     footer = load_footer(harness.disk, first, segment.nonce)
     assert footer is not None
     data = harness.disk.read_bytes(first)[segment.start : segment.end]
     scanned = index_by_scan(data, segment.start, segment.nonce)
-    for log in (book.logs[A], book.logs[B]):
+    for log in (state.logs[A], state.logs[B]):
         (extent,) = [one for one in log.extents if one.segment is segment]
-        places = footer.places(log.number, extent.first, extent.end, 1 << 30)
-        assert places is not None and len(places.offsets) == extent.end - extent.first
-        assert places == scanned.places(log.number, extent.first, extent.end, 1 << 30)
+        spans = footer.spans(log.number, extent.first, extent.end, 1 << 30)
+        assert spans is not None and len(spans.offsets) == extent.end - extent.first
+        assert spans == scanned.spans(log.number, extent.first, extent.end, 1 << 30)
     engine.close()
 
 
@@ -105,8 +105,8 @@ def test_a_segment_with_a_bad_or_missing_footer_is_read_by_scanning_it(harness: 
     fill_segments(engine, B, 1)
     harness.crash(engine, Survival.KEPT)
     first = segments(harness.disk)[0]
-    book, _ = recovered(harness)
-    end = book.segments[1].end
+    state, _ = recovered(harness)
+    end = state.segments[1].end
     for damage in (lambda disk: disk.damage(first, end + 30), lambda disk: disk.cut(first, end)):
         twin = harness.fork(0)
         damage(twin.disk)
@@ -123,13 +123,13 @@ def test_a_bad_record_in_a_segment_without_a_footer_is_damage_of_its_log(harness
     fill_segments(engine, B, 1)
     harness.crash(engine, Survival.KEPT)
     first = segments(harness.disk)[0]
-    book, _ = recovered(harness)
-    segment = book.segments[1]
+    state, _ = recovered(harness)
+    segment = state.segments[1]
     index = load_footer(harness.disk, first, segment.nonce)
     assert index is not None
-    places = index.places(book.logs[A].number, 1, 2, 1)
-    assert places is not None
-    (offset,) = places.offsets
+    spans = index.spans(state.logs[A].number, 1, 2, 1)
+    assert spans is not None
+    (offset,) = spans.offsets
     harness.disk.cut(first, segment.end)
     harness.disk.damage(first, offset + 3)
     engine = harness.open()
@@ -144,12 +144,12 @@ def test_records_that_another_segment_left_in_the_same_space_are_none_of_this_on
     engine = harness.open()
     create_logs(engine, 1)
     fill_segments(engine, A, 2)
-    book, _ = recovered(harness)
-    old, new = book.segments[1], book.segments[2]
+    state, _ = recovered(harness)
+    old, new = state.segments[1], state.segments[2]
     data = harness.disk.read_bytes(old.path)[old.start : old.end]
-    assert [found for found in scan(data, old.start, old.nonce) if isinstance(found, Valid)]
-    assert not [found for found in scan(data, old.start, new.nonce) if isinstance(found, Valid)]
-    assert len({one.nonce for one in book.segments.values()}) == len(book.segments)
+    assert [found for found in scan(data, old.start, old.nonce) if isinstance(found, ValidRecord)]
+    assert not [found for found in scan(data, old.start, new.nonce) if isinstance(found, ValidRecord)]
+    assert len({one.nonce for one in state.segments.values()}) == len(state.segments)
     engine.close()
 
 
@@ -164,8 +164,8 @@ def test_appends_go_on_in_the_old_segment_while_the_next_is_made(harness: Virtua
     extend(engine, [A], size_bytes=300)
     extend(engine, [A], size_bytes=300)
     assert len(segments(harness.disk)) == 2
-    book, _ = recovered(harness)
-    assert len(harness.disk.read_bytes(only)) < book.segments[1].end + 2000, "cut to its length"
+    state, _ = recovered(harness)
+    assert len(harness.disk.read_bytes(only)) < state.segments[1].end + 2000, "cut to its length"
     check_holds(engine, Model(ZERO, [e for i in range(1, 63) for e in entries(i, 1, size_bytes=300)]), A)
     engine.close()
 
@@ -226,8 +226,8 @@ def test_a_segment_is_many_times_as_long_as_its_head() -> None:
     logs = create_logs(engine, 200)
     extend(engine, logs, size_bytes=10)
     fill_segments(engine, logs[0], 3)
-    book, _ = recovered(harness)
-    for segment in list(book.segments.values())[1:-1]:
+    state, _ = recovered(harness)
+    for segment in list(state.segments.values())[1:-1]:
         assert segment.end >= 6 * segment.start
     engine.close()
 
@@ -243,7 +243,7 @@ def test_indexes_of_closed_segments_are_kept_in_memory_up_to_their_limit() -> No
     for _ in range(2):
         for first in range(1, last + 1):
             assert engine.read(A, first, first + 1, 1) == list(entries(first, 1, size_bytes=300))
-            held = [one for one in engine._book.segments.values() if one.index is not None]
+            held = [one for one in engine._state.segments.values() if one.index is not None]
             assert len(held) <= 3, "two, and that of the open one"
     engine.close()
 
@@ -302,8 +302,8 @@ def test_a_dropped_log_takes_its_number_with_it(harness: VirtualHarness) -> None
         harness.crash(engine, Survival.KEPT)
         engine = harness.open()
         check_holds(engine, Model(), A)
-    book, _ = recovered(harness)
-    assert book.logs[A].number == 4
+    state, _ = recovered(harness)
+    assert state.logs[A].number == 4
     engine.close()
 
 
@@ -345,8 +345,8 @@ def test_a_run_of_entries_is_known_as_if_each_had_come_alone(terms: tuple[int, .
         for some in appends:
             commit(engine, Append(entries=some), log=A)
         states.append((engine.logs()[A], [engine.op_id_at(A, index) for index in range(6)], engine.read(A, 1, 6, 9999)))
-        book, _ = recovered(harness)
-        states.append((book.logs[A].state(), [book.logs[A].op_id_at(index) for index in range(6)], states[-1][2]))
+        state, _ = recovered(harness)
+        states.append((state.logs[A].state(), [state.logs[A].op_id_at(index) for index in range(6)], states[-1][2]))
         assert engine.stats()["entries_live"] == engine.stats()["entries_held"] == 5
         engine.close()
     assert states.count(states[0]) == 4

@@ -1,4 +1,4 @@
-"""The fast way to write a node's log, of ``[log] fast = true``: ``io_uring``, and direct I/O past the system's cache.
+"""The fast path to write a node's log, for ``[log] fast = true``: ``io_uring``, and direct I/O past the system's cache.
 
-Nothing outside this package imports it, but for ``stelae.machine.real``, and that only when the setting asks for it.
-The plain way is ``stelae.machine.log_driver``."""
+Only ``stelae.machine.real`` imports this package, and only when the setting asks for it. The plain path is
+``stelae.machine.log_driver``."""

@@ -1,10 +1,9 @@
-"""Linux ``io_uring``, only what durable writes need: submit writes, poll one descriptor, take the answers.
+"""The part of Linux ``io_uring`` that durable writes need: submit writes, poll one descriptor, take the completions.
 
-There is no library, because the one for Python needs Linux 6.14. The two system calls and the memory that is shared
-with the system are described in io_uring(7) and io_uring_setup(2). There is no polling thread in the system
-(``SQPOLL``): the system reads submissions only inside ``io_uring_enter``, on the caller's thread. Answers may arrive
-while others are taken. On processors that keep the order of writes to memory this needs no barrier; other processors
-are refused."""
+We use no library, because the one for Python needs Linux 6.14. io_uring(7) and io_uring_setup(2) describe the two
+system calls and the memory that is shared with the system. There is no polling thread in the system (``SQPOLL``): the
+system reads submissions only inside ``io_uring_enter``, on the caller's thread. Completions may arrive while others are
+taken. That needs no barrier on processors that keep the order of writes to memory. Other processors are refused."""
 
 import ctypes
 import errno
@@ -16,24 +15,25 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from stelae.machine.fast_log.direct_io import Lent, never_waits
+from stelae.machine.fast_log.direct_io import ArenaRange, never_waits
 
 SETUP: Final = 425
 ENTER: Final = 426
-"""Numbers of the system calls, the same for all processors."""
+"""Numbers of the two system calls, the same on all processors."""
 
 FEATURES: Final = 1 << 0 | 1 << 1 | 1 << 9
-"""What the system must offer: one map for both queues, no answer lost, workers that are the process's (Linux 5.12)."""
+"""Features that the system must have (Linux 5.12): one map for both queues, no lost completion, and workers that belong
+to the process."""
 
 ORDERED: Final = ("x86_64", "AMD64")
-"""Processors that show writes to memory in their order, so that an answer is whole once it is counted."""
+"""Processors that keep the order of writes to memory, so that a completion is complete once it is counted."""
 
 OP_WRITE: Final = 23
 ASYNC: Final = 1 << 4
-"""Give the write to a worker of the system at once: a buffered write could otherwise wait for the disk in the call."""
+"""Flag that gives the write to a worker of the system at once. A buffered write could otherwise wait in the call."""
 
 DIRECT: Final = 0 if never_waits(platform.release()) else ASYNC
-"""For direct writes: they need no worker of the system where submitting one never waits."""
+"""Flags for direct writes. They need no worker of the system where submitting one never waits."""
 
 RWF_DSYNC: Final[int] = getattr(os, "RWF_DSYNC", 0)
 SLOTS_AT: Final = 0x10000000
@@ -43,17 +43,17 @@ _WRITE = struct.Struct("=BBHiQQIIQ24x")
 _ANSWER = struct.Struct("=QiI")
 _WORD = 0xFFFFFFFF
 
-# Its calls do not wait: to give up the interpreter's lock for them costs more than they do.
+# The calls do not wait. Releasing the interpreter lock for them would cost more than the calls.
 _CALL = ctypes.PyDLL(None, use_errno=True).syscall
 _CALL.restype = ctypes.c_long
 _CALL.argtypes = [ctypes.c_long] * 7
 
 
 class IoUring:
-    """A ring for durable writes, at most ``entries`` of them under way. Not shared between threads.
+    """A ring for durable writes, with at most ``entries`` writes under way. Not shared between threads.
 
     Raises:
-        OSError: the system has none, forbids it, or has one that lacks ``FEATURES``."""
+        OSError: the system has no ``io_uring``, forbids it, or lacks some of ``FEATURES``."""
 
     _fd = -1
 
@@ -61,11 +61,11 @@ class IoUring:
         if not RWF_DSYNC:
             raise OSError(errno.ENOSYS, "this system has no synchronous writes")
         if platform.machine() not in ORDERED:
-            raise OSError(errno.ENOSYS, f"on {platform.machine()} an answer could be seen before what it says")
+            raise OSError(errno.ENOSYS, f"{platform.machine()} processors do not keep the order of writes to memory")
         params = ctypes.create_string_buffer(_PARAMS.size)
         self._fd = _system(SETUP, entries, ctypes.addressof(params), 0, 0)
-        # What is written has to stay where it is until the system says so.
-        self._under_way: dict[int, bytes | Lent] = {}
+        # The bytes of a write must stay in memory until its completion.
+        self._under_way: dict[int, bytes | ArenaRange] = {}
         try:
             self._map(_PARAMS.unpack(params.raw))
         except BaseException:
@@ -88,25 +88,28 @@ class IoUring:
             words[order + slot] = slot
 
     def fileno(self) -> int:
-        """What a poll finds readable as long as there are answers to take."""
+        """Return the descriptor, which is readable as long as there are completions to take."""
         return self._fd
 
     @property
     def under_way(self) -> int:
-        """How many writes have no answer yet."""
+        """Number of writes without a completion."""
         return len(self._under_way)
 
-    def write(self, writes: Sequence[tuple[int, int, bytes | Lent, int]]) -> int:
-        """Begin durable writes: for each a token that none under way has, the file descriptor, bytes and offset.
+    def write(self, writes: Sequence[tuple[int, int, bytes | ArenaRange, int]]) -> int:
+        """Begin durable writes.
 
-        Bytes that an arena has lent are written directly, through a descriptor for direct I/O (``DIRECT``).
+        Args:
+            writes: for each write a unique token, the file descriptor, the bytes and the offset. Bytes in an arena are
+                written directly, through a descriptor for direct I/O (``DIRECT``).
 
         Returns:
-            how many of them, from the first on, were begun: all, unless the system is short of something."""
+            how many of the writes, from the first on, were begun. It is all of them unless the system lacks
+            resources."""
         words, tail = self._words, self._words[self._sent_tail]
         for number, (token, fd, data, offset) in enumerate(writes):
             at = ((tail + number) & self._sent_mask) * _WRITE.size
-            if isinstance(data, Lent):
+            if isinstance(data, ArenaRange):
                 flags, size, address = DIRECT, data.size, data.address
             else:
                 flags, size, address = ASYNC, len(data), ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
@@ -121,13 +124,13 @@ class IoUring:
                     break
                 begun += taken
         if begun < len(writes):
-            words[self._sent_tail] = (tail + begun) & _WORD  # The system looks at it in the call alone.
+            words[self._sent_tail] = (tail + begun) & _WORD  # The system reads it only inside the call.
             for token, _, _, _ in writes[begun:]:
                 del self._under_way[token]
         return begun
 
     def answers(self) -> list[tuple[int, int]]:
-        """Take the answers that are there: token, and bytes that are durable or, below zero, an error number."""
+        """Take all completions: the token, and the number of durable bytes or a negative error number."""
         words, found = self._words, []
         head, tail = words[self._got_head], words[self._got_tail]
         while head != tail:
@@ -141,17 +144,17 @@ class IoUring:
         return found
 
     def is_over(self) -> bool:
-        """Say whether all that was begun has its answer, taken or not. Any thread may ask once nothing begins."""
-        under_way = len(self._under_way)  # Asked for first: what is taken at this moment counts here, and not below.
+        """Say whether every write has its completion, taken or not. Any thread, once no more writes are begun."""
+        under_way = len(self._under_way)  # Read first: a completion that is taken meanwhile counts only here.
         return under_way <= (self._words[self._got_tail] - self._words[self._got_head]) & _WORD
 
     def close(self) -> None:
-        """Give it back. What is under way is written all the same. Closing twice is harmless."""
+        """Close the ring. Writes under way are still made. Closing twice is harmless."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
         for data in self._under_way.values():
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(data))  # Nobody may ever have this memory again.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(data))  # This memory must never be used for anything else.
         os.close(fd)
 
     def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""The way of ``[log] fast = true``: the engine's fast class, whose commits go by ``io_uring``."""
+"""The log path of ``[log] fast = true``: the engine's fast class, whose commits are written by ``io_uring``."""
 
 import asyncio
 import logging
@@ -10,28 +10,28 @@ from stelae.machine.fast_log.ring_driver import RingDriver
 from stelae.machine.fast_log.ring_writes import ENTRIES, RingWrites
 from stelae.machine.faulty_files import DiskFaultSeam
 from stelae.machine.log_driver import EngineDriver
-from stelae.machine.log_path import PlainLog
+from stelae.machine.log_path import PlainLogPath
 from stelae.spi.wal import WalEngine
 
 log = logging.getLogger(__name__)
 
 
 class FastLogPath:
-    """The fast way where it is available, else the plain way, with one warning that says why.
+    """The fast path where it is available; otherwise the plain path, with one warning that gives the reason.
 
-    It is not available if the system has no ``io_uring`` that this process may use, or the engine has no fast class.
+    The fast path is not available if this process cannot use ``io_uring``, or the engine has no fast class.
 
     Args:
-        plain: the plain way, and what both need.
+        plain: the plain path, and what both paths need.
         faults: the fault seam of the disk, if this node has one."""
 
-    def __init__(self, plain: PlainLog, faults: DiskFaultSeam | None = None) -> None:
+    def __init__(self, plain: PlainLogPath, faults: DiskFaultSeam | None = None) -> None:
         self._plain = plain
         self._faults = faults
         self._ring = _open_ring()
 
     def engine(self, engine: type[WalEngine]) -> type[WalEngine]:
-        """Return the class to open for an engine: its fast one, if all that it needs is available."""
+        """Return the class to open for an engine: its fast class if the fast path is available."""
         if self._ring is None:
             return engine
         fast = engine.fast()
@@ -43,7 +43,7 @@ class FastLogPath:
         return fast
 
     def drive(self, engine: WalEngine, pool: Pool) -> EngineDriver:
-        """Drive an open engine from now on, on the running loop; ``pool`` runs reads."""
+        """Return the driver of an open engine, on the running loop; ``pool`` runs reads."""
         plain = self._plain
         plain.metrics.gauge("log_fast", self._ring is not None)
         if self._ring is None:

@@ -1,7 +1,7 @@
-"""Drives a log engine of the fast kind: the event loop begins a commit, ``io_uring`` writes it, the loop finishes it.
+"""Drives a fast log engine: the event loop begins a commit, ``io_uring`` writes it, and the loop finishes it.
 
-What cannot be begun is committed by the thread of the plain driver: jobs, rolls, large groups, and what follows a
-failed write. The loop and the thread take turns: one of them has the engine until it finds no work or hands it over."""
+The thread of the plain driver does the work that cannot be begun: jobs, rolls, large groups, and the handling of failed
+writes. Either the loop or the thread uses the engine. It does so until it has no work or hands the engine over."""
 
 import threading
 from collections.abc import Callable
@@ -17,28 +17,28 @@ from stelae.spi.wal import Begun, Outcome, WalEngine
 
 
 class RingDriver(EngineDriver):
-    """As ``EngineDriver``, with commits by a ring.
+    """An ``EngineDriver`` whose commits are written by a ring.
 
     Args:
         ring: makes the writes.
         faults: the fault seam of the disk. It cannot judge writes of the ring, so the thread writes while it has rules.
-        engine: begins commits.
-        others: as of ``EngineDriver``."""
+        engine: the engine.
+        others: the other arguments of ``EngineDriver``."""
 
     def __init__(self, ring: RingWrites, faults: DiskFaultSeam | None, engine: WalEngine, **others: Any) -> None:
         self._ring = ring
         self._faults = faults
         self._stopped = False
         self._begun: Begun | None = None
-        self._failures: Failures = ()  # Of the writes that are over and not finished yet.
+        self._failures: Failures = ()  # Results of writes that are over, whose commit is not finished.
         self._turn = threading.Lock()  # The loop holds it while it has the engine; ``stop`` waits for it.
         super().__init__(engine, **others)
 
     def stop(self) -> None:
-        """As ``EngineDriver.stop``; waits for writes under way.
+        """Do what ``EngineDriver.stop`` does, and wait for the writes under way.
 
-        A commit under way is finished only if a write failed: no caller is told, but the engine must know of it before
-        it closes its logs as if they were whole."""
+        A commit under way is finished only if a write failed. Its callers get no answer. But the engine must know of
+        the failure, because otherwise it would close its logs as complete."""
         with self._turn:
             self._stopped = True
         super().stop()
@@ -48,14 +48,14 @@ class RingDriver(EngineDriver):
         self._turns.post(self._ring.close)
 
     def _work_arrived(self) -> None:
-        """With the engine free, on the loop: begin the next work, or hand it to the thread."""
+        """Begin the next work or hand it to the thread. Called on the loop while nothing uses the engine."""
         with self._turn:
             work = None if self._stopped else self.writer.take_work()
             if work is not None and not (isinstance(work, CommitGroup) and self._begin(work)):
                 self._handed.put(partial(self._do_one, work))
 
     def _begin(self, group: CommitGroup) -> bool:
-        """Begin a group if the engine can and the loop may take the time to encode it."""
+        """Begin a group, if the engine can and the group is small enough to be encoded on the loop."""
         if self._faults is not None and self._faults.active:
             return False
         if sum([slot.size_bytes for slots in group.slots.values() for slot in slots]) > BYTES_MAX:
@@ -68,7 +68,7 @@ class RingDriver(EngineDriver):
         return True
 
     def _written(self, group: CommitGroup, begun: Begun) -> Callable[[Failures], None]:
-        """Return what is called when the writes of a group are over."""
+        """Return the callback for the end of a group's writes."""
         began_us = self._now_us()
 
         def written(failures: Failures) -> None:
@@ -76,7 +76,7 @@ class RingDriver(EngineDriver):
                 if self._stopped:
                     return
                 self._begun = None
-                if any(failures):  # What an engine does about a failure may block.
+                if any(failures):  # Handling a failure may block.
                     self._handed.put(lambda: self._failed(group, begun, failures))
                     return
                 completions = self.writer.complete(group, begun.finish(failures))

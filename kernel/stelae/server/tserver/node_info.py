@@ -101,7 +101,7 @@ class NodeInfoService:
 
     def _failed(self) -> tuple[FailedReplica, ...]:
         source = self._node.tablets
-        lost = source.lost if isinstance(source, TabletLoader) else set()
+        lost = source.unknown_op_ids if isinstance(source, TabletLoader) else set()
         return tuple(
             FailedReplica(tablet_id=tablet_id, reason=reason, op_id_lost=tablet_id in lost)
             for tablet_id, reason in sorted(self._node.failed_tablets.items())

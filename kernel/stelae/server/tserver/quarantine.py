@@ -12,7 +12,7 @@ from functools import partial
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.node import Node
 from stelae.host.ports import Timer
-from stelae.lifecycle.quarantine import Quarantined, QuarantineSettings, allowed_bytes, listed, too_much
+from stelae.lifecycle.quarantine import Quarantined, QuarantineSettings, allowed_bytes, list_quarantine, names_to_purge
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.node_messages import QUARANTINE, QuarantineInfo, QuarantineRequest
@@ -55,7 +55,7 @@ class QuarantineKeeper:
     def _found(self) -> tuple[list[Quarantined], int]:
         """What there is, and the space that is left. Blocks."""
         node = self._node
-        return listed(node.files, node.layout), node.files.space_left(node.layout.root)
+        return list_quarantine(node.files, node.layout), node.files.space_left(node.layout.root)
 
     def _judge(self, result: tuple[list[Quarantined], int] | Exception) -> None:
         if isinstance(result, Exception):
@@ -64,7 +64,7 @@ class QuarantineKeeper:
             return
         found, free_bytes = result
         now_us = physical_us(self._node.time.last)
-        names = too_much(
+        names = names_to_purge(
             found,
             bytes_max=allowed_bytes(found, self._settings, free_bytes),
             deleted_before_us=now_us - self._settings.age_s_max * 1_000_000,

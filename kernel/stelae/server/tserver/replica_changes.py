@@ -76,7 +76,7 @@ class ReplicaChanges:
     def _not_up(self, tablet_id: TabletId, data_state: ReportedDataState) -> ReplicaStatus:
         """A replica that has failed or is gone: whether it still knows its last op id decides what it may ever be."""
         source = self._node.tablets
-        lost = isinstance(source, TabletLoader) and tablet_id in source.lost
+        lost = isinstance(source, TabletLoader) and tablet_id in source.unknown_op_ids
         return ReplicaStatus(tablet_id=tablet_id, data_state=data_state, op_id_lost=lost)
 
     def _status_of(self, replica: Replica) -> ReplicaStatus:

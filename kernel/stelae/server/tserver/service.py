@@ -214,8 +214,8 @@ def replica_of(node: Node, tablet_id: TabletId) -> Replica:
     failure = node.failed_tablets.get(tablet_id)
     if failure is not None:
         raise Unavailable(f"the replica has failed: {failure}")
-    if isinstance(node.tablets, TabletLoader) and tablet_id in node.tablets.late:
-        raise Unavailable(f"tablet {tablet_id} is not made yet: {node.tablets.late[tablet_id]}")
+    if isinstance(node.tablets, TabletLoader) and tablet_id in node.tablets.delayed:
+        raise Unavailable(f"tablet {tablet_id} is not made yet: {node.tablets.delayed[tablet_id]}")
     known = ", ".join(sorted(node.replicas)) or "none"
     raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
 

@@ -12,7 +12,7 @@ import pytest
 
 from stelae.rows.batcher import Batcher
 from stelae.rows.limits import HIGHEST
-from stelae.rows.operations import operation, runs_of
+from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.ids import ZERO, ClientId, OpId
@@ -41,7 +41,9 @@ _DIRECTORY = "/data/t"
 def payload(schema: Schema, ops: Sequence[Op]) -> WritePayload:
     """Build what one entry carries, as a leader would, and read it back as a follower does."""
     batcher = Batcher(schema, limits=HIGHEST)
-    for run in runs_of((at, operation(op.kind, [*op.rows], op.columns)) for at, op in enumerate(ops, start=1)):
+    for run in sequence_ranges_of(
+        (at, operation(op.kind, [*op.rows], op.columns)) for at, op in enumerate(ops, start=1)
+    ):
         batcher.add(ClientId("c"), 1, run, digests_of(run), None)
     ((payload, _),) = batcher.build()
     return decode_payload(payload)

@@ -1,4 +1,4 @@
-"""What the engines on LMDB have in common: how an environment is opened, used, filled, checked and marked.
+"""Code that the engines on LMDB share: it opens, uses, extends, checks and marks an environment.
 
-A library for plugins, not a plugin: it knows neither logs nor rows, and nothing of the kernel but ``spi``. LMDB is
-imported on first use. ADR 32 says why it stands here."""
+This is a library for plugins and not a plugin. It knows neither logs nor rows, and of the kernel it imports only
+``spi``. LMDB is imported on first use. ADR 32 gives the reasons."""

@@ -1,13 +1,14 @@
-"""Has a child process check an environment, and takes its death for an answer.
+"""Checks an environment in a child process, and interprets its death as a result.
 
-A file that was cut kills whoever reads it through its map with SIGBUS, and a flipped bit in a page header can
-lead LMDB anywhere. Here that ends a child instead of a node. The child is a fresh interpreter, not a fork: an
-environment must not cross a fork. It runs the engine's own module, which calls :func:`main`.
+SIGBUS kills a process that reads a truncated file through its map, and a flipped bit in a page header can make LMDB
+fail in any way. Here that ends a child process and not a node. The child is a new interpreter and not a fork, because
+an environment must not cross a fork. It runs the engine's own module, which calls :func:`main`.
 
-A disk that cannot be read kills it in the same way, so the file is then read once more, by plain calls: it is
-broken if it was read back whole. A child without memory, or one that somebody killed, says nothing about the file. So
-a child loads all its code, tries whether it gets memory, and says that it begins: what killed it before that was not
-the file. And an abort is the file's only if an assertion of LMDB speaks: without memory a process aborts as well."""
+A disk that cannot be read kills the child in the same way. So the file is then read again by plain calls, and it is
+broken only if all of it can be read. A child that gets no memory, or that was killed from outside, says nothing about
+the file. So a child first loads all its code, tests whether it gets memory, and announces that it begins to read. If it
+dies before that, the file is not the cause. An abort is caused by the file only if LMDB reports a failed assertion,
+because a process without memory aborts as well."""
 
 from __future__ import annotations
 
@@ -33,31 +34,29 @@ _PIECE_BYTES = 1 << 20
 _BY_WHAT_IT_READ = {signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 _BEGINS = b"reading\n"
 _MEMORY_BYTES = 32 << 20
-"""What a child has to get before it begins; bodies are read where they stand, so it takes little more than that."""
+"""Memory that a child must get before it begins. It reads bodies in the map, so it needs little more."""
 _ASSERTED = "Assertion '"
 
 
 class ChildReport(msgspec.Struct, frozen=True):
-    """What a child found. ``broken`` says why the environment is of no use at all, if so.
+    """The report of a child. Engines may add fields."""
 
-    ``newer`` says that a newer release wrote it, ``unread`` why it could not be checked now: neither is damage.
-    Engines may add what they find."""
-
-    broken: str = ""
-    newer: str = ""
-    unread: str = ""
+    broken: str = ""  #: Why the environment is unusable; empty if it is not.
+    newer: str = ""  #: Says that a newer release wrote it; empty otherwise. That is not damage.
+    unread: str = ""  #: Why it could not be checked now; empty if it was. That is not damage.
 
 
 R = TypeVar("R", bound=ChildReport)
 
 
 def check_in_child(command: Sequence[str], directory: str, seconds_max: int, report: type[R]) -> R:
-    """Let a child check the environment in ``directory``; never raises for what it meets there.
+    """Let a child check the environment in ``directory``. Never raises for what it finds there.
 
     Args:
-        command: what the interpreter gets before the directory: ``-m`` and a module.
-        seconds_max: a check that takes longer is given up.
-        report: what the child prints.
+        command: arguments of the interpreter before the directory: ``-m`` and a module.
+        directory: of the environment.
+        seconds_max: limit of the check in seconds.
+        report: type of the report that the child prints.
     """
     whole = [sys.executable, *command, directory]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
@@ -77,7 +76,7 @@ def check_in_child(command: Sequence[str], directory: str, seconds_max: int, rep
 
 
 def _killed(number: int, path: str, report: type[R], *, began: bool, said: str) -> R:
-    """What it means that a signal ended the child, which had begun to read and said so much."""
+    """Return the report for a child that a signal ended. ``began``: it had begun to read. ``said``: its errors."""
     try:
         name = signal.Signals(number).name
     except ValueError:
@@ -95,7 +94,7 @@ def _killed(number: int, path: str, report: type[R], *, began: bool, said: str) 
 
 
 def _unread(path: str) -> str:
-    """Say why plain calls cannot read a file to its end, if they cannot."""
+    """Return why plain calls cannot read a file to its end; empty if they can."""
     try:
         with open(path, "rb", buffering=0) as file:
             while file.read(_PIECE_BYTES):
@@ -106,16 +105,18 @@ def _unread(path: str) -> str:
 
 
 def check(directory: str, wanted_by: str, contents: Callable[[Any, str], R], report: type[R]) -> R:
-    """Check the environment in a directory: its structure, then what is in it; may kill the process.
+    """Check the environment in a directory: its structure, then its contents. May kill the process.
 
-    It reads only, and takes no lock: its parent holds the directory. The structure is checked page by page: every
-    page reachable once, none both free and in use. The library's own verifier does it where there is one (py-lmdb
-    3), else a compacting copy to nowhere, which visits every page in use.
+    It only reads, and takes no lock, because its parent holds the directory. The structure is checked page by page:
+    every page is reachable once, and no page is both free and in use. The library's own verifier does that where it
+    exists (py-lmdb 3), else a compacting copy to the null device, which visits every page in use.
 
     Args:
-        wanted_by: the engine.
-        contents: reads everything in a transaction, with the path for its errors; says what is wrong, or raises a
-            ``StorageError`` that tells it.
+        directory: of the environment.
+        wanted_by: name of the engine, for an error if the library is missing.
+        contents: reads everything in a transaction. It gets the path for its errors. It returns a report, or raises a
+            ``StorageError``.
+        report: type of the report.
     """
     path = f"{directory}/{DATA_NAME}"
     try:
@@ -133,7 +134,7 @@ def _checked(directory: str, path: str, wanted_by: str, contents: Callable[[Any,
     lmdb = library(wanted_by)
     env = None
     try:
-        # First, for LMDB itself knows another version of its format; the verifier calls that broken.
+        # LMDB opens the file first, because it recognizes another version of its format. The verifier calls it broken.
         env = lmdb.open(directory, map_size=max(size, MAP_BYTES_MIN), readonly=True, lock=False)
         problems = verified(path)
         if problems:
@@ -156,7 +157,7 @@ def _checked(directory: str, path: str, wanted_by: str, contents: Callable[[Any,
 
 
 def verified(path: str) -> list[str] | None:
-    """What the library's own verifier says of a file; ``None`` if the library has none."""
+    """Return the problems that the library's own verifier finds in a file; ``None`` if the library has no verifier."""
     try:
         verifier = importlib.import_module("lmdb.verify")
     except ImportError:
@@ -168,15 +169,15 @@ def verified(path: str) -> list[str] | None:
 
 
 def announce() -> None:
-    """Say that the child gets memory, and that the file is read from now on."""
+    """Test that the child gets memory, and announce that it begins to read the file."""
     bytearray(_MEMORY_BYTES)
     sys.stdout.buffer.write(_BEGINS)
     sys.stdout.buffer.flush()
 
 
 def main(checked: Callable[[str], ChildReport]) -> None:
-    """What a child runs: check the directory that the command line names, print the report."""
-    with suppress(ImportError):  # Who needs it says what to install.
+    """Run the child: check the directory that the command line names, and print the report."""
+    with suppress(ImportError):  # ``library`` reports later what to install.
         importlib.import_module("lmdb")
     announce()
     sys.stdout.buffer.write(msgspec.json.encode(checked(sys.argv[1])))

@@ -1,13 +1,13 @@
-"""One LMDB environment: transactions, and the space for them.
+"""One LMDB environment: its transactions, and the space for them.
 
 Space
-    1. The map is large from the start. It changes only while no read is under way (``Gate``): while the disk is full
-       it is cut to what the file has, and LMDB then uses the free pages of the file and nothing else.
-    2. The file is extended here, ahead of a transaction, and not by LMDB inside one: LMDB reports a
-       short write as ``EIO``, which could not be told from a failing disk.
+    1. The map is large from the start. It changes only while no read is under way (``ReaderGate``): while the disk is
+       full it is cut to what the file has, and LMDB then uses the free pages of the file and nothing else.
+    2. The file is extended here before a transaction, and not by LMDB inside one. LMDB reports a short write as
+       ``EIO``, which looks like a failing disk.
 
-Threads: ``read`` from any thread, everything else from the one that writes. Values are views into the map
-and die with their transaction; whoever wants to keep something copies it."""
+Threads: any thread may ``read``; everything else is for the one thread that writes. Values are views into the map and
+are valid only within their transaction. A caller that keeps a value copies it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import File, Files
-from stelae_shared.lmdb_files.gate import Gate
+from stelae_shared.lmdb_files.gate import ReaderGate
 from stelae_shared.lmdb_files.library import library, map_refused, of_the_system, typed
 
 DATA_NAME = "data.mdb"
@@ -26,28 +26,28 @@ MAP_BYTES_MIN = 1 << 16
 
 
 class EnvironmentSettings(Protocol):
-    """What an environment takes of an engine's settings."""
+    """The settings of an engine that an environment uses."""
 
     @property
     def readers_max(self) -> int:
-        """Reads at one time."""
+        """Number of reads at one time."""
 
     @property
     def file_step_bytes(self) -> int:
-        """The file grows by so much at a time."""
+        """The file is extended in steps of this many bytes."""
 
 
 S = TypeVar("S", bound=EnvironmentSettings)
 
 
 class BaseEnvironment(Generic[S]):
-    """One open environment; engines derive theirs, which decide on its space. Created by ``opened`` only."""
+    """One open environment. Engines derive their own classes, which decide on its space. Created by ``opened`` only."""
 
     def __init__(self, lmdb: Any, env: Any, files: Files, path: str, settings: S, map_bytes: int) -> None:
         self._lmdb = lmdb
         self._env = env
         self._settings = settings
-        self._gate = Gate(settings.readers_max)
+        self._gate = ReaderGate(settings.readers_max)
         self._process = os.getpid()
         self._file: File = files.open(path, writable=True)
         self._file_bytes = self._file.size()
@@ -63,9 +63,12 @@ class BaseEnvironment(Generic[S]):
         """Open or create the environment in a directory that exists.
 
         Args:
-            wanted_by: the engine, should the library be missing.
-            map_bytes: address space to reserve, halved until the system grants it.
-            map_bytes_min: less is of no use.
+            files: the disk.
+            directory: of the environment.
+            settings: of the engine.
+            wanted_by: name of the engine, for an error if the library is missing.
+            map_bytes: address space to reserve. It is halved until the system grants it.
+            map_bytes_min: the smallest map that is useful.
 
         Raises:
             Full: no map of that size was granted, or a new file found no space.
@@ -93,7 +96,7 @@ class BaseEnvironment(Generic[S]):
 
     @contextmanager
     def read(self) -> Iterator[Any]:
-        """A read transaction for one call; it sees what was durable when it began. ``StorageError``: unreadable."""
+        """Yield a read transaction. It sees what was durable when it began. ``StorageError``: it cannot be read."""
         self._check_process()
         self._gate.enter()
         try:
@@ -109,9 +112,10 @@ class BaseEnvironment(Generic[S]):
 
     @contextmanager
     def write(self) -> Iterator[Any]:
-        """The write transaction; durable when the block is left, or nothing of it happened.
+        """Yield the write transaction. When the block is left, it is durable; after an exception, it has changed
+        nothing.
 
-        ``Full``: no space; the environment is as before. ``StorageError``: see ``library.typed``."""
+        ``Full``: no space; the environment is unchanged. ``StorageError``: see ``library.typed``."""
         self._check_process()
         with self._errors():
             txn = self._env.begin(write=True, buffers=True)
@@ -124,7 +128,7 @@ class BaseEnvironment(Generic[S]):
             raise
 
     def figures(self) -> dict[str, int]:
-        """Sizes in bytes, and how many reads are under way."""
+        """Return sizes in bytes, and the number of reads under way."""
         return {
             "map_bytes": self.map_bytes,
             "file_bytes": self._file_bytes,
@@ -133,18 +137,18 @@ class BaseEnvironment(Generic[S]):
         }
 
     def close(self) -> None:
-        """Close, once the reads that have begun are over. Closing twice is harmless."""
+        """Wait for the reads under way, then close. Closing twice is harmless."""
         if self._process == os.getpid():
             with self._gate.drained():
                 self._env.close()
         self._file.close()
 
-    # -- space: for those who derive ---------------------------------------------------------------
+    # -- space: for subclasses ---------------------------------------------------------------------
 
     def _reserve(self, need: int, kept_bytes: int) -> None:
-        """Extend the file to ``need`` bytes; on a full disk cut the map to the file, but for ``kept_bytes`` of it.
+        """Extend the file to ``need`` bytes. On a full disk, cut the map to the file's length without ``kept_bytes``.
 
-        A transaction that does not fit then fails with ``Full`` before it has written a byte."""
+        Then a transaction that does not fit fails with ``Full`` before it has written a byte."""
         if need > self._file_bytes:
             self._extend(need)
         cramped = need > self._file_bytes
@@ -154,7 +158,7 @@ class BaseEnvironment(Generic[S]):
         self._cramped = cramped
 
     def _extend(self, need: int) -> None:
-        """Reserve space of the file: whole steps, or as much as is needed; nothing on a full disk."""
+        """Extend the file by complete steps, or else by just what is needed. On a full disk, change nothing."""
         for unit in (self._settings.file_step_bytes, self.page_bytes):
             size = -(-need // unit) * unit
             if size <= self._file_bytes:
@@ -165,7 +169,9 @@ class BaseEnvironment(Generic[S]):
                 return
 
     def _set_map(self, size_bytes: int) -> None:
-        """Change the map, drained; if the system refuses, it is as before. LMDB unmaps first."""
+        """Change the size of the map while no read is under way. If the system refuses, restore the old size.
+
+        LMDB unmaps before it maps again."""
         before = self._env.info()["map_size"]
         wanted = size_bytes // self.page_bytes * self.page_bytes
         if wanted == before:
@@ -181,9 +187,9 @@ class BaseEnvironment(Generic[S]):
         return int(self._env.info()["last_pgno"]) + 1
 
     def _abort(self, txn: Any) -> None:
-        """End a write transaction that did not commit.
+        """End a write transaction that did not commit, while no read is under way.
 
-        Drained: py-lmdb puts this off until no call is under way, so readers could do so for ever."""
+        py-lmdb delays the abort while any call is under way, so readers could delay it forever."""
         with self._gate.drained(), suppress(self._lmdb.Error):
             txn.abort()
 
@@ -204,5 +210,5 @@ class BaseEnvironment(Generic[S]):
             raise Full(fact if self._cramped else self._why_full(found), path=self.path) from error
 
     def _why_full(self, found: Full) -> str:
-        """What to say of a map that is full although the disk is not."""
+        """Return the message for a map that is full although the disk is not."""
         return found.fact

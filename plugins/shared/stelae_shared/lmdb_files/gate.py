@@ -1,7 +1,7 @@
-"""Who is in the environment: many readers for the length of one call, or one who changes the map.
+"""A lock for an environment: shared for reads, exclusive for a change of the map.
 
-LMDB may move its map only while no transaction is open, so a change waits until every read that has
-begun is over, and reads that begin meanwhile wait for it."""
+LMDB may move its map only while no transaction is open. So a change waits for the reads under way, and new reads wait
+for the change."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Gate:
-    """At most ``readers_max`` readers, or one holder of the whole. Any thread."""
+class ReaderGate:
+    """Admits at most ``readers_max`` readers, or one exclusive holder. Any thread."""
 
     def __init__(self, readers_max: int) -> None:
         self._readers_max = readers_max
@@ -21,12 +21,12 @@ class Gate:
 
     @property
     def readers(self) -> int:
-        """How many reads are under way."""
+        """Number of reads under way."""
         return self._readers
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Be one of the readers; waits for a slot, and while somebody drains."""
+        """Count as a reader. Waits for a free slot and for the end of an exclusive hold."""
         self.enter()
         try:
             yield
@@ -34,14 +34,14 @@ class Gate:
             self.leave()
 
     def enter(self) -> None:
-        """Begin to read; ``leave`` has to follow."""
+        """Begin a read. ``leave`` must follow."""
         with self._changed:
             while self._draining or self._readers >= self._readers_max:
                 self._changed.wait()
             self._readers += 1
 
     def leave(self) -> None:
-        """Be done with reading."""
+        """End a read."""
         with self._changed:
             self._readers -= 1
             if self._draining or self._readers == self._readers_max - 1:
@@ -49,7 +49,7 @@ class Gate:
 
     @contextmanager
     def drained(self) -> Iterator[None]:
-        """Hold the environment alone. One thread at a time, never while it reads itself."""
+        """Hold the environment exclusively. One thread at a time, and not while it reads itself."""
         with self._changed:
             self._draining = True
             self._changed.wait_for(lambda: self._readers == 0)

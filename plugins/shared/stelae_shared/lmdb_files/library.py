@@ -1,8 +1,7 @@
-"""The one door to py-lmdb: imported on first use, its errors given our types.
+"""Imports py-lmdb on first use, and converts its errors to typed errors.
 
-What LMDB reports falls into three groups, and who calls decides by the type alone: ``Full`` may pass,
-``FutureVersion`` and ``Corrupt`` concern what stands in the file, and ``SyncFailed`` is whatever failed
-while something was made durable, after which the file is not trusted any more."""
+A caller decides by the type alone. ``Full`` may pass. ``FutureVersion`` and ``Corrupt`` concern the contents of the
+file. ``SyncFailed`` is any other failure while something was made durable. The file is not trusted afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ MODULE, EXTRA = "lmdb", "lmdb"
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _FULL = ("MapFullError", "DiskError", "MemoryError", "TxnFullError", "ReadersFullError")
-_OTHER_FORMAT = "LMDB data format v"  #: So py-lmdb 3 says itself, before LMDB sees the file.
+_OTHER_FORMAT = "LMDB data format v"  #: In an error of py-lmdb 3 itself, before LMDB reads the file.
 _SYSTEM = ("DiskError", "MemoryError", "LockError", "ReadonlyError", "InvalidParameterError", "ReadersFullError")
 _CORRUPT = (
     "CorruptedError",
@@ -30,12 +29,12 @@ _CORRUPT = (
 
 
 def library(wanted_by: str) -> Any:
-    """The module ``lmdb``; ``MissingExtra`` names ``wanted_by``, an engine, if it is not installed."""
+    """Return the module ``lmdb``. ``MissingExtra``: it is not installed; the error names the engine ``wanted_by``."""
     return require(MODULE, extra=EXTRA, wanted_by=wanted_by)
 
 
 def typed(error: Exception, path: str) -> StorageError:
-    """Give an ``lmdb.Error``, raised about the data file at ``path``, its type."""
+    """Return the typed error for an ``lmdb.Error`` about the data file at ``path``."""
     kind = type(error).__name__
     if kind in _FULL or any(_is(error, number) for number in _NO_SPACE):
         return Full(f"no space: {error}", path=path)
@@ -52,11 +51,11 @@ def map_refused(error: Exception) -> bool:
 
 
 def of_the_system(error: Exception) -> bool:
-    """Say whether the system refused a call, rather than LMDB what stands in the file: trying again may help."""
+    """Say whether the system refused a call, and not LMDB the contents of the file. Then a retry may help."""
     kind, said = type(error).__name__, str(error)
     return kind in _SYSTEM or (kind == "Error" and "MDB_" not in said and _OTHER_FORMAT not in said)
 
 
 def _is(error: Exception, number: int) -> bool:
-    """Older releases of py-lmdb carry the error number in their text only."""
+    """Say whether an error has this error number. Older releases of py-lmdb have it only in the text."""
     return getattr(error, "code", None) == number or os.strerror(number) in str(error)

@@ -1,4 +1,4 @@
-"""What the log engines have in common: durable directories, space prepared beforehand, one write for many buffers.
+"""Code that the log engines share: durable directories, files prepared in advance, term runs, vectored writes, markers.
 
-A library for plugins, not a plugin: it knows no format, and nothing of the kernel but ``spi``. ADR 42 says why it
-stands here."""
+This is a library for plugins and not a plugin. It knows no segment format, and of the kernel it imports only ``spi``.
+ADR 42 gives the reasons."""

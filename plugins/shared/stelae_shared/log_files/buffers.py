@@ -1,4 +1,4 @@
-"""A group in as few buffers as one vectored write takes."""
+"""Joins the buffers of a group, so that one vectored write takes all of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from stelae.spi.services import Buffer
 
 BUFFERS_MAX = 1024
-"""A vectored write takes no more; a longer one would be several, each of them synchronous."""
+"""Number of buffers that one vectored write takes. More buffers would need several synchronous writes."""
 
 
 def joined(buffers: Sequence[Buffer]) -> Sequence[Buffer]:
-    """The same bytes in as many buffers as one write takes."""
+    """Return the same bytes in at most ``BUFFERS_MAX`` buffers."""
     share = -(-len(buffers) // BUFFERS_MAX)
     if share <= 1:
         return buffers
@@ -19,7 +19,7 @@ def joined(buffers: Sequence[Buffer]) -> Sequence[Buffer]:
 
 
 def between(buffers: Sequence[Buffer], begin: int, end: int) -> bytes:
-    """A copy of the bytes from ``begin`` up to ``end`` of what the buffers hold together, quick near the end."""
+    """Return a copy of the bytes from ``begin`` up to ``end`` of all buffers together. It is fast near the end."""
     found: list[Buffer] = []
     at = sum(map(len, buffers))
     for buffer in reversed(buffers):

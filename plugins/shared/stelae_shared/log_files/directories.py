@@ -1,4 +1,4 @@
-"""Directories whose names survive a crash, and names in whose place something else stands."""
+"""Creates directories durably, and converts errors about names to typed errors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from stelae.spi.services import Files
 
 
 def parent_of(path: str) -> str:
-    """The directory that holds a name."""
+    """Return the directory of a path."""
     return path.rpartition("/")[0] or "/"
 
 
 def make_durable(files: Files, path: str) -> None:
-    """Create a directory with its missing parents, and make its name and theirs durable.
+    """Create a directory with its missing parents, and make all their names durable.
 
-    A directory that is there may be left by a process that was killed before it synced the name,
-    so the parent is synced in any case."""
+    The parent is always synced. A directory that exists may have been created by a process that was killed before it
+    synced the name."""
     unsynced = [parent_of(path)]
     while not files.exists(unsynced[-1]):
         unsynced.append(parent_of(unsynced[-1]))
@@ -29,18 +29,18 @@ def make_durable(files: Files, path: str) -> None:
 
 @contextmanager
 def misplaced(directory: str) -> Iterator[None]:
-    """Give an error about a name its type: what stands there is not what the engine puts there.
+    """Convert errors about names to typed errors.
 
     Raises:
-        Foreign: a directory stands where a file belongs, or a file where a directory does.
-        StorageError: the name went away meanwhile.
+        Foreign: a directory is in the place of a file, or a file in that of a directory.
+        StorageError: the name was removed meanwhile.
     """
     try:
         yield
     except OSError as error:
         path = str(error.filename or (error.args[0] if error.args else directory))
         if isinstance(error, IsADirectoryError):
-            raise Foreign("a directory stands where a file belongs; move it away", path=path) from error
+            raise Foreign("found a directory in place of a file; move it away", path=path) from error
         if isinstance(error, (NotADirectoryError, FileExistsError)):
-            raise Foreign("a file stands where a directory belongs; move it away", path=path) from error
-        raise StorageError(f"it was there and is not any more: {error}", path=path) from error
+            raise Foreign("found a file in place of a directory; move it away", path=path) from error
+        raise StorageError(f"it was removed while it was used: {error}", path=path) from error

@@ -1,8 +1,8 @@
-"""The file that says whose directory this is, and holds what an engine has to know before it reads anything else.
+"""The marker file of a directory: it identifies the engine that owns the directory, and has a record of the engine.
 
-Its record is in two pages, both of which are written in place (``page_slots``): neither a full disk nor the loss of a
-page keeps a node from starting. With both pages the proof is lost whose directory this is, and with it all that would
-tell a lost log from one that never was: the engine does not open."""
+The record is in two pages, and both are written in place (``page_slots``). So neither a full disk nor the loss of one
+page keeps a node from starting. If both pages are lost, nothing shows whose directory this is, and a lost log cannot be
+told from one that never existed. Then the engine does not open."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class MarkerFile:
 
     Args:
         files: the disk.
-        directory: the engine's own.
-        name: of the file.
-        form: of its record.
-        thing: what the directory holds, for people: "log".
-        beside: names of files that may be there before the marker is.
+        directory: the engine's directory.
+        name: name of the file.
+        form: format of its record.
+        thing: what the directory contains, for messages, such as "log".
+        beside: names of files that may exist before the marker does.
     """
 
     def __init__(
@@ -35,29 +35,29 @@ class MarkerFile:
         self.path = f"{directory}/{name}"
 
     def claim(self, first: bytes, *, beside_others: bool = False) -> bytes | None:
-        """Return the record of a directory that is ours, or make an empty one ours, durably, and return ``None``.
+        """Return the record of a directory that this engine owns; or claim an empty one durably, and return ``None``.
 
         Args:
-            first: the record of a directory that becomes ours.
-            beside_others: a new directory may hold files of somebody else.
+            first: the first record of a claimed directory.
+            beside_others: the new directory may have other files.
 
         Raises:
-            Foreign: something else wrote this directory, or both pages of the marker are lost; nothing was changed.
-            FutureVersion: a newer release did.
-            Full: it is new and there is no space for the marker.
+            Foreign: the directory has a different owner, or both pages of the marker are lost; nothing was changed.
+            FutureVersion: a newer release wrote the marker.
+            Full: the directory is new and there is no space for the marker.
         """
         if self._files.exists(self.path):
             return self._read()
         known = (*self._beside, f".{self._name}.tmp")
-        strangers = [name for name in self._files.listdir(self._directory) if name not in known]
-        if strangers and not beside_others:
-            fact = f"the directory holds {strangers[0]!r} but no {self._name!r}: not a {self._thing} of ours"
+        unknown = [name for name in self._files.listdir(self._directory) if name not in known]
+        if unknown and not beside_others:
+            fact = f"the directory holds {unknown[0]!r} but no {self._name!r}: not a {self._thing} of ours"
             raise Foreign(fact, path=self._directory)
         create_slots(self._files, self.path, self._form, PageSlot(1, first))
         return None
 
     def write(self, record: bytes) -> None:
-        """Change the record, durably; raises as ``write_both``."""
+        """Change the record durably. Raises as ``write_both``."""
         write_both(self._files, self.path, self._form, record)
 
     def _read(self) -> bytes:

@@ -1,18 +1,18 @@
-"""A small record in two slots of one file, each slot a page of its own.
+"""A small record in two slots of one file. Each slot is a separate page.
 
-Disks and the system's cache write, lose and tear whole pages. So a record that changes in place is kept in two of them,
-and a write touches one: power lost in it, or a sync of it that fails, leaves the other slot. A change in place needs no
-space, so a full disk keeps nobody from starting or from freeing space.
+Disks and the system's cache write, lose and tear whole pages. So a record that changes in place has two slots in
+different pages, and a write changes only one. After a power failure during the write, or a failed sync, the other slot
+is still valid. A change in place needs no space, so a node with a full disk can start and free space.
 
 ::
 
     slot    magic, format version, length of the payload, count of changes | payload | CRC32C | zeros
 
-A slot's record is at most a sector long.
-The valid slot with the higher count is the record. There are two ways to change it:
+The record of a slot is at most one sector long. The valid slot with the higher count is the record. There are two ways
+to change it:
 
-- ``write_slot`` writes one slot, the older one. It costs one sync. A slot that is lost later may cost the last change.
-- ``write_both`` writes one slot after the other. It costs two syncs. A slot that is lost later costs nothing.
+- ``write_slot`` writes the older slot. It costs one sync. The later loss of a slot may cost the last change.
+- ``write_both`` writes one slot after the other. It costs two syncs. The later loss of a slot costs nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SLOT_BYTES = 4096
 """A page of the system's cache, and the largest unit in which disks store data."""
 
 RECORD_BYTES_MAX = 512
-"""The least that a disk writes whole. So much of a slot is read."""
+"""The smallest unit that a disk writes atomically. Only these bytes of a slot are read."""
 
 _LEAD = struct.Struct("<8sHHxxxxQ")
 _CRC = struct.Struct("<I")
@@ -38,15 +38,15 @@ _VERSION_AT = 8
 _OFFSETS = (0, SLOT_BYTES)
 
 PAYLOAD_AT = _LEAD.size
-"""Where a slot's payload begins."""
+"""Offset of the payload in a slot."""
 
 
 class RecordFormat(NamedTuple):
-    """How a kind of record is told from others.
+    """The format of one kind of record.
 
     Attributes:
-        magic: eight bytes that each slot begins with.
-        version: of the format; others are refused.
+        magic: the first eight bytes of each slot.
+        version: version of the format. Other versions are refused.
         payload_bytes: length of the payload.
     """
 
@@ -56,14 +56,14 @@ class RecordFormat(NamedTuple):
 
 
 class PageSlot(NamedTuple):
-    """What a valid slot holds. ``changes`` rises by one with every change."""
+    """The contents of a valid slot. ``changes`` rises by one with every change."""
 
     changes: int
     payload: bytes
 
 
 def create_slots(files: Files, path: str, form: RecordFormat, first: PageSlot) -> None:
-    """Write a new file with the same in both slots; durable on return."""
+    """Create a file with the same record in both slots; durable on return."""
     files.replace(path, 2 * _encode(form, first))
 
 
@@ -72,8 +72,8 @@ def read_newest(files: Files, path: str, form: RecordFormat) -> PageSlot:
 
     Raises:
         Corrupt: neither slot is valid.
-        Foreign: a format from before the first release.
-        FutureVersion: a format that this release does not know.
+        Foreign: the format is older than the first release.
+        FutureVersion: the format is newer than this release.
         FileNotFoundError: there is no such file.
     """
     with closing(files.open(path)) as file:
@@ -89,11 +89,11 @@ def write_slot(files: Files, path: str, form: RecordFormat, changed: PageSlot) -
 def write_both(files: Files, path: str, form: RecordFormat, payload: bytes) -> None:
     """Change the record in both slots, durably.
 
-    It begins with the slot that is invalid or else newer: the other one has been durable since before that was
-    written, and stays so until this one is.
+    It first writes the slot that is invalid, or else the newer one. The other slot was durable before that one was
+    written, and stays valid until the first write is durable.
 
     Raises:
-        SyncFailed: one slot, or both, have what they had before.
+        SyncFailed: one slot, or both, still have the old record.
         Corrupt, Foreign, FutureVersion: as ``read_newest``; nothing was written.
     """
     with closing(files.open(path, writable=True)) as file:
@@ -105,7 +105,7 @@ def write_both(files: Files, path: str, form: RecordFormat, payload: bytes) -> N
 
 
 def _read(file: File, form: RecordFormat) -> list[PageSlot | None]:
-    """Both slots, of which one at least is valid."""
+    """Return both slots, of which at least one is valid; ``None`` for an invalid one."""
     raw = [file.pread(RECORD_BYTES_MAX, offset) for offset in _OFFSETS]
     found = [_decode(slot, form, file.path, offset) for slot, offset in zip(raw, _OFFSETS, strict=True)]
     if found == [None, None]:
@@ -141,7 +141,7 @@ def _decode(raw: bytes, form: RecordFormat, path: str, offset: int) -> PageSlot 
 
 
 def _refuse_older(raw: list[bytes], form: RecordFormat, path: str) -> None:
-    """Name the format of a file whose checksums are in other places: all that is written there says an older one."""
+    """Refuse a file of an older format, whose checksums are at other offsets, by the version in its slots."""
     written = [slot for slot in raw if slot.strip(b"\0")]
     ours = [slot for slot in written if len(slot) > _VERSION_AT + 1 and slot[: len(form.magic)] == form.magic]
     versions = [int.from_bytes(slot[_VERSION_AT : _VERSION_AT + 2], "little") for slot in ours]
@@ -150,5 +150,5 @@ def _refuse_older(raw: list[bytes], form: RecordFormat, path: str) -> None:
 
 
 def _older(version: int, form: RecordFormat, path: str, offset: int) -> Foreign:
-    fact = f"format {version} is of no release; the first one wrote {form.version}"
+    fact = f"no release wrote format {version}; the first one wrote {form.version}"
     return Foreign(fact, path=path, offset=offset + _VERSION_AT)

@@ -1,12 +1,12 @@
-"""Writes of whole blocks of 4096 bytes, over space that was written before. Only the fast kinds of the engines use it.
+"""Writes of whole blocks of 4096 bytes over space that was written before. Only the fast engines use it.
 
-Direct I/O needs whole blocks (``stelae.machine.fast_log``). A write begins with the bytes that are already in its first
-block, the same bytes once more, and ends with zeros up to the end of its last block. It is blocks and not sectors,
-because a disk may store data in larger units than it accepts: a power failure could then lose the rest of such a unit,
-which holds entries that were acknowledged before.
+Direct I/O needs whole blocks (``stelae.machine.fast_log``). A write begins with the bytes that its first block already
+has, and repeats them unchanged. It ends with zeros up to the end of its last block. It consists of blocks and not of
+sectors, because a disk may store data in larger units than it accepts. Then a power failure could lose the rest of such
+a unit, which has entries that were acknowledged before.
 
-Only who wrote the first block in this run knows its bytes. Until then, writes begin where the data end and go through
-the system's cache, which always writes whole pages."""
+The bytes of the first block are known only if it was written in this run. Until then, writes begin where the data end
+and go through the system's cache, which always writes whole pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCK_BYTES = 4096
 """The largest unit in which disks store data, and a page of the system's cache."""
 
 JOINED_BYTES_MAX = 2 << 20
-"""A larger group is not copied into one buffer."""
+"""Groups above this length are not copied into one buffer."""
 
 
 class WholeBlocks:
@@ -28,10 +28,10 @@ class WholeBlocks:
 
     Args:
         file: the file.
-        limit: where the space ends that was written before. A write beyond it changes the file's metadata too, and
-            goes through the cache.
-        unit: a power of two up to a block. Each group is followed by zeros up to a multiple of it, so that a scan for
-            the next group finds nothing else there; 1: the space holds zeros already.
+        limit: offset where the space ends that was written before. A write beyond it also changes the file's metadata,
+            and goes through the cache.
+        unit: a power of two, at most a block. Zeros follow each group up to a multiple of it, so that a scan for the
+            next group finds nothing else there. 1: the space has zeros already.
     """
 
     __slots__ = ("_file", "_head", "_limit", "_unit")
@@ -43,10 +43,9 @@ class WholeBlocks:
         self._head = b""
 
     def write_of(self, buffers: Sequence[Buffer], at: int, size: int) -> Write:
-        """The durable write of a group of that size at the end; nothing has changed yet.
+        """Return the durable write of a group of ``size`` bytes at the end, which is offset ``at``. Changes nothing.
 
-        Returns:
-            a write of one buffer, or of the group's own if it is large."""
+        The write has one buffer, or the buffers of the group if it is large."""
         start, end = at - len(self._head), at + size
         rest = bytes(-end % BLOCK_BYTES)
         whole_blocks = start % BLOCK_BYTES == 0 and end + len(rest) <= self._limit
@@ -57,6 +56,6 @@ class WholeBlocks:
         return Write(self._file, data, start, whole_blocks=whole_blocks)
 
     def wrote(self, write: Write, end: int) -> None:
-        """Note that a write was made, behind which the data end at ``end``."""
+        """Record that a write was made and that the data now end at ``end``."""
         begin = max(write.offset, end - end % BLOCK_BYTES)
         self._head = between(write.buffers, begin - write.offset, end - write.offset)

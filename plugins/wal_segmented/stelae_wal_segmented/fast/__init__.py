@@ -1,5 +1,5 @@
-"""The fast kind of the engine, for ``[log] fast = true``: the files of collected segments are used again, groups are
-written as whole blocks, and the event loop begins commits. The plain engine imports nothing of it."""
+"""The fast class of the engine, for ``[log] fast = true``. It uses the files of collected segments again, writes groups
+as whole blocks, and lets the event loop begin commits. The plain engine imports nothing from this package."""
 
 from __future__ import annotations
 

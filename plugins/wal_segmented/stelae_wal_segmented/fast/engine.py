@@ -1,4 +1,4 @@
-"""The engine and its logs, with commits that are begun by the event loop and written by ``io_uring``."""
+"""The fast engine and its logs: the event loop begins commits, and ``io_uring`` writes them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import ClassVar, NamedTuple
 from stelae.spi.errors import CallerError, StorageError
 from stelae.spi.ids import LogId
 from stelae.spi.wal import Append, Begun, Outcome, Write
-from stelae_wal_segmented.engine import SegmentedWal
-from stelae_wal_segmented.fast.noted import NotedPool
-from stelae_wal_segmented.fast.reuse import ReusedSegments
+from stelae_wal_segmented.engine import SegmentedEngine
+from stelae_wal_segmented.fast.reused_segments import ReusedSegments
+from stelae_wal_segmented.fast.write_digests import DigestPool
 from stelae_wal_segmented.fast.writer import SegmentedBlockWriter
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.space import SpaceOfLog
 
 NOTED_BYTES_MAX = 32 << 20
-"""Memory for digests of what was written, for all logs of an engine."""
+"""Memory for the digests of written sectors, over all logs of an engine."""
 
 
 class BegunAppend(NamedTuple):
-    """An append of which one write is left.
+    """An append that needs only one more write.
 
     Attributes:
-        write: that write.
+        write: the write.
         meanwhile: work that can be done while the disk writes.
-        finish: gives the outcome, once the write is durable (``None``) or has failed with an error.
+        finish: returns the outcome. Called with ``None`` once the write is durable, or with the error of the write.
     """
 
     write: Write
@@ -38,7 +38,7 @@ class FastTabletLog(TabletLog):
     """A log whose appends can be begun. Threads as in ``TabletLog``."""
 
     def begin(self, append: Append) -> BegunAppend | None:
-        """Begin one append of a commit with ``sync``, if it needs one write and nothing else of the disk."""
+        """Begin one append of a commit with ``sync``, if it needs one write and no other disk access."""
         writer = self._hot_writer()
         if writer is None or writer.segment.header.sequence > self.base.newest_sequence:
             return None
@@ -59,25 +59,25 @@ class FastTabletLog(TabletLog):
         return BegunAppend(write, lambda: writer.note(group, write), finish)
 
     def _hot_writer(self) -> SegmentedBlockWriter | None:
-        """Return the open segment's writer, if it takes the next group without other disk access and all is durable."""
-        writer = self.end.writer
-        if writer is None or writer.synced < writer.end or self.end.due(writer) is not None:
+        """Return the writer if it takes the next group without other disk access and all its groups are durable."""
+        writer = self.active.writer
+        if writer is None or writer.synced < writer.end or self.active.due(writer) is not None:
             return None
-        assert isinstance(writer, SegmentedBlockWriter), "the space of this log makes no other"
+        assert isinstance(writer, SegmentedBlockWriter), "ReusedSegments makes no other writers"
         return writer
 
 
-class FastSegmentedWal(SegmentedWal):
-    """``SegmentedWal`` with re-used segments and begun commits. The files are of the same format."""
+class FastSegmentedWal(SegmentedEngine):
+    """The engine with re-used segment files and begun commits. The file formats are the same."""
 
     _log_type: ClassVar[type[TabletLog]] = FastTabletLog
 
     @classmethod
     def _space(cls) -> SpaceOfLog:
-        return partial(ReusedSegments, NotedPool(NOTED_BYTES_MAX))
+        return partial(ReusedSegments, DigestPool(NOTED_BYTES_MAX))
 
     def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
-        """Begin a commit, one write for each log, if every log has an open segment and none has to roll."""
+        """Begin a commit with one write for each log, if every log has an open segment and none has to roll."""
         appends: list[BegunAppend] = []
         for name, append in group.items():
             log = self._logs.get(name)
@@ -98,8 +98,10 @@ class FastSegmentedWal(SegmentedWal):
         return Begun([begun.write for begun in appends], finish, meanwhile) if appends else None
 
     def stats(self) -> dict[str, float]:
-        """As of ``SegmentedWal``, with the files of collected segments that are kept, and how many segments were begun
-        in such a file since the log was opened."""
+        """Return the figures of ``SegmentedEngine`` and two more.
+
+        ``segments_kept`` counts the files of collected segments that are kept, and ``segments_reused`` the segments
+        that were begun in such a file since the log was opened."""
         figures = super().stats()
-        found = [log.end.space.figures() for log in list(self._logs.values())]
+        found = [log.active.space.figures() for log in list(self._logs.values())]
         return figures | {name: sum(one[name] for one in found) for name in ("segments_kept", "segments_reused")}

@@ -1,17 +1,17 @@
-"""Files of collected segments that a log keeps, and the steps by which one becomes a new segment.
+"""The files of collected segments that a log keeps, and the steps by which such a file becomes a new segment.
 
-A synchronous write over data costs half of one into space that is only reserved. The steps:
+A synchronous write over existing data takes half as long as one into space that is only reserved. The steps:
 
-1. The base file says durably that the segment is collected. No reader has it open, and no reader can find it.
-2. Its file is renamed to a name that means nothing (``names.kept_name``).
-3. A worker renames it to the name of a segment in the making, writes the digest of each sector (see ``sectors``) behind
-   the place of the header, and syncs. Most digests were noted when the data were written (``Noted``); the worker reads
-   the others from the file.
-4. The log adopts it as its next segment: header, sync, rename, like any other segment.
+1. The base file records durably that the segment is collected. No reader has it open, and no reader can find it.
+2. Its file is renamed to a name without meaning (``names.kept_name``).
+3. A worker renames it to the name of a future segment, writes the digest of each sector (see ``sectors``) behind the
+   space of the header, and syncs. Most digests were computed when the data were written (``WriteDigests``). The worker
+   reads the other sectors from the file.
+4. The log adopts it as its next segment like any other file: header, sync, rename.
 
-A crash before 4 leaves a file whose name means nothing; the next start removes it. A crash after 4 leaves a segment
-whose header has the checksum of the table. Its checksums are salted with its own nonce, so old bytes never pass for its
-entries (durability rule 6)."""
+A crash before step 4 leaves a file whose name has no meaning. The next start removes it. A crash after step 4 leaves a
+segment whose header has the checksum of the table. Its checksums are salted with its own nonce, so old bytes never pass
+for its entries (durability rule 6)."""
 
 from __future__ import annotations
 
@@ -23,41 +23,43 @@ from crc32c import crc32c
 
 from stelae.spi.errors import StorageError
 from stelae.spi.services import File, Files
-from stelae_wal_segmented.fast.noted import Noted
+from stelae_wal_segmented.fast.write_digests import WriteDigests
 from stelae_wal_segmented.format import NEW_SPACE, SEGMENT_HEADER_BYTES
 from stelae_wal_segmented.names import kept_name
-from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, UsedSpace, digests_of, space_within
+from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, ReusedSpace, digests_of, space_within
 from stelae_wal_segmented.segment import Segment
 
 PIECE_BYTES = 512 << 10
-"""So much of a file is read and digested at once."""
+"""Number of bytes of a file that are read and digested at once."""
 
 
-class Kept(NamedTuple):
-    """A file that is kept, and the digests of its contents as far as they were noted."""
+class KeptFile(NamedTuple):
+    """A kept file."""
 
     path: str
-    noted: Noted | None
+    noted: WriteDigests | None  #: Digests of its contents, as far as they were computed.
 
 
 class KeptFiles:
-    """What one log keeps. One caller at a time: see ``stelae.spi.wal``.
+    """The kept files of one log. One caller at a time: see ``stelae.spi.wal``.
 
     Args:
-        count_max: so many at a time; 0 for none.
+        files: the disk.
+        directory: of the log.
+        count_max: number of files that are kept at most; 0: none.
     """
 
     def __init__(self, files: Files, directory: str, count_max: int) -> None:
         self._files = files
         self._directory = directory
         self._count_max = count_max
-        self._kept: list[Kept] = []
+        self._kept: list[KeptFile] = []
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, segment: Segment, noted: Noted | None) -> bool:
-        """Keep the file of a collected segment; false if there are enough, or it cannot be renamed."""
+    def keep(self, segment: Segment, noted: WriteDigests | None) -> bool:
+        """Keep the file of a collected segment; return false if enough files are kept or it cannot be renamed."""
         if len(self._kept) >= self._count_max:
             return False
         path = f"{self._directory}/{kept_name(segment.header.log.generation, segment.header.sequence)}"
@@ -65,51 +67,52 @@ class KeptFiles:
             self._files.rename(segment.path, path)
         except (OSError, StorageError):
             return False
-        self._kept.append(Kept(path, noted))
+        self._kept.append(KeptFile(path, noted))
         return True
 
-    def take(self) -> Kept | None:
-        """Take the file that was kept last, which is most likely in the system's cache."""
+    def take(self) -> KeptFile | None:
+        """Return the file that was kept last, which is most likely in the system's cache; ``None`` if none is kept."""
         return self._kept.pop() if self._kept else None
 
     def drop(self) -> None:
-        """Remove all; the next start removes what is left."""
+        """Remove all kept files. The next start removes those that cannot be removed now."""
         while self._kept:
             with suppress(OSError, StorageError):
                 self._files.remove(self._kept.pop().path)
 
 
-class UsedFile:
-    """A kept file that becomes the file of a segment. It has one of two names until it has a header.
+class ReusedFile:
+    """A kept file that becomes the file of a segment. Until it has a header, it has one of two names.
 
     Args:
+        files: the disk.
         kept: the file.
-        path: the path that it gets, of a segment in the making.
+        path: the path that it gets, that of a future segment.
         size: length of the segment.
 
     Attributes:
-        space: for the segment's header, once it is made.
+        space: for the segment's header, once the table is written.
     """
 
-    def __init__(self, files: Files, kept: Kept, path: str, size: int) -> None:
+    def __init__(self, files: Files, kept: KeptFile, path: str, size: int) -> None:
         self._files = files
         self._kept = kept
         self._path = path
         self._size = size
-        self.space: UsedSpace = NEW_SPACE
+        self.space: ReusedSpace = NEW_SPACE
 
     def make(self, wanted: Callable[[], bool]) -> File:
-        """Write the table of digests durably, as long as the file is ``wanted``; return it, open. On a worker.
+        """Write the table of digests durably, as long as the file is ``wanted``; return the open file. On a worker.
 
         Raises:
-            StorageError: that failed, or the file was given up; it is removed as far as possible.
+            StorageError: the write failed, or the file was given up. The file is removed as far as possible.
         """
         with ExitStack() as undo:
             undo.callback(self.remove)
             try:
                 self._files.rename(self._kept.path, self._path)
                 file = self._files.open(self._path, writable=True)
-            except OSError as error:  # Removed before or between: see ``remove``.
+            except OSError as error:  # ``remove`` was faster.
                 raise StorageError(f"a kept file is gone: {error}", path=self._kept.path) from error
             undo.callback(file.close)
             self._note(file, wanted)
@@ -117,16 +120,17 @@ class UsedFile:
         return file
 
     def remove(self) -> None:
-        """Remove the file under either name; the next start removes what is left. On any thread.
+        """Remove the file under either name. The next start removes it if that fails. Any thread.
 
-        The first name goes first: a worker that begins later finds no file, one that was faster has renamed it."""
+        The old name is removed first. So a worker that begins later finds no file, and a worker that was faster has
+        renamed the file to the second name."""
         for path in (self._kept.path, self._path):
             with suppress(OSError, StorageError):
                 self._files.remove(path)
 
     def _note(self, file: File, wanted: Callable[[], bool]) -> None:
         sectors, start = space_within(SEGMENT_HEADER_BYTES, min(file.size(), self._size))
-        assert sectors, "what is kept is longer than a header"
+        assert sectors, "a kept file is longer than a header"
         end = start + sectors * SECTOR_BYTES
         file.truncate(end)
         pieces = [self._kept.noted.between(start, end)] if self._kept.noted is not None else []
@@ -138,4 +142,4 @@ class UsedFile:
         digests = b"".join(pieces)
         file.pwritev([bytes(SEGMENT_HEADER_BYTES), digests], 0)
         file.sync()
-        self.space = UsedSpace(sectors, crc32c(digests), start)
+        self.space = ReusedSpace(sectors, crc32c(digests), start)

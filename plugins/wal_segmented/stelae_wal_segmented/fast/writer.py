@@ -1,4 +1,4 @@
-"""The writer of a segment for the fast kind: whole blocks, writes that are begun, and segments in re-used files."""
+"""The segment writer of the fast engine: whole blocks, begun writes, and segments in re-used files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from stelae.spi.services import File
 from stelae.spi.wal import Write
 from stelae_shared.log_files.buffers import joined
 from stelae_shared.log_files.whole_blocks import WholeBlocks
-from stelae_wal_segmented.fast.noted import Noted
+from stelae_wal_segmented.fast.write_digests import WriteDigests
 from stelae_wal_segmented.group import EncodedGroup
 from stelae_wal_segmented.index import SegmentIndex
 from stelae_wal_segmented.sectors import SECTOR_BYTES
@@ -15,14 +15,14 @@ from stelae_wal_segmented.writer import SegmentWriter
 
 
 class SegmentedBlockWriter(SegmentWriter):
-    """As ``SegmentWriter``. Over space that was written before, it writes whole blocks.
+    """A ``SegmentWriter`` that writes whole blocks over space that was written before.
 
-    In a re-used file it syncs each group before the next, even without ``sync``: recovery tells a torn group by what
-    its sectors held before, and a later group would have changed that.
+    In a re-used file it syncs each group before the next one, even without ``sync``. Recovery recognizes a torn group
+    by what its sectors held before, and a later group would change that.
 
     Args:
         prewritten: the file was written with zeros.
-        noted: notes the digests of what is written.
+        noted: takes the digests of what is written; ``None``: they are not computed.
 
     Attributes:
         lazy: groups were written without sync.
@@ -39,7 +39,7 @@ class SegmentedBlockWriter(SegmentWriter):
         prepare_from: int,
         *,
         prewritten: bool,
-        noted: Noted | None,
+        noted: WriteDigests | None,
     ) -> None:
         self._used = segment.header.space.sectors > 0
         unit = SECTOR_BYTES if self._used else 1
@@ -50,36 +50,40 @@ class SegmentedBlockWriter(SegmentWriter):
         super().__init__(file, segment, index, target, prepare_from)
 
     def write_of(self, group: EncodedGroup) -> Write:
-        """The durable write of a group at the end, where all before it is durable; ``note`` and ``wrote`` follow it."""
+        """Return the durable write of a group at the end of a segment whose groups are all durable.
+
+        Call ``note`` and ``wrote`` after it."""
         if self._blocks is not None:
             return self._blocks.write_of(group.buffers, self.end, group.size)
         return Write(self._file, joined(group.buffers), self.end)
 
     def begin(self, group: EncodedGroup) -> Write:
-        """As ``write_of``, for a write that is made next. If the node stops, no result comes: see ``seal``."""
+        """Return ``write_of`` for a write that is made next. If the node stops, no result arrives: see ``seal``."""
         self._begun = True
         return self.write_of(group)
 
     def note(self, group: EncodedGroup, write: Write) -> None:
-        """Note the digests of what the write of a group leaves in the file, without the bytes that the next write
-        repeats. A group that is not in one buffer is not noted."""
+        """Compute the digests of a group's write, without the zeros at its end, over which the next write begins.
+
+        A group in more than one buffer is skipped."""
         if self._blocks is not None and self._noted is not None and len(write.buffers) == 1:
             self._noted.note(memoryview(write.buffers[0])[: self.end + group.size - write.offset], write.offset)
 
     def wrote(self, group: EncodedGroup, write: Write) -> None:
-        """The group is at the end, durably."""
+        """Record that a group was written durably at the end."""
         self.end = self.synced = self.end + group.size
         self._begun = False
         if self._blocks is not None:
             self._blocks.wrote(write, self.end)
 
     def write(self, group: EncodedGroup, *, sync: bool) -> None:
-        """As ``SegmentWriter.write``; in a re-used file every group is durable on return."""
+        """Do what ``SegmentWriter.write`` does. In a re-used file every group is durable on return."""
         alone = self.synced == self.end
         sync = sync or self._used
         self.lazy = self.lazy or not sync
         if not (sync and alone):
-            self._blocks = None  # It would repeat bytes that are not durable, and a tear could leave part of them.
+            # It would repeat bytes that are not durable yet, and a torn write could leave part of them.
+            self._blocks = None
         write = self.begin(group)
         self._file.pwritev(write.buffers, write.offset, dsync=sync and alone)
         end = self.end + group.size
@@ -94,14 +98,14 @@ class SegmentedBlockWriter(SegmentWriter):
         self._begun = False
 
     def forget_unsynced(self) -> None:
-        """As ``SegmentWriter.forget_unsynced``."""
+        """Do what ``SegmentWriter.forget_unsynced`` does."""
         super().forget_unsynced()
         self._begun = False
 
     def seal(self) -> bool:
-        """As ``SegmentWriter.seal``, after cutting a group that was begun and never finished.
+        """Do what ``SegmentWriter.seal`` does, after cutting a group that was begun and never finished.
 
-        It may be whole in the file, and a footer that is torn over it would not look torn."""
+        Such a group may be complete in the file. A footer that is torn over it would not look torn."""
         if self._begun:
             self.forget_unsynced()
         return super().seal()
@@ -110,6 +114,6 @@ class SegmentedBlockWriter(SegmentWriter):
         if not self._used:
             super()._write_footer(footer, length)
             return
-        # Until the footer is whole, its sectors must hold what the table says, so the file is cut afterwards.
+        # Until the footer is complete, its sectors must hold what the table says. So the file is cut afterwards.
         self._file.pwritev([footer, bytes(-length % SECTOR_BYTES)], self.end, dsync=True)
         self._file.truncate(length)

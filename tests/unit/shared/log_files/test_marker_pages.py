@@ -19,7 +19,7 @@ from stelae.spi.services import Buffer
 from stelae.spi.wal import Append, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
-from stelae_shared.lmdb_files.marker import EnvironmentMarker, Left
+from stelae_shared.lmdb_files.marker import EnvironmentMarker, ShutdownState
 from stelae_store_lmdb.opening import OWNER as STORE_OWNER
 from stelae_wal_lmdb.startup import OWNER as WAL_OWNER
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
@@ -80,7 +80,7 @@ class LmdbLife(Life):
     owner = WAL_OWNER
 
     def __init__(self) -> None:
-        self._may_be = {Left.OPEN}
+        self._may_be = {ShutdownState.OPEN}
         self._steps = 0
 
     def step(self, disk: VirtualDisk) -> None:
@@ -88,9 +88,9 @@ class LmdbLife(Life):
         found = marker.claim()
         assert found in self._may_be
         self._steps += 1
-        if found is Left.DISTRUSTED:
+        if found is ShutdownState.DISTRUSTED:
             return
-        for left in (Left.OPEN, Left.CLEAN if self._steps < 4 else Left.DISTRUSTED):
+        for left in (ShutdownState.OPEN, ShutdownState.CLEAN if self._steps < 4 else ShutdownState.DISTRUSTED):
             self._may_be = {found, left}
             marker.write(left)
             self._may_be = {left}
@@ -226,7 +226,7 @@ def test_a_marker_from_before_the_first_release_is_refused_and_says_so(life_type
     path = f"{PLACE}/{life.name}"
     life.step(disk)
     disk.replace(path, disk.read_bytes(path)[:8] + b"\x01\0" + bytes(20))
-    with pytest.raises(Foreign, match="format 1 is of no release; the first one wrote 2") as caught:
+    with pytest.raises(Foreign, match="no release wrote format 1; the first one wrote 2") as caught:
         life.step(disk)
     assert (caught.value.path, caught.value.offset) == (path, 8)
 

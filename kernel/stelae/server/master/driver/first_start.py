@@ -46,9 +46,9 @@ class SystemTabletLoader(TabletLoader):
         """Leave it to the others' answers.
 
         ``ConfigError``: there is one, and its members are other masters than the file lists."""
-        found = self.look(tablet.id, self._engines.wal.logs())
+        found = self.inspect(tablet.id, self._engines.wal.logs())
         if found.decision.action is StartupAction.NOTHING:
-            self.late[tablet.id] = "the other masters have not been asked yet"
+            self.delayed[tablet.id] = "the other masters have not been asked yet"
         elif found.consensus is not None and found.consensus.committed_config.members:
             members = {member.node_id: member.address for member in found.consensus.committed_config.members}
             check_listed(tablet.members, members, "by this master's own record")
@@ -83,7 +83,7 @@ class FirstStart:
 
     def make(self) -> None:
         """Make the system tablet as soon as it may be, if there is none and it is not being made."""
-        if self._making is None and SYSTEM_TABLET in self._loader.late:
+        if self._making is None and SYSTEM_TABLET in self._loader.delayed:
             for member in self._tablet.members:
                 if member.node_id != self._node.node_id:
                     self._node.messenger.add_peer(member.node_id, member.address)
@@ -102,14 +102,14 @@ class FirstStart:
             ]
             objection = "; ".join([*differences, *silent(answers), *unsure])
             if not objection and not (objection := await self._create()):
-                del self._loader.late[SYSTEM_TABLET]
+                del self._loader.delayed[SYSTEM_TABLET]
                 return
-            self._loader.late[SYSTEM_TABLET] = objection
+            self._loader.delayed[SYSTEM_TABLET] = objection
             self._warn(objection)
             await asyncio.sleep(AGAIN_S)
 
     def _keep_out(self, begun: list[str]) -> None:
-        del self._loader.late[SYSTEM_TABLET]
+        del self._loader.delayed[SYSTEM_TABLET]
         reason = (
             f"the cluster has begun (told by {', '.join(begun)}) and this master's directory is new: an empty one "
             "would vote without what the master has promised. Put its old directory back, or leave it down"

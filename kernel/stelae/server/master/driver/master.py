@@ -29,7 +29,7 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
 from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
-from stelae.rows.operations import operation, runs_of
+from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.server.frames import only_frame
 from stelae.server.limits import limits_of
 from stelae.server.master.core.batches import SYSTEM_SCHEMA, CatalogBatch, from_rows, records_of, to_rows
@@ -436,7 +436,7 @@ class Master:
             self._client,
             min(self._proposed),
             SYSTEM_SCHEMA.version,
-            runs_of([(sequence, operation(kind, rows.to_ipc()))]),
+            sequence_ranges_of([(sequence, operation(kind, rows.to_ipc()))]),
         )
         replica.write(request, done)
         refused_at_once = False

@@ -1,0 +1,92 @@
+"""The states of a tablet's members: which of them count as lost, leaving, steady or arriving, from one snapshot."""
+
+from __future__ import annotations
+
+from stelae.spi.consensus import MemberType
+from stelae.spi.policy import NodeHealth
+from stelae_placement_policy.numbered_snapshot import NumberedSnapshot, NumberedTablet
+
+_PRE_VOTER = MemberType.PRE_VOTER
+_VOTING = (MemberType.VOTER, MemberType.WITNESS)
+
+
+class MemberStates:
+    """The members of a tablet as numbers of nodes, in classes that do not overlap."""
+
+    def __init__(self, cluster: NumberedSnapshot, tablet: NumberedTablet) -> None:
+        self.tablet = tablet
+        self.wanted = tablet.view.replication_factor
+        #: Voters whose node is dead, or whose replica failed.
+        self.lost: list[int] = []
+        #: Voters on a retiring node.
+        self.leaving: list[int] = []
+        #: All other voters, also those on nodes in maintenance.
+        self.steady: list[int] = []
+        #: Members that will become voters.
+        self.arriving: list[int] = []
+        #: Members that were to become voters, but whose node is dead or retires, or whose replica failed.
+        self.failed_copies: list[int] = []
+        #: Other members without a vote on such nodes.
+        self.failed_non_voters: list[int] = []
+        #: Nodes of voters that answer.
+        self.healthy: set[int] = set()
+        #: Nodes of voters that answer and could lead.
+        self.able: set[int] = set()
+        for replica, number in zip(tablet.view.replicas, tablet.members, strict=True):
+            health = cluster.health(number)
+            answers = replica.healthy and health is not NodeHealth.DEAD
+            failed = not answers and health is not NodeHealth.MAINTENANCE
+            if replica.member_type in _VOTING:
+                self._voter(number, answers, failed, health)
+                if answers and replica.member_type is MemberType.VOTER:
+                    self.able.add(number)
+            elif failed or health is NodeHealth.RETIRING:
+                (self.failed_copies if replica.member_type is _PRE_VOTER else self.failed_non_voters).append(number)
+            elif replica.member_type is _PRE_VOTER:
+                self.arriving.append(number)
+
+    def _voter(self, number: int, answers: bool, failed: bool, health: NodeHealth | None) -> None:
+        if answers:
+            self.healthy.add(number)
+        if failed:
+            self.lost.append(number)
+        elif health is NodeHealth.RETIRING:
+            self.leaving.append(number)
+        else:
+            self.steady.append(number)
+
+    @property
+    def voters(self) -> int:
+        """Number of members that count towards a majority."""
+        return len(self.lost) + len(self.leaving) + len(self.steady)
+
+    @property
+    def spare_votes(self) -> int:
+        """Number of healthy voters above a majority. Below 0 nothing can be changed."""
+        return len(self.healthy) - (self.voters // 2 + 1)
+
+    @property
+    def surplus(self) -> int:
+        """Number of members that stay or arrive, above the wanted number. Below 0 some are missing."""
+        return len(self.steady) + len(self.arriving) - self.wanted
+
+    @property
+    def has_spare(self) -> bool:
+        """True if more members arrive than are missing, and the config can be changed."""
+        return bool(self.arriving) and self.surplus > 0 and self.can_change()
+
+    @property
+    def in_motion(self) -> bool:
+        """True if a change of the members is under way or needed."""
+        return bool(self.arriving) or self.tablet.view.change_pending or self.voters > self.wanted
+
+    def can_change(self) -> bool:
+        """Return true if the leader can carry out a change of the config now."""
+        view = self.tablet.view
+        may_change = not view.change_pending and view.replication_factor > 0
+        return may_change and self.tablet.leader in self.able and self.spare_votes >= 0
+
+    def may_evict(self, voter: int) -> bool:
+        """Return true if the wanted number of voters remains without ``voter``, and a majority of them is healthy."""
+        remaining = self.voters - 1
+        return remaining >= self.wanted and len(self.healthy - {voter}) >= remaining // 2 + 1

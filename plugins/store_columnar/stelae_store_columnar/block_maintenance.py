@@ -1,0 +1,135 @@
+"""The maintenance of blocks: flushes, merges, and the edits of the manifest.
+
+An edit is proposed when every file that its manifest names is durable, contents and name. Readers see the new levels at
+once. Obsolete files are removed when the edit is committed. A cursor that still needs one reads on through an open
+handle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from stelae.spi.ids import ZERO, OpId
+from stelae.spi.schema import Schema
+from stelae.spi.store import Edit
+from stelae_store_columnar.block import BlockReader, ColumnarBlock
+from stelae_store_columnar.block_directory import SUFFIXES, BlockDirectory
+from stelae_store_columnar.block_merging import BlockMerger, whole_versions
+from stelae_store_columnar.config import ColumnarConfig
+from stelae_store_columnar.levels import Levels, LiveBlock
+from stelae_store_columnar.manifest import ColumnarManifest, ManifestBlock, decode_manifest, encode_manifest
+from stelae_store_columnar.memtable import ColumnarMemtable
+from stelae_store_columnar.sources import StepSize
+from stelae_store_columnar.state import ColumnarState
+from stelae_store_columnar.versions import combined
+
+
+class BlockMaintenance:
+    """Flushes, merges and edits of one store. Only the applying thread uses it, except :meth:`committed_files`."""
+
+    def __init__(self, directory: BlockDirectory, reader: BlockReader, config: ColumnarConfig, schema: Schema) -> None:
+        self._directory = directory
+        self._reader = reader
+        self._step_size = StepSize(reader.order, config.row_group_rows)
+        self._merger = BlockMerger(directory, reader, config)
+        self._committed = Edit(manifest=b"", flushed=ZERO)
+        self._flushed = ZERO
+        self._schema = schema
+        self._blocks: dict[int, ColumnarBlock] = {}
+
+    def opened(self, manifest: ColumnarManifest, data: bytes, flushed: OpId) -> Levels:
+        """Open the blocks of a manifest, and remove all other block files.
+
+        ``StorageError``: a block cannot be opened."""
+        named = {live.number for live in (*manifest.settled, *manifest.fresh)}
+        self._directory.remove_orphans(named)
+        self._blocks = {n: ColumnarBlock.open(self._reader, self._directory.path_of(n)) for n in sorted(named)}
+        self._committed = Edit(manifest=data, flushed=flushed)
+        self._flushed = flushed
+        settled, fresh = (
+            [LiveBlock(self._blocks[live.number], live.start) for live in lives]
+            for lives in (manifest.settled, manifest.fresh)
+        )
+        return Levels(settled, fresh)
+
+    def flushed(self, state: ColumnarState, floor: int) -> Levels:
+        """Write the memtable to blocks, and merge if too many blocks overlap. Returns the new levels."""
+        levels = self._merger.flushed(state, floor) if state.chunks else state.levels
+        for _ in range(self._merger.merge_steps_due(levels)):
+            if not self._merger.has_round(levels, floor):
+                break
+            levels = self._merger.merge_step(replace(state, levels=levels, chunks=()), floor)
+        return levels
+
+    def compact(self, state: ColumnarState, floor: int) -> Levels | None:
+        """Do one step of a merge, or of dropping superfluous versions. Returns the new levels; ``None``: nothing to do.
+
+        New blocks have the columns of the schema at the last flush. A column that was dropped since then may be needed
+        again: a restart begins at the last flush and serves before it has applied all entries after it."""
+        state = replace(state, schema=self._schema, adapter=state.adapter.for_schema(self._schema))
+        if self._merger.has_round(state.levels, floor):
+            return self._merger.merge_step(state, floor)
+        live = self._merger.garbage(state.levels, floor)
+        if live is not None:
+            return self._merger.rewrite(state, live, floor)
+        small_neighbours = self._merger.small_neighbours(state.levels)
+        return self._merger.merge_neighbours(state, small_neighbours, floor) if small_neighbours else None
+
+    def without_garbage(self, memory: ColumnarMemtable, state: ColumnarState, floor: int) -> ColumnarMemtable:
+        """Return the memtable without the versions that no read at or above the floor can see."""
+        resolver = state.resolver(state.schema.layout.ids)
+        steps = whole_versions(state, state.chunks, (None, None), self._step_size)
+        needed = [resolver.needed([versions], floor, not state.levels.blocks) for versions in steps]
+        return memory.without_garbage(combined(needed, resolver.types), floor)
+
+    def note_flush(self, applied: OpId, schema: Schema) -> None:
+        """Note that the entries up to ``applied`` are flushed, under the schema in force."""
+        self._flushed, self._schema = applied, schema
+
+    def propose(self, levels: Levels, schemas: Mapping[int, Schema], stamp: int, floor: int) -> Edit | None:
+        """Return the edit that makes the levels durable, or ``None`` if nothing changed."""
+        flushed = self._flushed
+        manifest = ColumnarManifest(
+            next_number=self._directory.next_number,
+            floor=floor,
+            stamp=stamp,
+            schema_version=self._schema.version,
+            schemas=tuple(schemas[version] for version in sorted(schemas)),
+            settled=tuple(map(self._manifest_block, levels.settled.blocks)),
+            fresh=tuple(self._manifest_block(level.blocks[0]) for level in levels.fresh),
+        )
+        if flushed == self._committed.flushed and not self._changed(manifest):
+            return None
+        live = {self._directory.number_of(live.block.path): live.block for live in levels.blocks}
+        self._blocks.update(live)
+        deleted = [number for number in self._blocks if number not in live]
+        obsolete = tuple(f"{number:08d}{suffix}" for number in sorted(deleted) for suffix in SUFFIXES)
+        return Edit(manifest=encode_manifest(manifest), flushed=flushed, obsolete=obsolete)
+
+    def on_commit(self, edit: Edit) -> None:
+        """Note that an edit is durable, and remove its obsolete files."""
+        self._committed = edit
+        for number in {int(name.partition(".")[0]) for name in edit.obsolete}:
+            block = self._blocks.pop(number, None)
+            if block is not None:
+                block.hold_open()
+        self._directory.remove(edit.obsolete)
+
+    def committed_files(self) -> tuple[Edit, list[str]]:
+        """Return the last committed edit, without its obsolete files, and the names of its files."""
+        edit = self._committed
+        manifest = decode_manifest(edit.manifest, "")
+        numbers = sorted({live.number for live in (*manifest.settled, *manifest.fresh)})
+        needed = Edit(manifest=edit.manifest, flushed=edit.flushed)
+        return needed, [f"{number:08d}{suffix}" for number in numbers for suffix in SUFFIXES]
+
+    def _manifest_block(self, live: LiveBlock) -> ManifestBlock:
+        return ManifestBlock(self._directory.number_of(live.block.path), live.start)
+
+    def _changed(self, manifest: ColumnarManifest) -> bool:
+        """Return true if the blocks or the schema in force differ from the last committed edit."""
+        if not self._committed.manifest:
+            return bool(manifest.settled or manifest.fresh)
+        last = decode_manifest(self._committed.manifest, "")
+        now, before = ((one.schema_version, one.settled, one.fresh) for one in (manifest, last))
+        return now != before

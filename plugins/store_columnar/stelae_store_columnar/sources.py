@@ -1,0 +1,96 @@
+"""Sources of versions, the slices that a reader gets from them, and the steps in which it reads a key range.
+
+Sources are chunks in memory and levels of blocks. A reader goes through a key range in steps. A step ends at a cut
+point that a source proposes, so it has a bounded number of rows, however many sources overlap in it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
+from typing import Protocol, TypeAlias
+
+from stelae.rows.key_order import Comparable, KeyOrder
+from stelae.spi.store import BATCH_BYTES_MAX
+from stelae_store_columnar.versions import RowVersions
+
+STEP_BYTES = BATCH_BYTES_MAX  #: Approximate limit on the bytes of a step. It matters for rows with long texts.
+
+CutPoint: TypeAlias = tuple[Comparable, float]
+"""A key at which a step may end, and the share of a step between it and the cut point before."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSize:
+    """The size of a step: about ``rows`` rows, and about ``STEP_BYTES``."""
+
+    order: KeyOrder
+    rows: int
+
+    def share(self, rows: float, size_bytes: float) -> float:
+        """Return the share of a step that some rows are."""
+        return max(rows / self.rows, size_bytes / STEP_BYTES)
+
+
+class SourceSlice(ABC):
+    """The versions of one source in a key range. Their timestamps are from ``stamp_min`` to ``stamp_max``."""
+
+    __slots__ = ()
+    stamp_min: int
+    stamp_max: int
+
+    @abstractmethod
+    def read(self, ids: Sequence[int], *, use_cache: bool) -> RowVersions:
+        """Return the versions by key, then in log order, with those of the columns that the source has.
+
+        ``use_cache`` is true if neighbouring rows will be read soon, so that decoded columns should be cached."""
+
+    @property
+    @abstractmethod
+    def row_bytes(self) -> float:
+        """Average size of a version in the source."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[Comparable, Comparable]:
+        """A key at or below the first version, and one at or above the last."""
+
+    @abstractmethod
+    def is_plain(self, at: int | None) -> bool:
+        """Return true if each version is a visible row as of a time (``None``: now), without regard to other slices."""
+
+
+class VersionSource(Protocol):
+    """Versions in key order. For each key, all versions of one source are older or newer than those of another."""
+
+    def cut_points(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> list[CutPoint]:
+        """Return cut points in a range; ``None`` is no bound."""
+
+    def slices(self, low: Comparable | None, high: Comparable | None) -> Sequence[SourceSlice]:
+        """Return the slices in a range, in key order. This reads nothing."""
+
+
+KeyInterval: TypeAlias = tuple[Comparable | None, Comparable | None]
+"""The keys from the first (inclusive) to the second (exclusive); ``None`` is no bound."""
+
+
+def steps(
+    sources: Sequence[VersionSource], low: Comparable | None, high: Comparable | None, step_size: StepSize
+) -> list[KeyInterval]:
+    """Cut a range into steps, in key order."""
+    cut_points = [fence for source in sources for fence in source.cut_points(low, high, step_size)]
+    cut_points.sort(key=itemgetter(0))
+    found: list[KeyInterval] = []
+    share = 0.0
+    for (key, weight), (following, _) in pairwise((*cut_points, (None, 0.0))):
+        share += weight
+        if key == following:
+            continue
+        if share >= 1 and (low is None or key > low) and (high is None or key < high):
+            found.append((low, key))
+            low, share = key, 0.0
+    if share > 0:
+        found.append((low, high))
+    return found
