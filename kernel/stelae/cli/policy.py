@@ -29,6 +29,13 @@ commands = command_group(
 
 PolicyOption = Annotated[str, typer.Option("--policy", help="Name of the policy. `stelae plugins list` lists them.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random choices. The same seed gives the same plan.")]
+SnapshotArgument = Annotated[
+    Path | None,
+    typer.Argument(help="JSON file with a snapshot of a cluster, instead of --dir or --connect.", show_default=False),
+]
+TabletOption = Annotated[
+    str | None, typer.Option("--tablet", help="Show only this tablet: its id, or the first letters of it.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,21 +45,14 @@ def register(app: typer.Typer) -> None:
 
 @commands.command("explain")
 def explain(
-    snapshot: Annotated[
-        Path | None,
-        typer.Argument(
-            help="JSON file with a snapshot of a cluster, instead of --dir or --connect.", show_default=False
-        ),
-    ] = None,
+    snapshot: SnapshotArgument = None,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 10.0,
     save: Annotated[Path | None, typer.Option(help="Write the snapshot of the cluster to this file.")] = None,
     policy: PolicyOption = "placement",
     seed: SeedOption = 0,
-    tablet: Annotated[
-        str | None, typer.Option(help="Show only this tablet: its id, or the first letters of it.")
-    ] = None,
+    tablet: TabletOption = None,
     limit: Annotated[int, typer.Option(min=1, max=ROWS_MAX, help="Print at most this many actions.")] = 1000,
     as_json: JsonOption = False,
 ) -> None:

@@ -126,7 +126,8 @@ def _check_finished(node: OfflineNode, chosen: Sequence[Quarantined]) -> None:
         found = [inspect_tablet(files, layout, wal.logs(), wal.op_id_at, tablet) for tablet in tablets]
     for one, tablet, now in zip(chosen, tablets, found, strict=True):
         if one.of_deletion and now.decision.action is StartupAction.ROLL_FORWARD:
-            fact = f"the deletion of tablet {tablet} was interrupted and still has to fill {directory_of(layout, one.name)}"
+            directory = directory_of(layout, one.name)
+            fact = f"the deletion of tablet {tablet} was interrupted and still has to fill {directory}"
             raise CallerError(f"{fact}; start the node once to complete it; nothing was purged")
 
 
