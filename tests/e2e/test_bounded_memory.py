@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.client import AsyncTable, connect_async
 from stelae.host.apply import GROUP_BYTES_MAX
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.client import Client, RowsFailed, SessionOptions, connect, connect_async
 from stelae.client.locations import NoSuchTable
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec

@@ -153,12 +153,12 @@ def test_a_table_is_created_described_listed_filled_read_and_dropped(cluster: st
     process("import", str(file), "--table", "readings", "--dir", cluster)
     assert answer("get", "2", "--table", "readings", "--dir", cluster)["row"]["unit"] == "C"
     guessed = stelae("import", str(file), "--table", "fresh", "--dir", cluster, expect=2)
-    assert "say its key with --key to have it made" in guessed.stderr and "the key is a guess" in guessed.stderr
+    assert "pass its key with --key to create it" in guessed.stderr and "the key is a guess" in guessed.stderr
     into_fresh = ("import", str(file), "--table", "fresh", "--key", "sensor", "--dir", cluster)
     stelae(*into_fresh, "--dry-run")
     stelae(*into_fresh, "--mode", "delete", expect=2)
     assert [t["name"] for t in look("table", "list", "--dir", cluster)["tables"]] == ["readings"], "none is made so"
-    assert "making the table fresh, with the key sensor" in stelae(*into_fresh).stderr
+    assert "creating table fresh with key sensor" in stelae(*into_fresh).stderr
     assert [t["name"] for t in answer("table", "list", "--dir", cluster)["tables"]] == ["fresh", "readings"]
     assert answer("get", "1", "--table", "fresh", "--dir", cluster)["row"] == {"sensor": 1, "celsius": 20.5}
     answer("table", "drop", "fresh", "--dir", cluster)
@@ -363,7 +363,7 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
     ("words", "fact"),
     [
         (["table", "drop", "nope"], "no table 'nope'; there are: none"),
-        (["table", "create", "x", "--column", "id", "--key", "id"], "--column is NAME:TYPE"),
+        (["table", "create", "x", "--column", "id", "--key", "id"], "--column takes NAME:TYPE"),
         (["table", "create", "x", "--column", "id:int", "--key", "id"], "unknown column type 'int'"),
         (["table", "create", "x", "--column", "id:int64", "--key", "ident"], "is not a column; the columns are: id"),
         (["table", "create", "x", "--column", "id:int64", "--key", "id", "--replicas", "5"], "5"),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.client.connection import Connection
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile
@@ -177,7 +177,7 @@ def test_a_running_node_keeps_its_log_to_itself(node: NodeProcess) -> None:
 
 DIES_AT = """
 import os, sys
-from stelae.cli import wal_offline
+from stelae.cli import offline_node
 from stelae.convert import conversion
 from stelae.host.metadata_files import CrashPoints
 class DieAt(CrashPoints):
@@ -185,9 +185,9 @@ class DieAt(CrashPoints):
         if point == sys.argv[2]:
             os._exit(9)
 paths = conversion.ConversionPaths
-wal_offline.ConversionPaths = lambda layout, services: paths(layout, services, DieAt())
-with wal_offline.OfflineNode.opened(None, sys.argv[1]) as node:
-    node.convert("lmdb", wal_offline.ProgressMeter(), dry_run=False)
+offline_node.ConversionPaths = lambda layout, services: paths(layout, services, DieAt())
+with offline_node.OfflineNode.opened(None, sys.argv[1]) as node:
+    node.convert("lmdb", offline_node.ProgressMeter(), dry_run=False)
 """
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.client import AsyncClient, connect_async
 from stelae.client.connection import ConnectedTablet
 from stelae.host.node import Node

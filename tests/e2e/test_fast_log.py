@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.client.connection import Connection
 from stelae.host.replica import ReplicaState
 from stelae.local.cluster import ClusterOptions, LocalCluster

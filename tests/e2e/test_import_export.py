@@ -23,8 +23,8 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from stelae.cli.kit.errors import exit_code
-from stelae.cli.local_nodes import format_here
 from stelae.cli.main import build_app
+from stelae.cli.node_formatting import format_here
 from stelae.client import connect
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.ports import free_ports
@@ -283,7 +283,7 @@ def test_a_table_is_scanned_got_and_queried(cluster: LocalCluster, tmp_path: Pat
     query = "SELECT count(*) AS n, max(minute) AS last FROM readings WHERE minute < 500 AND note IS NOT NULL"
     done = stelae(cluster, "sql", query, "--json", "--explain")
     assert json.loads(done.stdout) == {"columns": ["n", "last"], "rows": [[400, 499]]}
-    assert "scan of readings: columns minute, note; " in done.stderr and "; 400 rows came" in done.stderr
+    assert "scan of readings: columns minute, note; " in done.stderr and "; 400 rows read" in done.stderr
     assert "minute < 500" in done.stderr and "note is not null" in done.stderr
     joined = f"SELECT sum(b.minute) FROM readings a JOIN '{tmp_path / 'b.csv'}' b USING (sensor, minute)"
     assert stelae(cluster, "sql", joined, "--format", "csv").stdout.splitlines()[1] == "1"
@@ -337,14 +337,14 @@ def read_arrow(path: Path) -> pa.Table:
     ("words", "says"),
     [
         (["scan", "--where", "celsus > 1"], "did you mean 'celsius'"),
-        (["scan", "--columns", "minut"], "the tablet has: sensor, minute, celsius, note; did you mean 'minute'"),
+        (["scan", "--columns", "minut"], "the table has: sensor, minute, celsius, note; did you mean 'minute'"),
         (["scan", "--table", "nowhere"], "no table 'nowhere'; there are: readings"),
-        (["scan", "--since", "5m", "--where", "minute > 1"], "leave it out, and filter what comes"),
+        (["scan", "--since", "5m", "--where", "minute > 1"], "remove --where and filter the output"),
         (["scan", "--since", "2026-06-02T00:00", "--at", "2026-06-01T00:00"], "since must not be after until"),
-        (["scan", "readings"], "'readings' stands alone: a table is named with --table readings"),
-        (["get", "readings", "-5", "1"], "'readings' is a table, which is named with --table readings"),
-        (["export", "-", "--format", "csv"], "'-' names none; to print rows: stelae scan --format csv"),
-        (["get", "5"], "the key is sensor (int32), minute (int64): give 2 values, not 1"),
+        (["scan", "readings"], "unexpected argument 'readings'; pass a table as --table readings"),
+        (["get", "readings", "-5", "1"], "'readings' is a table; pass it as --table readings"),
+        (["export", "-", "--format", "csv"], "not '-'; to print rows: stelae scan --format csv"),
+        (["get", "5"], "the key is sensor (int32), minute (int64): pass 2 values, not 1"),
         (["sql", "SELECT * FROM readngs"], "the tables are: readings"),
     ],
 )
@@ -360,7 +360,7 @@ def test_a_table_that_differs_or_is_missing_is_told_with_what_would_describe_it(
     path.write_text("sensor,minute,kelvin\n1,2,300.5\n")
     done = stelae(cluster, "import", str(path), code=2)
     assert "column 'kelvin' is not in the table" in done.stderr and "--skip-unknown" in done.stderr
-    assert "1 rows written" in stelae(cluster, "import", str(path), "--skip-unknown").stdout
+    assert "1 row written" in stelae(cluster, "import", str(path), "--skip-unknown").stdout
     missing = stelae(cluster, "import", str(path), "--table", "other", "--key", "sensor", code=2)
     assert "no table 'other'; there are: readings" in missing.stderr
     assert '{ name = "kelvin", type = "double", nullable = true }' in missing.stderr
@@ -374,7 +374,7 @@ def test_a_file_without_rows_makes_no_table_and_changes_none(cluster: LocalClust
         path.write_text(text)
         for words in (["--table", "other", "--key", "sensor"], ["--show-schema"], ["--table", "other", "--dry-run"]):
             said = stelae(cluster, "import", str(path), *words, code=2).stderr
-            assert "has no rows: there is nothing to tell the types of sensor, minute by" in said
+            assert "has no rows to infer the types of sensor, minute from" in said
             assert "stelae table create" in said
         assert "0 rows written" in stelae(cluster, "import", str(path)).stdout
         assert stelae(cluster, "import", str(path), "--dry-run").stdout.endswith("0 rows, 0 bad; nothing was written\n")
@@ -398,9 +398,9 @@ def test_whole_numbers_beyond_64_bits_make_a_key_and_numbers_with_a_fraction_mak
     assert '"id", type = "decimal(38,0)"' in design and '"x", type = "double"' in design
     for words in (["--show-schema"], ["--dry-run", "--table", "wide"], ["--table", "wide"]):
         said = stelae(cluster, "import", str(path), *words, "--key", "x", code=2).stderr
-        assert "key column 'x' has numbers with a fraction or an exponent, and nobody has said their type" in said
+        assert "key column 'x' has numbers with a fraction or an exponent, whose type must be chosen" in said
         assert "stelae table create wide --column x:TYPE ... --key x" in said
-    assert "of their own in each: id" in stelae(cluster, "import", str(path), "--show-schema", code=2).stderr
+    assert "unique in the first rows: id" in stelae(cluster, "import", str(path), "--show-schema", code=2).stderr
     parquet.write_table(pa.table({"x": [0.5]}), tmp_path / "typed.parquet")
     assert "double" in stelae(cluster, "import", str(tmp_path / "typed.parquet"), "--show-schema", "--key", "x").stdout
 
@@ -410,25 +410,26 @@ def test_rows_of_one_key_that_would_be_gone_without_a_word_are_told(cluster: Loc
     path = tmp_path / "readings.csv"
     path.write_text("sensor,minute,note\n1,1,a\n1,2,b\n1,1,c\n")
     told = "1 of the first 3 rows have the key (sensor, minute) of an earlier row, and replace it"
-    assert f"{told}; the key note would tell them apart" in stelae(cluster, "import", str(path)).stderr
+    assert f"{told}; --key note would be unique in these rows" in stelae(cluster, "import", str(path)).stderr
     assert "and replace it" in stelae(cluster, "import", str(path), "--dry-run").stderr
     assert "2 of the first 3 rows" in stelae(cluster, "import", str(path), "--show-schema", "--key", "sensor").stderr
-    assert "and are left out" in stelae(cluster, "import", str(path), "--mode", "insert-ignore").stderr
+    assert "and are skipped" in stelae(cluster, "import", str(path), "--mode", "insert-ignore").stderr
     assert "of the first" not in stelae(cluster, "import", str(path), "--mode", "update").stderr
     path.write_text("sensor,minute\n1,1\n1,2\n2,1\n")
     assert "of the first" not in stelae(cluster, "import", str(path)).stderr
     assert (
-        "; in the first rows --key sensor,minute does"
+        "; unique in the first rows: sensor,minute together"
         in stelae(cluster, "import", str(path), "--show-schema", code=2).stderr
     )
     path.write_text("sensor,minute,celsius\n1,1,2.5\n1,2,NA\n2,1,3\n")
     design = stelae(cluster, "import", str(path), "--show-schema", "--key", "sensor,minute")
-    told = "column 'celsius' is text: 1 of the first 3 values are no double, such as 'NA'; --null NA makes those null"
+    fact = "column 'celsius' becomes string: 1 of the first 3 values are not of type double, such as 'NA'"
+    told = f"{fact}; --null NA reads it as null"
     assert told in design.stderr and '"celsius", type = "string"' in design.stdout
     design = stelae(cluster, "import", str(path), "--show-schema", "--key", "sensor,minute", "--null", "NA")
-    assert "is text" not in design.stderr and '"celsius", type = "double"' in design.stdout
+    assert "becomes string" not in design.stderr and '"celsius", type = "double"' in design.stdout
     path.write_text("sensor;minute\n1;1\n")
-    assert "say --delimiter ';'" in stelae(cluster, "import", str(path), code=2).stderr
+    assert "pass --delimiter ';'" in stelae(cluster, "import", str(path), code=2).stderr
 
 
 def test_a_table_of_300_columns_is_readable_on_a_terminal(wide: LocalCluster, tmp_path: Path) -> None:
@@ -442,12 +443,12 @@ def test_a_table_of_300_columns_is_readable_on_a_terminal(wide: LocalCluster, tm
     shown = on_a_terminal(wide, "scan")
     assert all(len(line) <= 80 for line in shown) and len(shown) == 5
     assert shown[0].split()[:2] == ["id", "c1"] and shown[0].endswith("…")
-    assert "of 300 columns; --columns chooses, --format lines shows all" in shown[-1]
+    assert "of 300 columns; show more with --columns or --format lines" in shown[-1]
     every = on_a_terminal(wide, "scan", "--format", "lines", "--limit", "1")
     assert all(len(line) <= 80 for line in every)
     assert [line.split()[0] for line in every if not line.startswith(" ")][-1] == "c299"
     refused = on_a_terminal(wide, "scan", "--format", "parquet")
-    assert "parquet is not for a terminal" in " ".join(refused)
+    assert "parquet is a binary format; write it to a file with --output" in " ".join(refused)
 
 
 def on_a_terminal(cluster: LocalCluster, *words: str) -> list[str]:

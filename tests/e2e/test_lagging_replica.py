@@ -14,7 +14,7 @@ import pytest
 
 from stelae.check.cluster_state import ask_nodes
 from stelae.check.health import NodeFacts, tablet_health
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.client import Table, connect
 from stelae.client.connection import Connection
 from stelae.host.directory_layout import DirectoryLayout

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from stelae.check.cluster_check import check
-from stelae.cli.run_table import TableTarget as Target
+from stelae.cli.run_table import MastersTarget as Target
 from stelae.cli.run_table import run_drop
-from stelae.cli.run_table_alter import AlterRequestOptions, run_alter, run_recall, run_rename
+from stelae.cli.run_table_alter import AlterOptions, run_alter, run_recall, run_rename
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.client.table import AsyncTable
 from stelae.host.hybrid_clock import physical_us
@@ -189,13 +189,11 @@ def test_a_table_is_altered_renamed_dropped_and_recalled_by_commands_while_it_is
                 assert await asyncio.to_thread(work, masters, *words, as_json=False) == 0
 
             await command(
-                run_alter,
-                "people",
-                AlterRequestOptions(add=["size:int64=7"], rename=["text:words"], add_range=["10..20"]),
+                run_alter, "people", AlterOptions(add=["size:int64=7"], rename=["text:words"], add_range=["10..20"])
             )
             await people.upsert([{"id": 2, "text": "by the old name"}])
             await people.insert([{"id": 15, "words": "of the new range", "size": 8}])
-            await command(run_alter, "people", AlterRequestOptions(default=["size=9"], drop_range=["..10"]))
+            await command(run_alter, "people", AlterOptions(default=["size=9"], drop_range=["..10"]))
             await command(run_rename, "people", "folk")
             await people.upsert([{"id": 16, "words": "default"}])
             assert people.name == "folk"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
 from stelae.telemetry.target import TARGET_FILE

@@ -12,7 +12,7 @@ import pytest
 
 from stelae.check.cluster_state import ask_nodes
 from stelae.check.health import _replica
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.client.connection import Connection
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import MetadataMissing

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.client.connection import Connection
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
@@ -264,11 +264,15 @@ def test_misconfiguration_gives_one_message_with_file_and_line_and_exit_code_2(
     ("content", "arguments", "expected"),
     [
         ("id,name\n1,a\n1,b\n", ["--key", "id"], "same key"),
-        ("id,name\n1,a\n", ["--key", "nope"], "has the columns id, name"),
-        ("id,name\n", ["--key", "id"], "holds no rows"),
-        ("id,name\n1,a\n2,b\n", ["--key", "id"], "holds 2 rows, too few"),
-        ("id,name\n1,a\n2\n", ["--key", "id"], "cannot be read"),
-        ("id,name\n1,a\n", [], "--key names nothing"),
+        (
+            "id,name\n1,a\n",
+            ["--key", "nope"],
+            "pass --key with one or more of its columns, separated by commas: id, name",
+        ),
+        ("id,name\n", ["--key", "id"], "has no rows"),
+        ("id,name\n1,a\n2,b\n", ["--key", "id"], "has 2 rows, too few"),
+        ("id,name\n1,a\n2\n", ["--key", "id"], "cannot read"),
+        ("id,name\n1,a\n", [], "--input needs --key"),
     ],
 )
 def test_a_bad_input_file_is_refused_before_anything_starts(

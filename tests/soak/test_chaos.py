@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.client.connection import Connection
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.demo_verification import wait_for_agreement

@@ -1,4 +1,4 @@
-"""``stelae check``: is the cluster healthy?"""
+"""``stelae check``: check the health of a cluster."""
 
 from __future__ import annotations
 
@@ -21,22 +21,26 @@ def check(
     connect: ConnectOption = "",
     table: Annotated[
         list[str],
-        typer.Option("--table", help="Look at this table alone; repeat it for more. Nodes are looked at anyway."),
+        typer.Option("--table", help="Check only this table. Repeat it for more tables. Nodes are always checked."),
     ] = [],  # noqa: B006 - typer needs a list
     checksums: Annotated[
-        bool, typer.Option("--checksums", help="Compare the rows of all replicas, too: reads every row.")
+        bool, typer.Option("--checksums", help="Also compare the rows of all replicas. Reads every row.")
     ] = False,
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask every master, tablet server and replica how it is; exit code 0 only if all is well.
+    """Check the health of every master, tablet server and replica.
 
-    A tablet whose replicas do not agree is shown with its consensus matrix: what each replica believes. Nodes are
-    compared, too: their releases, the settings that ought to be alike, their clocks, and whether they reach each other.
-    What is worth knowing and breaks nothing is a warning, and leaves the exit code alone.
+    If the replicas of a tablet disagree, its consensus matrix is printed: the term, leader and members that each
+    replica believes. The command also compares the releases of the nodes, the settings that should be equal, the
+    clocks, and the connections between nodes. A warning reports something that does no harm yet.
+
+    Exit code 0: no problems, although there may be warnings. 1: there are problems.
 
     Example: stelae check --connect 127.0.0.1:7051"""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_check import run_check
-    from stelae.cli.run_table import TableTarget
 
-    raise typer.Exit(run_check(TableTarget(directory, connect, timeout_s), table, checksums=checksums, as_json=as_json))
+    raise typer.Exit(
+        run_check(MastersTarget(directory, connect, timeout_s), table, checksums=checksums, as_json=as_json)
+    )

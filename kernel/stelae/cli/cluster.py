@@ -1,4 +1,4 @@
-"""``stelae cluster``: a whole cluster on this machine, for trying things out."""
+"""``stelae cluster``: run a whole cluster on this machine, for trials."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 from stelae.cli.kit.output import JsonOption, command_group
 
 commands = command_group(
-    """A local cluster: masters and tablet servers as processes of this machine.
+    """Run a local cluster: masters and tablet servers as processes on this machine.
 
-    They listen on loopback alone, and keep everything below one folder."""
+    The nodes listen on the loopback interface only, and store everything in one folder."""
 )
 
 FolderArgument = Annotated[Path, typer.Argument(help="Folder of the cluster.")]
@@ -26,17 +26,34 @@ def register(app: typer.Typer) -> None:
 @commands.command("up")
 def up(
     directory: FolderArgument,
-    masters: Annotated[int, typer.Option("--masters", min=1, max=7, help="Masters of a new cluster; odd.")] = 3,
-    servers: Annotated[int, typer.Option("--servers", min=1, max=32, help="Tablet servers of a new cluster.")] = 3,
-    wal: Annotated[str, typer.Option("--wal", help="Log engine; several, by commas, for the servers in turn.")] = "",
-    store: Annotated[str, typer.Option("--store", help="Tablet store; several, by commas, for the servers.")] = "",
-    timeout_s: Annotated[float, typer.Option("--timeout-s", min=1, max=300, help="How long to wait for it.")] = 60.0,
+    masters: Annotated[
+        int, typer.Option("--masters", min=1, max=7, help="Number of masters of a new cluster. Must be odd.")
+    ] = 3,
+    servers: Annotated[
+        int, typer.Option("--servers", min=1, max=32, help="Number of tablet servers of a new cluster.")
+    ] = 3,
+    wal: Annotated[
+        str,
+        typer.Option(
+            "--wal", help="Log engine of the tablet servers, or a comma-separated list for the servers in turn."
+        ),
+    ] = "",
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store", help="Tablet store of the tablet servers, or a comma-separated list for the servers in turn."
+        ),
+    ] = "",
+    timeout_s: Annotated[
+        float, typer.Option("--timeout-s", min=1, max=300, help="Seconds to wait for the cluster.")
+    ] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Start a cluster, and make it first if the folder is empty; what runs already is left alone.
+    """Start a cluster. Create it first if the folder is empty.
 
-    Returns when every node answers, and the masters serve and have heard of every tablet server. The processes go on
-    when this command ends: stop them with `stelae cluster down`. Clients connect to any master, as it is printed.
+    Nodes that are running already are not restarted. The command returns when every node answers and the masters have
+    heard from every tablet server. The processes keep running: stop them with `stelae cluster down`. The command prints
+    the addresses of the masters. Clients connect to any of them.
 
     Example: stelae cluster up /tmp/try --servers 3"""
     from stelae.cli.run_cluster import run_up
@@ -47,10 +64,12 @@ def up(
 
 @commands.command("status")
 def status(directory: FolderArgument, as_json: JsonOption = False) -> None:
-    """Show which processes run, who leads the masters, and which tables there are; exit code 1 unless all is well.
+    """Show the processes, the leading master and the tables of a cluster.
 
-    Every node is asked. One is shown as silent, with the reason, if its process runs and does not answer, or if it is a
-    tablet server that the masters do not hear; `stelae check` says more."""
+    Asks every node. A node is shown as silent, with the reason, if its process runs but does not answer, or if it is a
+    tablet server that the masters do not hear from. `stelae check` shows more.
+
+    Exit code 0: every node works. 1: a node is down or silent, or the masters do not serve."""
     from stelae.cli.run_cluster import run_status
 
     raise typer.Exit(run_status(directory, as_json=as_json))
@@ -60,11 +79,12 @@ def status(directory: FolderArgument, as_json: JsonOption = False) -> None:
 def down(
     directory: FolderArgument,
     timeout_s: Annotated[
-        float, typer.Option("--timeout-s", min=1, max=300, help="Then what still runs is killed.")
+        float,
+        typer.Option("--timeout-s", min=1, max=300, help="Seconds to wait before processes that still run are killed."),
     ] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop every process of a cluster in an orderly way; its data stay. It can be started again with `up`."""
+    """Stop every process of a cluster. Its data are kept, and `up` starts it again."""
     from stelae.cli.run_cluster import run_down
 
     raise typer.Exit(run_down(directory, timeout_s, as_json=as_json))

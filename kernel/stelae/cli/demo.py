@@ -1,4 +1,4 @@
-"""``stelae demo``: a cluster loses a tablet server and the master that leads, and gives every row back."""
+"""``stelae demo``: kill a tablet server and the leading master of a cluster, and check that no row is lost."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     input_file: Annotated[
-        Path | None, typer.Option("--input", help="Load this .csv or .parquet file; needs --key.")
+        Path | None, typer.Option("--input", help="Load this .csv or .parquet file. Needs --key.")
     ] = None,
     key: Annotated[str, typer.Option("--key", help="Columns that identify a row, separated by commas.")] = "",
     keep: Annotated[
         Path | None,
         typer.Option(
             "--keep",
-            help="Make the cluster in this new folder and leave it running: "
-            "then try `stelae scan --dir DIR`, and end it with `stelae demo --down DIR`.",
+            help="Create the cluster in this new folder and keep it running. "
+            "Then try `stelae scan --dir DIR`, and stop it with `stelae demo --down DIR`.",
         ),
     ] = None,
-    down: Annotated[Path | None, typer.Option("--down", help="Stop a cluster that --keep left running.")] = None,
+    down: Annotated[Path | None, typer.Option("--down", help="Stop a cluster that --keep has kept running.")] = None,
     election_timeout_ms: Annotated[
-        int, typer.Option(min=200, max=60_000, help="Election timeout T of the nodes.")
+        int, typer.Option(min=200, max=60_000, help="Election timeout of the nodes.")
     ] = 1000,
-    wal: Annotated[str, typer.Option(help="Log engine of the tablet servers; or one for each: a,b,c.")] = "segmented",
-    store: Annotated[str, typer.Option(help="Store of the tablet servers; or one for each: a,b,c.")] = "columnar",
+    wal: Annotated[str, typer.Option(help="Log engine of the tablet servers, or one for each: a,b,c.")] = "segmented",
+    store: Annotated[
+        str, typer.Option(help="Tablet store of the tablet servers, or one for each: a,b,c.")
+    ] = "columnar",
     as_json: JsonOption = False,
 ) -> None:
-    """Load a real data set into a cluster while two of its nodes are killed; then check every row.
+    """Load a real data set into a cluster while two of its nodes are killed, then check every row.
 
-    Three masters and three tablet servers run as processes on this machine. A table of four tablets gets every named
-    character that Python knows, or your own file. The tablet server that leads most tablets gets a SIGKILL at 30 % of
-    the rows, the master that leads one at 60 %; both are started again. At the end all replicas must agree, `stelae
-    check` must be content, and every acknowledged row is compared with the source.
+    Three masters and three tablet servers run as processes on this machine. The command loads every named character
+    that Python knows, or your own file, into a table of four tablets. At 30 % of the rows it sends SIGKILL to the
+    tablet server that leads most tablets, at 60 % to the leading master. Both are started again. At the end all
+    replicas must agree, `stelae check` must find no problem, and every acknowledged row is compared with the source.
 
-    Exit code 0: nothing was lost or wrong, all replicas agree, and for at most two election timeouts and a second
-    no write was acknowledged on a tablet that the killed server led, and no table could be created without the killed
-    master. 1: something of that does not hold."""
+    Exit code 0: no row is lost or wrong, all replicas agree, and writes and table creation were unavailable for at most
+    two election timeouts and one second after each kill. 1: one of these conditions does not hold."""
     from stelae.cli.run_demo import DemoOptions, run_demo, take_down
 
     if down is not None:

@@ -1,4 +1,4 @@
-"""What the demo shows: a line for each event and a bar that moves on a terminal, lines elsewhere; then the summary."""
+"""Output of the demo: a progress bar on a terminal, a line for each event, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PROGRESS_INTERVAL_S = 0.1
 
 
 class Display:
-    """A ``DemoListener``: shows on standard error what goes on.
+    """A ``DemoListener`` that prints the progress of the demo on standard error.
 
     Args:
-        quiet: no bar, though there is a terminal.
+        quiet: show no progress bar, even on a terminal.
     """
 
     def __init__(self, *, quiet: bool) -> None:
@@ -47,7 +47,7 @@ class Display:
         self._bar.stop()
 
     def phase(self, what: str, done: int = 0, total: int = 0) -> None:
-        """Show how far a phase is; a new phase is shown at once, the same one now and then."""
+        """Show the progress of a phase. A new phase is shown at once, further progress at intervals."""
         now = time.monotonic()
         if what == self._phase and now - self._shown_at < PROGRESS_INTERVAL_S and done < total:
             return
@@ -63,11 +63,11 @@ class Display:
         self._bar.update(self._task, description=what, completed=done, total=total or None, rows=rows)
 
     def event(self, what: str) -> None:
-        """Show something that has happened, and leave it standing."""
+        """Print an event on a line of its own."""
         self._line(what)
 
     def _line(self, text: str) -> None:
-        """One line behind the time since the beginning."""
+        """Print one line that begins with the seconds since the start."""
         stamped = f"{time.monotonic() - self._began:5.1f} s  {text}"
         if self._live:
             self._console.print(stamped, markup=False)
@@ -76,7 +76,7 @@ class Display:
 
 
 def show(report: DemoReport, source: str, seconds: float, *, as_json: bool) -> None:
-    """Print what a demo came to, and on standard error what is not as it should be."""
+    """Print the result of a demo on standard output, and its problems on standard error."""
     if as_json:
         print_json({**report.document(), "seconds": round(seconds, 1)})
     else:
@@ -99,4 +99,4 @@ def show(report: DemoReport, source: str, seconds: float, *, as_json: bool) -> N
     for problem in report.problems:
         note(f"problem: {problem}")
     if report.problems:
-        note(f"remark: the load average of this machine is {os.getloadavg()[0]:.1f}, on {os.cpu_count()} processors")
+        note(f"note: the load average of this machine is {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")

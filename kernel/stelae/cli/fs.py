@@ -1,4 +1,4 @@
-"""``stelae fs``: make a node's directory, name the node in it, and read its metadata files."""
+"""``stelae fs``: format the directory of a node, print its uuid, and read its metadata files."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from stelae.host.settings import NodeConfig
 
 commands = command_group(
-    """A node's directory: make it, name it, look into it.
+    """Format the directory of a node, print its uuid, show its metadata files.
 
-    A node needs a directory that was formatted once; the uuid drawn then is its name for ever.
+    The directory of a node must be formatted once. The node keeps the uuid that it gets then.
     """
 )
 
 DirectoryArgument = Annotated[str | None, typer.Argument(help="Directory of the node.", show_default=False)]
 ConfigOption = Annotated[
-    str | None, typer.Option("--config", help="A node.toml that names the directory.", show_default=False)
+    str | None, typer.Option("--config", help="The node.toml that names the directory.", show_default=False)
 ]
 
 
@@ -38,19 +38,22 @@ def format_node(
     directory: DirectoryArgument = None,
     config: ConfigOption = None,
     uuid: Annotated[
-        str | None, typer.Option(help="Name of the node: 32 hexadecimal digits; drawn if not given.")
+        str | None, typer.Option(help="The uuid of the node: 32 hexadecimal digits. Default: a random one.")
     ] = None,
-    cluster_id: Annotated[str | None, typer.Option(help="Cluster it belongs to; else the first one it joins.")] = None,
-    wal_engine: Annotated[str | None, typer.Option(help="Log engine that will own its log.")] = None,
+    cluster_id: Annotated[
+        str | None, typer.Option(help="Id of its cluster. Default: the first cluster that it joins.")
+    ] = None,
+    wal_engine: Annotated[str | None, typer.Option(help="Log engine of the node.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a directory the home of a new node, and print the node's uuid.
+    """Format the directory of a new node, and print the uuid of the node.
 
-    Give the directory, or a node.toml with --config: then cluster id and log engine are taken from it, and the uuid of
-    the member of [tablet] that has the node's own address. A directory that holds a node already is left as it is.
+    Pass the directory, or --config with a node.toml, which has the cluster id and the log engine. If its section
+    [tablet] has a member with the node's own address, the node gets the uuid of that member. A directory that is
+    formatted already is not changed.
 
-    A uuid that has served is never given to an empty directory: the node would vote, and know nothing of what it has
-    acknowledged. A server that has lost its disk comes back under a new uuid."""
+    Never format an empty directory with the uuid of an earlier node: the new node would vote without what the earlier
+    one has acknowledged. A server that has lost its disk needs a new uuid."""
     from stelae.host.directory_layout import DirectoryLayout
     from stelae.host.instance import format_directory
     from stelae.machine.files import RealFiles
@@ -68,7 +71,7 @@ def format_node(
 
 @commands.command("uuid")
 def print_uuid(directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Print the uuid of the node in a directory; works while the node runs."""
+    """Print the uuid of the node in a directory. Works while the node runs."""
     from stelae.host.directory_layout import DirectoryLayout
     from stelae.host.instance import InstanceFile
     from stelae.machine.files import RealFiles
@@ -83,18 +86,21 @@ def print_uuid(directory: DirectoryArgument = None, config: ConfigOption = None,
 
 @commands.command("dump")
 def dump(
-    path: Annotated[str, typer.Argument(help="A metadata file, or a node's directory for all of them.")],
+    path: Annotated[
+        str, typer.Argument(help="A metadata file, or the directory of a node for all its metadata files.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
-    """Print what metadata files hold: instance, clock, superblocks, consensus metadata.
+    """Print the contents of metadata files: instance, clock, superblocks, consensus metadata.
 
-    Reads only, and works while the node runs. A file that fails its checks is reported with the
-    reason, the others are printed, and the exit code is 1."""
+    Only reads, and works while the node runs. A file that fails its checks is reported with the reason.
+
+    Exit code 1: a file cannot be read."""
     from stelae.cli.fs_dump import dump_files, print_dump
     from stelae.machine.files import RealFiles
 
     if not os.path.exists(path):
-        raise CallerError(f"{path} does not exist; give a metadata file or a node's directory")
+        raise CallerError(f"{path} does not exist; pass a metadata file or the directory of a node")
     found = dump_files(RealFiles(), os.path.abspath(path), directory=os.path.isdir(path))
     if as_json:
         print_json({"files": found})
@@ -113,7 +119,7 @@ def _read_config(path: str) -> NodeConfig:
 
 def _directory(directory: str | None, settings: NodeConfig | None) -> str:
     if (directory is None) == (settings is None):
-        raise CallerError("give either the directory of a node or --config with its node.toml")
+        raise CallerError("pass either the directory of a node or --config with its node.toml")
     if settings is not None:
         return settings.node.directory
     return os.path.abspath(directory or "")
@@ -129,7 +135,7 @@ def _new_instance(
     from stelae.spi import ids
 
     if settings is not None and (cluster_id is not None or wal_engine is not None):
-        raise CallerError("with --config, cluster id and log engine are those of the node.toml")
+        raise CallerError("--config cannot be combined with --cluster-id or --wal-engine: the node.toml has both")
     if uuid is None and settings is not None and settings.tablet is not None:
         members = settings.tablet.members
         uuid = next((m.node_id for m in members if m.address == settings.node.listen), None)

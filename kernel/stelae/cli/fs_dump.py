@@ -1,4 +1,4 @@
-"""Metadata files as plain values, for ``stelae fs dump``."""
+"""Conversion of metadata files to plain values, for ``stelae fs dump``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _KINDS: tuple[FileKind[Any], ...] = (INSTANCE, CLOCK, SUPERBLOCK, CONSENSUS)
 
 
 def dump_files(files: Files, path: str, *, directory: bool) -> list[dict[str, Any]]:
-    """Return ``{"path", "kind", "version", "record"}`` or ``{"path", "error"}`` per file."""
+    """Return ``{"path", "kind", "version", "record"}`` for each file, or ``{"path", "error"}`` if it cannot be read."""
     paths = _paths_below(files, DirectoryLayout(path)) if directory else [path]
     return [_dump(files, each) for each in paths]
 
 
 def print_dump(found: list[dict[str, Any]]) -> None:
-    """Print the same for people."""
+    """Print the result of :func:`dump_files` as text."""
     for entry in found:
         if "error" in entry:
             print(f"{entry['path']}: UNREADABLE: {entry['error']}")
@@ -52,7 +52,7 @@ def _dump(files: Files, path: str) -> dict[str, Any]:
         kind = next((kind for kind in _KINDS if data.startswith(kind.magic)), None)
         if kind is None:
             known = ", ".join(kind.name for kind in _KINDS)
-            fact = f"none of the metadata files of a node ({known}): it begins with {data[:4]!r}"
+            fact = f"not a metadata file of a node ({known}): it begins with {data[:4]!r}"
             raise Foreign(fact, path=path)
         record = read_clock(data, path) if kind is CLOCK else decode(kind, data, path)
         plain = _plain(record)
@@ -62,14 +62,14 @@ def _dump(files: Files, path: str) -> dict[str, Any]:
 
 
 def _plain(record: msgspec.Struct) -> Any:
-    """Return a record as plain values; bytes become hexadecimal text, schemas their columns; a partition is told."""
+    """Return a record as plain values. Bytes become hexadecimal text, schemas their columns, a partition a text."""
     plain = _without_bytes(msgspec.to_builtins(record, builtin_types=(bytes,)))
     if isinstance(record, Superblock):
         schemas = [Schema.from_bytes(body) for body in record.schemas]
         plain["schemas"] = [schema_to_plain(schema) for schema in schemas]
         if record.partition.scheme:
-            held = TabletPartition(schemas[-1], record.partition.scheme, record.partition.hash_buckets)
-            plain["partition"]["rows"] = str(held)
+            partition = TabletPartition(schemas[-1], record.partition.scheme, record.partition.hash_buckets)
+            plain["partition"]["rows"] = str(partition)
     return plain
 
 

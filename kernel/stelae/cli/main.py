@@ -2,8 +2,10 @@
 
 A command module has a function ``register(app)`` that adds its commands to the root application. It imports heavy
 libraries inside the commands, so that ``stelae --help`` is quick. ``MODULES`` lists the modules of the kernel with the
-command that each one adds. Plugins add commands through the hook ``stelae_cli``. They are loaded only when the command
-is not in ``MODULES``."""
+command that each one adds.
+
+Plugins add commands through the hook ``stelae_cli``. An entry point ``cli.COMMAND`` says which plugin has the command,
+so that ``stelae COMMAND`` imports no other plugin. A command of the kernel imports none."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ import typer
 from stelae import __version__
 from stelae.cli.kit.errors import EXIT_INTERRUPTED, EXIT_OK, report
 from stelae.cli.kit.output import note
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import PluginError, StelaeError
 
 MODULES: dict[str, str] = {
     "cluster": "stelae.cli.cluster",
@@ -49,9 +51,9 @@ def _root(
 ) -> None:
     """A replicated tablet store whose engines are plugins.
 
-    First steps: `stelae demo` runs a cluster and kills a server and a master of it;
-    `stelae cluster up DIR` starts one that stays;
-    `stelae plugins list` shows which engines `node.toml` can pick."""
+    First steps: `stelae demo` runs a cluster and kills one of its tablet servers and one of its masters.
+    `stelae cluster up DIR` starts a cluster that keeps running.
+    `stelae plugins list` shows the engines that `node.toml` can choose."""
 
 
 def _new_app() -> typer.Typer:
@@ -70,20 +72,22 @@ def build_app(command: str | None, *, with_plugins: bool = True) -> typer.Typer:
 
     Args:
         command: the command that the user typed. A command of the kernel loads its own module and no plugin. A
-            command of a plugin loads the plugins alone. Anything else (help, a misspelling) loads everything.
+            command that an entry point names loads that plugin alone. Anything else loads everything: help, a
+            misspelling, a command that no entry point names. A broken plugin then costs a warning and nothing else.
         with_plugins: whether plugins may add commands."""
     app = _new_app()
     if command in MODULES:
         importlib.import_module(MODULES[command]).register(app)
         return app
-    of_plugins = _new_app()
-    if with_plugins:
-        _load_plugins(of_plugins)
-    if command is None or command not in _names(of_plugins):
-        for module in MODULES.values():
-            importlib.import_module(module).register(app)
-    app.registered_commands += of_plugins.registered_commands
-    app.registered_groups += of_plugins.registered_groups
+    if with_plugins and command is not None:
+        _load_plugins(app, command)
+        if command in _names(app):
+            return app
+        app = _new_app()
+    for module in MODULES.values():
+        importlib.import_module(module).register(app)
+    for problem in _load_plugins(app) if with_plugins else ():
+        note(f"warning: {problem}")
     return app
 
 
@@ -104,13 +108,12 @@ def main() -> None:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def _load_plugins(app: typer.Typer) -> None:
-    """Add the commands of plugins. A broken plugin costs a warning and nothing else."""
+def _load_plugins(app: typer.Typer, command: str = "") -> list[PluginError]:
+    """Add the commands of plugins: of all, or of the one whose entry point is ``cli.COMMAND``. Return what failed."""
     from stelae.config.registry import Registry
 
     registry = Registry.installed()
-    for problem in [*registry.load_kind("cli"), *registry.extend_cli(app)]:
-        note(f"warning: {problem}")
+    return [*registry.load_kind("cli", command), *registry.extend_cli(app)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``stelae master``: run a master."""
+"""``stelae master``: run, list and describe masters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stelae.cli.kit.connection import NAME_HELP, ConnectOption, TimeoutOption
 from stelae.cli.kit.output import JsonOption, LogFormatOption, command_group
 from stelae.cli.table import MasterDirOption
 
-commands = command_group("Masters: nodes that keep the catalog, and see that every tablet is where it should be.")
+commands = command_group("Run, list and describe masters: the nodes that keep the catalog and place tablets.")
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 @commands.callback()
 def _group() -> None:
-    """Masters: nodes that keep the catalog, and see that every tablet is where it should be."""
+    """Run, list and describe masters: the nodes that keep the catalog and place tablets."""
 
 
 @commands.command("run")
@@ -29,17 +29,17 @@ def run(
     until_stdin_closes: Annotated[
         bool,
         typer.Option(
-            "--until-stdin-closes", help="Stop when standard input ends: a parent's death then ends this node too."
+            "--until-stdin-closes", help="Stop when standard input closes, such as when the parent process ends."
         ),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log every detail.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log at level debug.")] = False,
     log_format: LogFormatOption = None,
 ) -> None:
-    """Run one master until it is interrupted (Ctrl-C or SIGTERM); logs go to standard error.
+    """Run one master until Ctrl-C or SIGTERM. It logs to standard error.
 
-    Its node.toml lists all masters under [masters], as that of every tablet server does, and has no [tablet]. The
-    directory must be formatted once, with `stelae fs format --config`. The number of masters is odd; a majority of them
-    keeps the catalog."""
+    Its node.toml lists all masters in the section [masters], as that of every tablet server does, and has no section
+    [tablet]. Format its directory once with `stelae fs format --config`. The number of masters must be odd. The catalog
+    is available while a majority of them runs."""
     from stelae.cli.run_node import run_node
 
     raise typer.Exit(
@@ -54,27 +54,27 @@ def list_masters(
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """List the masters: who leads, how far each has come, which release it runs, and whether it answers.
+    """List the masters: role, term, last and applied entry, release, uptime and state of each.
 
-    Works without a leader, too, as long as one of them answers."""
+    Works without a leader, as long as one master answers."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_nodes import run_masters
-    from stelae.cli.run_table import TableTarget
 
-    raise typer.Exit(run_masters(TableTarget(directory, connect, timeout_s), as_json=as_json))
+    raise typer.Exit(run_masters(MastersTarget(directory, connect, timeout_s), as_json=as_json))
 
 
 @commands.command("describe")
 def describe(
     name: Annotated[str, typer.Argument(help=NAME_HELP.format("master", "master-1"))],
-    settings: Annotated[bool, typer.Option("--settings", help="Show every setting that it runs with, too.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="Also show all its settings.")] = False,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one master: its role, its log, whom it reaches, its disk, clock and settings. Works without a leader."""
+    """Show one master: its role, log, connections, disk, clock and settings. Works without a leader."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_nodes import run_master
-    from stelae.cli.run_table import TableTarget
 
-    cluster = TableTarget(directory, connect, timeout_s)
+    cluster = MastersTarget(directory, connect, timeout_s)
     raise typer.Exit(run_master(cluster, name, settings=settings, as_json=as_json))

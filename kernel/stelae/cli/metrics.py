@@ -1,4 +1,4 @@
-"""``stelae metrics``: what nodes count, side by side, for people without Prometheus."""
+"""``stelae metrics``: print the metrics of nodes side by side, without Prometheus."""
 
 from __future__ import annotations
 
@@ -17,17 +17,21 @@ def register(app: typer.Typer) -> None:
 
 def metrics(
     addresses: Annotated[
-        list[str] | None, typer.Argument(help="host:port at which nodes serve metrics, as their logs say.")
+        list[str] | None, typer.Argument(help="Metrics addresses HOST:PORT of nodes, as their logs print them.")
     ] = None,
-    directory: Annotated[Path | None, typer.Option("--dir", help="A local cluster: all of its nodes.")] = None,
-    match: Annotated[str, typer.Option("--match", help="Only metrics whose name holds this.")] = "stelae_",
-    everything: Annotated[bool, typer.Option("--all", help="Also what is zero on every node.")] = False,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Folder of a local cluster: show all its nodes.")
+    ] = None,
+    match: Annotated[str, typer.Option("--match", help="Show only metrics whose name contains this text.")] = "stelae_",
+    everything: Annotated[bool, typer.Option("--all", help="Also show metrics that are zero on every node.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the metrics of nodes side by side; exit code 1 unless all of them answer.
+    """Show the metrics of nodes side by side.
 
-    Of a histogram: how many values, their mean, and bounds below which half and 99 % of them are. What is zero on every
-    node is left out, of text. `docs/reference/metrics.md` says what each means.
+    A histogram is shown as its count, its mean, and upper bounds of its median and its 99th percentile. The table omits
+    metrics that are zero on every node. `docs/reference/metrics.md` explains each metric.
+
+    Exit code 1: a node does not answer.
 
     Example: stelae metrics --dir /tmp/try --match write"""
     from stelae.cli.run_metrics import run_metrics

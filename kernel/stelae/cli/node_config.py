@@ -1,4 +1,4 @@
-"""Reads a ``node.toml`` with the sections of everything that a node runs."""
+"""Reader of a ``node.toml`` with the sections of all services of a node."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ SECTIONS: dict[str, type[Any]] = {
     "quarantine": QuarantineSettings,
     "chaos": ChaosSettings,
 }
-"""Sections of services, besides those that the node itself reads."""
+"""Sections of services, in addition to those of the node itself."""
 
 
 def read_config(path: str, registry: Registry) -> NodeConfig:
-    """Read and check a file; ``ConfigError``: as ``load_config``, a location that is none, or a tablet too wide."""
+    """Read and check a ``node.toml``.
+
+    Raises:
+        ConfigError: as ``load_config``; or the location is malformed, or the tablet has too many columns.
+    """
     config = load_config(path, registry, SECTIONS)
     check_location(config.extra["tserver"], path)
     check_tablet(config, path)

@@ -1,4 +1,4 @@
-"""``stelae plugins``: which plugins there are, what one of them can do, whether all load, and how to begin one."""
+"""``stelae plugins``: list, show and check the installed plugins, and create a new one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stelae.spi.errors import CallerError, PluginError
 from stelae.spi.settings import limits_of
 
 commands = command_group(
-    """Which engines are installed, and what they can do.
+    """List, show and check the installed plugins, or create one.
 
-    node.toml picks engines by name: `[engines] wal = "segmented"`. To write one of your own, begin with
+    node.toml chooses engines by name: `[engines] wal = "segmented"`. To write your own engine, start with
     `stelae plugins new`.
     """
 )
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 @commands.command("list")
 def list_plugins(as_json: JsonOption = False) -> None:
-    """List every plugin that is installed, by kind and name. Imports none of them."""
+    """List the installed plugins by kind and name, without importing them."""
     from stelae.config.registry import Registry
 
     offers = Registry.installed().offers()
@@ -43,10 +43,10 @@ def list_plugins(as_json: JsonOption = False) -> None:
 
 @commands.command("show")
 def show_plugin(
-    name: Annotated[str, typer.Argument(help="Name of an engine: `wal.segmented`, or `segmented` if unique.")],
+    name: Annotated[str, typer.Argument(help="Name of the engine: `wal.segmented`, or `segmented` if that is unique.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Show one engine: where it comes from, what it can do, and every setting it takes."""
+    """Show one engine: its distribution, its capabilities and its settings."""
     described = _describe(name)
     if as_json:
         print_json(described)
@@ -69,7 +69,9 @@ def show_plugin(
 
 @commands.command("check")
 def check_plugins(as_json: JsonOption = False) -> None:
-    """Load every plugin and check it against its contract; exit code 1 if one is broken."""
+    """Load every plugin and check it against its contract.
+
+    Exit code 1: a plugin is broken."""
     from stelae.config.contracts import EngineKind
     from stelae.config.registry import Registry
 

@@ -1,8 +1,8 @@
-"""``stelae plugins new``: a distribution of one's own, with an engine that works and can be changed.
+"""``stelae plugins new``: create a distribution with a working engine to start from.
 
-The files come from templates in ``stelae/scaffold/<kind>``: text with ``$names`` in it, in which the folder
-``package`` stands for the import package and the ending ``.in`` goes. Everything is checked before the first
-file is written, and what an error or an interrupt leaves half made is removed."""
+The files come from templates in ``stelae/scaffold/<kind>``. A template is text with ``$names``. The folder ``package``
+becomes the import package, and the ending ``.in`` is removed. All arguments are checked before the first file is
+written. After an error or an interrupt, the incomplete folder is removed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from stelae.cli.kit.output import JsonOption, print_json
 from stelae.spi.errors import CallerError, StorageError
 
 NAME_LENGTH_MAX = 32
-"""Characters of an engine's name: it becomes part of file, package and class names."""
+"""Most characters of the name of an engine, which becomes part of file, package and class names."""
 
 KINDS_WITHOUT_TEMPLATE = {
-    "store": "its contract is there, with a suite, but no template yet",
-    "consensus": "its contract is there, with a suite, but no template yet",
+    "store": "it has a contract and a conformance suite, but no template yet",
+    "consensus": "it has a contract and a conformance suite, but no template yet",
     "copy": "its contract has version 0 and may still change",
-    "policy": "its contract is there, with a suite, but no template yet",
+    "policy": "it has a contract and a conformance suite, but no template yet",
 }
-"""Kinds of engines that cannot be made from a template, and why."""
+"""Kinds of engines without a template, and the reason."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _PACKAGE = "package"
@@ -39,7 +39,7 @@ _ENDING = ".in"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginNames:
-    """What the parts of a new distribution are called; all of it follows from kind and name."""
+    """The names in a new distribution, all derived from the kind and the name of the engine."""
 
     kind: str
     name: str
@@ -50,7 +50,7 @@ class PluginNames:
 
     @classmethod
     def of(cls, kind: str, name: str) -> PluginNames:
-        """Derive them; ``timeline`` of kind ``wal`` has the class ``TimelineWal``."""
+        """Derive the names. The engine ``timeline`` of kind ``wal`` has the class ``TimelineWal``."""
         title = "".join(word.capitalize() for word in name.split("_"))
         return cls(
             kind=kind,
@@ -63,22 +63,22 @@ class PluginNames:
 
 
 def new_plugin(
-    name: Annotated[str, typer.Argument(help="Name of the engine, as node.toml will pick it: `timeline`.")],
-    kind: Annotated[str, typer.Option(help="What it is an engine for: `wal`.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the engine in node.toml, such as `timeline`.")],
+    kind: Annotated[str, typer.Option(help="Kind of the engine: `wal`.", show_default=False)],
     directory: Annotated[
-        Path, typer.Option("--dir", help="Folder in which to make the distribution's folder; it must exist.")
+        Path, typer.Option("--dir", help="Existing folder in which the folder of the distribution is created.")
     ] = Path(),
     as_json: JsonOption = False,
 ) -> None:
-    """Make a distribution of your own with an engine in it, to be changed into yours.
+    """Create a distribution with a working engine, as a start for your own.
 
-    For `timeline` of kind `wal` that is the folder `stelae-wal-timeline`: a pyproject.toml that announces
-    the engine as `wal.timeline`, the import package `stelae_wal_timeline` with settings, hook and an engine
-    that works, and a test module that runs the conformance suite on it. Nothing is installed, and no
-    node.toml is touched. Exit code 2, with nothing written, if the name, the kind or the folder will not do.
+    For `timeline` of kind `wal` the command creates the folder `stelae-wal-timeline`. It has a pyproject.toml that
+    announces the engine as `wal.timeline`, the import package `stelae_wal_timeline` with settings, hook and a working
+    engine, and a test module that runs the conformance suite. The command installs nothing and changes no node.toml.
 
-    Then, in the new folder: install it, let `stelae plugins check` load it, run `pytest`, and change the
-    engine with the suite at your back."""
+    Then, in the new folder: install it, load it with `stelae plugins check`, run `pytest`, and change the engine.
+
+    Exit code 2: the name, the kind or the folder is not valid. Nothing was written."""
     names = PluginNames.of(kind, name)
     _check(names)
     target = directory / names.distribution
@@ -92,36 +92,38 @@ def new_plugin(
     if as_json:
         print_json({**asdict(names), "directory": str(target), "files": files, "next": following})
         return
-    print(f"made {target}:\n")
+    print(f"created {target}:\n")
     print("\n".join(f"  {path}" for path in files))
     print("\nnext:\n")
     print("\n".join(f"  {command}" for command in following))
-    print("\nThe engine works as it is; its README.md says what to change first.")
+    print("\nThe engine works as it is. Its README.md says what to change first.")
 
 
 def _check(names: PluginNames) -> None:
-    """Refuse a kind or name that will not do.
+    """Check the kind and the name.
 
     Raises:
-        CallerError: says what would do."""
+        CallerError: one of them is not valid; with the valid ones."""
     from stelae.config.contracts import EngineKind
     from stelae.config.registry import Registry
 
     kinds = ", ".join(_kinds())
     if names.kind in KINDS_WITHOUT_TEMPLATE:
         reason = KINDS_WITHOUT_TEMPLATE[names.kind]
-        raise CallerError(f"an engine of kind {names.kind!r} cannot be made from a template: {reason}; known: {kinds}")
+        raise CallerError(
+            f"there is no template for an engine of kind {names.kind!r}: {reason}; kinds with a template: {kinds}"
+        )
     if names.kind not in _kinds():
-        raise CallerError(f"there is no kind {names.kind!r} to make an engine of; known: {kinds}")
+        raise CallerError(f"unknown kind {names.kind!r}; kinds with a template: {kinds}")
     if not _NAME.fullmatch(names.name) or len(names.name) > NAME_LENGTH_MAX:
         raise CallerError(
-            f"{names.name[:80]!r} cannot be the name of an engine: it takes 1 to {NAME_LENGTH_MAX} lower-case letters, "
+            f"{names.name[:80]!r} is not a valid name of an engine; use 1 to {NAME_LENGTH_MAX} lower-case letters, "
             "digits and single underscores between them, beginning with a letter"
         )
     taken = Registry.installed().names(EngineKind(names.kind))
     if names.name in taken:
         raise CallerError(
-            f"an engine {names.kind}.{names.name} is installed already; choose another name than {', '.join(taken)}"
+            f"engine {names.kind}.{names.name} is already installed; choose a name other than {', '.join(taken)}"
         )
 
 
@@ -130,17 +132,17 @@ def _kinds() -> list[str]:
 
 
 def _write(names: PluginNames, target: Path) -> list[Path]:
-    """Make the folder and all its files, or nothing; return their paths within it.
+    """Create the folder and all its files, and return the paths of the files in it.
 
     Raises:
-        CallerError: the folder cannot be made.
-        StorageError: a file could not be written; the folder is gone again."""
+        CallerError: the folder cannot be created.
+        StorageError: a file could not be written. The folder has been removed."""
     try:
         target.mkdir()
     except FileExistsError as error:
-        raise CallerError(f"{target} exists already; choose another name, or another folder with --dir") from error
+        raise CallerError(f"{target} already exists; choose another name, or another folder with --dir") from error
     except OSError as error:
-        raise CallerError(f"{target} cannot be made: {error.strerror}; choose another folder with --dir") from error
+        raise CallerError(f"cannot create {target}: {error.strerror}; choose another folder with --dir") from error
     written = []
     try:
         for path, text in _rendered(names):
@@ -151,13 +153,13 @@ def _write(names: PluginNames, target: Path) -> list[Path]:
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(error, OSError):
-            raise StorageError(f"cannot write: {error.strerror}; nothing was made", path=str(target)) from error
+            raise StorageError(f"cannot write: {error.strerror}; nothing was created", path=str(target)) from error
         raise
     return written
 
 
 def _rendered(names: PluginNames) -> Iterator[tuple[Path, str]]:
-    """Each file of the new distribution, by its path in it, in order."""
+    """Yield the path and the text of each file of the new distribution, in order."""
     from stelae import __version__
 
     values = {**asdict(names), "stelae_version": __version__}

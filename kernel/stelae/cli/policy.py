@@ -1,4 +1,4 @@
-"""``stelae policy``: what the masters' policy would change about a cluster and why, and how it fares in a large one."""
+"""``stelae policy``: show the plan of a placement policy for a cluster, and simulate a policy in a large cluster."""
 
 from __future__ import annotations
 
@@ -17,18 +17,25 @@ if TYPE_CHECKING:
     from stelae.spi.policy import MasterPolicy
 
 ROWS_MAX = 100_000
-"""Rows that one `policy explain` prints at most: it holds them all, so that columns fit."""
+"""Most actions that `policy explain` prints. It keeps all rows in memory to compute the column widths."""
 
 commands = command_group(
-    """What the policy of the masters would change, and why.
+    """Show what a placement policy plans, and why.
 
-    A policy says which server each replica should be on and which replica should lead. It decides and does nothing,
-    so it can be asked about any cluster, and about one that does not exist.
+    A policy chooses the server of each replica and the leader of each tablet. It only plans and changes nothing, so it
+    can be run for any cluster, also for one that does not exist.
     """
 )
 
-PolicyOption = Annotated[str, typer.Option("--policy", help="Name of the policy; see `stelae plugins list`.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random source: the same plan each time.")]
+PolicyOption = Annotated[str, typer.Option("--policy", help="Name of the policy. `stelae plugins list` lists them.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random choices. The same seed gives the same plan.")]
+SnapshotArgument = Annotated[
+    Path | None,
+    typer.Argument(help="JSON file with a snapshot of a cluster, instead of --dir or --connect.", show_default=False),
+]
+TabletOption = Annotated[
+    str | None, typer.Option("--tablet", help="Show only this tablet: its id, or the first letters of it.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,40 +45,36 @@ def register(app: typer.Typer) -> None:
 
 @commands.command("explain")
 def explain(
-    snapshot: Annotated[
-        Path | None, typer.Argument(help="File with a snapshot of a cluster, as JSON, instead.", show_default=False)
-    ] = None,
+    snapshot: SnapshotArgument = None,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 10.0,
-    save: Annotated[Path | None, typer.Option(help="Write the snapshot that was asked of the masters here.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the snapshot of the cluster to this file.")] = None,
     policy: PolicyOption = "placement",
     seed: SeedOption = 0,
-    tablet: Annotated[
-        str | None, typer.Option(help="Only what concerns this tablet; the beginning of its id will do.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=ROWS_MAX, help="Actions to print at most.")] = 1000,
+    tablet: TabletOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=ROWS_MAX, help="Print at most this many actions.")] = 1000,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a policy plans for a cluster, most urgent first, each action with its reason.
+    """Print the plan of a policy for a cluster, with the reason of each action.
 
-    The cluster is asked of its leading master, or read from a file. The command itself carries nothing out. Of such a
-    plan masters carry out PLACE and TRANSFER; ADD, REMOVE and CHANGE_ROLE, and with them re-replication, are only
-    planned in this release. Tablets that are not whole and get no action are listed with what they wait for. The policy
-    has its default settings.
+    The most urgent actions come first. The state of the cluster comes from its leading master or from a file. This
+    command changes nothing. In this release masters carry out PLACE and TRANSFER. They only plan ADD, REMOVE and
+    CHANGE_ROLE, so there is no re-replication yet. Tablets with too few replicas and no action are listed with what
+    they wait for. The policy runs with its default settings.
 
     Example: stelae policy explain --dir /tmp/try"""
-    from stelae.cli.kit.naming import pick
-    from stelae.cli.policy_explain import action_document, asked_snapshot, plan_for, read_snapshot, waiting
+    from stelae.cli.kit.name_lookup import pick
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.policy_explain import action_document, fetch_snapshot, plan_for, read_snapshot, unmet_needs
     from stelae.cli.policy_text import CARRIED_OUT, print_plan
-    from stelae.cli.run_table import TableTarget
 
     if snapshot is not None and (directory is not None or connect or save is not None):
-        raise CallerError("give a file with a snapshot, or say with --dir or --connect which cluster to ask; not both")
-    target = TableTarget(directory, connect, timeout_s)
-    seen = asked_snapshot(target, save) if snapshot is None else read_snapshot(snapshot)
+        raise CallerError("pass either a snapshot file or a cluster with --dir or --connect, not both")
+    target = MastersTarget(directory, connect, timeout_s)
+    seen = fetch_snapshot(target, save) if snapshot is None else read_snapshot(snapshot)
     actions = plan_for(_policy(policy), seen, seed)
-    waits = waiting(seen, actions)
+    waits = unmet_needs(seen, actions)
     if tablet is not None:
         tablet = pick("tablet", tablet, {name: name for name in seen.tablets}, "stelae tablet list")
         actions = [action for action in actions if action.tablet_id == tablet]
@@ -86,19 +89,20 @@ def explain(
 
 @commands.command("simulate")
 def simulate(
-    servers: Annotated[int, typer.Option(min=1, max=10_000, help="Tablet servers.")] = 1000,
-    tablets: Annotated[int, typer.Option(min=1, max=1_000_000, help="Tablets.")] = 100_000,
-    replication: Annotated[int, typer.Option(min=1, max=9, help="Replicas of each tablet; an odd number.")] = 3,
+    servers: Annotated[int, typer.Option(min=1, max=10_000, help="Number of tablet servers.")] = 1000,
+    tablets: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of tablets.")] = 100_000,
+    replication: Annotated[int, typer.Option(min=1, max=9, help="Replicas of each tablet. Must be odd.")] = 3,
     seed: SeedOption = 0,
-    plans: Annotated[int, typer.Option(min=1, max=10_000, help="Plans at most for each thing that happens.")] = 5,
+    plans: Annotated[int, typer.Option(min=1, max=10_000, help="Most plans in each phase.")] = 5,
     policy: PolicyOption = "placement",
     as_json: JsonOption = False,
 ) -> None:
-    """Let a policy run a cluster that exists in memory only, and show how evenly it spreads it.
+    """Simulate a policy on a cluster in memory, and show how evenly it distributes the tablets.
 
-    Servers are in three data centres with racks of twenty, every fourth with twice the disk. Tablets are created, grow
-    to sizes of their own, a server dies, servers join, one retires. After each, the spread of replicas, leaders and
-    bytes is shown beside each server's share of all disk space, which is the ideal."""
+    The servers are in three data centres with racks of twenty servers. Every fourth server has a disk of twice the
+    size. In five phases, tablets are created, tablets grow to different sizes, a server dies, servers join, and a
+    server retires. After each phase the command prints the distribution of replicas, leaders and bytes, in percent of
+    the share of each server in the total disk space."""
     from stelae.cli.policy_simulate import PolicySimulation, phase_lines
 
     simulation = PolicySimulation(_policy(policy), servers=servers, tablets=tablets, replication=replication, seed=seed)

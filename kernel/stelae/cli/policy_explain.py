@@ -1,4 +1,4 @@
-"""Behind ``stelae policy explain``: reading a snapshot, asking a policy, and what the others wait for."""
+"""``stelae policy explain``: read or fetch a snapshot of a cluster, compute a plan, find tablets without an action."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from stelae.cli.kit.fitting import counted
-from stelae.cli.run_table import TableTarget
+from stelae.cli.kit.terminal_layout import counted
+from stelae.cli.masters_target import MastersTarget
 from stelae.spi.consensus import MemberType, Role
 from stelae.spi.errors import CallerError
 from stelae.spi.policy import Action, MasterPolicy, NodeHealth, PolicySnapshot, TabletView
 
 FILE_BYTES_MAX = 1 << 30
-"""Bytes of a snapshot that are read: a cluster of a hundred thousand tablets has about a hundred million."""
+"""Greatest size of a snapshot file. A cluster of 100,000 tablets needs about 100 MB."""
 NO_PLACE = "that can take"
-"""In the words of what a tablet waits for: there is no server to put a replica on."""
+"""A part of the text for a tablet that needs a server for a replica."""
 _VOTING = (MemberType.VOTER, MemberType.WITNESS)
 
 
@@ -27,31 +27,35 @@ def read_snapshot(path: Path) -> PolicySnapshot:
     """Return the snapshot in a JSON file.
 
     Raises:
-        CallerError: it cannot be read, or is no snapshot; says where in it."""
+        CallerError: the file cannot be read, or is not a snapshot; with the place of the error."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise CallerError(f"{path} cannot be read: {error.strerror}; give a file with a snapshot") from error
+        raise CallerError(f"cannot read {path}: {error.strerror}; pass a file with a snapshot") from error
     if len(data) > FILE_BYTES_MAX:
-        raise CallerError(f"{path} has more than {FILE_BYTES_MAX} bytes; a snapshot of that size is not read")
+        raise CallerError(f"{path} is too large for a snapshot; the limit is {FILE_BYTES_MAX} bytes")
     try:
         snapshot = msgspec.json.decode(data, type=PolicySnapshot)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise CallerError(f"{path} is no snapshot of a cluster: {error}") from error
+        raise CallerError(f"{path} is not a snapshot of a cluster: {error}") from error
     for kind, keyed in (("node", snapshot.nodes), ("tablet", snapshot.tablets)):
         for name, view in keyed.items():
             found = getattr(view, f"{kind}_id")
             if found != name:
-                raise CallerError(f"{path}: the {kind} under {name!r} calls itself {found!r}; correct one of them")
+                raise CallerError(f"{path}: the {kind} under {name!r} has the id {found!r}; correct one of them")
     return snapshot
 
 
-def asked_snapshot(cluster: TableTarget, save: Path | None) -> PolicySnapshot:
-    """Return the cluster as its leading master sees it; ``save``: where to write it as a file for ``read_snapshot``.
+def fetch_snapshot(cluster: MastersTarget, save: Path | None) -> PolicySnapshot:
+    """Fetch a snapshot of a cluster from its leading master.
+
+    Args:
+        cluster: the masters.
+        save: a file to write the snapshot to, for ``read_snapshot``; ``None``: none.
 
     Raises:
-        BadTarget, Unavailable: there are no masters, or none leads.
+        BadTarget, Unavailable: there are no masters, or there is no leading master.
         CallerError: the file cannot be written."""
 
     async def ask() -> PolicySnapshot:
@@ -63,23 +67,23 @@ def asked_snapshot(cluster: TableTarget, save: Path | None) -> PolicySnapshot:
         try:
             save.write_bytes(msgspec.json.encode(found))
         except OSError as error:
-            raise CallerError(f"{save} cannot be written: {error.strerror}; name another file") from error
+            raise CallerError(f"cannot write {save}: {error.strerror}; choose another file with --save") from error
     return found
 
 
 def plan_for(policy: type[MasterPolicy], snapshot: PolicySnapshot, seed: int) -> list[Action]:
-    """Return the plan of a policy with its default settings."""
+    """Return the plan of a policy that runs with its default settings."""
     return list(policy.plan(snapshot, policy.Config(), random.Random(seed)))
 
 
 def action_document(action: Action) -> dict[str, Any]:
-    """An action as plain values."""
+    """Return an action as plain values."""
     document: dict[str, Any] = msgspec.to_builtins(action)
     return {**document, "cas": str(action.cas)}
 
 
-def waiting(snapshot: PolicySnapshot, actions: Sequence[Action]) -> dict[str, str]:
-    """Return what each tablet waits for that is not whole and that no action concerns."""
+def unmet_needs(snapshot: PolicySnapshot, actions: Sequence[Action]) -> dict[str, str]:
+    """Return what each tablet waits for that lacks something and has no action, by tablet id."""
     helped = {action.tablet_id for action in actions}
     found = {}
     for tablet_id, tablet in snapshot.tablets.items():
@@ -95,7 +99,7 @@ def _waits_for(snapshot: PolicySnapshot, tablet: TabletView) -> str:
     if not tablet.replicas:
         return f"{wanted} servers {NO_PLACE} it"
     if tablet.change_pending:
-        return "the change of config that is pending"
+        return "a pending change of its members"
     voters = [replica for replica in tablet.replicas if replica.member_type in _VOTING]
     down = {node_id for node_id, node in snapshot.nodes.items() if node.health is NodeHealth.DEAD}
     healthy = [replica for replica in voters if replica.healthy and replica.node_id not in down]
@@ -105,10 +109,10 @@ def _waits_for(snapshot: PolicySnapshot, tablet: TabletView) -> str:
         return "a leader"
     arriving = sum(replica.member_type is MemberType.PRE_VOTER for replica in tablet.replicas)
     if arriving:
-        return f"{arriving} copies under way"
+        return f"{counted(arriving, 'replica')} being copied"
     away = {node_id for node_id, node in snapshot.nodes.items() if node.health is NodeHealth.MAINTENANCE}
     absent = sum(replica.node_id in away for replica in voters)
     staying = len([replica for replica in healthy if replica.node_id not in away]) + absent
     if staying < wanted:
-        return f"a server {NO_PLACE} a replica: {staying} of {wanted} voters are there"
-    return f"{counted(absent, 'server')} in maintenance, or silent since a moment" if absent else ""
+        return f"a server {NO_PLACE} a replica: it has {staying} of {wanted} voters"
+    return f"{counted(absent, 'server')} in maintenance or briefly silent" if absent else ""

@@ -1,4 +1,4 @@
-"""Behind ``stelae policy simulate``: what happens to the cluster in memory, and the figures of each phase."""
+"""``stelae policy simulate``: the phases of the simulation, and the figures of each phase."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from stelae.cli.policy_world import PolicyWorld
+from stelae.cli.policy_cluster import PolicyCluster
 from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId
 from stelae.spi.policy import MasterPolicy, NodeHealth
 
 Phase = dict[str, Any]
-"""One phase as a JSON document."""
+"""The figures of one phase, as a JSON document."""
 LEVELS = ("data centre", "rack", "host")
 
 
 class PolicySimulation:
-    """One run. The same arguments give the same figures, but for times."""
+    """One simulation. The same arguments give the same figures, except for times."""
 
     def __init__(self, policy: type[MasterPolicy], *, servers: int, tablets: int, replication: int, seed: int) -> None:
         self._policy = policy
         self._config = policy.Config()
         self._rng = random.Random(seed)
-        self._world = PolicyWorld(seed)
-        self._world.join(servers)
+        self._cluster = PolicyCluster(seed)
+        self._cluster.join(servers)
         self._sizes = (servers, tablets, replication)
 
     def run(self, plans_max: int) -> Iterator[Phase]:
-        """Let one thing after another happen; yield each phase when its plans are carried out."""
-        world, (servers, tablets, replication) = self._world, self._sizes
-        victims = list(world.nodes)
+        """Run the phases in order. Yield the figures of each after its plans have been applied."""
+        cluster, (servers, tablets, replication) = self._cluster, self._sizes
+        victims = list(cluster.nodes)
         joining = max(1, servers // 100)
-        happenings: list[tuple[str, Callable[[], None], int]] = [
-            (f"{tablets} tablets are created", lambda: world.create(tablets, replication), 10_000),
-            ("tablets have grown", world.grow, plans_max),
-            ("a server is dead", lambda: world.set_health(victims[0], NodeHealth.DEAD), plans_max),
-            (f"{joining} empty servers join", lambda: world.join(joining), plans_max),
-            ("a server retires", lambda: world.set_health(victims[-1], NodeHealth.RETIRING), plans_max),
+        phases: list[tuple[str, Callable[[], None], int]] = [
+            (f"{tablets} tablets are created", lambda: cluster.create(tablets, replication), 10_000),
+            ("tablets have grown", cluster.grow, plans_max),
+            ("a server is dead", lambda: cluster.set_health(victims[0], NodeHealth.DEAD), plans_max),
+            (f"{joining} empty servers join", lambda: cluster.join(joining), plans_max),
+            ("a server retires", lambda: cluster.set_health(victims[-1], NodeHealth.RETIRING), plans_max),
         ]
-        for name, happen, limit in happenings:
-            happen()
+        for name, change_cluster, limit in phases:
+            change_cluster()
             yield self._phase(name, limit)
 
     def _phase(self, name: str, plans_max: int) -> Phase:
@@ -52,10 +52,10 @@ class PolicySimulation:
         actions, rest = Counter[str](), False
         while len(times) < plans_max and not rest:
             before, worked = time.perf_counter(), time.process_time()
-            plan = self._policy.plan(self._world.snapshot(), self._config, self._rng)
+            plan = self._policy.plan(self._cluster.snapshot(), self._config, self._rng)
             times.append(time.perf_counter() - before)
             processor.append(time.process_time() - worked)
-            actions += self._world.apply(plan)
+            actions += self._cluster.apply(plan)
             rest = not plan
         return {
             "phase": name,
@@ -65,17 +65,17 @@ class PolicySimulation:
             "plan_seconds_total": round(sum(times), 3),
             "plan_processor_seconds_max": round(max(processor), 3),
             "actions": dict(sorted(actions.items())),
-            "spread": spread(self._world),
-            "locations": per_location(self._world),
-            "shared": shared(self._world),
+            "spread": spread(self._cluster),
+            "locations": per_location(self._cluster),
+            "shared": shared(self._cluster),
         }
 
 
-def spread(world: PolicyWorld) -> Phase:
-    """How far servers are from their ideal, in percent of it: the least, the most, and the standard deviation."""
-    held, shares = _held(world), _shares(world)
+def spread(cluster: PolicyCluster) -> Phase:
+    """Return the load of servers in percent of the ideal: the least, the most, and the standard deviation."""
+    loads, shares = _loads(cluster), _shares(cluster)
     found = {}
-    for what, amounts in held.items():
+    for what, amounts in loads.items():
         total = sum(amounts.values())
         ratios = [100 * amounts[node] / (total * share) if total else 100.0 for node, share in shares.items()]
         mean = math.fsum(ratios) / max(1, len(ratios))
@@ -91,15 +91,15 @@ def spread(world: PolicyWorld) -> Phase:
     return found
 
 
-def per_location(world: PolicyWorld) -> Phase:
-    """What each data centre has, in percent of its share of all disk space."""
-    held, shares = _held(world), _shares(world)
+def per_location(cluster: PolicyCluster) -> Phase:
+    """Return the load of each data centre, in percent of its share of the total disk space."""
+    loads, shares = _loads(cluster), _shares(cluster)
     found: Phase = {}
-    for centre in sorted({_part(world, node, 1) for node in shares}):
-        inside = [node for node in shares if _part(world, node, 1) == centre]
+    for centre in sorted({_part(cluster, node, 1) for node in shares}):
+        inside = [node for node in shares if _part(cluster, node, 1) == centre]
         share = sum(shares[node] for node in inside)
         row: dict[str, float] = {"servers": len(inside)}
-        for what, amounts in held.items():
+        for what, amounts in loads.items():
             total = sum(amounts.values())
             here = sum(amounts[node] for node in inside)
             row[f"{what}_percent"] = round(100 * here / (total * share), 1) if total else 100.0
@@ -107,12 +107,13 @@ def per_location(world: PolicyWorld) -> Phase:
     return found
 
 
-def shared(world: PolicyWorld) -> dict[str, int]:
-    """How many tablets have two replicas in one place, at each level of locations; those with a member too many,
-    which are on their way, are left out."""
-    places = {node: [_part(world, node, level) for level in (1, 2, 3)] for node in world.nodes}
+def shared(cluster: PolicyCluster) -> dict[str, int]:
+    """Return, for each level of locations, how many tablets have two replicas in one place.
+
+    Tablets with more replicas than they need are not counted, because a replica of them is being moved."""
+    places = {node: [_part(cluster, node, level) for level in (1, 2, 3)] for node in cluster.nodes}
     found = dict.fromkeys(LEVELS, 0)
-    for tablet in world.tablets.values():
+    for tablet in cluster.tablets.values():
         if len(tablet.replicas) > tablet.replication_factor:
             continue
         for at, level in enumerate(LEVELS):
@@ -121,7 +122,7 @@ def shared(world: PolicyWorld) -> dict[str, int]:
 
 
 def phase_lines(phase: Phase) -> Iterator[str]:
-    """A phase as text for people."""
+    """Yield the lines that print a phase."""
     state = "at rest" if phase["at_rest"] else "not at rest yet"
     times = f"{phase['plan_seconds_total']:.1f} s, the slowest {phase['plan_seconds_max']:.1f} s"
     times += f" ({phase['plan_processor_seconds_max']:.1f} s of processor time)"
@@ -138,33 +139,33 @@ def phase_lines(phase: Phase) -> Iterator[str]:
     yield "tablets with two replicas in one " + ", ".join(f"{k}: {v}" for k, v in phase["shared"].items())
 
 
-def _held(world: PolicyWorld) -> dict[str, Counter[NodeId]]:
+def _loads(cluster: PolicyCluster) -> dict[str, Counter[NodeId]]:
     replicas, leaders, sizes = Counter[NodeId](), Counter[NodeId](), Counter[NodeId]()
-    for tablet in world.tablets.values():
+    for tablet in cluster.tablets.values():
         for replica in tablet.replicas:
             replicas[replica.node_id] += 1
             sizes[replica.node_id] += replica.size_bytes
             if replica.role is Role.LEADER:
                 leaders[replica.node_id] += 1
-    live = [node_id for node_id, node in world.nodes.items() if node.health is NodeHealth.LIVE]
-    held = {"replicas": replicas, "leaders": leaders, "bytes": sizes}
-    return {what: Counter({node: amounts[node] for node in live}) for what, amounts in held.items()}
+    live = [node_id for node_id, node in cluster.nodes.items() if node.health is NodeHealth.LIVE]
+    loads = {"replicas": replicas, "leaders": leaders, "bytes": sizes}
+    return {what: Counter({node: amounts[node] for node in live}) for what, amounts in loads.items()}
 
 
-def _shares(world: PolicyWorld) -> dict[NodeId, float]:
-    """Each live server's share of all disk space, used or free."""
+def _shares(cluster: PolicyCluster) -> dict[NodeId, float]:
+    """Return the share of each live server in the total disk space, used and free."""
     used = Counter[NodeId]()
-    for tablet in world.tablets.values():
+    for tablet in cluster.tablets.values():
         for replica in tablet.replicas:
             used[replica.node_id] += replica.size_bytes
-    live = [node for node in world.nodes.values() if node.health is NodeHealth.LIVE]
+    live = [node for node in cluster.nodes.values() if node.health is NodeHealth.LIVE]
     capacity = {node.node_id: max(1, used[node.node_id] + node.free_bytes) for node in live}
-    whole = sum(capacity.values())
-    return {node: amount / whole for node, amount in capacity.items()}
+    total = sum(capacity.values())
+    return {node: amount / total for node, amount in capacity.items()}
 
 
-def _part(world: PolicyWorld, node: NodeId, level: int) -> str:
-    return "/".join(world.nodes[node].location.split("/")[: level + 1])
+def _part(cluster: PolicyCluster, node: NodeId, level: int) -> str:
+    return "/".join(cluster.nodes[node].location.split("/")[: level + 1])
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:

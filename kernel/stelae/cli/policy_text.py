@@ -1,21 +1,21 @@
-"""The plan of a policy in words: what is planned, what of it is carried out, and what to do where nothing can be."""
+"""Text output of ``stelae policy explain``: the planned actions, and tablets that wait for something."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from stelae.cli.kit.fitting import counted, print_facts, print_fitted, print_note
-from stelae.cli.kit.naming import shorten
+from stelae.cli.kit.name_lookup import shorten
+from stelae.cli.kit.terminal_layout import counted, print_facts, print_fitted, print_note
 from stelae.cli.policy_explain import NO_PLACE
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
 
 CARRIED_OUT = (ActionKind.PLACE, ActionKind.TRANSFER)
-"""What masters of this release do themselves; every other kind changes a tablet's members."""
+"""The kinds of actions that masters of this release carry out. The other kinds change the members of a tablet."""
 
 
 def print_plan(snapshot: PolicySnapshot, actions: Sequence[Action], waits: Mapping[str, str], limit: int) -> None:
-    """Print actions, so many at most, and what tablets wait for that get none; ids are shortened."""
+    """Print at most ``limit`` actions, and what tablets without an action wait for. Ids are shortened."""
     tablets = shorten([*snapshot.tablets, *(action.tablet_id for action in actions)])
     nodes = shorten([*snapshot.nodes, *(action.node_id for action in actions)])
     counts = Counter(action.kind for action in actions)
@@ -23,7 +23,7 @@ def print_plan(snapshot: PolicySnapshot, actions: Sequence[Action], waits: Mappi
     if actions:
         print()
         shown = actions[:limit]
-        rows = [(one.kind, tablets[one.tablet_id], nodes[one.node_id], one.reason) for one in shown]
+        rows = [(action.kind, tablets[action.tablet_id], nodes[action.node_id], action.reason) for action in shown]
         print_fitted(("KIND", "TABLET", "NODE", "REASON"), rows)
     if waits:
         print()
@@ -33,14 +33,14 @@ def print_plan(snapshot: PolicySnapshot, actions: Sequence[Action], waits: Mappi
 
 
 def _summary(snapshot: PolicySnapshot, counts: Counter[ActionKind], waits: Mapping[str, str]) -> dict[str, str]:
-    """What is planned, what of it is not carried out, and what nothing can be planned for."""
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    held = sum(count for kind, count in counts.items() if kind not in CARRIED_OUT)
+    """Return the counts of planned actions, those that are not carried out, and tablets without a server."""
+    planned = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    not_done = sum(count for kind, count in counts.items() if kind not in CARRIED_OUT)
     return {
-        "planned": told or ("nothing" if waits else "nothing: the policy would change nothing"),
-        "not done": f"{held} of these: re-replication, and every change of a tablet's members, is planned and not "
-        "carried out in this release; PLACE and TRANSFER are carried out"
-        if held
+        "planned": planned or "nothing",
+        "not done": f"{not_done} of these: masters of this release carry out only PLACE and TRANSFER, and do not "
+        "change the members of a tablet"
+        if not_done
         else "",
         "no place": _no_place(snapshot, sum(NO_PLACE in why for why in waits.values())),
     }
@@ -54,6 +54,6 @@ def _no_place(snapshot: PolicySnapshot, count: int) -> str:
     again = f"start {' and '.join(dead)} again, or add a tablet server" if dead else "add a tablet server"
     has = "tablet has" if count == 1 else "tablets have"
     return (
-        f"{count} {has} too few replicas, and there is nowhere to put more: each live server that has room has one of "
-        f"theirs already ({counted(len(dead), 'server')} of {len(short)} dead); {again}"
+        f"{count} {has} too few replicas, and no server can take another one: each live server with free space already "
+        f"has a replica of these tablets ({counted(len(dead), 'server')} of {len(short)} dead); {again}"
     )

@@ -1,4 +1,4 @@
-"""``stelae tablet quarantine``: what a node has set aside of the replicas that it deleted."""
+"""``stelae tablet quarantine``: list, purge and restore the data of deleted replicas that a node keeps."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from stelae.cli.fs import ConfigOption, DirectoryArgument
 from stelae.cli.kit.output import JsonOption, command_group
 
 commands = command_group(
-    """What a node has set aside of the replicas that it deleted: list it, purge it, bring it back.
+    """List, purge or restore the data of deleted replicas that a node keeps in quarantine.
 
-    Works on the directory of one node. A node purges by itself what is above the limits of [quarantine]."""
+    Works on the directory of one node. A node purges what exceeds the limits of its section [quarantine]."""
 )
 
-NameOption = Annotated[str, typer.Option("--name", help="A directory, as `list` names it: <tablet-id>.<number>.")]
+NameOption = Annotated[str, typer.Option("--name", help="Name of a directory in `list`: <tablet-id>.<number>.")]
 
 
 @commands.command("list")
 def list_quarantine(
     directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """List what is set aside: of which tablet, since when, why, and how large it is. Works while the node runs."""
+    """List the directories in quarantine: tablet, time and reason of the deletion, size. Works while the node runs."""
     from stelae.cli.run_quarantine import run_list
 
     raise typer.Exit(run_list(directory, config, as_json=as_json))
@@ -32,17 +32,15 @@ def list_quarantine(
 def purge(
     directory: DirectoryArgument = None,
     config: ConfigOption = None,
-    name: Annotated[
-        list[str], typer.Option("--name", help="A directory, as `list` names it; repeat it for more.")
-    ] = [],  # noqa: B006 - typer needs a list
+    name: Annotated[list[str], typer.Option("--name", help="Name of a directory in `list`. Repeat it for more.")] = [],  # noqa: B006 - typer needs a list
     older_than_s: Annotated[
         float | None,
-        typer.Option("--older-than-s", min=0, help="All that was deleted longer ago than so many seconds."),
+        typer.Option("--older-than-s", min=0, help="Every directory that was deleted more than this many seconds ago."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of it.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every directory.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what is set aside, for good. The node must not run. Tombstones stay, and vote on.
+    """Delete directories in quarantine for good. The node must not run. The tombstones of the replicas stay.
 
     Example: stelae tablet quarantine purge /var/lib/stelae --older-than-s 86400"""
     from stelae.cli.run_quarantine import run_purge
@@ -54,11 +52,11 @@ def purge(
 def restore(
     name: NameOption, directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Make a deleted replica of what is set aside a replica again. The node must not run.
+    """Restore a deleted replica from quarantine. The node must not run.
 
-    Only the last deletion of a tablet can be taken back, and only if its log reaches up to all that the replica has
-    acknowledged: anything older would go back in time, and is refused. Term and vote stay as they are. Masters delete a
-    replica again whose table is gone, or that is no member of its tablet any more."""
+    Only the last deletion of a tablet can be undone, and only if the log in quarantine has every entry that the replica
+    has acknowledged. Older data are refused, because the replica would forget acknowledged entries. Term and vote do
+    not change. Masters delete the replica again if its table is gone, or if it is no longer a member of its tablet."""
     from stelae.cli.run_quarantine import run_restore
 
     raise typer.Exit(run_restore(directory, config, name, as_json=as_json))

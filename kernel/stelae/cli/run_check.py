@@ -10,26 +10,26 @@ import msgspec
 from stelae.check.cluster_check import CheckReport, NodeCheck, check
 from stelae.check.health import TabletHealth, TabletVerdict, in_short
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.kit.fitting import age_text, bytes_text, counted, print_fitted, print_note
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.kit.table_lookup import described
-from stelae.cli.run_table import TableTarget
+from stelae.cli.kit.table_lookup import describe_table
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, counted, print_fitted, print_note
+from stelae.cli.masters_target import MastersTarget
 from stelae.spi.errors import RetryableError
 from stelae.spi.ids import NodeId
 
 DISPUTED = (TabletVerdict.CONSENSUS_MISMATCH, TabletVerdict.UNAVAILABLE, TabletVerdict.UNFINISHED)
-"""Verdicts of tablets whose consensus matrix is shown."""
+"""Verdicts of tablets whose consensus matrix is printed."""
 
 MATRICES_MAX = 20
-"""A cluster that has lost two servers has a thousand of them; nobody reads more."""
+"""Most matrices that are printed. A cluster that has lost two servers may have a thousand."""
 
 
-def run_check(cluster: TableTarget, tables: Sequence[str], *, checksums: bool, as_json: bool) -> int:
-    """Check a cluster and say what was found."""
+def run_check(cluster: MastersTarget, tables: Sequence[str], *, checksums: bool, as_json: bool) -> int:
+    """Check a cluster, print the result, and return the exit code."""
 
     async def run() -> CheckReport:
         async with cluster.masters() as (client, catalog):
-            asked = [(await described(catalog, name, cluster.timeout_s)).table_id for name in tables]
+            asked = [(await describe_table(catalog, name, cluster.timeout_s)).table_id for name in tables]
             return await check(
                 client.connection,
                 catalog,
@@ -54,7 +54,7 @@ def run_check(cluster: TableTarget, tables: Sequence[str], *, checksums: bool, a
 
 
 def print_checkup(found: CheckReport) -> None:
-    """Print what was found: facts on standard output, what is wrong in words on standard error."""
+    """Print the facts on standard output, and the problems and warnings on standard error."""
     _print_nodes(found)
     if found.tables:
         print()
@@ -81,8 +81,11 @@ def print_checkup(found: CheckReport) -> None:
         print_note(f"warning: {text}")
     for problem in found.problems:
         print_note(f"problem: {problem}")
-    aside = f", {counted(len(found.warnings), 'warning')}" if found.warnings else ""
-    print("\nhealthy" + aside if found.healthy else f"\nNOT HEALTHY: {counted(len(found.problems), 'problem')}{aside}")
+    with_warnings = f", {counted(len(found.warnings), 'warning')}" if found.warnings else ""
+    if found.healthy:
+        print(f"\nhealthy{with_warnings}")
+    else:
+        print(f"\nNOT HEALTHY: {counted(len(found.problems), 'problem')}{with_warnings}")
 
 
 def _print_nodes(found: CheckReport) -> None:
@@ -95,7 +98,7 @@ def _print_nodes(found: CheckReport) -> None:
             node.version or "-",
             "-" if node.role == "master" else age_text(node.silent_ms),
             _quarantine(node),
-            in_short(node.problem) or "ok",  # All of it is told among the problems.
+            in_short(node.problem) or "ok",  # The full text is printed with the problems.
         )
         for node in found.nodes
     ]
@@ -103,28 +106,30 @@ def _print_nodes(found: CheckReport) -> None:
 
 
 def _quarantine(node: NodeCheck) -> str:
-    kept = node.quarantine
-    return "-" if kept is None or not kept.count else bytes_text(kept.size_bytes)
+    quarantine = node.quarantine
+    return "-" if quarantine is None or not quarantine.count else bytes_text(quarantine.size_bytes)
 
 
 def _print_matrices(found: CheckReport) -> None:
-    """Show what replicas believe where there is more to see than that some of them are down."""
+    """Print the consensus matrices of the tablets whose verdict is in ``DISPUTED``."""
     addresses = {node.node_id: node.address for node in found.nodes}
-    apart = [t for t in (found.masters, *(t for table in found.tables for t in table.tablets)) if t.verdict in DISPUTED]
-    for tablet in apart[:MATRICES_MAX]:
+    disputed = [
+        t for t in (found.masters, *(t for table in found.tables for t in table.tablets)) if t.verdict in DISPUTED
+    ]
+    for tablet in disputed[:MATRICES_MAX]:
         _print_matrix(tablet, addresses)
-    if len(apart) > MATRICES_MAX:
-        print(f"\n{counted(len(apart) - MATRICES_MAX, 'tablet')} more like these: stelae check --json has them all")
+    if len(disputed) > MATRICES_MAX:
+        print(f"\nand {counted(len(disputed) - MATRICES_MAX, 'more tablet')}; stelae check --json shows all of them")
 
 
 def _print_matrix(tablet: TabletHealth, addresses: Mapping[NodeId, str]) -> None:
-    """The consensus matrix: whom the masters have on record, then what each replica believes."""
+    """Print a consensus matrix: the members that the masters have recorded, then what each replica believes."""
     print(f"\n{tablet.tablet_id}: {tablet.verdict}")
     letters = {replica.node_id: chr(ord("A") + place) for place, replica in enumerate(tablet.replicas)}
     believed = {member for replica in tablet.replicas for member in replica.members}
     believed |= {replica.leader for replica in tablet.replicas if replica.leader}
-    strangers = sorted(believed - letters.keys())
-    letters |= {member: chr(ord("A") + len(tablet.replicas) + place) for place, member in enumerate(strangers)}
+    non_members = sorted(believed - letters.keys())
+    letters |= {member: chr(ord("A") + len(tablet.replicas) + place) for place, member in enumerate(non_members)}
     rows: list[tuple[object, ...]] = [("masters", "", "", "", _members(letters, list(letters)[: len(tablet.replicas)]))]
     for r in tablet.replicas:
         config = f"{r.config}{'' if not r.change_pending else ' pending'}"
@@ -141,7 +146,7 @@ def _print_matrix(tablet: TabletHealth, addresses: Mapping[NodeId, str]) -> None
         )
         for r in tablet.replicas
     ]
-    logs += [(letters[member], addresses.get(member, member), "-", "-", "-", "no member") for member in strangers]
+    logs += [(letters[member], addresses.get(member, member), "-", "-", "-", "no member") for member in non_members]
     print_fitted(("", "ADDRESS", "LAST", "COMMIT", "APPLIED", "STATE"), logs)
 
 

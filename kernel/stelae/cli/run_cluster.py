@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.kit.fitting import counted, print_fitted, print_note
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.local_nodes import format_here
+from stelae.cli.kit.terminal_layout import counted, print_fitted, print_note
+from stelae.cli.node_formatting import format_here
 from stelae.client import AsyncClient, connect_async
 from stelae.local.cluster import CLUSTER_FILE, ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
@@ -26,21 +26,21 @@ from stelae.telemetry.target import read_target
 POLL_S = 0.1
 
 OK, DOWN, SILENT = "ok", "down", "silent"
-"""States of a node: of one that is silent a process runs, and it does not do its part."""
+"""States of a node. The process of a silent node runs, but it does not answer or the masters do not hear from it."""
 
 
 def run_up(
     directory: Path, masters: int, servers: int, engines: dict[str, str], timeout_s: float, *, as_json: bool
 ) -> int:
-    """Make the cluster unless it is there, start it, and wait until it serves."""
+    """Create the cluster if it does not exist, start it, and wait until it serves."""
     if (directory / CLUSTER_FILE).exists():
         cluster = ClusterWithMasters.open(directory)
     else:
         options = ClusterOptions(node_count=servers, engines=engines or None)
         cluster = ClusterWithMasters.create(directory, options, masters=masters, formatted=format_here)
-        note(f"made {counted(masters, 'master')} and {counted(servers, 'tablet server')} in {directory}")
+        note(f"created {counted(masters, 'master')} and {counted(servers, 'tablet server')} in {directory}")
     cluster.start(outlive=True)
-    note("waiting for the masters to hear of every tablet server")
+    note("waiting until the masters have heard from every tablet server")
     asyncio.run(until_served(cluster, timeout_s))
     if as_json:
         print_json({"directory": str(directory), "addresses": cluster.addresses, "nodes": _processes(cluster, {})})
@@ -51,9 +51,9 @@ def run_up(
 
 
 def run_status(directory: Path, *, as_json: bool) -> int:
-    """Say what runs and what the masters know."""
+    """Print the state of the nodes and the tables, and return the exit code."""
     cluster = ClusterWithMasters.open(directory)
-    found = asyncio.run(_look(cluster))
+    found = asyncio.run(_cluster_status(cluster))
     well = all(node["state"] == OK for node in found["nodes"]) and found["problem"] is None
     if as_json:
         print_json({**found, "ok": well})
@@ -78,7 +78,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def run_down(directory: Path, timeout_s: float, *, as_json: bool) -> int:
-    """Stop every process, tablet servers first."""
+    """Stop every process, the tablet servers first."""
     cluster = ClusterWithMasters.open(directory)
     stopped, killed = [], []
     deadline = time.monotonic() + timeout_s
@@ -96,9 +96,9 @@ def run_down(directory: Path, timeout_s: float, *, as_json: bool) -> int:
     if as_json:
         print_json({"directory": str(directory), "stopped": stopped, "killed": killed})
     else:
-        note(f"stopped {', '.join(stopped) or 'nothing: no process ran'}")
+        note(f"stopped {', '.join(stopped)}" if stopped else "no node was running")
         if killed:
-            note(f"killed, since they did not stop in time: {', '.join(killed)}")
+            note(f"killed because they did not stop in time: {', '.join(killed)}")
     return EXIT_OK
 
 
@@ -109,13 +109,13 @@ def _signal(pid: int, number: signal.Signals) -> None:
         return
 
 
-async def _look(cluster: ClusterWithMasters) -> dict[str, Any]:
-    known, ailing = await asyncio.gather(_known(cluster), unhealthy_nodes(cluster))
-    return {"directory": str(cluster.directory), "nodes": _processes(cluster, ailing), **known}
+async def _cluster_status(cluster: ClusterWithMasters) -> dict[str, Any]:
+    catalog_state, ailing = await asyncio.gather(_catalog_state(cluster), unhealthy_nodes(cluster))
+    return {"directory": str(cluster.directory), "nodes": _processes(cluster, ailing), **catalog_state}
 
 
-async def _known(cluster: ClusterWithMasters) -> dict[str, Any]:
-    """What the masters say."""
+async def _catalog_state(cluster: ClusterWithMasters) -> dict[str, Any]:
+    """Return what the masters report: the leading master and the tables, or the problem."""
     tables: list[str] = []
     problem: str | None = None
     leader: str | None = None
@@ -129,7 +129,7 @@ async def _known(cluster: ClusterWithMasters) -> dict[str, Any]:
 
 
 async def _leader(client: AsyncClient, cluster: ClusterWithMasters) -> str | None:
-    """The name of the master that leads, by the latest term of those that say so."""
+    """Return the name of the leading master: the one that leads in the latest term. ``None``: no master leads."""
     found: dict[int, str] = {}
     for master in cluster.masters:
         with suppress(StelaeError):
@@ -138,13 +138,13 @@ async def _leader(client: AsyncClient, cluster: ClusterWithMasters) -> str | Non
     return found[max(found)] if found else None
 
 
-def _processes(cluster: ClusterWithMasters, ailing: Mapping[str, str]) -> list[dict[str, Any]]:
+def _processes(cluster: ClusterWithMasters, problems: Mapping[str, str]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for node in cluster.nodes:
         pid = node.running_pid()
         metrics = read_target(str(node.directory / "data")) if pid is not None else None
-        told = {"name": node.name, "node_id": node.node_id, "address": node.address, "role": node.role}
-        problem = ailing.get(node.name, "") if pid is not None else ""
+        identity = {"name": node.name, "node_id": node.node_id, "address": node.address, "role": node.role}
+        problem = problems.get(node.name, "") if pid is not None else ""
         state = DOWN if pid is None else SILENT if problem else OK
-        found.append({**told, "pid": pid, "state": state, "problem": problem, "metrics": metrics})
+        found.append({**identity, "pid": pid, "state": state, "problem": problem, "metrics": metrics})
     return found

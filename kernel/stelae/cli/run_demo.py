@@ -1,4 +1,4 @@
-"""Runs the demo and shows it: what happens on standard error, the summary on standard output."""
+"""Carries out ``stelae demo``: prints events on standard error and the summary on standard output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stelae.cli.demo_display import Display, show
 from stelae.cli.demo_file import BadSource, from_file
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from stelae.cli.kit.output import note
-from stelae.cli.local_nodes import format_here
+from stelae.cli.node_formatting import format_here
 from stelae.cli.run_cluster import run_down
 from stelae.local.cluster import ClusterOptions, check_engines
 from stelae.local.cluster_with_masters import ClusterWithMasters
@@ -27,12 +27,12 @@ SERVERS = 3
 STOP_TIMEOUT_S = 20.0
 
 SPACE_BYTES = 8 << 20
-"""With less space than that left, nodes that wait for some are why a demo does not go on."""
+"""Below this free space, a full disk is the likely reason why a demo has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the command line said."""
+    """The options of the command line."""
 
     input_file: Path | None
     key: tuple[str, ...]
@@ -43,27 +43,27 @@ class DemoOptions:
 
 
 def run_demo(options: DemoOptions) -> int:
-    """Run the demo; return the exit code.
+    """Run the demo and return the exit code.
 
     Raises:
-        StelaeError: it could not be carried out. No process is left behind, kept or not.
+        StelaeError: the demo failed. Every process has been stopped, also with ``--keep``.
     """
     check_engines(_cluster_options(options))
     source = _source(options)
     try:
         if options.keep is not None:
             return _run_in(options.keep, source, options)
-        return _run_in_passing(source, options)
+        return _run_in_temporary_folder(source, options)
     except KeyboardInterrupt:
         note("interrupted; every node was stopped")
         return EXIT_INTERRUPTED
 
 
 def take_down(directory: Path) -> int:
-    """Stop the nodes of a cluster that a demo kept; return the exit code.
+    """Stop the nodes of a cluster that ``--keep`` has kept running, and return the exit code.
 
     Raises:
-        NotACluster: there is none in that folder.
+        NotACluster: the folder has no cluster.
     """
     return run_down(directory, STOP_TIMEOUT_S, as_json=False)
 
@@ -72,7 +72,7 @@ def _source(options: DemoOptions) -> DemoSource:
     if options.input_file is not None:
         return from_file(options.input_file, options.key)
     if options.key:
-        raise BadSource("--key goes with --input FILE; the demo's own data have their own key")
+        raise BadSource("--key needs --input FILE; the built-in data have a key")
     return characters()
 
 
@@ -81,8 +81,8 @@ def _cluster_options(options: DemoOptions) -> ClusterOptions:
     return ClusterOptions(node_count=SERVERS, engines=options.engines, settings=settings)
 
 
-def _run_in_passing(source: DemoSource, options: DemoOptions) -> int:
-    """Run it in a folder that is gone afterwards, unless something is wrong: then its nodes' logs tell why."""
+def _run_in_temporary_folder(source: DemoSource, options: DemoOptions) -> int:
+    """Run the demo in a temporary folder. Keep the folder, with the logs of the nodes, if something is wrong."""
     directory = Path(tempfile.mkdtemp(prefix="stelae-demo-"))
     wrong = False
     try:
@@ -93,7 +93,7 @@ def _run_in_passing(source: DemoSource, options: DemoOptions) -> int:
         raise
     finally:
         if wrong and any(directory.glob("*/node.log")):
-            note(f"what the nodes logged and stored is kept: {directory}/*/node.log")
+            note(f"the logs and data of the nodes are kept: {directory}/*/node.log")
         else:
             shutil.rmtree(directory, ignore_errors=True)
     return code
@@ -117,13 +117,13 @@ def _run_in(directory: Path, source: DemoSource, options: DemoOptions) -> int:
     except StelaeError:
         free_bytes = shutil.disk_usage(directory).free
         if free_bytes < SPACE_BYTES:
-            note(f"remark: the disk of {directory} is full: {free_bytes >> 10:,} KiB are left")
+            note(f"note: the disk of {directory} is full: {free_bytes >> 10:,} KiB are free")
         raise
     finally:
         if not kept:
             cluster.kill()
     show(report, source.name, time.monotonic() - began, as_json=options.as_json)
     if options.keep is not None:
-        note(f"the cluster runs on: read it with `stelae scan --dir {options.keep}`, look after it with")
+        note(f"the cluster keeps running: read it with `stelae scan --dir {options.keep}`, check it with")
         note(f"`stelae check --dir {options.keep}`, and stop it with `stelae demo --down {options.keep}`")
     return EXIT_OK if report.ok else EXIT_FAILED

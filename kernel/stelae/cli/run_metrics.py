@@ -13,8 +13,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.kit.fitting import fitted
 from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.terminal_layout import fitted
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.spi.errors import CallerError
 from stelae.telemetry.http_server import PATH
@@ -23,14 +23,14 @@ from stelae.wire.addresses import split_address
 
 TIMEOUT_S = 5.0
 BODY_BYTES_MAX = 64 << 20
-"""More than ten thousand tablets with figures of their own."""
+"""Most bytes that are read from a node: enough for the metrics of ten thousand tablets."""
 
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # Whatever proxy the environment names.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # Ignores the proxy of the environment.
 
 
 @dataclass(slots=True)
 class _Node:
-    """One node and what it answered."""
+    """One node and its metrics."""
 
     name: str
     address: str | None
@@ -39,7 +39,7 @@ class _Node:
 
 
 def run_metrics(addresses: list[str], directory: Path | None, match: str, *, everything: bool, as_json: bool) -> int:
-    """Ask every node, and show what they answer."""
+    """Ask every node for its metrics, print them, and return the exit code."""
     nodes = [_Node(address, address) for address in addresses]
     for address in addresses:
         split_address(address)
@@ -47,7 +47,7 @@ def run_metrics(addresses: list[str], directory: Path | None, match: str, *, eve
         cluster = ClusterWithMasters.open(directory)
         nodes += [_Node(node.name, read_target(str(node.directory / "data"))) for node in cluster.nodes]
     if not nodes:
-        raise CallerError("no node is named: give host:port of metrics, or --dir of a local cluster")
+        raise CallerError("no node given; pass metrics addresses HOST:PORT, or --dir DIR for a local cluster")
     for node in nodes:
         _ask(node, match)
     if as_json:
@@ -56,7 +56,7 @@ def run_metrics(addresses: list[str], directory: Path | None, match: str, *, eve
         names = list(dict.fromkeys(name for node in nodes for name in node.figures))
         rows = [[name, *(node.figures.get(name) for node in nodes)] for name in names]
         shown = [[row[0], *map(_shown, row[1:])] for row in rows if everything or any(row[1:])]
-        # Not wrapped: a name that is cut into pieces is found by nobody.
+        # Not wrapped, because a broken name could not be found with grep.
         headers = ["METRIC", *(node.name.upper() for node in nodes)]
         print("\n".join(fitted(headers, shown, sys.maxsize)))
     for node in nodes:
@@ -67,7 +67,7 @@ def run_metrics(addresses: list[str], directory: Path | None, match: str, *, eve
 
 def _ask(node: _Node, match: str) -> None:
     if node.address is None:
-        node.problem = "it does not run, or serves no metrics"
+        node.problem = "it is not running, or it serves no metrics"
         return
     try:
         with _DIRECT.open(f"http://{node.address}{PATH}", timeout=TIMEOUT_S) as reply:
@@ -78,7 +78,7 @@ def _ask(node: _Node, match: str) -> None:
 
 
 def figures_of(families: Iterable[Metric]) -> dict[str, float]:
-    """Figures by name and labels; a histogram is four of them."""
+    """Return the values by name and labels. A histogram has four values."""
     found: dict[str, float] = {}
     for family in families:
         if family.type == "histogram":
@@ -91,7 +91,7 @@ def figures_of(families: Iterable[Metric]) -> dict[str, float]:
 
 
 def _summary(family: Metric) -> dict[str, float]:
-    """Number, mean, and the bounds of the buckets in which the median and the 99th hundredth are."""
+    """Return the count and mean of a histogram, and upper bounds of its median and 99th percentile."""
     values = {sample.name.removeprefix(family.name): sample.value for sample in family.samples}
     buckets = [(float(s.labels["le"]), s.value) for s in family.samples if s.name.endswith("_bucket")]
     count = values.get("_count", 0.0)

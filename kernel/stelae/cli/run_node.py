@@ -1,4 +1,4 @@
-"""Runs one node in this process until it is asked to stop."""
+"""Carries out ``stelae tserver run`` and ``stelae master run``: runs a node until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import sys
 from dataclasses import replace
 
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK, exit_code
-from stelae.cli.lean_arrow import without_pandas
 from stelae.cli.node_config import read_config
+from stelae.cli.without_pandas import without_pandas
 from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
 from stelae.convert.conversion import building, settle
@@ -53,9 +53,14 @@ def run_node(
     log_format: LogFormat | None = None,
     is_master: bool = False,
 ) -> int:
-    """Run a tablet server or a master; return the exit code of the process.
+    """Run a tablet server or a master, and return the exit code of the process.
 
-    ``log_format``: if not as the file says.
+    Args:
+        config_path: the ``node.toml``.
+        until_stdin_closes: stop when standard input closes.
+        verbose: log at level debug.
+        log_format: the log format, instead of that of the ``node.toml``.
+        is_master: run a master.
 
     Raises:
         StelaeError: the node cannot start.
@@ -73,9 +78,9 @@ def run_node(
     machine = _machine(config)
     form = _start_log(config, machine, verbose=verbose, log_format=log_format)
     if isinstance(machine.files, FaultyFiles):
-        log.warning("[chaos] disk_rules is set: whoever can write that file can make this node's disk fail")
+        log.warning("[chaos] disk_rules is set: anyone who can write that file can inject disk failures into this node")
     if machine.network_faults is not None:
-        log.warning("[chaos] network_rules is set: whoever can write that file can cut this node off")
+        log.warning("[chaos] network_rules is set: anyone who can write that file can drop messages of this node")
     try:
         return _run(config, registry, machine, form, until_stdin_closes=until_stdin_closes, is_master=is_master)
     except StelaeError as error:
@@ -83,7 +88,7 @@ def run_node(
             error = ConfigError(error.fact, where=config_path, hint=error.hint)
         if not isinstance(form, JsonLines):
             raise error from None
-        log.error("node ends reason=%s", error)  # A line like the others, instead of words for people.
+        log.error("node ends reason=%s", error)  # A JSON line like the others, instead of plain text.
         return exit_code(error)
 
 
@@ -116,7 +121,7 @@ def _run(
 
 
 def _machine(config: NodeConfig) -> RealMachine:
-    """This machine; its disk and its network can be told to fail if the file of a test says so."""
+    """Return this machine, with a disk and a network that can fail if the section ``[chaos]`` has rules."""
     chaos: ChaosSettings = config.extra["chaos"]
     return RealMachine(
         files=FaultyFiles(DiskFaults(chaos.disk_rules, config.node.directory)) if chaos.disk_rules else None,
@@ -127,7 +132,7 @@ def _machine(config: NodeConfig) -> RealMachine:
 def _start_log(
     config: NodeConfig, machine: RealMachine, *, verbose: bool, log_format: LogFormat | None
 ) -> JsonLines | TextLines:
-    """Log as the file says, unless the command line says otherwise."""
+    """Start the log with the settings of the file. Options of the command line override them."""
     settings: LoggingSettings = config.extra["logging"]
     if verbose:
         settings = replace(settings, level="debug")
@@ -137,7 +142,7 @@ def _start_log(
 
 
 def _name_of(machine: RealMachine, layout: DirectoryLayout) -> str:
-    """The node's uuid, if its directory says it; if not, the node will say why."""
+    """Return the uuid of the node, or empty text if its directory is not readable, which the node reports later."""
     try:
         return InstanceFile(machine.files, layout).load().node_id
     except (StelaeError, OSError):
@@ -145,7 +150,7 @@ def _name_of(machine: RealMachine, layout: DirectoryLayout) -> str:
 
 
 def _settle_log(machine: RealMachine, layout: DirectoryLayout) -> None:
-    """End what an interrupted `stelae wal convert` left, before anything opens the log."""
+    """Complete an interrupted `stelae wal convert` before the log is opened."""
     files = machine.files
     if not files.exists(layout.instance):
         return

@@ -12,16 +12,16 @@ from stelae.check.cluster_state import ClusterState, collect_state
 from stelae.check.findings import SILENT_MS, server_problem, too_much
 from stelae.check.health import NodeFacts, in_short
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.fitting import age_text, bytes_text, print_facts, print_fitted
-from stelae.cli.kit.naming import pick
+from stelae.cli.kit.name_lookup import pick
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.run_table import TableTarget
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_facts, print_fitted
+from stelae.cli.masters_target import MastersTarget
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.spi.errors import Unavailable
 
 
-def run_servers(cluster: TableTarget, *, as_json: bool) -> int:
-    """List the tablet servers."""
+def run_servers(cluster: MastersTarget, *, as_json: bool) -> int:
+    """Print the tablet servers and return the exit code."""
     servers = _servers(asyncio.run(_collect(cluster, masters_alone=False)))
     if as_json:
         print_json({"servers": servers})
@@ -43,8 +43,8 @@ def run_servers(cluster: TableTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_server(cluster: TableTarget, name: str, *, settings: bool, as_json: bool) -> int:
-    """Describe a tablet server."""
+def run_server(cluster: MastersTarget, name: str, *, settings: bool, as_json: bool) -> int:
+    """Print one tablet server and return the exit code."""
     found = asyncio.run(_collect(cluster, masters_alone=False))
     server = _named(cluster, "tablet server", name, _servers(found), "stelae tserver list")
     facts = found.nodes[server["node_id"]]
@@ -71,8 +71,8 @@ def run_server(cluster: TableTarget, name: str, *, settings: bool, as_json: bool
     return EXIT_OK
 
 
-def run_masters(cluster: TableTarget, *, as_json: bool) -> int:
-    """List the masters."""
+def run_masters(cluster: MastersTarget, *, as_json: bool) -> int:
+    """Print the masters and return the exit code."""
     masters = _masters(asyncio.run(_collect(cluster, masters_alone=True)))
     if as_json:
         print_json({"masters": masters})
@@ -94,8 +94,8 @@ def run_masters(cluster: TableTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_master(cluster: TableTarget, name: str, *, settings: bool, as_json: bool) -> int:
-    """Describe a master."""
+def run_master(cluster: MastersTarget, name: str, *, settings: bool, as_json: bool) -> int:
+    """Print one master and return the exit code."""
     found = asyncio.run(_collect(cluster, masters_alone=True))
     master = _named(cluster, "master", name, _masters(found), "stelae master list")
     facts = found.nodes[master["node_id"]]
@@ -121,14 +121,14 @@ def run_master(cluster: TableTarget, name: str, *, settings: bool, as_json: bool
 # -- plain values ----------------------------------------------------------------------------------
 
 
-async def _collect(cluster: TableTarget, *, masters_alone: bool) -> ClusterState:
+async def _collect(cluster: MastersTarget, *, masters_alone: bool) -> ClusterState:
     """Collect the state of the cluster. Without a leader, only masters can be shown.
 
     ``Unavailable``: the masters could not list the tables and servers."""
     async with cluster.masters() as (client, catalog):
         found = await collect_state(client.connection, catalog, tables=(), timeout_s=cluster.timeout_s)
     if found.problem and not masters_alone:
-        raise Unavailable(f"{found.problem}; see who runs with: stelae master list")
+        raise Unavailable(f"{found.problem}; list the masters with: stelae master list")
     return found
 
 
@@ -178,7 +178,7 @@ def _masters(found: ClusterState) -> list[dict[str, Any]]:
 
 
 def _details(facts: NodeFacts) -> dict[str, Any]:
-    """What a description has beyond a line of the list."""
+    """Return what ``describe`` shows in addition to ``list``."""
     info, sizes = facts.info, facts.facts
     replicas = [
         {
@@ -207,10 +207,10 @@ def _details(facts: NodeFacts) -> dict[str, Any]:
 
 
 def _common(facts: NodeFacts) -> dict[str, object]:
-    """Facts of a node of any sort, for people."""
-    info, kept = facts.info, facts.quarantine
+    """Return facts that masters and tablet servers have in common, as text."""
+    info, quarantine = facts.info, facts.quarantine
     if info is None:
-        return {"version": "unknown: the node does not say"}
+        return {"version": "unknown: the node has not answered"}
     unreached = [peer.address for peer in info.peers if not peer.connected]
     found: dict[str, object] = {
         "version": info.version,
@@ -219,18 +219,18 @@ def _common(facts: NodeFacts) -> dict[str, object]:
         "engines": ", ".join(f"{k}: {info.settings.get(f'engines.{k}')}" for k in ("wal", "consensus", "store")),
         "peers": f"{len(info.peers) - len(unreached)} of {len(info.peers)} reached"
         + (f"; not {', '.join(unreached)}" if unreached else ""),
-        "clock": f"{facts.clock_ahead_ms} ms ahead of this machine's, give or take {facts.clock_error_ms} ms",
+        "clock": f"{facts.clock_ahead_ms} ms ahead of this machine, +/- {facts.clock_error_ms} ms",
         "disk": f"{bytes_text(info.free_bytes)} free",
     }
-    if kept is not None:
-        limits = f"at most {bytes_text(kept.bytes_max)} and {age_text(kept.age_s_max * 1000)}"
-        found["quarantine"] = f"{kept.count} directories, {bytes_text(kept.size_bytes)}; {limits}" + (
-            f"; {excess}" if (excess := too_much(kept)) else ""
+    if quarantine is not None:
+        limits = f"at most {bytes_text(quarantine.bytes_max)} and {age_text(quarantine.age_s_max * 1000)}"
+        found["quarantine"] = f"{quarantine.count} directories, {bytes_text(quarantine.size_bytes)}; {limits}" + (
+            f"; {excess}" if (excess := too_much(quarantine)) else ""
         )
     return found
 
 
-def _named(cluster: TableTarget, what: str, given: str, plain: Sequence[dict[str, Any]], see: str) -> dict[str, Any]:
+def _named(cluster: MastersTarget, what: str, given: str, plain: Sequence[dict[str, Any]], see: str) -> dict[str, Any]:
     names = {name: one["node_id"] for one in plain for name in (one["address"], one["node_id"])}
     known = set(names.values())
     names |= {name: node_id for name, node_id in cluster.names().items() if node_id in known}
@@ -261,7 +261,7 @@ def _print_settings(facts: NodeFacts, wanted: bool) -> None:
         print()
         print_fitted(("SETTING", "VALUE"), sorted(facts.info.settings.items()))
     elif wanted:
-        note("the node does not say what its settings are")
+        note("the settings are unknown: the node has not answered")
 
 
 def _dash(value: object) -> str:

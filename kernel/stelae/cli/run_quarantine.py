@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.fitting import bytes_text, print_fitted
-from stelae.cli.kit.naming import pick
+from stelae.cli.kit.name_lookup import pick
 from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.terminal_layout import bytes_text, print_fitted
 from stelae.cli.node_config import read_config
-from stelae.cli.wal_offline import OfflineNode
+from stelae.cli.offline_node import OfflineNode
 from stelae.config.registry import Registry
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile
@@ -29,9 +29,9 @@ from stelae.spi.wal import LogState
 
 
 def run_list(directory: str | None, config: str | None, *, as_json: bool) -> int:
-    """List what is set aside."""
+    """Print the directories in quarantine and return the exit code."""
     if (directory is None) == (config is None):
-        raise CallerError("give either the directory of a node or --config with its node.toml")
+        raise CallerError("pass either the directory of a node or --config with its node.toml")
     root = os.path.abspath(directory or "")
     if config is not None:
         root = read_config(config, Registry.installed()).node.directory
@@ -46,7 +46,7 @@ def run_list(directory: str | None, config: str | None, *, as_json: bool) -> int
         ]
         print_fitted(("NAME", "DELETED", "SIZE", "TABLE", "WHY"), rows)
     else:
-        note(f"nothing is set aside in {root}")
+        note(f"the quarantine of {root} is empty")
     return EXIT_OK
 
 
@@ -59,9 +59,9 @@ def run_purge(
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Remove directories of the quarantine."""
+    """Delete directories of the quarantine and return the exit code."""
     if sum([bool(names), older_than_s is not None, everything]) != 1:
-        raise CallerError("say what to purge: --name NAME, --older-than-s SECONDS, or --all; one of them")
+        raise CallerError("pass exactly one of --name NAME, --older-than-s SECONDS and --all")
     with OfflineNode.opened(directory, config) as node:
         files, layout = node.services.files, node.layout
         found = list_quarantine(files, layout)
@@ -73,16 +73,18 @@ def run_purge(
     if as_json:
         print_json({"directory": node.root, "purged": [one.name for one in chosen], "size_bytes": size_bytes})
     else:
-        note(f"purged {len(chosen)} directories of {bytes_text(size_bytes)}")
+        note(f"purged {len(chosen)} directories, {bytes_text(size_bytes)}")
     return EXIT_OK
 
 
 def run_restore(directory: str | None, config: str | None, name: str, *, as_json: bool) -> int:
-    """Bring a replica back."""
+    """Restore a replica and return the exit code."""
     with OfflineNode.opened(directory, config) as node:
         chosen = _named(list_quarantine(node.services.files, node.layout), name)
         if not chosen.of_deletion:
-            raise CallerError(f"{name} is a log that a conversion has set aside, and no replica; convert the log back")
+            raise CallerError(
+                f"{name} is not a replica but a log from `stelae wal convert`; convert the log back instead"
+            )
         aside_of = chosen.about.wal_engine if chosen.about is not None else ""
         opener = _opener(node, aside_of or node.wal_engine)
         with node.engine() as wal:
@@ -92,19 +94,19 @@ def run_restore(directory: str | None, config: str | None, name: str, *, as_json
         plain = {"directory": node.root, "restored": chosen.name, "tablet_id": block.tablet_id, "last": str(last)}
         print_json({**plain, "generation": block.generation})
     else:
-        note(f"restored tablet {block.tablet_id} up to {last}; start the node, and inspect_tablet with: stelae check")
-        note("if its table is gone, or it is no member of its tablet any more, the masters delete it again")
+        note(f"restored tablet {block.tablet_id} up to {last}; start the node, and check with: stelae check")
+        note("the masters delete it again if its table is gone or it is no longer a member of its tablet")
     return EXIT_OK
 
 
 def _opener(node: OfflineNode, engine_name: str) -> OpenAside:
-    """What opens a log that an engine has set aside; ``PluginError``: the engine cannot."""
+    """Return a function that opens a log in quarantine. ``PluginError``: the engine cannot read such a log."""
     picked = node.picked(engine_name)
     opened_aside = getattr(picked.engine, "opened_aside", None)
     if opened_aside is None:
         raise PluginError(
-            f"log engine {engine_name!r} cannot read what it has set aside: it has no `opened_aside`; "
-            "let the masters make another replica"
+            f"log engine {engine_name!r} cannot read logs in quarantine (it has no `opened_aside`); "
+            "let the masters create another replica"
         )
 
     def opener(place: str, log: LogId) -> AbstractContextManager[tuple[LogState, Iterator[Entry]]]:
@@ -117,17 +119,16 @@ def _opener(node: OfflineNode, engine_name: str) -> OpenAside:
 
 
 def _check_finished(node: OfflineNode, chosen: Sequence[Quarantined]) -> None:
-    """Refuse what a deletion that was cut short still has to fill."""
+    """Raise ``CallerError`` if an interrupted deletion still has to move data into one of the directories."""
     files, layout = node.services.files, node.layout
     with node.engine() as wal:
         tablets = [tablet_of(one.name) for one in chosen]
         found = [inspect_tablet(files, layout, wal.logs(), wal.op_id_at, tablet) for tablet in tablets]
     for one, tablet, now in zip(chosen, tablets, found, strict=True):
         if one.of_deletion and now.decision.action is StartupAction.ROLL_FORWARD:
-            fact = (
-                f"the deletion of tablet {tablet} was cut short and still has to fill {directory_of(layout, one.name)}"
-            )
-            raise CallerError(f"{fact}; start the node once, so that it is ended; nothing was purged")
+            directory = directory_of(layout, one.name)
+            fact = f"the deletion of tablet {tablet} was interrupted and still has to fill {directory}"
+            raise CallerError(f"{fact}; start the node once to complete it; nothing was purged")
 
 
 def _named(found: Sequence[Quarantined], name: str) -> Quarantined:
@@ -137,7 +138,7 @@ def _named(found: Sequence[Quarantined], name: str) -> Quarantined:
 
 
 def _older(found: Sequence[Quarantined], older_than_s: float | None) -> list[Quarantined]:
-    """What is older; all of it without an age. What has no date is not known to be older."""
+    """Return the directories that are older, or all of them if no age is given. Those without a date are kept."""
     if older_than_s is None:
         return list(found)
     before_us = int((time.time() - older_than_s) * 1_000_000)
@@ -146,7 +147,7 @@ def _older(found: Sequence[Quarantined], older_than_s: float | None) -> list[Qua
 
 def _plain(one: Quarantined) -> dict[str, Any]:
     about = one.about
-    unknown = "cannot be read" if one.of_deletion else "a log, set aside by a conversion"
+    unknown = "cannot be read" if one.of_deletion else "old log of a conversion"
     deleted = None if about is None else datetime.fromtimestamp(about.deleted_us / 1_000_000, UTC)
     return {
         "name": one.name,

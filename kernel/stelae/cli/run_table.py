@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
-from stelae.cli.kit.connection import BadTarget, connect_patiently, split
+from stelae.cli.kit.connection import split
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.fitting import counted, print_facts, print_fitted
 from stelae.cli.kit.hash_option import read_hash
-from stelae.cli.kit.naming import shorten
+from stelae.cli.kit.name_lookup import shorten
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.kit.table_lookup import described
+from stelae.cli.kit.table_lookup import describe_table
+from stelae.cli.kit.terminal_layout import counted, print_facts, print_fitted
+from stelae.cli.masters_target import MastersTarget
 from stelae.cli.table_text import default_value, partition_text, scheme_text
-from stelae.client import AsyncClient
-from stelae.client.catalog import CatalogClient
 from stelae.client.text_values import parse_text
-from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.partition.plain_partitioning import plain_value
 from stelae.protocol.master_messages import TableDescription
 from stelae.rows.plain_schema import schema_from_plain
@@ -29,33 +24,8 @@ from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column, Schema
 
 
-@dataclass(frozen=True, slots=True)
-class TableTarget:
-    """What the command line said of where the masters are."""
-
-    directory: Path | None
-    connect: str
-    timeout_s: float
-
-    def names(self) -> dict[str, str]:
-        """Node ids by the names that ``stelae cluster status`` shows; empty if no folder was given."""
-        nodes = [] if self.directory is None else ClusterWithMasters.open(self.directory).nodes
-        return {node.name: node.node_id for node in nodes}
-
-    @asynccontextmanager
-    async def masters(self) -> AsyncIterator[tuple[AsyncClient, CatalogClient]]:
-        """A client of the masters; ``BadTarget``: there are none where it was said."""
-        if (self.directory is None) == (not self.connect):
-            raise BadTarget("say where the masters are: --connect HOST:PORT, or --dir DIR of a local cluster; not both")
-        given = split(self.connect) if self.directory is None else ClusterWithMasters.open(self.directory).addresses
-        async with await connect_patiently(given, self.timeout_s) as client:
-            if client.catalog is None:
-                raise BadTarget(f"no masters at {', '.join(given)}: connect to one of them, not to tablet servers")
-            yield client, client.catalog
-
-
-def run_list(cluster: TableTarget, *, as_json: bool) -> int:
-    """List tables."""
+def run_list(cluster: MastersTarget, *, as_json: bool) -> int:
+    """Print the tables and return the exit code."""
 
     async def run() -> list[dict[str, Any]]:
         async with cluster.masters() as (_, catalog):
@@ -70,12 +40,12 @@ def run_list(cluster: TableTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_describe(cluster: TableTarget, name: str, *, as_json: bool) -> int:
-    """Describe one table."""
+def run_describe(cluster: MastersTarget, name: str, *, as_json: bool) -> int:
+    """Print one table and return the exit code."""
 
     async def run() -> TableDescription:
         async with cluster.masters() as (_, catalog):
-            return await described(catalog, name, cluster.timeout_s)
+            return await describe_table(catalog, name, cluster.timeout_s)
 
     found = describe_plainly(asyncio.run(run()))
     if as_json:
@@ -92,7 +62,9 @@ def run_describe(cluster: TableTarget, name: str, *, as_json: bool) -> int:
         }
     )
     print()
-    print_fitted(("COLUMN", "TYPE", "EMPTY", "DEFAULT", ""), [_column_row(c, found["key"]) for c in found["columns"]])
+    print_fitted(
+        ("COLUMN", "TYPE", "NULLABLE", "DEFAULT", ""), [_column_row(c, found["key"]) for c in found["columns"]]
+    )
     short = shorten(tablet["tablet_id"] for tablet in found["tablets"])
     tablets = [
         (short[t["tablet_id"]], t["state"], t["leader"] or "-", " ".join(t["followers"]) or "-", t["partition"])
@@ -110,7 +82,7 @@ def _column_row(column: Mapping[str, Any], key: Sequence[str]) -> tuple[str, ...
 
 
 def run_create(
-    cluster: TableTarget,
+    cluster: MastersTarget,
     name: str,
     columns: Sequence[str],
     key: Sequence[str],
@@ -120,7 +92,7 @@ def run_create(
     *,
     as_json: bool,
 ) -> int:
-    """Create a table and wait until it takes writes."""
+    """Create a table, wait until it accepts writes, and return the exit code."""
     given = [read_column("--column", text, key) for text in columns]
     partition: dict[str, Any] = {"hash": [read_hash(text) for text in hash_levels]}
     if bounds:
@@ -142,13 +114,13 @@ def run_create(
 
 
 def read_column(option: str, text: str, key: Sequence[str] = ()) -> dict[str, Any]:
-    """Read ``NAME:TYPE`` or ``NAME:TYPE=DEFAULT`` as that option has it; ``CallerError``: it is neither.
+    """Parse ``NAME:TYPE`` or ``NAME:TYPE=DEFAULT``. ``CallerError``: the text has neither form.
 
-    A column is empty in a row that does not bring it, unless it is of the key or has a default."""
+    The column is nullable unless it is in the key or has a default."""
     name, found, kind = text.partition(":")
     kind, has_default, default = kind.partition("=")
     if not found or not name or not kind:
-        raise CallerError(f"{option} is NAME:TYPE or NAME:TYPE=DEFAULT, for example id:int64; not {text!r}")
+        raise CallerError(f"{option} takes NAME:TYPE or NAME:TYPE=DEFAULT, such as id:int64, not {text!r}")
     plain = {"name": name, "type": kind, "nullable": not has_default and name not in key}
     if has_default:
         (column,) = schema_from_plain({"columns": [{"name": name, "type": kind}], "key": [name]}).columns
@@ -157,28 +129,28 @@ def read_column(option: str, text: str, key: Sequence[str] = ()) -> dict[str, An
 
 
 def read_bounds(columns: Mapping[str, str], key: Sequence[str], text: str) -> dict[str, Any]:
-    """Read ``COLUMN:BOUND,BOUND``: where the ranges of a new table meet; ``CallerError``: it is none of that."""
+    """Parse ``COLUMN:BOUND,BOUND``, the bounds of the ranges of a new table. ``CallerError``: it has another form."""
     name, found, listed = text.partition(":")
     values = split(listed)
     if not found or name not in columns or not values:
-        raise CallerError(f"--range is COLUMN:BOUND,BOUND with a column of the key ({', '.join(key)}), not {text!r}")
+        raise CallerError(f"--range takes COLUMN:BOUND,BOUND with a column of the key ({', '.join(key)}), not {text!r}")
     column = schema_from_plain({"columns": [{"name": name, "type": columns[name]}], "key": [name]}).columns[0]
     return {"columns": [name], "bounds": [[read_value(column, value)] for value in values]}
 
 
 def read_value(column: Column, text: str) -> Any:
-    """Read a value as it is written in a file of rows; ``CallerError``: it is none of the column."""
+    """Parse a value as written in CSV. ``CallerError``: it is not a value of the column."""
     import pyarrow as pa
 
     fitted = parse_text(column, pa.array([text.encode()], pa.binary()))
     if fitted.bad:
-        raise CallerError(f"column {column.name!r} cannot have the value {text!r}: {fitted.bad[0]}")
+        raise CallerError(f"invalid value: {fitted.bad[0]}")
     value = fitted.array[0].as_py()
     return str(value) if isinstance(value, Decimal) else plain_value(column, value)
 
 
-def run_drop(cluster: TableTarget, name: str, keep_s: float, *, as_json: bool) -> int:
-    """Drop a table."""
+def run_drop(cluster: MastersTarget, name: str, keep_s: float, *, as_json: bool) -> int:
+    """Drop a table and return the exit code."""
 
     async def run() -> None:
         async with cluster.masters() as (client, _):
@@ -193,7 +165,7 @@ def run_drop(cluster: TableTarget, name: str, keep_s: float, *, as_json: bool) -
 
 
 def describe_plainly(table: TableDescription) -> dict[str, Any]:
-    """A table as one JSON document."""
+    """Return the description of a table as plain values, for JSON."""
     schema = Schema.from_bytes(table.schema)
     return {
         "name": table.name,

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.fitting import counted
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.run_table import TableTarget, describe_plainly, read_column, read_value
+from stelae.cli.kit.terminal_layout import counted
+from stelae.cli.masters_target import MastersTarget
+from stelae.cli.run_table import describe_plainly, read_column, read_value
 from stelae.client.table_definition import range_of
 from stelae.partition.schema import KeyRange, PartitionSchema
 from stelae.protocol.catalog_names import TableState
@@ -32,8 +33,8 @@ from stelae.spi.schema import Column, Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterRequestOptions:
-    """The options of ``stelae table alter`` as they were typed; steps are taken in the order of the fields."""
+class AlterOptions:
+    """The options of ``stelae table alter``, unparsed. The steps are in the order of the fields."""
 
     add: Sequence[str] = ()
     drop: Sequence[str] = ()
@@ -44,18 +45,18 @@ class AlterRequestOptions:
     drop_range: Sequence[str] = ()
 
 
-def run_alter(cluster: TableTarget, name: str, wanted: AlterRequestOptions, *, as_json: bool) -> int:
-    """Change a table by steps, all of them or none, and wait until every tablet has come along."""
+def run_alter(cluster: MastersTarget, name: str, wanted: AlterOptions, *, as_json: bool) -> int:
+    """Change a table by all steps or none, wait until every tablet has changed, and return the exit code."""
     return _alter(cluster, name, lambda found: steps_of(wanted, found), as_json=as_json)
 
 
-def run_rename(cluster: TableTarget, name: str, to: str, *, as_json: bool) -> int:
-    """Call a table by another name."""
+def run_rename(cluster: MastersTarget, name: str, to: str, *, as_json: bool) -> int:
+    """Rename a table and return the exit code."""
     return _alter(cluster, name, lambda found: [RenameTable(to=to)], as_json=as_json)
 
 
-def run_recall(cluster: TableTarget, table: str, name: str | None, *, as_json: bool) -> int:
-    """Bring a dropped table back."""
+def run_recall(cluster: MastersTarget, table: str, name: str | None, *, as_json: bool) -> int:
+    """Recall a dropped table and return the exit code."""
 
     async def run() -> dict[str, Any]:
         async with cluster.masters() as (client, catalog):
@@ -73,35 +74,40 @@ def run_recall(cluster: TableTarget, table: str, name: str | None, *, as_json: b
 
 
 def dropped_table(listed: TableList, table: str) -> str:
-    """Return the id of the table that can be recalled and has this name or id; ``BadChange``: there is not one."""
+    """Return the id of the dropped table with this name or id. ``BadChange``: there is none, or there are several."""
     dropped = [one for one in listed.tables if one.state is TableState.SOFT_DELETED]
     found = [one.table_id for one in dropped if table in (one.name, one.table_id)]
     if len(found) == 1:
         return found[0]
     known = ", ".join(f"{one.name} ({one.table_id})" for one in dropped) or "none"
-    fact = f"{len(found)} dropped tables are called {table!r}: say the id" if found else f"no dropped table {table!r}"
-    raise BadChange(f"{fact}; can be recalled: {known}"[:2000])
+    several = f"{len(found)} dropped tables have the name {table!r}; pass an id"
+    fact = several if found else f"no dropped table {table!r}"
+    raise BadChange(f"{fact}; tables that can be recalled: {known}"[:2000])
 
 
-def steps_of(wanted: AlterRequestOptions, table: TableDescription) -> list[AlterStep]:
-    """Return the steps that the options ask for; ``CallerError``: one cannot be read."""
+def steps_of(wanted: AlterOptions, table: TableDescription) -> list[AlterStep]:
+    """Return the steps that the options describe. ``CallerError``: an option is malformed."""
     schema, scheme = Schema.from_bytes(table.schema), PartitionSchema.from_bytes(table.partition_schema)
     steps: list[AlterStep] = [_add(text) for text in wanted.add]
     steps += [DropColumn(name=text) for text in wanted.drop]
-    steps += [RenameColumn(name=old, to=new) for old, new in (_pair(t, ":", "--rename OLD:NEW") for t in wanted.rename)]
+    steps += [
+        RenameColumn(name=old, to=new) for old, new in (_pair(t, ":", "--rename takes OLD:NEW") for t in wanted.rename)
+    ]
     steps += [_set_default(schema, text) for text in wanted.default]
     steps += [SetDefault(name=text, default=None) for text in wanted.no_default]
     steps += [AddRange(range=read_range(schema, scheme, text)) for text in wanted.add_range]
     steps += [DropRange(range=read_range(schema, scheme, text)) for text in wanted.drop_range]
     if not steps:
-        raise CallerError("nothing to change: say what with --add, --drop, --rename, --default, --add-range and so on")
+        raise CallerError(
+            "nothing to change; pass --add, --drop, --rename, --default, --no-default, --add-range or --drop-range"
+        )
     return steps
 
 
 def read_range(schema: Schema, scheme: PartitionSchema, text: str) -> KeyRange:
-    """Read ``FROM..UNTIL``, of which either may be empty; with several range columns a bound has commas."""
+    """Parse ``FROM..UNTIL``. Either bound may be empty. With several range columns, a bound is a list with commas."""
     columns = [schema.by_id[column_id] for column_id in scheme.range_columns]
-    lower, upper = _pair(text, "..", "a range is FROM..UNTIL", both=False)
+    lower, upper = _pair(text, "..", "a range has the form FROM..UNTIL", both=False)
     return range_of(schema, scheme, _bound(columns, lower), _bound(columns, upper))
 
 
@@ -111,35 +117,33 @@ def _bound(columns: Sequence[Column], text: str) -> list[Any] | None:
     parts = text.split(",") if len(columns) > 1 else [text]
     if len(parts) != len(columns):
         raise CallerError(
-            f"a bound has a value for each of {', '.join(c.name for c in columns) or 'no column'}: {text!r}"
+            f"a bound needs a value for each of {', '.join(c.name for c in columns) or 'no column'}, not {text!r}"
         )
     return [read_value(column, part) for column, part in zip(columns, parts, strict=True)]
 
 
 def _add(text: str) -> AddColumn:
-    """Read ``NAME:TYPE`` or ``NAME:TYPE=DEFAULT``; with a default the column is never empty."""
+    """Parse ``NAME:TYPE`` or ``NAME:TYPE=DEFAULT``. A column with a default is not nullable."""
     return AddColumn(**read_column("--add", text))
 
 
 def _set_default(schema: Schema, text: str) -> SetDefault:
-    name, value = _pair(text, "=", "--default COLUMN=VALUE")
+    name, value = _pair(text, "=", "--default takes COLUMN=VALUE")
     column = schema.by_name.get(name)
     if column is None:
-        raise CallerError(
-            f"--default names {name!r}, which is no column; there are: {', '.join(schema.by_name)}"[:2000]
-        )
+        raise CallerError(f"no column {name!r} for --default; the table has: {', '.join(schema.by_name)}"[:2000])
     return SetDefault(name=name, default=read_value(column, value))
 
 
 def _pair(text: str, mark: str, form: str, *, both: bool = True) -> tuple[str, str]:
-    one, found, other = text.partition(mark)
-    if not found or (both and not (one and other)):
-        raise CallerError(f"{form}; not {text!r}")
-    return one, other
+    first, found, second = text.partition(mark)
+    if not found or (both and not (first and second)):
+        raise CallerError(f"{form}, not {text!r}")
+    return first, second
 
 
 def _alter(
-    cluster: TableTarget, name: str, steps: Callable[[TableDescription], list[AlterStep]], *, as_json: bool
+    cluster: MastersTarget, name: str, steps: Callable[[TableDescription], list[AlterStep]], *, as_json: bool
 ) -> int:
     async def run() -> dict[str, Any]:
         async with cluster.masters() as (client, catalog):
@@ -151,7 +155,7 @@ def _alter(
     if as_json:
         print_json(made)
     else:
-        called = "" if made["name"] == name else f", now called {made['name']}"
+        renamed = "" if made["name"] == name else f", renamed to {made['name']}"
         size = counted(len(made["tablets"]), "tablet")
-        note(f"changed {name}{called}: schema version {made['schema_version']}, {size}")
+        note(f"changed {name}{renamed}: schema version {made['schema_version']}, {size}")
     return EXIT_OK

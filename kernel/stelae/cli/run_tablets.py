@@ -8,11 +8,11 @@ from typing import Any
 from stelae.check.cluster_state import ClusterState, collect_state
 from stelae.check.health import ReplicaHealth, TabletHealth, table_health
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.fitting import age_text, bytes_text, print_facts, print_fitted
-from stelae.cli.kit.naming import pick, shorten
+from stelae.cli.kit.name_lookup import pick, shorten
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.kit.table_lookup import described
-from stelae.cli.run_table import TableTarget
+from stelae.cli.kit.table_lookup import describe_table
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_facts, print_fitted
+from stelae.cli.masters_target import MastersTarget
 from stelae.cli.table_text import partition_text
 from stelae.client.connection import Connection
 from stelae.protocol.master_messages import ServerLine, TableDescription, TabletPlace
@@ -23,12 +23,12 @@ from stelae.spi.scan import ScanSpec
 LIST = "stelae tablet list"
 
 
-def run_list(cluster: TableTarget, table: str, *, as_json: bool) -> int:
-    """List the tablets of all tables, or of one."""
+def run_list(cluster: MastersTarget, table: str, *, as_json: bool) -> int:
+    """Print the tablets of all tables, or of one table, and return the exit code."""
 
     async def run() -> list[dict[str, Any]]:
         async with cluster.masters() as (client, catalog):
-            asked = [(await described(catalog, table, cluster.timeout_s)).table_id] if table else None
+            asked = [(await describe_table(catalog, table, cluster.timeout_s)).table_id] if table else None
             found = await collect_state(client.connection, catalog, tables=asked, timeout_s=cluster.timeout_s)
             return _plain_tablets(found)
 
@@ -52,8 +52,8 @@ def run_list(cluster: TableTarget, table: str, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_describe(cluster: TableTarget, tablet: str, *, count_rows: bool, as_json: bool) -> int:
-    """Describe one tablet with all of its replicas."""
+def run_describe(cluster: MastersTarget, tablet: str, *, count_rows: bool, as_json: bool) -> int:
+    """Print one tablet with its replicas, and return the exit code."""
 
     async def run() -> dict[str, Any]:
         async with cluster.masters() as (client, catalog):
@@ -99,14 +99,14 @@ def _print(found: dict[str, Any]) -> None:
     print_fitted(("REPLICA", "NODE", "LOCATION", "HEARD", "VERSION"), nodes)
     for replica in found["replicas"]:
         if replica["unheard"]:
-            note(f"{replica['address']} has not heard for too long: {', '.join(replica['unheard'])}")
+            note(f"{replica['address']} has not heard from these members for too long: {', '.join(replica['unheard'])}")
 
 
 # -- plain values ----------------------------------------------------------------------------------
 
 
 def _plain_tablets(found: ClusterState) -> list[dict[str, Any]]:
-    """Every tablet of a cluster state; ``Unavailable``: the masters could not list the tablets."""
+    """Return every tablet of a cluster state. ``Unavailable``: the masters could not list the tablets."""
     if found.problem:
         raise Unavailable(found.problem)
     lines = {line.node_id: line for line in found.servers}
@@ -163,7 +163,7 @@ def _plain_replica(replica: ReplicaHealth, found: ClusterState, line: ServerLine
 
 
 async def _count(connection: Connection, found: dict[str, Any], timeout_s: float) -> int:
-    """Count the rows of a tablet, at one time; reads the first key column of every row."""
+    """Count the rows of a tablet in one snapshot. Reads the first key column of every row."""
     members = [(replica["node_id"], replica["address"]) for replica in found["replicas"]]
     opened = await connection.tablet(found["tablet_id"], members=members, timeout_s=timeout_s)
     spec = ScanSpec(columns=opened.schema.key[:1])

@@ -1,4 +1,4 @@
-"""Which seeds and faults a simulation was asked for, and running them over processes."""
+"""Options of simulations: seeds and faults; and a pool of processes that runs the seeds."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ Result = TypeVar("Result")
 
 
 def chosen_seeds(seed: int | None, seeds: str | None) -> range:
-    """Return the seeds that were asked for.
+    """Return the seeds of the options ``--seed`` or ``--seeds``.
 
     Raises:
-        CallerError: neither or both were given, or the range is not one.
+        CallerError: neither or both options are given, or the range is malformed or too large.
     """
     if (seed is None) == (seeds is None):
-        raise CallerError("say which seeds to run: either --seed N or --seeds A..B")
+        raise CallerError("pass either --seed N or --seeds A..B")
     if seeds is None:
         assert seed is not None
         return range(seed, seed + 1)
     low, dots, high = seeds.partition("..")
     if not (dots and low.isdecimal() and high.isdecimal()) or int(low) > int(high):
-        raise CallerError(f"--seeds {seeds!r} is no range; write it like 1..50, both included")
+        raise CallerError(f"--seeds takes a range such as 1..50, both included, not {seeds!r}")
     if int(high) - int(low) >= SEEDS_MAX:
-        raise CallerError(f"--seeds {seeds} is too many at once; at most {SEEDS_MAX}")
+        raise CallerError(f"--seeds {seeds} has too many seeds; the limit is {SEEDS_MAX}")
     return range(int(low), int(high) + 1)
 
 
-def kept_faults(faults: str | None) -> frozenset[int] | None:
-    """Return the numbers of the faults to keep; ``None`` for all.
+def faults_to_keep(faults: str | None) -> frozenset[int] | None:
+    """Return the numbers of the faults to keep. ``None``: all.
 
     Raises:
-        CallerError: it is not a list of numbers.
+        CallerError: the text is not a list of numbers.
     """
     if faults is None:
         return None
@@ -44,12 +44,12 @@ def kept_faults(faults: str | None) -> frozenset[int] | None:
         return frozenset()
     numbers = faults.split(",")
     if not all(number.isdecimal() for number in numbers):
-        raise CallerError(f"--faults {faults!r}: give numbers from `stelae sim plan`, like 0,3,4, or none")
+        raise CallerError(f"--faults takes numbers from `stelae sim plan`, such as 0,3,4, or none; not {faults!r}")
     return frozenset(int(number) for number in numbers)
 
 
 def over_processes(work: Callable[[int], Result], seeds: range, jobs: int) -> Iterator[Result]:
-    """Yield the result of every seed, in order of seeds; ``jobs`` 0: a process for each core."""
+    """Yield the result of every seed, in the order of the seeds. ``jobs`` 0: one process for each core."""
     processes = min(jobs or os.cpu_count() or 1, len(seeds))
     if processes == 1:
         yield from map(work, seeds)

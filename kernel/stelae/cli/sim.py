@@ -1,4 +1,4 @@
-"""``stelae sim``: whole clusters on virtual clock, network and disk, each from one seed."""
+"""``stelae sim``: simulate whole clusters with a virtual clock, network and disk, each from one seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from stelae.cli.kit.errors import EXIT_FAILED
 from stelae.cli.kit.output import JsonOption, note, print_json, print_table
-from stelae.cli.seeds import chosen_seeds, kept_faults, over_processes
+from stelae.cli.seeds import chosen_seeds, faults_to_keep, over_processes
 from stelae.cli.sim_masters import run_masters
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ PROGRESS_EVERY = 25
 
 commands = typer.Typer(
     no_args_is_help=True,
-    help="""Simulate replicated tablets with faults, and check them against invariants.
+    help="""Simulate replicated tablets with faults, and check invariants.
 
-    Everything a run does is drawn from its seed, so a seed that fails, fails again.
+    A run is determined by its seed, so a seed that fails will fail again.
     """,
 )
 
@@ -39,24 +39,24 @@ def run_seeds(
         str | None, typer.Option(metavar="A..B", help="Run every seed from A to B, both included.")
     ] = None,
     faults: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="Keep only these faults of the plan; `none` for none.")
+        str | None, typer.Option(metavar="N,N,...", help="Keep only these faults of the plan. `none`: no faults.")
     ] = None,
-    operations_max: Annotated[
-        int | None, typer.Option(min=0, help="Operations that each client begins at most.")
-    ] = None,
+    operations_max: Annotated[int | None, typer.Option(min=0, help="Most operations of each client.")] = None,
     shrink: Annotated[
-        bool, typer.Option("--shrink", help="Search for a smaller plan that fails the same way.")
+        bool, typer.Option("--shrink", help="Search for a smaller plan that fails in the same way.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=0, help="Processes to run seeds in; 0: one for each core.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Number of processes. 0: one for each core.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Run one seed or a range of them; exit code 1 if an invariant did not hold.
+    """Run one seed or a range of seeds.
 
-    The last line on standard error of a failing run is the command that reproduces it."""
+    If a run fails, the last line on standard error is the command that reproduces it.
+
+    Exit code 1: an invariant did not hold."""
     from stelae.sim.report import Totals, reproduce_command
 
     chosen = chosen_seeds(seed, seeds)
-    kept = kept_faults(faults)
+    kept = faults_to_keep(faults)
     totals = Totals()
     for result in _results(chosen, kept, operations_max, jobs):
         totals.add(result)
@@ -68,12 +68,12 @@ def run_seeds(
         _print_totals(totals)
     if totals.failed:
         command = reproduce_command(totals.failed[0].seed, kept, operations_max)
-        _leave_failed(totals, command, shrink=shrink)
+        _exit_failed(totals, command, shrink=shrink)
 
 
 @commands.command("plan")
 def show_plan(seed: Annotated[int, typer.Option(help="The seed.")], as_json: JsonOption = False) -> None:
-    """Show what a seed draws: the character of its run and the faults that it plans."""
+    """Show the settings and the planned faults of a seed."""
     import dataclasses
 
     import msgspec
@@ -93,9 +93,10 @@ def show_plan(seed: Annotated[int, typer.Option(help="The seed.")], as_json: Jso
 
 
 def _run_one(seed: int, *, faults: frozenset[int] | None, operations_max: int | None) -> RunResult:
-    """Run a seed without its nodes' log: thousands of planned failures are no news.
+    """Run one seed without the log of its nodes, which would report thousands of planned failures.
 
-    After the first one of a process what is imported is set apart: it took the collector an eighth of a run."""
+    After the first run of a process, the imported modules are excluded from garbage collection, which took an eighth of
+    the time of a run."""
     import gc
     import logging
 
@@ -115,7 +116,7 @@ def _run_one(seed: int, *, faults: frozenset[int] | None, operations_max: int | 
 def _results(
     chosen: range, faults: frozenset[int] | None, operations_max: int | None, jobs: int
 ) -> Iterator[RunResult]:
-    """Yield the result of every seed, in order of seeds."""
+    """Yield the result of every seed, in the order of the seeds."""
     from functools import partial
 
     yield from over_processes(partial(_run_one, faults=faults, operations_max=operations_max), chosen, jobs)
@@ -130,15 +131,15 @@ def _print_totals(totals: Totals) -> None:
     print_table(("COVERAGE", "COUNT"), rows)
 
 
-def _leave_failed(totals: Totals, command: str, *, shrink: bool) -> None:
-    """Tell every failure, last the command that reproduces the first one, and leave."""
+def _exit_failed(totals: Totals, command: str, *, shrink: bool) -> None:
+    """Print every failure and the command that reproduces the first one, and exit."""
     for result in totals.failed:
-        _tell_failure(result)
+        _print_failure(result)
     note(_shrunk_command(totals.failed[0]) if shrink else command)
     raise typer.Exit(EXIT_FAILED)
 
 
-def _tell_failure(result: RunResult) -> None:
+def _print_failure(result: RunResult) -> None:
     violation = result.violation
     assert violation is not None
     note(
@@ -147,7 +148,7 @@ def _tell_failure(result: RunResult) -> None:
 
 
 def _shrunk_command(failed: RunResult) -> str:
-    """Shrink a failure, tell what is left of its plan, and return how to repeat it."""
+    """Shrink the plan of a failure, print the remaining faults, and return the command that reproduces it."""
     from stelae.sim.report import describe_plan, reproduce_command
     from stelae.sim.shrink import Shrinker
 
@@ -158,5 +159,5 @@ def _shrunk_command(failed: RunResult) -> str:
     note(f"shrunk in {shrunk.runs} runs to {len(shrunk.faults)} of {len(failed.plan)} faults:")
     for line in describe_plan(shrunk.result.plan):
         note(line)
-    _tell_failure(shrunk.result)
+    _print_failure(shrunk.result)
     return reproduce_command(failed.seed, shrunk.faults, shrunk.operations_max)

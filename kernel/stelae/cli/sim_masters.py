@@ -1,4 +1,4 @@
-"""``stelae sim masters``: runs masters, tablet servers and clients in a small world, each run from one seed."""
+"""``stelae sim masters``: simulate masters, tablet servers and clients, each run from one seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from stelae.cli.kit.errors import EXIT_FAILED
 from stelae.cli.kit.output import JsonOption, note, print_json, print_table
-from stelae.cli.seeds import chosen_seeds, kept_faults, over_processes
+from stelae.cli.seeds import chosen_seeds, faults_to_keep, over_processes
 
 if TYPE_CHECKING:
     from stelae.sim.masters.run import MastersRunResult
@@ -22,18 +22,20 @@ def run_masters(
         str | None, typer.Option(metavar="A..B", help="Run every seed from A to B, both included.")
     ] = None,
     faults: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="Keep only these faults of the plan; `none` for none.")
+        str | None, typer.Option(metavar="N,N,...", help="Keep only these faults of the plan. `none`: no faults.")
     ] = None,
-    changes_max: Annotated[int | None, typer.Option(min=0, help="Changes that each client begins at most.")] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Processes to run seeds in; 0: one for each core.")] = 0,
+    changes_max: Annotated[int | None, typer.Option(min=0, help="Most changes of each client.")] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Number of processes. 0: one for each core.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Run masters that crash, stand still and are cut off; exit code 1 if an invariant did not hold.
+    """Simulate masters that crash, pause and lose their network.
 
-    The last line on standard error of a failing run is the command that reproduces it."""
+    If a run fails, the last line on standard error is the command that reproduces it.
+
+    Exit code 1: an invariant did not hold."""
     from stelae.sim.masters.run import reproduce_command
 
-    chosen, kept = chosen_seeds(seed, seeds), kept_faults(faults)
+    chosen, kept = chosen_seeds(seed, seeds), faults_to_keep(faults)
     results = list(over_processes(partial(_run_one, faults=kept, changes_max=changes_max), chosen, jobs))
     coverage: Counter[str] = Counter()
     for result in results:

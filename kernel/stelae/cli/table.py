@@ -1,4 +1,4 @@
-"""``stelae table``: the tables of a cluster with masters."""
+"""``stelae table``: manage the tables of a cluster with masters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from stelae.cli.kit.connection import ConnectOption, TimeoutOption, split
 from stelae.cli.kit.output import JsonOption, command_group
 
-commands = command_group("Tables: list, describe, create, alter, rename, drop and recall. Asks the masters.")
+commands = command_group("List, describe, create, alter, rename, drop and recall tables.")
 
 MasterDirOption = Annotated[
     Path | None, typer.Option("--dir", help="Folder of a local cluster (`stelae cluster up DIR`).")
@@ -30,10 +30,11 @@ def list_tables(
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """List the tables, and the state of each."""
-    from stelae.cli.run_table import TableTarget, run_list
+    """List the tables and their states."""
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.run_table import run_list
 
-    raise typer.Exit(run_list(TableTarget(directory, connect, timeout_s), as_json=as_json))
+    raise typer.Exit(run_list(MastersTarget(directory, connect, timeout_s), as_json=as_json))
 
 
 @commands.command("describe")
@@ -44,24 +45,25 @@ def describe(
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a table's columns, its key, and its tablets: the state of each, its leader, and where its replicas are."""
-    from stelae.cli.run_table import TableTarget, run_describe
+    """Show the columns, the key and the tablets of a table, with the state, leader and replicas of each tablet."""
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.run_table import run_describe
 
-    raise typer.Exit(run_describe(TableTarget(directory, connect, timeout_s), name, as_json=as_json))
+    raise typer.Exit(run_describe(MastersTarget(directory, connect, timeout_s), name, as_json=as_json))
 
 
 @commands.command("create")
 def create(
     name: NameArgument,
     column: Annotated[
-        list[str], typer.Option("--column", help="NAME:TYPE of a column, or NAME:TYPE=DEFAULT; repeat it.")
+        list[str], typer.Option("--column", help="NAME:TYPE or NAME:TYPE=DEFAULT. Repeat it for each column.")
     ],
-    key: Annotated[str, typer.Option("--key", help="Names of the key columns, separated by commas, in key order.")],
+    key: Annotated[str, typer.Option("--key", help="Key columns in key order, separated by commas.")],
     hash_: Annotated[
-        list[str], typer.Option("--hash", help="COLUMNS:BUCKETS: spread rows over tablets; repeat it for more levels.")
+        list[str], typer.Option("--hash", help="COLUMNS:BUCKETS: hash rows into tablets. Repeat it for more levels.")
     ] = [],  # noqa: B006 - typer needs a list
     range_: Annotated[
-        str, typer.Option("--range", help="COLUMN:BOUND,BOUND: cut the keys into ranges that meet at these values.")
+        str, typer.Option("--range", help="COLUMN:BOUND,BOUND: split the keys into ranges at these values.")
     ] = "",
     replicas: Annotated[int, typer.Option("--replicas", help="Replicas of each tablet: 1, 3, 5 or 7.")] = 3,
     directory: MasterDirOption = None,
@@ -69,17 +71,18 @@ def create(
     timeout_s: TimeoutOption = 30.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a table, and wait until every tablet of it takes writes.
+    """Create a table, and wait until all its tablets accept writes.
 
-    All but the key, and columns with a default, may be empty.
+    Columns are nullable, except the key columns and columns with a default.
 
-    Types: bool, int8, int16, int32, int64, float, double, decimal(P,S), string, binary, date, timestamp. To create one
-    that fits a file, use `stelae import`.
+    Types: bool, int8, int16, int32, int64, float, double, decimal(P,S), string, binary, date, timestamp. To create a
+    table that fits a file, use `stelae import`.
 
     Example: stelae table create readings --column sensor:int64 --column celsius:double --key sensor --hash sensor:4"""
-    from stelae.cli.run_table import TableTarget, run_create
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.run_table import run_create
 
-    cluster = TableTarget(directory, connect, timeout_s)
+    cluster = MastersTarget(directory, connect, timeout_s)
     raise typer.Exit(run_create(cluster, name, column, split(key), hash_, range_, replicas, as_json=as_json))
 
 
@@ -87,7 +90,10 @@ def create(
 def drop(
     name: NameArgument,
     keep_s: Annotated[
-        float, typer.Option("--keep-s", min=0, help="Seconds for which the table can still be recalled; 0: for good.")
+        float,
+        typer.Option(
+            "--keep-s", min=0, help="Seconds during which the table can be recalled. 0: it cannot be recalled."
+        ),
     ] = 0.0,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
@@ -95,36 +101,37 @@ def drop(
     as_json: JsonOption = False,
 ) -> None:
     """Drop a table with all its rows."""
-    from stelae.cli.run_table import TableTarget, run_drop
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.run_table import run_drop
 
-    raise typer.Exit(run_drop(TableTarget(directory, connect, timeout_s), name, keep_s, as_json=as_json))
+    raise typer.Exit(run_drop(MastersTarget(directory, connect, timeout_s), name, keep_s, as_json=as_json))
 
 
 @commands.command("alter")
 def alter(
     name: NameArgument,
-    add: Annotated[list[str], typer.Option("--add", help="NAME:TYPE, or NAME:TYPE=DEFAULT: add a column.")] = [],  # noqa: B006
+    add: Annotated[list[str], typer.Option("--add", help="NAME:TYPE or NAME:TYPE=DEFAULT: add a column.")] = [],  # noqa: B006
     drop_: Annotated[list[str], typer.Option("--drop", help="COLUMN: drop a column and its values.")] = [],  # noqa: B006
     rename_: Annotated[list[str], typer.Option("--rename", help="OLD:NEW: rename a column.")] = [],  # noqa: B006
-    default: Annotated[list[str], typer.Option("--default", help="COLUMN=VALUE: of rows to come.")] = [],  # noqa: B006
-    no_default: Annotated[list[str], typer.Option("--no-default", help="COLUMN: take its default away.")] = [],  # noqa: B006
+    default: Annotated[list[str], typer.Option("--default", help="COLUMN=VALUE: default for new rows.")] = [],  # noqa: B006
+    no_default: Annotated[list[str], typer.Option("--no-default", help="COLUMN: remove its default.")] = [],  # noqa: B006
     add_range: Annotated[list[str], typer.Option("--add-range", help="FROM..UNTIL: add a range of keys.")] = [],  # noqa: B006
-    drop_range: Annotated[list[str], typer.Option("--drop-range", help="FROM..UNTIL: drop it with its rows.")] = [],  # noqa: B006
+    drop_range: Annotated[list[str], typer.Option("--drop-range", help="FROM..UNTIL: drop a range and its rows.")] = [],  # noqa: B006
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 30.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a table: all of what is said, or nothing of it; returns when every tablet has come along.
+    """Change a table, and wait until all its tablets have changed.
 
-    Options may be repeated; steps are taken in the order in which they are listed here. Either end of a range may be
-    left out. Readers and writers of the table go on.
+    Either all changes are made or none. Options may be repeated. The changes are made in the order of the options
+    below. Either bound of a range may be empty. The table can be read and written meanwhile.
 
     Example: stelae table alter readings --add unit:string=C --rename celsius:degrees"""
-    from stelae.cli.run_table import TableTarget
-    from stelae.cli.run_table_alter import AlterRequestOptions, run_alter
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.run_table_alter import AlterOptions, run_alter
 
-    wanted = AlterRequestOptions(
+    wanted = AlterOptions(
         add=add,
         drop=drop_,
         rename=rename_,
@@ -133,38 +140,36 @@ def alter(
         add_range=add_range,
         drop_range=drop_range,
     )
-    raise typer.Exit(run_alter(TableTarget(directory, connect, timeout_s), name, wanted, as_json=as_json))
+    raise typer.Exit(run_alter(MastersTarget(directory, connect, timeout_s), name, wanted, as_json=as_json))
 
 
 @commands.command("rename")
 def rename(
     name: NameArgument,
-    to: Annotated[str, typer.Argument(help="Its name from now on.")],
+    to: Annotated[str, typer.Argument(help="New name of the table.")],
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Call a table by another name; the old one is free at once."""
-    from stelae.cli.run_table import TableTarget
+    """Rename a table. The old name is free at once."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_table_alter import run_rename
 
-    raise typer.Exit(run_rename(TableTarget(directory, connect, timeout_s), name, to, as_json=as_json))
+    raise typer.Exit(run_rename(MastersTarget(directory, connect, timeout_s), name, to, as_json=as_json))
 
 
 @commands.command("recall")
 def recall(
     table: Annotated[str, typer.Argument(help="Name or id of a table that was dropped with --keep-s.")],
-    name: Annotated[
-        str | None, typer.Option("--as", help="Its name from now on, if another table has taken the old one.")
-    ] = None,
+    name: Annotated[str | None, typer.Option("--as", help="New name, if another table has taken the old one.")] = None,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 30.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a dropped table back, with all its rows, as long as it is kept; `stelae table list` shows which are."""
-    from stelae.cli.run_table import TableTarget
+    """Recall a dropped table with all its rows. `stelae table list` shows the tables that can be recalled."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_table_alter import run_recall
 
-    raise typer.Exit(run_recall(TableTarget(directory, connect, timeout_s), table, name, as_json=as_json))
+    raise typer.Exit(run_recall(MastersTarget(directory, connect, timeout_s), table, name, as_json=as_json))

@@ -1,4 +1,4 @@
-"""A table in words: how it is cut, which rows a tablet holds, and what stands for a value that is absent."""
+"""Text for the partitioning of a table, for the rows of a tablet, and for the default of a column."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from stelae.spi.schema import Column, Schema
 
 
 def partition_text(table: TableDescription, place: TabletPlace) -> str:
-    """Which rows a tablet holds."""
+    """Return which rows a tablet has."""
     schema, scheme = Schema.from_bytes(table.schema), PartitionSchema.from_bytes(table.partition_schema)
     parts = []
     for level, bucket in zip(scheme.hash_levels, place.partition.buckets, strict=True):
         parts.append(f"bucket {bucket} of {level.buckets} by {_names(schema, level.columns)}")
-    held = place.partition.range
-    if held.lower or held.upper is not None:
-        lower, upper = _bound(schema, scheme, held.lower), _bound(schema, scheme, held.upper)
-        ends = f"from {lower or 'the least'} " + (f"to before {upper}" if upper else "on")
-        parts.append(f"{_names(schema, scheme.range_columns)} {ends}")
+    keys = place.partition.range
+    if keys.lower or keys.upper is not None:
+        lower, upper = _bound(schema, scheme, keys.lower), _bound(schema, scheme, keys.upper)
+        ends = (f" from {lower}" if lower else "") + (f" until {upper}" if upper else "")
+        parts.append(_names(schema, scheme.range_columns) + ends)
     return "; ".join(parts) or "all rows"
 
 
 def scheme_text(table: TableDescription) -> str:
-    """By what the rows of a table are spread over its tablets."""
+    """Return how the rows of a table are distributed over its tablets."""
     schema, scheme = Schema.from_bytes(table.schema), PartitionSchema.from_bytes(table.partition_schema)
     parts = [f"hash of {_names(schema, level.columns)} into {level.buckets}" for level in scheme.hash_levels]
     if scheme.range_columns:
@@ -36,7 +36,7 @@ def scheme_text(table: TableDescription) -> str:
 
 
 def default_value(column: Column) -> Any:
-    """A column's default as a JSON value: dates and times in ISO 8601, bytes in hex; ``None``: it has none."""
+    """Return the default of a column as a JSON value: dates and times in ISO 8601, bytes in hex, or ``None``."""
     value = column.default
     if isinstance(value, bytes):
         return value.hex()

@@ -1,4 +1,4 @@
-"""``stelae tablet``: the tablets of a cluster, and what nodes have set aside of those that they deleted."""
+"""``stelae tablet``: list and describe tablets, and manage the quarantine of deleted replicas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stelae.cli.kit.output import JsonOption, command_group
 from stelae.cli.quarantine import commands as quarantine
 from stelae.cli.table import MasterDirOption
 
-commands = command_group("Tablets: list them, describe one with its replicas; and the quarantine of deleted ones.")
+commands = command_group("List and describe tablets, and manage the quarantine of deleted replicas.")
 
 
 commands.add_typer(quarantine, name="quarantine")
@@ -24,32 +24,36 @@ def register(app: typer.Typer) -> None:
 
 @commands.command("list")
 def list_tablets(
-    table: Annotated[str, typer.Option("--table", help="Those of this table alone.")] = "",
+    table: Annotated[str, typer.Option("--table", help="List only the tablets of this table.")] = "",
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """List the tablets: how each is, who leads it, how many of its replicas run, and its size.
+    """List the tablets: table, health, leader, running replicas and size of each.
 
-    An id may be shortened to its beginning wherever a command takes one, as long as no other begins so."""
-    from stelae.cli.run_table import TableTarget
+    Commands accept the first letters of an id, at least four, if no other id begins with them."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_tablets import run_list
 
-    raise typer.Exit(run_list(TableTarget(directory, connect, timeout_s), table, as_json=as_json))
+    raise typer.Exit(run_list(MastersTarget(directory, connect, timeout_s), table, as_json=as_json))
 
 
 @commands.command("describe")
 def describe(
-    tablet: Annotated[str, typer.Argument(help="Id of the tablet, or at least four letters of its beginning.")],
-    rows: Annotated[bool, typer.Option("--rows", help="Count the rows, too: reads the key of each.")] = False,
+    tablet: Annotated[str, typer.Argument(help="Id of the tablet, or its first letters, at least four.")],
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Also count the rows. Reads the first key column of every row.")
+    ] = False,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one tablet: which rows it holds, how it is, and each replica's role, log, size, location and server."""
-    from stelae.cli.run_table import TableTarget
+    """Show one tablet: its rows, its health, and the role, log, size, location and server of each replica."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_tablets import run_describe
 
-    raise typer.Exit(run_describe(TableTarget(directory, connect, timeout_s), tablet, count_rows=rows, as_json=as_json))
+    raise typer.Exit(
+        run_describe(MastersTarget(directory, connect, timeout_s), tablet, count_rows=rows, as_json=as_json)
+    )

@@ -1,4 +1,4 @@
-"""``stelae tserver``: run a tablet server."""
+"""``stelae tserver``: run, list and describe tablet servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from stelae.cli.kit.connection import NAME_HELP, ConnectOption, TimeoutOption
 from stelae.cli.kit.output import JsonOption, LogFormatOption, command_group
 from stelae.cli.table import MasterDirOption
 
-commands = command_group("Tablet servers: nodes that hold replicas and serve reads and writes.")
+commands = command_group(
+    "Run, list and describe tablet servers: the nodes that have replicas and serve reads and writes."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 @commands.callback()
 def _group() -> None:
-    """Tablet servers: nodes that hold replicas and serve reads and writes."""
+    """Run, list and describe tablet servers: the nodes that have replicas and serve reads and writes."""
 
 
 @commands.command("run")
@@ -29,16 +31,16 @@ def run(
     until_stdin_closes: Annotated[
         bool,
         typer.Option(
-            "--until-stdin-closes", help="Stop when standard input ends: a parent's death then ends this node too."
+            "--until-stdin-closes", help="Stop when standard input closes, such as when the parent process ends."
         ),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log every detail.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log at level debug.")] = False,
     log_format: LogFormatOption = None,
 ) -> None:
-    """Run one node until it is interrupted (Ctrl-C or SIGTERM); logs go to standard error.
+    """Run one tablet server until Ctrl-C or SIGTERM. It logs to standard error.
 
-    The directory that node.toml names must be formatted once, with `stelae fs format --config`.
-    A SIGKILL at any time loses nothing that was acknowledged."""
+    Format the directory that node.toml names once with `stelae fs format --config`. A SIGKILL at any time loses no
+    acknowledged write."""
     from stelae.cli.run_node import run_node
 
     raise typer.Exit(run_node(config, until_stdin_closes=until_stdin_closes, verbose=verbose, log_format=log_format))
@@ -51,25 +53,25 @@ def list_servers(
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """List the tablet servers: when each was last heard, what it holds, where it is and which release it runs."""
+    """List the tablet servers: state, last heartbeat, replicas, size, free space and location of each."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_nodes import run_servers
-    from stelae.cli.run_table import TableTarget
 
-    raise typer.Exit(run_servers(TableTarget(directory, connect, timeout_s), as_json=as_json))
+    raise typer.Exit(run_servers(MastersTarget(directory, connect, timeout_s), as_json=as_json))
 
 
 @commands.command("describe")
 def describe(
     name: Annotated[str, typer.Argument(help=NAME_HELP.format("tablet server", "tserver-1"))],
-    settings: Annotated[bool, typer.Option("--settings", help="Show every setting that it runs with, too.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="Also show all its settings.")] = False,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one tablet server: how it is, its replicas, whom it reaches, its disk, clock, quarantine and engines."""
+    """Show one tablet server: its state, replicas, connections, disk, clock, quarantine and engines."""
+    from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_nodes import run_server
-    from stelae.cli.run_table import TableTarget
 
-    cluster = TableTarget(directory, connect, timeout_s)
+    cluster = MastersTarget(directory, connect, timeout_s)
     raise typer.Exit(run_server(cluster, name, settings=settings, as_json=as_json))

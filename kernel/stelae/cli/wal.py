@@ -1,4 +1,4 @@
-"""``stelae wal``: look into the log of a node that does not run, check it, give it to another engine."""
+"""``stelae wal``: print, verify and convert the log of a stopped node."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from stelae.cli.kit.output import JsonOption, command_group, note, print_json, p
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
-    from stelae.cli.wal_offline import OfflineNode
+    from stelae.cli.offline_node import OfflineNode
     from stelae.convert.log_check import LogReport
     from stelae.spi.ids import LogId
     from stelae.spi.wal import WalEngine
 
 ENTRIES_MAX = 100_000
-"""Entries that one `wal dump` prints at most: it holds them all, so that columns fit."""
+"""Most entries that `wal dump` prints. It keeps all of them in memory to compute the column widths."""
 
 commands = command_group(
-    """The log of a node that does not run: look into it, check it, change its engine.
+    """Print, verify or convert the log of a stopped node.
 
-    These commands take the lock of the node's directory, and open its log as a start of the node does,
-    recovery included. While the node runs they are refused.
+    These commands lock the directory of the node, and open its log as the node does when it starts, with recovery. They
+    fail while the node runs.
     """
 )
 
 DirectoryArgument = Annotated[str | None, typer.Argument(help="Directory of the node.", show_default=False)]
 ConfigOption = Annotated[
     str | None,
-    typer.Option("--config", help="Its node.toml: names the directory, and the engines' settings.", show_default=False),
+    typer.Option(
+        "--config", help="The node.toml, which has the directory and the settings of the engines.", show_default=False
+    ),
 ]
 
 
@@ -45,25 +47,29 @@ def register(app: typer.Typer) -> None:
 def dump(
     directory: DirectoryArgument = None,
     config: ConfigOption = None,
-    tablet: Annotated[str | None, typer.Option(help="Only the logs of this tablet.")] = None,
+    tablet: Annotated[str | None, typer.Option(help="Print only the logs of this tablet.")] = None,
     first: Annotated[int, typer.Option("--from", min=1, help="Index of the first entry.")] = 1,
-    limit: Annotated[int, typer.Option(min=1, max=ENTRIES_MAX, help="Entries at most, of all logs together.")] = 1000,
-    bodies: Annotated[bool, typer.Option("--bodies", help="Print bodies too, in hexadecimal.")] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=ENTRIES_MAX, help="Print at most this many entries of all logs together.")
+    ] = 1000,
+    bodies: Annotated[bool, typer.Option("--bodies", help="Also print the bodies, in hexadecimal.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the entries of the log: op id, kind, hybrid timestamp, bytes, and what a write contains.
+    """Print the entries of the log: op id, kind, hybrid timestamp, size, and a summary of each write.
 
-    Entries that were collected are gone: a log begins after its base. A log that is damaged is printed up to there,
-    and the logs behind it are printed too; the exit code is 1."""
+    A log begins after its base: earlier entries have been garbage-collected. A damaged log is printed up to the damage,
+    and the other logs are printed, too.
+
+    Exit code 1: a log is damaged or cannot be read."""
     from stelae.convert.documents import entry_document
     from stelae.spi.errors import Corrupt, StorageError
 
     rows: list[dict[str, Any]] = []
     problems: list[str] = []
     with _engine(directory, config) as engine:
-        for log in _chosen(engine, tablet):
+        for log in _logs_of(engine, tablet):
             try:
-                for entry in _some(engine, log, first, limit - len(rows)):
+                for entry in _entries(engine, log, first, limit - len(rows)):
                     rows.append(entry_document(str(log), entry, bodies=bodies))
             except StorageError as error:
                 what = "is damaged" if isinstance(error, Corrupt) else "cannot be read now"
@@ -74,7 +80,7 @@ def dump(
         columns = ("log", "op_id", "kind", "timestamp", "size_bytes", "summary", *(("body",) if bodies else ()))
         print_table([name.upper() for name in columns], [[row[name] for name in columns] for row in rows])
     if len(rows) == limit:
-        note(f"stopped at {limit} entries; go on with --from, or raise --limit")
+        note(f"stopped after {limit} entries; continue with --from, or raise --limit")
     for problem in problems:
         note(problem)
     if problems:
@@ -83,10 +89,12 @@ def dump(
 
 @commands.command("verify")
 def verify(directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Read every entry of every log: checksums, indexes without a gap, terms that never go back.
+    """Read every entry of every log, and verify checksums, consecutive indexes and non-decreasing terms.
 
-    A log that is not whole is named with the file, the offset and its last good op id; the exit code is then 1. So it
-    is if the disk cannot give back what stands there, which is no damage: nothing is known of these bytes."""
+    A damaged log is reported with the file, the offset and its last good op id. A disk that cannot return the bytes is
+    reported, too. That is not damage: the bytes may be correct.
+
+    Exit code 1: a log is damaged or cannot be read."""
     from stelae.convert.documents import report_document
     from stelae.convert.log_check import problem_counts
 
@@ -105,9 +113,11 @@ def verify(directory: DirectoryArgument = None, config: ConfigOption = None, as_
 
 @commands.command("stats")
 def stats(directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show how much each log holds, and the engine's own figures. Reads every entry to count its bytes.
+    """Show the size of each log and the statistics of the engine. Reads every entry.
 
-    Of a log that is not whole what stands before the fault is counted, and the exit code is 1: `verify` says more."""
+    Of a damaged log, the entries before the damage are counted. `verify` shows the details.
+
+    Exit code 1: a log is damaged or cannot be read."""
     from stelae.convert.documents import report_document
     from stelae.convert.log_check import problem_counts
 
@@ -118,8 +128,8 @@ def stats(directory: DirectoryArgument = None, config: ConfigOption = None, as_j
         print_json({"engine": name, "logs": [report_document(report) for report in reports], "stats": figures})
     else:
         _print_stats(reports, name, figures)
-    if said := problem_counts(reports):
-        note(f"{said}; `stelae wal verify` names the files")
+    if problems := problem_counts(reports):
+        note(f"{problems}; `stelae wal verify` names the files")
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -135,20 +145,21 @@ def convert(
     directory: DirectoryArgument = None,
     config: ConfigOption = None,
     to: Annotated[
-        str | None, typer.Option(help="Engine that is to own the log; with --config, the one that it picks.")
+        str | None, typer.Option(help="New log engine. Default: the engine in the node.toml of --config.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read and check the log, compare the space, stop.")
+        bool, typer.Option("--dry-run", help="Read and check the log and the free space, and change nothing.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Give the log of a node to another engine.
+    """Convert the log of a node to another engine.
 
-    Stop the node, set `[engines] wal` in its node.toml, run this with --config, start the node. Every log is copied
-    into a new directory beside the old one and compared entry by entry; then one record in the file `instance`
-    decides, and the old log moves to quarantine/. A crash at any moment leaves the old log or the new one, whole: the
-    next start of the node, or of this command, ends what was begun. The other nodes may keep their engine."""
-    from stelae.cli.wal_offline import OfflineNode
+    Stop the node, set `[engines] wal` in its node.toml, run this command with --config, and start the node. The command
+    copies every log into a new directory and compares the copy entry by entry. Then it switches to the copy with one
+    record in the file `instance`, and moves the old log to quarantine/. After a crash at any time, either the old or
+    the new log is complete, and the next start of the node or of this command finishes the conversion. Other nodes may
+    keep their engine."""
+    from stelae.cli.offline_node import OfflineNode
 
     with OfflineNode.opened(directory, config) as node:
         if node.settled:
@@ -157,32 +168,32 @@ def convert(
     if as_json:
         print_json(done)
     elif not done["from"]:
-        print(f"the log of {done['directory']} is of engine {done['to']}")
+        print(f"nothing to convert: the log of {done['directory']} already has the engine {done['to']}")
     else:
         verb = "can be converted" if dry_run else "converted"
         figures = f"{done['logs']} logs, {done['entries']} entries, {done['body_bytes']} bytes"
         print(f"{verb} from {done['from']} to {done['to']}: {figures}")
     if done["from"] and not dry_run:
-        _say_what_is_left(node, done["from"], done["to"])
+        _print_next_steps(node, done["from"], done["to"])
 
 
-def _say_what_is_left(node: OfflineNode, old: str, new: str) -> None:
-    """Tell where the old log is, and what node.toml has to say before the node starts."""
-    note(f"the old log is kept: remove {node.quarantined(old)} once the node has caught up")
+def _print_next_steps(node: OfflineNode, old: str, new: str) -> None:
+    """Print where the old log is, and the engine that node.toml must name before the node starts."""
+    note(f"the old log is kept; remove {node.quarantined(old)} when the node has caught up")
     if node.configured not in (None, new):
-        note(f'node.toml picks {node.configured!r}: write wal = "{new}" below [engines] before you start the node')
+        note(f'node.toml chooses {node.configured!r}; write wal = "{new}" in [engines] before you start the node')
 
 
 def _convert(node: OfflineNode, to: str | None, dry_run: bool) -> dict[str, Any]:
     import dataclasses
 
-    from stelae.cli.wal_offline import PrintingMeter
+    from stelae.cli.offline_node import PrintingMeter
 
     wanted = to or node.configured
     if wanted is None and node.settled:
         wanted = node.wal_engine
     if wanted is None:
-        raise CallerError(f"say which engine is to own the log, which is of {node.wal_engine!r} now: --to ENGINE")
+        raise CallerError(f"no engine to convert to; pass --to ENGINE (the log has the engine {node.wal_engine!r} now)")
     document: dict[str, Any] = {"directory": node.root, "from": None, "to": wanted, "dry_run": dry_run}
     if wanted == node.wal_engine:
         return document
@@ -193,31 +204,31 @@ def _convert(node: OfflineNode, to: str | None, dry_run: bool) -> dict[str, Any]
 
 @contextmanager
 def _engine(directory: str | None, config: str | None) -> Iterator[WalEngine]:
-    """The log of a node, opened; closed and unlocked at the end."""
-    from stelae.cli.wal_offline import OfflineNode
+    """Open the log of a node. Close and unlock it at the end."""
+    from stelae.cli.offline_node import OfflineNode
 
     with OfflineNode.opened(directory, config) as node, node.engine() as engine:
         yield engine
 
 
 def _checked(engine: WalEngine) -> list[LogReport]:
-    from stelae.cli.wal_offline import PrintingMeter
+    from stelae.cli.offline_node import PrintingMeter
     from stelae.convert.log_check import check_logs
 
     return check_logs(engine, PrintingMeter())
 
 
-def _chosen(engine: WalEngine, tablet: str | None) -> list[LogId]:
+def _logs_of(engine: WalEngine, tablet: str | None) -> list[LogId]:
     logs = sorted(engine.logs())
     chosen = [log for log in logs if tablet in (None, log.tablet_id)]
     if tablet is not None and not chosen:
         known = ", ".join(sorted({log.tablet_id for log in logs})) or "none"
-        raise CallerError(f"there is no log of tablet {tablet!r} here; tablets with a log: {known}")
+        raise CallerError(f"no log of tablet {tablet!r}; tablets with a log: {known}")
     return chosen
 
 
-def _some(engine: WalEngine, log: LogId, first: int, count: int) -> Iterator[Any]:
-    """Up to ``count`` entries from index ``first`` on; a damaged log raises at its end."""
+def _entries(engine: WalEngine, log: LogId, first: int, count: int) -> Iterator[Any]:
+    """Yield up to ``count`` entries from index ``first`` on. Raises ``Corrupt`` at the damage of a log."""
     from stelae.convert.log_check import batches
     from stelae.spi.errors import Corrupt
 

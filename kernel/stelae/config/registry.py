@@ -153,14 +153,18 @@ class Registry:
                 raise MissingExtra(module, extra, wanted_by=f"{kind} engine {name!r}")
         return engine
 
-    def load_kind(self, kind: str) -> list[PluginError]:
+    def load_kind(self, kind: str, only: str = "") -> list[PluginError]:
         """Load every plugin whose entry point begins with ``kind.``; return what went wrong.
 
-        For plugins that nobody picks by name: ``service`` and ``cli``.
+        For the kinds ``service`` and ``cli``, whose plugins ``node.toml`` does not pick.
+
+        Args:
+            kind: the kind in front of the dot.
+            only: load only the entry point of this name, if there is one.
         """
         problems: list[PluginError] = []
         for full_name in sorted(self._points):
-            if full_name.startswith(f"{kind}."):
+            if full_name.startswith(f"{kind}.") and only in ("", full_name.partition(".")[2]):
                 try:
                     self.load(full_name)
                 except PluginError as error:

@@ -111,4 +111,6 @@ def stelae_leader_changed(event: LeaderChanged) -> None:
 
 @hookspec
 def stelae_cli(app: Any) -> None:
-    """Add commands to the ``stelae`` command line. ``app`` is the root ``typer.Typer``."""
+    """Add commands to the ``stelae`` command line. ``app`` is the root ``typer.Typer``.
+
+    The entry point is named ``cli.COMMAND``, so that the command imports this plugin and no other one."""

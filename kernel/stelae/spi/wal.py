@@ -215,8 +215,10 @@ class WalEngine(Engine):
         """Make a log that reported ``Failed`` usable again, in fresh space. Return its last durable op id.
 
         Everything after that op id is void. A log that has not failed, because it only refused an append, keeps all
-        its entries: its earlier commits without ``sync`` are made durable. Raises ``Full`` if there is still no space; call it again later. After
-        another ``StorageError`` the replica must be replaced."""
+        its entries: its earlier commits without ``sync`` are made durable.
+
+        Raises ``Full`` if there is still no space; call it again later. After another
+        ``StorageError`` the replica must be replaced."""
 
     @abstractmethod
     def op_id_at(self, log: LogId, index: int) -> OpId:

@@ -7,19 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stelae_bench.options import (
-    EXIT_INTERRUPTED,
-    ROUNDS_MIN,
-    Directory,
-    Json,
-    Plot,
-    Rounds,
-    Seed,
-    ended_alike,
-    existing,
-    note,
-    print_json,
-)
+from stelae.cli.kit.errors import EXIT_INTERRUPTED
+from stelae.cli.kit.output import JsonOption, note, print_json
+from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, ended_alike, existing
 
 if TYPE_CHECKING:
     from stelae_bench.cluster_context import BenchPart, ClusterBenchSettings
@@ -76,7 +66,7 @@ def cluster(
     store: _Store = "columnar",
     directory: Directory = None,
     plot: Plot = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure tablets with three replicas: writes, bulk loads, scans, point reads and YCSB.
 

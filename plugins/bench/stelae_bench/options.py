@@ -1,20 +1,17 @@
-"""What the commands of ``stelae bench`` share: options, and where results and remarks go."""
+"""What the commands of ``stelae bench`` share: options and checks of them."""
 
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 ROUNDS_MIN = 5
 """Fewer rounds say nothing about how far they spread."""
-
-EXIT_INTERRUPTED = 130
 
 Rounds = Annotated[int, typer.Option(min=ROUNDS_MIN, max=1000, help="Rounds.")]
 Seed = Annotated[int, typer.Option(min=0, help="Draws the rows and the order within each round.")]
@@ -33,7 +30,6 @@ Plot = Annotated[
         help="Draw the figures into this .png or .svg file, and into the other beside it; needs stelae[bench].",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text for people.")]
 
 
 @contextmanager
@@ -57,15 +53,3 @@ def existing(directory: Path | None) -> Path | None:
     if directory is not None and not directory.is_dir():
         raise typer.BadParameter(f"{directory} is no folder; make it first", param_hint="--dir")
     return directory
-
-
-def print_json(document: Any) -> None:
-    import orjson
-
-    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-    sys.stdout.write(orjson.dumps(document, option=options).decode())
-    sys.stdout.flush()
-
-
-def note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

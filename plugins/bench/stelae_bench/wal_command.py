@@ -7,20 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stelae.cli.kit.errors import EXIT_INTERRUPTED
+from stelae.cli.kit.output import JsonOption, note, print_json
 from stelae.spi.errors import CallerError
-from stelae_bench.options import (
-    EXIT_INTERRUPTED,
-    ROUNDS_MIN,
-    Directory,
-    Json,
-    Plot,
-    Rounds,
-    Seed,
-    ended_alike,
-    existing,
-    note,
-    print_json,
-)
+from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, ended_alike, existing
 from stelae_bench.wal_cases import CEILING, ENGINES, INTERVAL_S, OTHERS, SyncMode
 
 if TYPE_CHECKING:
@@ -81,7 +71,7 @@ def wal(
     directory: Directory = None,
     plot: Plot = None,
     markdown: _Markdown = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure the log engines beside bare loops, RocksDB and SQLite; everybody syncs alike.
 

@@ -1,6 +1,6 @@
-"""Files and tables: the commands ``stelae import``, ``export``, ``scan``, ``get`` and ``sql``.
+"""Files in and out of tables, and SQL over tables: ``stelae import``, ``export``, ``scan``, ``get`` and ``sql``.
 
-The modules of this package know nothing of the command line; ``commands`` has the commands themselves."""
+The package ``commands`` is the command line. The other modules do not depend on it."""
 
 from __future__ import annotations
 

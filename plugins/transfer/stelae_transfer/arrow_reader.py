@@ -1,23 +1,24 @@
-"""Parquet and Arrow files: batches as they are, for the client to judge.
+"""Readers of Parquet and Arrow files. They pass batches on unchanged.
 
-What comes from outside is not looked into here: a batch whose buffers are not what they say is refused by the client,
-which validates each to the last buffer before a value of it is read."""
+The readers do not inspect the contents of a batch. The client validates all buffers of a batch before it reads a value,
+and rejects a batch whose buffers are inconsistent."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stelae.spi.schema import Schema
 from stelae_transfer.files import BrokenInput, Stream
-from stelae_transfer.records import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, RowChunk
+from stelae_transfer.row_chunks import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, RowChunk
 
 _FILE_MAGIC = b"ARROW1"
 
 
-class BatchReader:
-    """What the two have in common: batches with types of their own."""
+class BatchReader(ABC):
+    """Base class of the two readers: their files have typed batches."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,7 +36,7 @@ class BatchReader:
         return dict(zip(self._schema.names, self._schema.types, strict=True))
 
     def sample(self) -> Mapping[str, Sequence[Any]]:
-        """Return the first values of each column; of a batch that is not sound, none."""
+        """Return the first values of each column, or nothing if the first batch is not valid."""
         for _, batch in self._batches(0):
             try:
                 batch.validate(full=True)
@@ -46,35 +47,36 @@ class BatchReader:
         return {}
 
     def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[RowChunk]:
-        """Yield the rows behind a number; see ``Reader.chunks``."""
+        """Yield the rows after a row number; see ``RowChunkReader.chunks``."""
         for first, batch in self._batches(after):
             batch = batch.select([*columns])
             for start in range(0, len(batch), rows := _rows_per_chunk(batch)):
-                piece = batch.slice(start, rows)
+                part = batch.slice(start, rows)
                 number = first + start
-                skipped = min(max(0, after + 1 - number), len(piece))
-                if skipped < len(piece):
-                    numbers = range(number + skipped, number + len(piece))
-                    yield RowChunk(piece.slice(skipped), numbers, (), numbers[-1], self._done)
+                skipped = min(max(0, after + 1 - number), len(part))
+                if skipped < len(part):
+                    numbers = range(number + skipped, number + len(part))
+                    yield RowChunk(part.slice(skipped), numbers, (), numbers[-1], self._done)
 
     def close(self) -> None:
         """Close the file."""
         for one in self._open:
             one.close()
 
+    @abstractmethod
     def _read_schema(self) -> Any:
-        raise BrokenInput(f"{self._path} is of no kind")
+        """Open the file and return its Arrow schema."""
 
+    @abstractmethod
     def _batches(self, after: int) -> Iterator[tuple[int, Any]]:
-        """Batches with the number of their first row; those that end at or before ``after`` may be left out."""
-        raise BrokenInput(f"{self._path} is of no kind")
+        """Yield batches, each with the number of its first row. May omit batches that end at or before ``after``."""
 
     def _broken(self, error: Exception) -> BrokenInput:
         return BrokenInput(f"{self._path} cannot be read: {error}")
 
 
 class ParquetReader(BatchReader):
-    """Reads one Parquet file, group by group; groups that are wanted by nobody are not read."""
+    """Reads one Parquet file, one row group at a time. Skips groups that end at or before ``after``."""
 
     def _read_schema(self) -> Any:
         import pyarrow as pa
@@ -108,7 +110,7 @@ class ParquetReader(BatchReader):
 
 
 class ArrowReader(BatchReader):
-    """Reads one Arrow file, with a footer or as a stream; a stream may be compressed."""
+    """Reads one Arrow file: the file format with a footer, or the stream format, which may be compressed."""
 
     def __init__(self, path: Path, compression: str = "") -> None:
         self._compression = compression
@@ -129,30 +131,30 @@ class ArrowReader(BatchReader):
                 opened = pa.ipc.open_file if begin == _FILE_MAGIC else pa.ipc.open_stream
                 self._reader = opened(stream.file)
         except (OSError, ValueError) as error:
-            hint = "; compressed Arrow files have to be streams" if self._compression else ""
-            raise BrokenInput(f"{self._path} is no Arrow file: {error}{hint}") from error
+            hint = "; a compressed Arrow file must have the stream format" if self._compression else ""
+            raise BrokenInput(f"{self._path} is not an Arrow file: {error}{hint}") from error
         return self._reader.schema
 
     def _batches(self, after: int) -> Iterator[tuple[int, Any]]:
         first = 1
         try:
-            for batch in self._each():
-                self._done = self._stream.share(0 if self._compression else self._stream.file.tell())
+            for batch in self._record_batches():
+                self._done = self._stream.fraction_read(0 if self._compression else self._stream.file.tell())
                 yield first, batch
                 first += len(batch)
         except (OSError, ValueError) as error:
             raise self._broken(error) from error
 
-    def _each(self) -> Iterator[Any]:
+    def _record_batches(self) -> Iterator[Any]:
         if hasattr(self._reader, "num_record_batches"):
-            for place in range(self._reader.num_record_batches):
-                yield self._reader.get_batch(place)
+            for number in range(self._reader.num_record_batches):
+                yield self._reader.get_batch(number)
         else:
             yield from self._reader
 
 
 def _values(array: Any) -> list[Any]:
-    """The values of a column; dates and times that Python does not have as numbers."""
+    """Return the values of a column. Dates and times outside of Python's range become numbers."""
     try:
         return list(array.to_pylist())
     except (ValueError, OverflowError):
@@ -163,6 +165,6 @@ def _rows_per_chunk(batch: Any) -> int:
     try:
         size_bytes = batch.nbytes
     except (ValueError, IndexError, OSError):
-        size_bytes = 0  # Buffers that are too short; the client says so.
+        size_bytes = 0  # The buffers are too short. The client reports that.
     fair = CHUNK_BYTES * len(batch) // size_bytes if size_bytes > CHUNK_BYTES else CHUNK_ROWS_MAX
     return max(1, min(fair, CHUNK_ROWS_MAX))

@@ -1,7 +1,7 @@
-"""CSV files with a header: rows that are ragged or do not fit are told one by one, and the others go on.
+"""Reader of CSV files with a header. It reports ragged rows and bad values row by row, and goes on with the others.
 
-All columns are read as bytes, by Arrow, and turned into values afterwards: so text that is no UTF-8, or no number, is
-a matter of its row. An empty cell is null; a quoted empty one is empty text."""
+Arrow parses all columns as bytes, which are converted to values afterwards. So bytes that are not UTF-8, or not a
+number, make only their row bad. An empty cell is null; a quoted empty cell is empty text."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from stelae.client.text_values import parse_text
 from stelae.spi.schema import Schema
 from stelae_transfer.files import UTF8_MARK, UTF16_MARKS, BrokenInput, NoInput, Stream
 from stelae_transfer.inference import arrow_of_texts
-from stelae_transfer.records import CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, RowChunk
+from stelae_transfer.row_chunks import CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, RowChunk
 
 BLOCK_BYTES = 4 << 20
-"""Bytes that are parsed at a time; no row is longer."""
+"""Bytes that Arrow parses at a time. A longer row is an error."""
 
 HEADER_BYTES_MAX = 1 << 20
-"""Longest header."""
+"""Greatest length of the header."""
 
-_PIECE_BYTES = 1 << 16
-"""Bytes asked of a stream at a time: if it breaks, so many are lost with what broke."""
+_READ_BYTES = 1 << 16
+"""Bytes that are read from a stream at a time. If a read fails, at most this much before the failure is lost."""
 
 
 _SURPLUS_BYTES = 3
-"""What a cell takes in memory beyond its text and the delimiter behind it: an offset of four bytes."""
+"""Bytes of a cell in memory beyond its text and its delimiter: an offset of four bytes replaces the delimiter."""
 
 
 class CsvReader:
@@ -36,13 +36,13 @@ class CsvReader:
 
     Args:
         path: the file.
-        compression: of it, as Arrow calls it; empty: none.
-        delimiter: one character between cells.
-        null: unquoted text that stands for null, besides nothing at all.
+        compression: its compression, by Arrow's name; empty: none.
+        delimiter: the character between cells.
+        null: unquoted text that means null, in addition to an empty cell.
 
     Raises:
-        NoInput: it cannot be opened, or has no header.
-        BrokenInput: its header cannot be read.
+        NoInput: the file cannot be opened, or has no header.
+        BrokenInput: the header cannot be read.
     """
 
     def __init__(self, path: Path, compression: str = "", *, delimiter: str = ",", null: str = "") -> None:
@@ -65,11 +65,11 @@ class CsvReader:
         self._stream.close()
 
     def types(self) -> Mapping[str, Any]:
-        """Return the Arrow type that the texts of each column seem to have, judged by the first rows."""
+        """Return the Arrow type of each column, inferred from the first rows."""
         return {name: arrow_of_texts(values) for name, values in self.sample().items()}
 
     def sample(self) -> Mapping[str, Sequence[Any]]:
-        """Return the first texts of each column."""
+        """Return the first cells of each column, as text."""
         found: dict[str, list[Any]] = {name: [] for name in self.columns}
         for batch in self._batches():
             for name in self.columns:
@@ -81,26 +81,26 @@ class CsvReader:
         return found
 
     def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[RowChunk]:
-        """Yield the rows behind a number; see ``Reader.chunks``."""
+        """Yield the rows after a row number; see ``RowChunkReader.chunks``."""
         seen = 0
         for batch in self._batches():
             for start in range(0, len(batch), CHUNK_ROWS_MAX):
-                piece = batch.slice(start, CHUNK_ROWS_MAX)
-                # Cells, and what stands between them. Arrow itself reads far ahead.
-                self._seen_bytes += piece.nbytes - _SURPLUS_BYTES * piece.num_columns * len(piece)
-                numbers, seen = self._number(seen, len(piece))
+                part = batch.slice(start, CHUNK_ROWS_MAX)
+                # Computed from the cells and their delimiters, because Arrow reads far ahead of this batch.
+                self._seen_bytes += part.nbytes - _SURPLUS_BYTES * part.num_columns * len(part)
+                numbers, seen = self._number(seen, len(part))
                 if seen > after:
-                    yield self._chunk(schema, columns, piece, numbers, seen, after)
+                    yield self._chunk(schema, columns, part, numbers, seen, after)
         if self._unclosed is not None:
             (number,), _ = self._number(seen, 1)
-            reason = "a quote in it is never closed: all that follows in the file became part of this row"
+            reason = "a quote is never closed: the rest of the file became part of this row"
             self._ragged.append(BadRow(number, "BAD_VALUE", reason, self._raw(self._unclosed, 0)))
         rest = sorted([row for row in self._ragged if row.row > max(seen, after)], key=lambda row: row.row)
         if rest:
             yield RowChunk([], (), rest, rest[-1].row, 1.0)
 
     def _number(self, seen: int, count: int) -> tuple[list[int], int]:
-        """Number rows that came through: those between them that did not have numbers of their own."""
+        """Return the numbers of the next ``count`` parsed rows, and the last of them. Skips ragged rows."""
         odd = {row.row for row in self._ragged if row.row > seen}
         numbers: list[int] = []
         while len(numbers) < count:
@@ -110,61 +110,63 @@ class CsvReader:
         return numbers, seen
 
     def _chunk(
-        self, schema: Schema, columns: Sequence[str], piece: Any, numbers: list[int], last: int, after: int
+        self, schema: Schema, columns: Sequence[str], batch: Any, numbers: list[int], last: int, after: int
     ) -> RowChunk:
         import pyarrow as pa
 
-        kept = [place for place, number in enumerate(numbers) if number > after]
-        piece, numbers = piece.slice(len(numbers) - len(kept)), numbers[len(numbers) - len(kept) :]
+        skipped = sum(number <= after for number in numbers)
+        batch, numbers = batch.slice(skipped), numbers[skipped:]
         ragged = [row for row in self._ragged if after < row.row <= last]
         self._ragged = [row for row in self._ragged if row.row > last]
-        fitted = {name: parse_text(schema.by_name[name], piece.column(name)) for name in columns}
+        fitted = {name: parse_text(schema.by_name[name], batch.column(name)) for name in columns}
         reasons: dict[int, str] = {}
-        for one in fitted.values():
-            for place, reason in one.bad.items():
-                reasons.setdefault(place, reason)
+        for column in fitted.values():
+            for position, reason in column.bad.items():
+                reasons.setdefault(position, reason)
         bad = [
-            BadRow(numbers[place], "BAD_VALUE", reason, self._raw(piece, place)) for place, reason in reasons.items()
+            BadRow(numbers[position], "BAD_VALUE", reason, self._raw(batch, position))
+            for position, reason in reasons.items()
         ]
-        rows = pa.RecordBatch.from_arrays([one.array for one in fitted.values()], names=[*fitted])
+        rows = pa.RecordBatch.from_arrays([column.array for column in fitted.values()], names=[*fitted])
         if reasons:
-            rows = rows.filter(pa.array([place not in reasons for place in range(len(numbers))], pa.bool_()))
-            numbers = [number for place, number in enumerate(numbers) if place not in reasons]
-        told = sorted([*ragged, *bad], key=lambda row: row.row)
-        return RowChunk(rows, numbers, told, last, self._stream.share(self._seen_bytes))
+            rows = rows.filter(pa.array([position not in reasons for position in range(len(numbers))], pa.bool_()))
+            numbers = [number for position, number in enumerate(numbers) if position not in reasons]
+        all_bad = sorted([*ragged, *bad], key=lambda row: row.row)
+        return RowChunk(rows, numbers, all_bad, last, self._stream.fraction_read(self._seen_bytes))
 
-    def _raw(self, piece: Any, place: int) -> dict[str, str | None]:
-        cells = piece.slice(place, 1).to_pylist()[0]
+    def _raw(self, batch: Any, position: int) -> dict[str, str | None]:
+        """Return the cells of one row as text, for its entry in the file of bad rows."""
+        cells = batch.slice(position, 1).to_pylist()[0]
         return {name: None if cell is None else cell.decode(errors="replace") for name, cell in cells.items()}
 
     # -- the file --------------------------------------------------------------------------------
 
     def _header(self, stream: Stream) -> list[str]:
-        source = _UntilBroken(stream.file)
+        source = _EndAtError(stream.file)
         data = source.read(HEADER_BYTES_MAX)
         if source.error is not None and b"\n" not in data:
             raise BrokenInput(f"{self._path} cannot be read: {source.error}") from source.error
         if data[:2] in UTF16_MARKS:
-            fact = f"{self._path} is UTF-16; this reads UTF-8"
-            raise BrokenInput(f"{fact}: convert it with iconv -f UTF-16 -t UTF-8")
+            fact = f"{self._path} is UTF-16, and only UTF-8 can be read"
+            raise BrokenInput(f"{fact}; convert it with iconv -f UTF-16 -t UTF-8")
         try:
             text = io.StringIO(data.decode("utf-8-sig", errors="surrogateescape"), newline="")
             names = next(csv.reader(text, delimiter=self._delimiter), [])
             self._is_bare = len(data) < HEADER_BYTES_MAX and not text.read().strip("\r\n") and source.error is None
             "".join(names).encode()
         except UnicodeEncodeError:
-            fact = f"the header of {self._path} is no UTF-8 text: convert it with iconv"
-            raise BrokenInput(f"{fact}, or say with --format what it is if it is no CSV") from None
+            fact = f"the header of {self._path} is not UTF-8 text; convert the file with iconv"
+            raise BrokenInput(f"{fact}, or pass its --format if it is not CSV") from None
         except csv.Error as error:
             raise BrokenInput(f"the header of {self._path} cannot be read: {error}") from error
         if not data.removeprefix(UTF8_MARK):
             raise NoInput(f"{self._path} is empty: there is nothing to read")
         if not any(names):
-            raise NoInput(f"{self._path} begins with an empty line; its first line has to name the columns")
+            raise NoInput(f"{self._path} begins with an empty line; the first line must name the columns")
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or not all(names):
             what = f"names {twice[0]!r} twice" if twice else "has a column without a name"
-            step = "" if twice else "; name it in the file (pandas writes its index so: to_csv(..., index=False))"
+            step = "" if twice else "; name it in the file (to leave the index of pandas out: to_csv(..., index=False))"
             raise BrokenInput(f"the header of {self._path} {what}: {', '.join(names)[:400]}{step}")
         return names
 
@@ -172,13 +174,13 @@ class CsvReader:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        source = _UntilBroken(self._stream.file)
+        source = _EndAtError(self._stream.file)
         if self._is_bare:
-            return  # Arrow calls a header without the end of its line an empty file.
+            return  # Arrow takes a header without a line end for an empty file.
         try:
             read = arrow_csv.open_csv(
                 source,
-                # One thread: only then do rows that are left out come with their number.
+                # With one thread, Arrow reports the row number of a ragged row.
                 read_options=arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=self._leave_out
@@ -191,14 +193,14 @@ class CsvReader:
                     quoted_strings_can_be_null=False,
                 ),
             )
-            yield from source.whole(read)
+            yield from source.complete_rows(read)
             self._unclosed = source.unclosed
         except (OSError, pa.ArrowException) as caught:
             error = source.error or caught
             hint = ""
             if "straddling" in str(error):
-                hint = f"; a row longer than {BLOCK_BYTES >> 20} MiB, or a quote that is never closed?"
-            raise BrokenInput(f"{self._path} cannot be read on: {error}{hint}") from error
+                hint = f"; is a row longer than {BLOCK_BYTES >> 20} MiB, or is there a quote that is never closed?"
+            raise BrokenInput(f"the rest of {self._path} cannot be read: {error}{hint}") from error
 
     def _leave_out(self, row: Any) -> str:
         reason = f"expected {row.expected_columns} cells, got {row.actual_columns}"
@@ -206,16 +208,16 @@ class CsvReader:
         return "skip"
 
 
-class _UntilBroken:
-    """A stream that ends where it breaks, and remembers why.
+class _EndAtError:
+    """A stream that ends at its first read error, and keeps the error.
 
-    Arrow reads far ahead, and tells an error of the stream before it hands out what it has read: how many rows came
-    before it was a matter of time. Nor does it tell that a quote is open where the text ends: then the last row has
-    swallowed what stood behind the quote.
+    Arrow reads far ahead. It would raise an error of the stream before it returns the rows that it has already parsed,
+    so the number of rows before the error would depend on timing. Arrow also does not report a quote that is open at
+    the end of the text. In that case the last row contains everything after the quote.
 
     Attributes:
-        error: why it broke.
-        unclosed: the last row, if it holds several lines and the number of quotes in the text is odd.
+        error: the read error, or ``None``.
+        unclosed: the last row, if it spans several lines and the text has an odd number of quotes.
     """
 
     closed = False
@@ -227,38 +229,41 @@ class _UntilBroken:
         self.unclosed: Any = None
 
     def read(self, size_bytes: int = -1) -> bytes:
-        """Return what there is, up to so many bytes; all of it if there are fewer, or the stream breaks behind them."""
-        pieces: list[bytes] = []
+        """Return the next ``size_bytes`` bytes, or fewer at the end of the stream and before a read error."""
+        blocks: list[bytes] = []
         left = size_bytes
         while left and self.error is None:
             try:
-                piece = bytes(self._file.read(min(left, _PIECE_BYTES) if left > 0 else _PIECE_BYTES))
+                block = bytes(self._file.read(min(left, _READ_BYTES) if left > 0 else _READ_BYTES))
             except OSError as error:
                 self.error = error
                 break
-            if not piece:
+            if not block:
                 break
-            pieces.append(piece)
-            left -= len(piece) if left > 0 else 0
-        data = b"".join(pieces)
+            blocks.append(block)
+            left -= len(block) if left > 0 else 0
+        data = b"".join(blocks)
         self._quotes += data.count(b'"')
         return data
 
     def close(self) -> None:
-        """Whoever made the stream closes it."""
+        """Do nothing: the owner of the stream closes it."""
 
-    def whole(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Hand on what was read of it, but for the last row if it broke, which may be half a row; then raise why."""
-        held = None
+    def complete_rows(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the parsed batches, then raise the read error if there was one.
+
+        After an error the last row is left out, because it may be incomplete."""
+        previous = None
         for batch in batches:
-            if held is not None:
-                yield held
-            held = batch
-        if held is not None:
-            before, last = held.slice(0, max(0, len(held) - 1)), held.slice(max(0, len(held) - 1))
+            if previous is not None:
+                yield previous
+            previous = batch
+        if previous is not None:
+            count = max(0, len(previous) - 1)
+            before, last = previous.slice(0, count), previous.slice(count)
             if self.error is None and self._quotes % 2 and _has_lines(last):
                 self.unclosed = last
-            yield held if self.error is None and self.unclosed is None else before
+            yield previous if self.error is None and self.unclosed is None else before
         if self.error is not None:
             raise self.error
 

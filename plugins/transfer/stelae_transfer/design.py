@@ -1,5 +1,4 @@
-"""The table that a file would make, what it looks like in the files that describe tables, and how it differs from one
-that exists."""
+"""The table that an import would create for a file, and the comparison of a file with an existing table."""
 
 from __future__ import annotations
 
@@ -28,36 +27,38 @@ _WHOLE_ROW = (OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE)
 
 
 class BadDesign(CallerError, code="BAD_DESIGN"):
-    """A table that cannot be made of a file: no key, a type that nothing stores, a partitioning that does not fit."""
+    """A file cannot become a table: the key is missing, no type can store a column, or the partitioning is wrong."""
 
 
 class TableDiffers(CallerError, code="TABLE_DIFFERS"):
-    """A table that is not what the file, or the options, ask for: nothing was written."""
+    """The table does not match the file or the options. Nothing was written."""
 
 
 class TableMissing(NoSuchTable, code="TABLE_MISSING"):
-    """The table does not exist; the message has what would describe it, and what has it made, if anything does."""
+    """The table does not exist. The message describes the table that the file would make, and the next step."""
 
     def __init__(self, name: str, known: Sequence[str], description: str, next_step: str = "") -> None:
         super().__init__(name, known)
-        self.args = (f"{self}\nThis is the table that the file would make{next_step}:\n\n{description}",)
+        self.args = (f"{self}\nthe file would make this table{next_step}:\n\n{description}",)
 
 
 class Design(msgspec.Struct, frozen=True, kw_only=True):
-    """A table as it would be created. Columns are in the order of the file."""
+    """A table as it would be created."""
 
     name: str
-    columns: tuple[Mapping[str, Any], ...]  #: ``{"name", "type", "nullable"}`` of each.
+    columns: tuple[
+        Mapping[str, Any], ...
+    ]  #: ``{"name", "type", "nullable"}`` of each column, in the order of the file.
     key: tuple[str, ...]
     hash: tuple[Mapping[str, Any], ...] = ()  #: ``{"columns", "buckets"}`` of each hash level.
-    key_is_guessed: bool = False  #: Nobody said the key.
+    key_is_guessed: bool = False  #: Whether the key was chosen here, because the user did not name it.
 
     def schema(self) -> Schema:
-        """Return the schema; ``SchemaMismatch``: it cannot be one."""
+        """Return the schema. ``SchemaMismatch``: the columns are not a valid schema."""
         return schema_from_plain({"columns": self.columns, "key": self.key})
 
     def partition_schema(self) -> PartitionSchema:
-        """Return the partitioning; ``BadPartitioning``: it does not fit the schema."""
+        """Return the partitioning. ``BadPartitioning``: it does not fit the schema."""
         return partition_schema_from_plain(self.schema(), {"hash": self.hash})
 
     def to_plain(self) -> dict[str, Any]:
@@ -66,12 +67,14 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
         return {**plain, "partition": {"hash": list(self.hash)}, "tablets": self.partition_schema().count}
 
     def to_toml(self) -> str:
-        """Return what would describe the table: ``[tablet]`` for each node.toml, and, when it has several tablets,
-        its part of a locations file."""
+        """Return the TOML that describes the table.
+
+        That is the section ``[tablet]`` of each ``node.toml`` and, if the table has several tablets, its section of a
+        locations file."""
         count = self.partition_schema().count
         names = [self.name] if count == 1 else [f"{self.name}-{n}" for n in range(count)]
         lines = ["# in the node.toml of each member" + (", one tablet for each node" if count > 1 else "")]
-        lines += ["# the key is a guess: --key says which columns tell rows apart"] * self.key_is_guessed
+        lines += ["# the key is a guess: pass the key columns with --key"] * self.key_is_guessed
         lines += ["[tablet]", f"id = {_text(names[0])}", f"key = [{', '.join(map(_text, self.key))}]", "columns = ["]
         for column in self.columns:
             nullable = ", nullable = true" if column["nullable"] else ""
@@ -90,31 +93,34 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def design(name: str, types: Mapping[str, Any], key: Sequence[str], hash_levels: Sequence[str], hint: str) -> Design:
-    """Make a design of the columns of a file.
+    """Design the table for the columns of a file.
 
     Args:
-        types: Arrow type of each column, ``None`` where all values are null; words, where there is no one type.
-        key: names of the key columns.
+        name: the name of the table.
+        types: the Arrow type of each column; ``None`` where all values are null; a text that says why a column has no
+            single type.
+        key: the names of the key columns.
         hash_levels: ``"column,column:buckets"`` for each level.
-        hint: said when there is no key.
+        hint: a text for the error message about a missing key.
 
     Raises:
-        BadDesign: it cannot be a table, and why.
+        BadDesign: the columns and options do not make a table; with the reason.
     """
     if not key:
         raise BadDesign(
-            f"a table needs a key: --key COLUMNS, which tell rows apart, of {_some(types)}{hint}{apart(types)}"
+            f"a new table needs a key; pass --key with columns of the file: {_some(types)}{hint}{delimiter_hint(types)}"
         )
     unknown = [column for column in key if column not in types]
     if unknown:
-        raise BadDesign(f"the key names {', '.join(map(repr, unknown))}; the file has: {_some(types)}{apart(types)}")
+        names = ", ".join(map(repr, unknown))
+        raise BadDesign(f"no key column {names} in the file; it has: {_some(types)}{delimiter_hint(types)}")
     columns = []
     for column, kind in types.items():
         stored = stored_type(kind)
         if stored is None:
             verb = "has" if isinstance(kind, str) else "is"
-            fact = f"column {column!r} {verb} {kind}, which no column can store"
-            raise BadDesign(f"{fact}; leave it out with --columns, or convert it first")
+            fact = f"column {column!r} {verb} {kind}, which no column type can store"
+            raise BadDesign(f"{fact}; choose other columns with --columns, or convert the file first")
         columns.append({"name": column, "type": stored, "nullable": column not in key})
     made = Design(
         name=name, columns=tuple(columns), key=tuple(key), hash=tuple(read_hash(text) for text in hash_levels)
@@ -134,19 +140,24 @@ async def open_or_create(
     timeout_s: float,
     *,
     may_create: bool,
-    told: Callable[[Design], None],
+    on_create: Callable[[Design], None],
 ) -> AsyncTable:
-    """Open the table, and make it first as ``wanted`` if it is missing and the cluster has masters.
+    """Open a table. If it is missing and the cluster has masters, create it as ``wanted`` first.
 
-    Never by a guessed key: rows that have it in common would replace each other without a word.
+    A table is never created with a guessed key: rows with equal keys would replace each other without a message.
 
     Args:
-        may_create: whether a missing table may be made at all.
-        told: hears of a table that is about to be made.
+        client: the client of the cluster.
+        wanted: the table to create; ``None``: the file cannot become a table.
+        name: the name of the table.
+        timeout_s: how long to retry.
+        may_create: whether a missing table may be created.
+        on_create: called before the table is created.
 
     Raises:
-        TableMissing: there is none of that name, and it may not be made; with how it would be described.
-        Unavailable: it cannot be reached in time.
+        TableMissing: the table does not exist and may not be created; with its description.
+        NoSuchTable: the table does not exist, and ``wanted`` is ``None``.
+        Unavailable: the cluster cannot be reached in time.
     """
     try:
         return await client.table(name, timeout_s=timeout_s)
@@ -155,22 +166,29 @@ async def open_or_create(
             raise
         masters = client.catalog is not None
         if client.catalog is not None and may_create and not wanted.key_is_guessed:
-            told(wanted)
+            on_create(wanted)
             schema, scheme = wanted.schema().to_bytes(), wanted.partition_schema().to_bytes()
             made = CreateTable(name=name, schema=schema, partition_schema=scheme)
             await client.catalog.change(made, timeout_s=timeout_s)
             return await client.table(name, timeout_s=timeout_s)
-        next_step = "; say its key with --key to have it made" if masters and may_create else ""
+        next_step = "; pass its key with --key to create it" if masters and may_create else ""
         raise TableMissing(name, await client.tables(), wanted.to_toml(), next_step) from error
 
 
 def check_fits(
     table: AsyncTable, types: Mapping[str, Any], kind: OpKind, key: Sequence[str], hash_levels: Sequence[str]
 ) -> list[str]:
-    """Compare what is to be loaded with a table; return remarks on what differs and is judged row by row.
+    """Compare the columns of a file with a table. Return remarks on columns of the table that the file lacks.
+
+    Args:
+        table: the table to load into.
+        types: the Arrow type of each column to load; ``None``: untyped text, which is checked row by row.
+        kind: the kind of the writes.
+        key: the key columns that the user named, or none.
+        hash_levels: the hash levels that the user named, or none.
 
     Raises:
-        TableDiffers: every difference that no row could overcome.
+        TableDiffers: no row of the file could be written; with every difference.
     """
     schema = table.schema
     wrong = [f"column {name!r} is not in the table" for name in types if name not in schema.by_name]
@@ -182,23 +200,23 @@ def check_fits(
         elif column.id in schema.key:
             wrong.append(f"key column {column.name!r} is not in the file")
         elif kind in _WHOLE_ROW and column.required:
-            wrong.append(f"column {column.name!r} is not in the file, and rows need a value for it")
+            wrong.append(f"column {column.name!r} is not in the file, and it is neither nullable nor has a default")
         elif kind in _WHOLE_ROW:
-            remarks.append(f"column {column.name!r} is not in the file: new rows get its default, or null")
+            remarks.append(f"column {column.name!r} is not in the file: new rows get its default or null")
     if key and list(key) != list(table.key):
         wrong.append(f"the key of the table is {', '.join(table.key)}, not {', '.join(key)}")
     if hash_levels:
         wrong += _other_partitioning(table, hash_levels)
     if wrong:
         what = "\n  ".join(wrong)
-        hint = "\nchoose columns of the file with --columns, or leave unknown ones out with --skip-unknown"
+        hint = "\nchoose columns of the file with --columns, or skip unknown columns with --skip-unknown"
         unknown = any(name not in schema.by_name for name in types)
-        raise TableDiffers(f"the file and table {table.name!r} do not go together:\n  {what}{hint * unknown}")
+        raise TableDiffers(f"the file does not match table {table.name!r}:\n  {what}{hint * unknown}")
     return remarks
 
 
 def type_remarks(schema: Schema, sample: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Say which columns of text hold values that do not fit the table, as far as a sample shows."""
+    """Return a remark on each text column of a sample with values that do not fit the table."""
     found = []
     for name, values in sample.items():
         column = schema.by_name.get(name)
@@ -206,8 +224,8 @@ def type_remarks(schema: Schema, sample: Mapping[str, Sequence[Any]]) -> list[st
             continue
         bad = sorted(parse_text(column, _raw(values)).bad)
         if bad:
-            fact = f"column {name!r}: {len(bad)} of the first {len(values)} values are no {column.type}"
-            found.append(f"{fact}, such as {values[bad[0]]!r:.40}: those rows will be left out")
+            fact = f"column {name!r}: {len(bad)} of the first {len(values)} values are not of type {column.type}"
+            found.append(f"{fact}, such as {values[bad[0]]!r:.40}; these rows will be bad rows")
     return found
 
 
@@ -218,7 +236,7 @@ def _raw(values: Sequence[str | None]) -> Any:
 
 
 def _type_problem(name: str, stored: str, schema: Schema, kind: Any) -> list[str]:
-    """Whether no value of an Arrow type could fit. Text has no type of its own yet."""
+    """Return one text if no value of the Arrow type fits the column, otherwise an empty list."""
     import pyarrow as pa
 
     if kind is None:
@@ -233,16 +251,16 @@ def _type_problem(name: str, stored: str, schema: Schema, kind: Any) -> list[str
 def _other_partitioning(table: AsyncTable, hash_levels: Sequence[str]) -> list[str]:
     schema = table.schema
     wanted = partition_schema_from_plain(schema, {"hash": [read_hash(text) for text in hash_levels]})
-    mine = table.partitioning.partition_schema
-    if wanted.hash_levels == mine.hash_levels:
+    existing = table.partitioning.partition_schema
+    if wanted.hash_levels == existing.hash_levels:
         return []
-    levels = [(",".join(schema.by_id[i].name for i in level.columns), level.buckets) for level in mine.hash_levels]
-    there = ", ".join(f"{names}:{buckets}" for names, buckets in levels)
-    return [f"the table is hashed by {there or 'nothing'}, not by {', '.join(hash_levels)}"]
+    levels = [(",".join(schema.by_id[i].name for i in level.columns), level.buckets) for level in existing.hash_levels]
+    listed = ", ".join(f"{names}:{buckets}" for names, buckets in levels)
+    return [f"the table is hashed by {listed or 'nothing'}, not by {', '.join(hash_levels)}"]
 
 
 def _text(text: Any) -> str:
-    """A TOML basic string, which JSON's strings are."""
+    """Return a TOML basic string. A JSON string is one."""
     return msgspec.json.encode(str(text)).decode()
 
 
@@ -251,11 +269,11 @@ def _some(names: Mapping[str, Any]) -> str:
     return listed if len(listed) <= 400 else f"{listed[:400]}…"
 
 
-def apart(names: Iterable[str]) -> str:
-    """Return what to say where the one name of a header looks like several."""
+def delimiter_hint(names: Iterable[str]) -> str:
+    """Return a hint for an error message if the only column name of a header looks like several names."""
     listed = [*names]
     found = [sign for sign in (";", "\t", "|") if len(listed) == 1 and sign in listed[0]]
     if not found:
         return ""
     how = "--format tsv" if found[0] == "\t" else f"--delimiter {found[0]!r}"
-    return f"; if {found[0]!r} stands between its cells, say {how}"
+    return f"; if its cells are separated by {found[0]!r}, pass {how}"

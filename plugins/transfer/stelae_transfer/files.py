@@ -1,4 +1,4 @@
-"""Which kind of file a path names, and its bytes as a stream, decompressed on the way."""
+"""The format of an input or output file, and the decompressed bytes of an input file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stelae.spi.errors import CallerError
 
 
 class Format(StrEnum):
-    """Kinds of files that rows are read from and written to."""
+    """File formats that rows are read from and written to."""
 
     CSV = "csv"
     TSV = "tsv"
@@ -20,15 +20,15 @@ class Format(StrEnum):
 
 
 class UnknownFormat(CallerError, code="UNKNOWN_FORMAT"):
-    """A file whose name says nothing of its kind, or a kind that cannot be used there."""
+    """The format of a file is unknown, or cannot be used here."""
 
 
 class NoInput(CallerError, code="NO_INPUT"):
-    """A file that is not there, cannot be opened, or is empty."""
+    """The input file does not exist, cannot be opened, or is empty."""
 
 
 class BrokenInput(CallerError, code="BROKEN_INPUT"):
-    """A file that cannot be read on: what was read before stands."""
+    """The rest of the input file cannot be read. Rows that were read before are valid."""
 
 
 _FORMATS = {
@@ -51,39 +51,47 @@ UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
-class FileKindAndCompression(NamedTuple):
-    """What a file is: its format, and ``gzip``, ``zstd`` or nothing around it."""
+class FileFormat(NamedTuple):
+    """The format of a file and its compression."""
 
     format: Format
-    compression: str = ""
+    compression: str = ""  #: ``gzip``, ``zstd``, or empty for none.
 
 
-def kind_of(path: Path, chosen: str = "") -> FileKindAndCompression:
-    """Return what a file's name says; ``chosen`` is a format that stands above the name.
+def file_format(path: Path, chosen: str = "") -> FileFormat:
+    """Return the format and compression of a file by the ending of its name.
+
+    Args:
+        path: the file, which need not exist.
+        chosen: a format that overrides the ending; empty: none.
 
     Raises:
-        UnknownFormat: with the endings that are known.
+        UnknownFormat: the format cannot be told from the name, ``chosen`` is unknown, or the compression does not
+            go with the format. The message has the known formats and endings.
     """
     endings = [ending.lower() for ending in path.suffixes[-2:]]
     compression = _COMPRESSIONS.get(endings[-1], "") if endings else ""
     if compression:
         endings.pop()
     if chosen and chosen not in [*Format]:
-        raise UnknownFormat(f"there is no format {chosen!r}; known: {', '.join(Format)}")
+        raise UnknownFormat(f"unknown format {chosen!r}; known formats: {', '.join(Format)}")
     found = Format(chosen) if chosen else _FORMATS.get(endings[-1] if endings else "")
     if found is None:
         known = ", ".join([*_FORMATS, *(f".csv{ending}" for ending in (".gz", ".zst"))])
-        raise UnknownFormat(f"the name {path.name!r} says no format; known endings: {known}; or say it with --format")
+        fact = f"cannot tell the format of {path.name!r}"
+        raise UnknownFormat(f"{fact}; pass --format {', '.join([*Format][:-1])} or {[*Format][-1]} (endings: {known})")
     if found is Format.PARQUET and compression:
-        raise UnknownFormat(f"{path.name}: Parquet is compressed inside; unpack the {compression} around it first")
-    return FileKindAndCompression(found, compression)
+        raise UnknownFormat(
+            f"{path.name}: a Parquet file is compressed inside; remove the outer {compression} compression first"
+        )
+    return FileFormat(found, compression)
 
 
 class Stream:
-    """The bytes of a file in their order, decompressed, and how far reading has come.
+    """The decompressed bytes of a file, with the reading progress.
 
     Raises:
-        NoInput: there is no such file, it cannot be opened, or it holds nothing.
+        NoInput: the file does not exist, cannot be opened, or is empty.
     """
 
     def __init__(self, path: Path, compression: str) -> None:
@@ -100,24 +108,24 @@ class Stream:
             raise NoInput(f"{path} is empty: there is nothing to read")
         if compression and _is_empty(path, compression):
             self._raw.close()
-            raise NoInput(f"{path} is empty inside its {compression}: there is nothing to read")
+            raise NoInput(f"{path} is an empty {compression} file: there is nothing to read")
         self.file: Any = pa.CompressedInputStream(self._raw, compression) if compression else self._raw
 
-    def share(self, seen_bytes: int) -> float:
-        """Return how much of the file so many bytes of contents are, from 0 to 1.
+    def fraction_read(self, seen_bytes: int) -> float:
+        """Return which fraction of the file ``seen_bytes`` decompressed bytes are, from 0 to 1.
 
-        Of a compressed file only how much of it has been read is known."""
+        For a compressed file, return the fraction of the compressed bytes that have been read."""
         done = seen_bytes if self.file is self._raw else self._raw.tell()
         return min(1.0, done / self.size_bytes)
 
     def close(self) -> None:
-        """Close the file; closing twice is harmless."""
+        """Close the file. May be called more than once."""
         self.file.close()
         self._raw.close()
 
 
 def _is_empty(path: Path, compression: str) -> bool:
-    """Whether nothing was packed; what cannot be unpacked is for whoever reads on."""
+    """Return whether the decompressed file is empty. A file that cannot be decompressed is reported when it is read."""
     import pyarrow as pa
 
     try:

@@ -1,4 +1,4 @@
-"""Filters and times as they are typed on a command line."""
+"""Parsers of filters, keys and times that are typed on a command line."""
 
 from __future__ import annotations
 
@@ -29,17 +29,24 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def read_where(schema: Schema, text: str) -> list[tuple[Any, ...]]:
-    """Read ``a > 1 and b in ('x', 'y')`` as filters that the client takes.
+    """Parse a condition such as ``a > 1 and b in ('x', 'y')`` into filters of the client.
 
-    Columns may stand in double quotes, text stands in single ones. ``BadFilter``: what was expected, and where."""
+    Column names may be in double quotes. Text values must be in single quotes. Empty text gives no filter.
+
+    Raises:
+        BadFilter: the text is not a condition on columns of the schema; with what was expected."""
     return list(_Parser(schema, text).filters()) if text.strip() else []
 
 
 def read_time(text: str, now: datetime) -> int | datetime:
-    """Read a time to read at: ``2026-06-01T12:00``, ``5m`` ago, or a hybrid timestamp.
+    """Parse the time of ``--at`` or ``--since``: ``2026-06-01T12:00``, ``5m`` (ago), or a hybrid timestamp.
 
     Args:
-        now: with a zone; a time without one is of that zone. ``CallerError``: it is none of these."""
+        text: the text of the option.
+        now: the present time, with a time zone. A time without a zone is in that zone.
+
+    Raises:
+        CallerError: the text has none of these forms."""
     stripped = text.strip()
     ago = _AGO.fullmatch(stripped)
     try:
@@ -50,23 +57,23 @@ def read_time(text: str, now: datetime) -> int | datetime:
         found = datetime.fromisoformat(stripped)
         return found if found.tzinfo else found.replace(tzinfo=now.tzinfo)
     except (ValueError, OverflowError) as error:
-        fact = f"--at is a time such as 2026-06-01T12:00, 5m (ago), or a timestamp that a write gave, not {text!r}"
-        raise CallerError(fact) from error
+        examples = "pass one such as 2026-06-01T12:00, 5m (ago), or the timestamp of a write"
+        raise CallerError(f"cannot read the time {text!r}; {examples}") from error
 
 
 def read_key(schema: Schema, words: list[str]) -> dict[str, Any]:
-    """Read the values of a key, one word for each key column, in key order."""
+    """Parse the values of a key, one argument for each key column, in key order."""
     columns = schema.key_layout.columns
     if len(words) != len(columns):
         names = ", ".join(f"{column.name} ({column.type})" for column in columns)
         values = "one value" if len(columns) == 1 else f"{len(columns)} values"
-        each = ", each a word of its own, in this order" if len(columns) > 1 else ""
-        raise CallerError(f"the key is {names}: give {values}, not {len(words)}{each}")
+        order = ", as separate arguments in this order" if len(columns) > 1 else ""
+        raise CallerError(f"the key is {names}: pass {values}, not {len(words)}{order}")
     return {column.name: read_value(column, word) for column, word in zip(columns, words, strict=True)}
 
 
 def read_value(column: Column, text: str) -> Any:
-    """Read one value of a column; ``BadFilter``: it does not fit."""
+    """Parse one value of a column. ``BadFilter``: the text is not a value of its type."""
     import pyarrow as pa
 
     found = parse_text(column, pa.array([text.encode(errors="surrogateescape")], pa.binary()))
@@ -80,14 +87,14 @@ class _Parser:
         self._schema = schema
         self._text = text
         self._tokens = list(self._read())
-        self._place = 0
+        self._position = 0
 
     def _read(self) -> Iterator[tuple[str, str]]:
         at, text = 0, self._text.rstrip()
         while at < len(text):
             found = _TOKEN.match(text, at)
             if found is None or found.lastgroup is None:
-                raise self._wrong(f"cannot read {text[at : at + 20]!r}")
+                raise self._wrong(f"cannot parse {text[at : at + 20]!r}")
             at = found.end()
             body = found[found.lastgroup]
             quote = body[0] if found.lastgroup in ("text", "name") else ""
@@ -95,7 +102,7 @@ class _Parser:
 
     def filters(self) -> Iterator[tuple[Any, ...]]:
         yield self._filter()
-        while self._place < len(self._tokens):
+        while self._position < len(self._tokens):
             self._word("and")
             yield self._filter()
 
@@ -104,7 +111,7 @@ class _Parser:
         column = self._schema.by_name.get(name)
         if kind not in ("word", "name") or column is None:
             raise BadFilter(unknown_columns(self._schema, [name]))
-        kind, op = self._next("an operation")
+        kind, op = self._next("an operator")
         op = op.lower()
         if kind == "sign" and op in _SIGNS:
             return name, op, self._value(column)
@@ -113,7 +120,7 @@ class _Parser:
             if negated == "not":
                 self._word("null")
                 return name, "is not null"
-            self._place -= 1
+            self._position -= 1
             self._word("null")
             return name, "is null"
         if kind == "word" and op == "in":
@@ -122,21 +129,22 @@ class _Parser:
             self._word("with")
             return name, "starts with", self._value(column)
         known = ", ".join(_SIGNS)
-        raise self._wrong(f"after {name!r} came {op!r}; known: {known}, in, is null, is not null, starts with")
+        operators = f"{known}, in, is null, is not null, starts with"
+        raise self._wrong(f"unknown operator {op!r} after {name!r}; known operators: {operators}")
 
     def _values(self, column: Column) -> list[Any]:
         self._sign("(")
         found = [self._value(column)]
         while self._next("',' or ')'")[1] == ",":
             found.append(self._value(column))
-        self._place -= 1
+        self._position -= 1
         self._sign(")")
         return found
 
     def _value(self, column: Column) -> Any:
         kind, text = self._next("a value")
         if kind == "word" and column.data_type.name in ("string", "binary"):
-            raise self._wrong(f"text stands in single quotes: {column.name} ... '{text}'")
+            raise self._wrong(f"put text in single quotes: {column.name} ... '{text}'")
         if kind not in ("text", "word"):
             raise self._wrong(f"expected a value of {column.name!r}, got {text!r}")
         if kind == "text" and column.type == "binary":
@@ -144,15 +152,15 @@ class _Parser:
         return read_value(column, text)
 
     def _next(self, expected: str) -> tuple[str, str]:
-        if self._place >= len(self._tokens):
-            raise self._wrong(f"it ends where {expected} was expected")
-        self._place += 1
-        return self._tokens[self._place - 1]
+        if self._position >= len(self._tokens):
+            raise self._wrong(f"expected {expected} at the end")
+        self._position += 1
+        return self._tokens[self._position - 1]
 
     def _word(self, expected: str) -> None:
         kind, text = self._next(repr(expected))
         if kind != "word" or text.lower() != expected:
-            more = "; 'or' is for `stelae sql`" if text.lower() == "or" else ""
+            more = "; use 'or' in `stelae sql`" if text.lower() == "or" else ""
             raise self._wrong(f"expected {expected!r}, got {text!r}{more}")
 
     def _sign(self, expected: str) -> None:

@@ -1,4 +1,4 @@
-"""Which type a column of a file has, judged by a sample of its values, and what a table stores it as."""
+"""Inference of column types and key columns from a sample of the values of a file."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from stelae.client.text_values import all_fit, parse_text
 from stelae.spi.schema import Column
 
 KEY_COLUMNS_MAX = 4
-"""Most columns of a key that is proposed."""
+"""Most columns of a proposed key."""
 
 _FIGURE = re.compile(r"\s*[+-]?\.?\d")
-"""How numbers, dates and times begin."""
+"""Matches the beginning of a number, a date or a time."""
 
 _LEADING_ZERO = re.compile(r"^[+-]?0\d")
 
 
 def arrow_of_texts(texts: Iterable[str | None]) -> Any:
-    """Return the Arrow type that all texts have: whole number, number, truth value, day, time, else text.
+    """Return the first Arrow type that fits all texts: int64, double, decimal, bool, date, timestamp, otherwise string.
 
-    ``None`` if there is no text at all. Digits with a leading zero stay text: they are names, not numbers. Numbers that
-    int64 or double would change are decimals, if all have as many digits behind the point, else text."""
+    Returns ``None`` if there is no text at all. Digits with a leading zero are strings: they are names, not numbers.
+    Numbers that int64 or double would change are decimals if all of them have the same number of digits after the
+    point, otherwise strings."""
     import pyarrow as pa
 
     present = [text for text in texts if text is not None]
@@ -39,7 +40,7 @@ def arrow_of_texts(texts: Iterable[str | None]) -> Any:
 
 
 def _candidates(present: Sequence[str]) -> Iterator[str]:
-    """Yield the types that texts may have, the closest first."""
+    """Yield the types that the texts may have, the most specific first."""
     if not any(_LEADING_ZERO.match(text) for text in present):
         is_whole = all(text.strip().lstrip("+-").isdecimal() for text in present)
         yield "int64" if is_whole else "double"
@@ -61,11 +62,12 @@ def _decimal(present: Sequence[str]) -> str:
     return f"decimal({DIGITS_MAX},{found})" if found is not None else ""
 
 
-def nearly(texts: Iterable[str | None]) -> tuple[str, int, int, str] | None:
-    """Return the type that most texts of a column have, how many do not, of how many, and the first of those.
+def nearest_type(texts: Iterable[str | None]) -> tuple[str, int, int, str] | None:
+    """Return the type that most texts of a column have, how many texts do not fit it, how many were examined, and the
+    first text that does not fit.
 
-    ``None``: most are text, or digits with a leading zero. Each that does not fit costs time: where they are many, a
-    part of the texts is looked at."""
+    Returns ``None`` if most texts are words, or digits with a leading zero. A text that does not fit takes time, so
+    only the first texts are examined if many do not fit."""
     present = [text for text in texts if text is not None]
     if 2 * sum(bool(_FIGURE.match(text)) for text in present) <= len(present):
         return None
@@ -91,10 +93,11 @@ def _unfit(name: str, texts: Sequence[str]) -> list[int]:
 
 
 def arrow_of_values(values: Iterable[Any]) -> Any:
-    """Return the Arrow type of values as JSON has them; ``None`` if there are none but null.
+    """Return the Arrow type of JSON values, or ``None`` if all of them are null.
 
     Raises:
-        TypeError: a value is an object or a list, or kinds are mixed."""
+        TypeError: a value is an object or a list, the values are of several kinds, or a number is too large. The
+            message completes the sentence "column 'x' has ..."."""
     import pyarrow as pa
 
     present = [value for value in values if value is not None]
@@ -114,7 +117,7 @@ def arrow_of_values(values: Iterable[Any]) -> Any:
 
 
 def _arrow_of_numbers(numbers: Sequence[int | float | Decimal]) -> Any:
-    """The same of numbers that are no int64; those that a float would round came as decimals."""
+    """Return the Arrow type of numbers that are not all int64. Numbers that a double would round are ``Decimal``."""
     import pyarrow as pa
 
     def is_double(number: int | float | Decimal) -> bool:
@@ -130,7 +133,7 @@ def _arrow_of_numbers(numbers: Sequence[int | float | Decimal]) -> Any:
 
 
 def unique_columns(sample: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return the columns whose values differ in every row of a sample, and are never null."""
+    """Return the columns whose values are unique in a sample and never null."""
     found = []
     for name, values in sample.items():
         try:
@@ -143,26 +146,27 @@ def unique_columns(sample: Mapping[str, Sequence[Any]]) -> list[str]:
 
 
 def unique_key(sample: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return columns that tell the rows of a sample apart: one if it does so alone, else the first that do together.
+    """Return columns whose values identify the rows of a sample.
 
-    None if there are no rows, or it would take more than ``KEY_COLUMNS_MAX``."""
+    That is one unique column, otherwise the first columns that are unique together. Returns an empty list if there are
+    no rows, or if a key would need more than ``KEY_COLUMNS_MAX`` columns."""
     alone = unique_columns(sample)
     if alone:
         return alone[:1]
-    whole = [name for name, values in sample.items() if values and not any(_is_no_key(value) for value in values)]
-    for count in range(2, min(len(whole), KEY_COLUMNS_MAX) + 1):
-        if not repeated(sample, whole[:count]):
-            return whole[:count]
+    usable = [name for name, values in sample.items() if values and not any(_is_no_key(value) for value in values)]
+    for count in range(2, min(len(usable), KEY_COLUMNS_MAX) + 1):
+        if not repeated_keys(sample, usable[:count]):
+            return usable[:count]
     return []
 
 
-def repeated(sample: Mapping[str, Sequence[Any]], key: Sequence[str]) -> int:
-    """Return how many rows of a sample have a key that an earlier one has; those without a whole key have none."""
+def repeated_keys(sample: Mapping[str, Sequence[Any]], key: Sequence[str]) -> int:
+    """Return how many rows of a sample have the key of an earlier row. Rows with a null in the key are not counted."""
     rows = zip(*(sample[name] for name in key), strict=True)
     keys = [row for row in rows if not any(_is_no_key(value) for value in row)]
     return len(keys) - len(set(keys))
 
 
 def _is_no_key(value: Any) -> bool:
-    """Null, or an object or a list of JSON."""
+    """Return whether a value cannot be in a key: null, or an object or a list of JSON."""
     return value is None or isinstance(value, list | dict)

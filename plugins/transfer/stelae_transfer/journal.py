@@ -1,15 +1,15 @@
-"""The journal of an import: what it was of, and up to which row everything has been acknowledged.
+"""The journal of an import: its input and table, and the row up to which everything has been acknowledged.
 
-It is a file of JSON lines. The first names the input, the table and whatever decides what rows mean; each further one
-is a position. A line that was not written whole is as if it were not there.
+The journal is a file of JSON lines. The first line names the input, the table and the options that decide what the rows
+mean. Each further line is a position. An incomplete last line is ignored.
 
-Order
-    1. ``reserved`` is durable before a row up to it is sent: after a crash, rows from ``acknowledged`` to ``reserved``
-       may be in the table, and no others.
-    2. ``acknowledged`` follows the answers, and is durable before it counts. It never passes a row that nobody answered
-       for. Rows that were refused are durable in the file of bad rows first.
+Ordering and durability
+    1. ``reserved`` is durable before a row up to it is sent. After a crash, the rows after ``acknowledged`` up to
+       ``reserved`` may be in the table. Later rows are not.
+    2. ``acknowledged`` is written after the answers arrive. It never passes a row without an answer. Rejected rows are
+       durable in the file of bad rows before it.
 
-So an import that is repeated after a crash sends some rows again, and leaves none out."""
+So an import that is repeated after a crash sends some rows again and skips none."""
 
 from __future__ import annotations
 
@@ -26,54 +26,54 @@ from stelae.spi.errors import CallerError
 JOURNAL_VERSION = 1
 
 RESERVED_ROWS = 131_072
-"""Rows by which the reservation runs ahead: a sync each few seconds, and few rows to send again after a crash."""
+"""Rows by which a reservation is ahead: few enough to send again, and enough for one sync in a few seconds."""
 
 
 class JournalInUse(CallerError, code="JOURNAL_IN_USE"):
-    """Another import uses the journal now."""
+    """Another process is using the journal."""
 
 
 class BadJournal(CallerError, code="BAD_JOURNAL"):
-    """A journal that is none, cannot be written, or is of another import."""
+    """The file is not a journal, cannot be written, or belongs to another import."""
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import is of. Two imports with equal subjects write the same rows."""
+    """What an import loads, and into which table. Two imports with equal subjects write the same rows."""
 
     input_bytes: int
     input_digest: str  #: BLAKE2b of the file as it is on disk.
     table: str
-    members: tuple[str, ...]  #: Its tablets, or their nodes: another table of that name has others.
+    members: tuple[str, ...]  #: The tablets of the table, or their nodes. Another table of the same name has others.
     mode: str
     columns: tuple[str, ...]
-    reading: tuple[str, ...]  #: Format, compression, delimiter, text for null.
+    reading: tuple[str, ...]  #: Format, compression, delimiter, text that means null.
     version: int = JOURNAL_VERSION
 
     def differences(self, other: Subject) -> list[str]:
-        """Say in what another subject differs from this one; members may change, as long as some stay."""
+        """Return how another subject differs from this one. Members may change as long as one of them remains."""
         found = []
         for name, what in _NAMES.items():
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                found.append(f"{what}: it has {_shown(mine)}, this is {_shown(theirs)}")
+            recorded, requested = getattr(self, name), getattr(other, name)
+            if recorded != requested:
+                found.append(f"{what}: the journal has {_shown(recorded)}, this import has {_shown(requested)}")
         if not {*self.members} & {*other.members}:
-            found.append("the table: none of its tablets or nodes is known to the journal")
+            found.append("the table: the journal has none of its tablets or nodes")
         return found
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an import has come. Rows are numbers in the file."""
+    """The progress of an import. Row numbers count from 1 in the file."""
 
-    acknowledged: int = 0  #: Everything up to this row is written, or told as bad.
-    reserved: int = 0  #: No row beyond this one has been sent.
-    written: int = 0
-    bad: int = 0
+    acknowledged: int = 0  #: Every row up to this one is written, or is in the file of bad rows.
+    reserved: int = 0  #: No row after this one has been sent.
+    written: int = 0  #: Number of rows written so far.
+    bad: int = 0  #: Number of bad rows so far.
     bad_bytes: int = 0  #: Length of the file of bad rows as of ``acknowledged``.
     timestamp: int = 0  #: Hybrid timestamp of the last write.
 
 
 class Journal:
-    """An open journal, held against other imports. Make one with :meth:`open`."""
+    """An open journal, locked against other imports. :meth:`open` creates one."""
 
     def __init__(self, path: Path, file: int, position: Position) -> None:
         self._path = path
@@ -82,17 +82,22 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, subject: Subject, *, restart: bool = False) -> Journal:
-        """Open the journal of an import, or begin one.
+        """Open the journal of an import, or create it.
+
+        Args:
+            path: the journal file.
+            subject: the import.
+            restart: discard the recorded position and start from the first row.
 
         Raises:
-            JournalInUse: another process holds it.
-            BadJournal: it cannot be written, or is of something else; with what differs.
+            JournalInUse: another process has it open.
+            BadJournal: it cannot be written, or belongs to another import; with the differences.
         """
         try:
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            fact = f"the journal {path} cannot be written: {error.strerror}"
-            raise BadJournal(f"{fact}; choose another place with --journal") from error
+            fact = f"cannot write the journal {path}: {error.strerror}"
+            raise BadJournal(f"{fact}; choose another file with --journal") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             position = _read(path, file, subject, restart)
@@ -102,7 +107,7 @@ class Journal:
             return journal
         except BlockingIOError as error:
             os.close(file)
-            raise JournalInUse(f"another import uses {path}; wait for it, or choose another --journal") from error
+            raise JournalInUse(f"another import is using {path}; wait for it, or choose another --journal") from error
         except BaseException:
             os.close(file)
             raise
@@ -114,7 +119,7 @@ class Journal:
         _sync_directory(self._path)
 
     def record(self, position: Position) -> None:
-        """Make a position durable."""
+        """Append a position. It is durable on return."""
         self._append(msgspec.json.encode(position))
         self.position = position
 
@@ -126,7 +131,7 @@ class Journal:
         os.fsync(self._file)
 
     def close(self, *, done: bool) -> None:
-        """Let go of it; an import that is done leaves none behind."""
+        """Close the journal and release its lock. ``done``: the import is complete, so delete the journal."""
         if done:
             self._path.unlink(missing_ok=True)
             _sync_directory(self._path)
@@ -134,42 +139,42 @@ class Journal:
 
 
 def digest_of(path: Path) -> tuple[int, str]:
-    """Return length and digest of a file."""
+    """Return the length and the digest of a file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32))
         return file.tell(), digest.hexdigest()
 
 
 def _read(path: Path, file: int, subject: Subject, restart: bool) -> Position | None:
-    """Return where an import stopped; ``None``: nothing of it was sent, or it is to begin again."""
+    """Return the position at which an import stopped. ``None``: no row was sent, or ``restart`` is set."""
     size = os.fstat(file).st_size
     data = b""
     while len(data) < size and (more := os.pread(file, size - len(data), len(data))):
         data += more
-    whole = data[: data.rfind(b"\n") + 1]
-    lines = whole.splitlines()
+    complete = data[: data.rfind(b"\n") + 1]
+    lines = complete.splitlines()
     if not lines and _FIRST_BYTES.startswith(data[: len(_FIRST_BYTES)]):
-        return None  # Nothing was sent before the first line was durable.
+        return None  # No row is sent before the first line is durable.
     try:
         known = msgspec.json.decode(lines[0] if lines else data, type=Subject)
         positions = _positions(lines[1:])
     except (msgspec.MsgspecError, ValueError) as error:
-        fact = f"{path} is no journal of an import: {error}"
-        raise BadJournal(f"{fact}; choose another place with --journal") from error
+        fact = f"{path} is not the journal of an import: {error}"
+        raise BadJournal(f"{fact}; choose another file with --journal") from error
     if restart:
         return None
     different = known.differences(subject)
     if different:
         listed = "\n  ".join(different)
         fact = f"{path} is the journal of another import:\n  {listed}"
-        raise BadJournal(f"{fact}\nfinish that one, begin again with --restart, or choose another --journal")
-    if len(whole) < size:
-        os.ftruncate(file, len(whole))
+        raise BadJournal(f"{fact}\nfinish that import, start over with --restart, or choose another --journal")
+    if len(complete) < size:
+        os.ftruncate(file, len(complete))
     return positions[-1] if positions else Position()
 
 
 def _positions(lines: Sequence[bytes]) -> list[Position]:
-    """The positions; of the last line it is not known whether it became durable."""
+    """Return the recorded positions. A last line that cannot be parsed is ignored: its write was not completed."""
     found = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -195,9 +200,9 @@ def _shown(value: object) -> str:
 
 _FIRST_BYTES = b'{"input_bytes":'
 _NAMES = {
-    "version": "the journal's version",
+    "version": "the version of the journal",
     "input_bytes": "the length of the input",
-    "input_digest": "the input's contents",
+    "input_digest": "the contents of the input",
     "table": "the table",
     "mode": "--mode",
     "columns": "the columns",

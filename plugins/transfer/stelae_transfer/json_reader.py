@@ -1,7 +1,7 @@
-"""JSON lines: one object per line, each line judged on its own.
+"""Reader of JSON lines: one object on each line. A line that cannot be read makes only its row bad.
 
-JSON has no dates, decimals or bytes: columns of these types take text (bytes as base64), and floats also take
-``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, which is how they are exported."""
+JSON has no dates, decimals or bytes: columns of these types take text (bytes as base64). Float columns also take
+``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, as they are exported."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from stelae.client.text_values import SHOWN_CHARACTERS
 from stelae.spi.schema import Column, Schema
 from stelae_transfer.files import BrokenInput, NoInput, Stream
 from stelae_transfer.inference import arrow_of_values
-from stelae_transfer.records import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, RowChunk
+from stelae_transfer.row_chunks import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, RowChunk
 
 LINE_BYTES_MAX = 32 << 20
-"""Longest line: more than any row may hold."""
+"""Greatest length of a line. It is above the size limit of a row."""
 
 _READ_BYTES = 1 << 20
 _NO_ROW = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -36,8 +36,8 @@ class JsonReader:
     """Reads one file of JSON lines.
 
     Raises:
-        NoInput: it cannot be opened, or is empty.
-        BrokenInput: its first lines hold no object.
+        NoInput: the file cannot be opened, or is empty.
+        BrokenInput: none of its first lines is an object with a member.
     """
 
     def __init__(self, path: Path, compression: str = "") -> None:
@@ -47,8 +47,8 @@ class JsonReader:
         self.columns: Sequence[str] = [*self._first_rows()]
         if not self.columns:
             if self._first_problem is None:
-                raise NoInput(f"{path} has no line with anything in it: there is nothing to read")
-            fact = f"{path} holds no JSON object with a name in its first lines; expected one on each line"
+                raise NoInput(f"{path} has only empty lines: there is nothing to read")
+            fact = f"{path}: expected one JSON object on each line, and the first lines have none with a member"
             raise BrokenInput(fact + self._first_problem)
         self._stream = Stream(path, compression)
 
@@ -57,9 +57,10 @@ class JsonReader:
         self._stream.close()
 
     def types(self) -> Mapping[str, Any]:
-        """Return the Arrow type of each column, judged by the first rows; words, where no type can store all of them.
+        """Return the Arrow type of each column, inferred from the first rows.
 
-        A table that exists says itself what a column holds: then rows are judged one by one."""
+        Where no type can store all values of a column, its entry is a text with the reason. That matters only for a new
+        table: the columns of an existing table have types, and values that do not fit make their row bad."""
         found: dict[str, Any] = {}
         for name, values in self._first_rows().items():
             try:
@@ -69,7 +70,7 @@ class JsonReader:
         return found
 
     def sample(self) -> Mapping[str, Sequence[Any]]:
-        """Return the first values of each column; absent ones are null."""
+        """Return the first values of each column. Absent members are null."""
         return self._first_rows()
 
     def _first_rows(self) -> dict[str, list[Any]]:
@@ -94,9 +95,9 @@ class JsonReader:
         return found
 
     def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[RowChunk]:
-        """Yield the rows behind a number; see ``Reader.chunks``."""
+        """Yield the rows after a row number; see ``RowChunkReader.chunks``."""
         dropped = {*self.columns} - {*columns}
-        reader = _Rows(schema, dropped)
+        reader = _LineParser(schema, dropped)
         rows: list[dict[str, Any]] = []
         numbers: list[int] = []
         bad: list[BadRow] = []
@@ -113,13 +114,13 @@ class JsonReader:
                 numbers.append(number)
             size_bytes += len(line)
             if len(rows) + len(bad) >= CHUNK_ROWS_MAX or size_bytes >= CHUNK_BYTES:
-                yield RowChunk(rows, numbers, bad, number, self._stream.share(seen_bytes))
+                yield RowChunk(rows, numbers, bad, number, self._stream.fraction_read(seen_bytes))
                 rows, numbers, bad, size_bytes = [], [], [], 0
         if rows or bad:
             yield RowChunk(rows, numbers, bad, number, 1.0)
 
     def _lines(self, stream: Stream) -> Iterator[bytes]:
-        """The lines that are not empty."""
+        """Yield the lines that are not empty."""
         import pyarrow as pa
 
         rest = b""
@@ -132,13 +133,13 @@ class JsonReader:
                         f"{self._path} has a line longer than {LINE_BYTES_MAX >> 20} MiB; is it JSON lines?"
                     )
         except (OSError, pa.ArrowException) as error:
-            raise BrokenInput(f"{self._path} cannot be read on: {error}") from error
+            raise BrokenInput(f"the rest of {self._path} cannot be read: {error}") from error
         if rest.strip():
             yield rest
 
 
-class _Rows:
-    """Reads lines as rows of a schema."""
+class _LineParser:
+    """Parses lines into rows of a schema."""
 
     def __init__(self, schema: Schema, dropped: set[str]) -> None:
         self._dropped = dropped
@@ -181,12 +182,12 @@ def _rounded(column: Column, value: Decimal) -> str:
 
 
 def _why(line: bytes, error: Exception) -> str:
-    """Say what is wrong with a line; of half a surrogate pair the decoder says that the line is cut short."""
+    """Return what is wrong with a line. Finds half a surrogate pair, which the decoder reports as a truncated line."""
     half = _HALF.search(line.replace(b"\\\\", b""))
     try:
         if half and isinstance(json.loads(line), dict):
             fact = f"text with half of a surrogate pair ({half[0].decode()})"
-            return f"{fact}, which is no character: UTF-8 cannot say it"
+            return f"{fact}, which is not a character"
     except (ValueError, RecursionError):
         pass
     return f"not a JSON object: {error}"
@@ -199,7 +200,7 @@ def _time(text: str) -> datetime:
 
 def _float(text: str) -> float:
     if text not in ("NaN", "Infinity", "-Infinity"):
-        raise ValueError("text that is no number")
+        raise ValueError("not a number")
     return float(text)
 
 

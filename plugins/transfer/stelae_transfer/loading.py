@@ -1,10 +1,10 @@
-"""Loads the rows of a file into a table, so that after any crash the same command finishes the work.
+"""Loads the rows of a file into a table. After a crash, the same command completes the import.
 
 Which rows may be sent twice
-    Rows between what the journal has as acknowledged and as reserved. Writing them again, in their order, ends with the
-    same rows: an upsert or an update writes the same values, the ``ignore`` kinds leave alone what is there. A plain
-    insert finds its own row there; then the row is read, and counts as written if it is the one that was to be written.
-    A plain delete finds nothing there, which is what it wanted. No row is ever left out."""
+    The rows after ``acknowledged`` up to ``reserved`` of the journal. Writing them again, in order, gives the same
+    table. An upsert or an update writes the same values. The ``ignore`` kinds skip existing rows. A plain insert finds
+    its own row: the loader reads the row, and counts it as written if it has the values to insert. A plain delete that
+    finds no row has taken effect before. No row is skipped."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from stelae.client.failures import FAILURES_MAX
 from stelae.spi.errors import SchemaMismatch, StelaeError
 from stelae.spi.write import OpKind
 from stelae_transfer.journal import RESERVED_ROWS, Journal, Position
-from stelae_transfer.records import BadRow, RowChunk
 from stelae_transfer.rejects import Rejects
+from stelae_transfer.row_chunks import BadRow, RowChunk
 
 RECORD_EVERY_S = 1.0
-"""Seconds between two positions in the journal: a sync each, against so many rows to send again."""
+"""Seconds between two positions in the journal. Each costs a sync and saves rows that are sent again after a crash."""
 
 _ROW_CODES = frozenset({"ALREADY_PRESENT", "NOT_FOUND", "BAD_VALUE", "NO_PARTITION", "TOO_LARGE"})
 
 _ONCE = frozenset({OpKind.INSERT, OpKind.DELETE})
-"""Kinds that must not be repeated without a look at what is there."""
+"""Kinds that fail when they are repeated, so that the rows in the table must be compared."""
 
 Progress = Callable[[Position, float], None]
 
 
 class ImportStopped(StelaeError, code="IMPORT_STOPPED"):
-    """An import that did not come to its end. What it acknowledged stands, and the same command goes on from there."""
+    """The import stopped early. Acknowledged rows are durable, and the same command resumes after them."""
 
 
 class Loader:
-    """Writes chunks into a table and keeps the journal.
+    """Writes chunks into a table and records its progress in the journal.
 
     Args:
-        table: where they go.
-        kind: of the writes.
-        journal: open, and of this import.
-        rejects: where bad rows are told.
-        bad_rows_max: bad rows of the whole import at which it stops.
+        table: the table to write to.
+        kind: the kind of the writes.
+        journal: the open journal of this import.
+        rejects: the file of bad rows.
+        bad_rows_max: the import stops when it has more bad rows than this, in all runs together.
         timeout_s: how long a write is retried.
-        clock_s: seconds that never go back, for the journal's rhythm.
-        progress: is told the position after each chunk, and how much of the file that is.
+        clock_s: a monotonic clock in seconds, for the interval of the journal.
+        progress: called after each chunk, with the position and the fraction of the file that has been read.
     """
 
     def __init__(
@@ -76,29 +76,31 @@ class Loader:
         self.position = journal.position
 
     async def run(self, chunks: Iterator[RowChunk]) -> Position:
-        """Write everything; return the last position.
+        """Write all chunks and return the last position.
+
+        Earlier rows are durable and recorded in the journal when this raises.
 
         Raises:
-            ImportStopped: a row's outcome is unknown, the table refuses, or there are too many bad rows.
-            BrokenInput: the file cannot be read on. Both: what came before stands, and is in the journal.
+            ImportStopped: the outcome of a row is unknown, the table rejects a write, or there are too many bad rows.
+            BrokenInput: the rest of the file cannot be read.
         """
         recorded_s = self._clock_s()
         following = asyncio.create_task(asyncio.to_thread(next, chunks, None))
         try:
             while (chunk := await following) is not None:
                 following = asyncio.create_task(asyncio.to_thread(next, chunks, None))
-                await self._take(chunk)
+                await self._load(chunk)
                 if self._clock_s() - recorded_s >= RECORD_EVERY_S:
                     await asyncio.to_thread(self._journal.record, self.position)
                     recorded_s = self._clock_s()
         finally:
-            # The thread that reads must not outlive the file. What it may raise comes behind what has been raised.
+            # The reading thread must end before the file is closed. Its error is dropped in favour of an earlier one.
             await asyncio.gather(following, return_exceptions=True)
             if self.position != self._journal.position:
                 self._journal.record(self.position)
         return self.position
 
-    async def _take(self, chunk: RowChunk) -> None:
+    async def _load(self, chunk: RowChunk) -> None:
         if chunk.last > self.position.reserved:
             self.position = msgspec.structs.replace(self.position, reserved=chunk.last + RESERVED_ROWS)
             await asyncio.to_thread(self._journal.record, self.position)
@@ -117,23 +119,23 @@ class Loader:
         self._progress(self.position, chunk.done)
         if self.position.bad > self._bad_rows_max:
             fact = f"stopped at row {chunk.last}: {self.position.bad} bad rows, more than --bad-rows-max"
-            raise ImportStopped(f"{fact} {self._bad_rows_max}; their reasons are in {self._rejects.path}")
+            raise ImportStopped(f"{fact} {self._bad_rows_max}; see the reasons in {self._rejects.path}")
 
     # -- writing ---------------------------------------------------------------------------------
 
     async def _write(self, chunk: RowChunk) -> tuple[list[BadRow], int]:
-        """Write a chunk; return the rows that were not taken, and the timestamp."""
+        """Write a chunk. Return the rows that were not written, and the timestamp of the last write."""
         split = bisect_right(chunk.numbers, self._uncertain_until)
-        bad, timestamp = await self._piecewise(*chunk.part(0, split), again=True) if split else ([], 0)
-        rows, numbers = chunk.part(split, len(chunk.numbers) - split)
+        bad, timestamp = await self._write_in_parts(*chunk.slice(0, split), again=True) if split else ([], 0)
+        rows, numbers = chunk.slice(split, len(chunk.numbers) - split)
         if not numbers:
             return bad, timestamp
-        found = None if self._kind in _ONCE else await self._at_once(rows, numbers)
-        more, later = found or await self._piecewise(rows, numbers, again=False)
+        found = None if self._kind in _ONCE else await self._write_together(rows, numbers)
+        more, later = found or await self._write_in_parts(rows, numbers, again=False)
         return [*bad, *more], max(timestamp, later)
 
-    async def _at_once(self, rows: Any, numbers: Sequence[int]) -> tuple[list[BadRow], int] | None:
-        """Write many rows; ``None``: more failed than are told, so they are to be written again in pieces."""
+    async def _write_together(self, rows: Any, numbers: Sequence[int]) -> tuple[list[BadRow], int] | None:
+        """Write rows in one call. ``None``: the result lists only some of the failures, so write again in parts."""
         try:
             result = await self._table.write(self._kind, rows, errors="return", timeout_s=self._timeout_s)
         except SchemaMismatch:
@@ -142,50 +144,51 @@ class Loader:
             return None
         return self._bad_rows(result, numbers), result.timestamp
 
-    async def _piecewise(self, rows: Any, numbers: Sequence[int], *, again: bool) -> tuple[list[BadRow], int]:
-        """Write rows in pieces of which every failure is told; ``again``: they may be written already."""
+    async def _write_in_parts(self, rows: Any, numbers: Sequence[int], *, again: bool) -> tuple[list[BadRow], int]:
+        """Write rows in parts so small that each result lists all failures. ``again``: the rows may be in the table."""
         bad: list[BadRow] = []
         timestamp = 0
         for start in range(0, len(numbers), FAILURES_MAX):
-            piece, mine = RowChunk(rows, numbers, (), 0).part(start, FAILURES_MAX)
+            part, part_numbers = RowChunk(rows, numbers, (), 0).slice(start, FAILURES_MAX)
             try:
-                result = await self._table.write(self._kind, piece, errors="return", timeout_s=self._timeout_s)
+                result = await self._table.write(self._kind, part, errors="return", timeout_s=self._timeout_s)
             except SchemaMismatch as error:
-                bad.append(BadRow(mine[0], error.code, str(error), None, len(mine)))
+                bad.append(BadRow(part_numbers[0], error.code, str(error), None, len(part_numbers)))
                 continue
             timestamp = max(timestamp, result.timestamp)
-            bad += self._bad_rows(result, mine)
-        # All at once: rows of many pieces are more likely to be neighbours.
-        return await self._without_own(bad) if again else bad, timestamp
+            bad += self._bad_rows(result, part_numbers)
+        # Rows of all parts are looked up together, because neighbouring keys share requests.
+        return await self._without_repeated(bad) if again else bad, timestamp
 
     def _bad_rows(self, result: WriteResult, numbers: Sequence[int]) -> list[BadRow]:
         for failure in result.failures:
             if failure.code not in _ROW_CODES:
                 number = numbers[failure.row]
                 fact = f"stopped at row {number}: {failure.code}: {failure.reason}"
-                raise ImportStopped(f"{fact}\nthe same command goes on from the last acknowledged row")
+                raise ImportStopped(f"{fact}\nrun the same command again to resume after the last acknowledged row")
         return [BadRow(numbers[f.row], f.code, f.reason, f.values) for f in result.failures]
 
-    async def _without_own(self, bad: list[BadRow]) -> list[BadRow]:
-        """Leave out failures that only say that a row was written, or deleted, before the crash."""
+    async def _without_repeated(self, bad: list[BadRow]) -> list[BadRow]:
+        """Remove failures that only show that a row was written, or deleted, before the crash."""
         if self._kind is OpKind.DELETE:
             return [row for row in bad if row.code != "NOT_FOUND"]
         if self._kind is not OpKind.INSERT:
             return bad
-        there = [row for row in bad if row.code == "ALREADY_PRESENT" and isinstance(row.values, Mapping)]
-        own = await self._own(there)
-        return [row for row in bad if row.row not in own]
+        present = [row for row in bad if row.code == "ALREADY_PRESENT" and isinstance(row.values, Mapping)]
+        written = await self._written_before(present)
+        return [row for row in bad if row.row not in written]
 
-    async def _own(self, there: Sequence[BadRow]) -> set[int]:
-        """The numbers of those rows that the table holds as they were to be written."""
-        keys = [tuple((row.values or {})[name] for name in self._table.key) for row in there]
+    async def _written_before(self, rows: Sequence[BadRow]) -> set[int]:
+        """Return the numbers of the rows whose values are in the table."""
+        keys = [tuple((row.values or {})[name] for name in self._table.key) for row in rows]
         found = await self._table.get_many(keys, timeout_s=self._timeout_s)
         return {
             row.row
-            for row, held in zip(there, found, strict=True)
-            if held is not None and all(_same(held[name], value) for name, value in (row.values or {}).items())
+            for row, stored in zip(rows, found, strict=True)
+            if stored is not None and all(_same(stored[name], value) for name, value in (row.values or {}).items())
         }
 
 
-def _same(one: Any, other: Any) -> bool:
-    return bool(one == other or (one != one and other != other))
+def _same(first: Any, second: Any) -> bool:
+    """Return whether two values are equal. NaN equals NaN here."""
+    return bool(first == second or (first != first and second != second))

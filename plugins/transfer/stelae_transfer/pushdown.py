@@ -1,8 +1,8 @@
-"""Filters of pyarrow as filters of the client, as far as both mean the same.
+"""Translation of pyarrow filter expressions into filters of the client, where both have the same meaning.
 
-An expression is read from its serialized form, whose record batch holds the tree in its metadata, and the literals with
-their types in its column. What is not understood is left out: the result then says less than the expression, never
-more, and whoever asks judges the rows by the expression itself once more."""
+The expression is read from its serialized form: a record batch that has the tree in its metadata, and the literals with
+their types in its columns. Parts that cannot be translated are left out. Then the filters let more rows pass than the
+expression, never fewer, and the caller applies the whole expression to the rows again."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class _Literal(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """What a scan is asked for."""
+    """The translation of an expression."""
 
-    filters: list[Filter]
-    columns: Sequence[str] | None  #: Columns that the expression needs; ``None``: unknown, so all.
+    filters: list[Filter]  #: Filters for the scan. All of them must hold.
+    columns: Sequence[str] | None  #: The columns that the expression reads; ``None``: unknown, so all columns.
 
 
 def pushed(schema: Schema, expression: Any) -> Pushed:
-    """Return filters that hold wherever a ``pyarrow.dataset.Expression`` holds, and the columns that it needs."""
+    """Return filters that are implied by a ``pyarrow.dataset.Expression``, and the columns that it reads."""
     if expression is None:
         return Pushed([], ())
     if any(_ODD_NAME.search(column.name) for column in schema.columns):
@@ -80,7 +80,7 @@ def _tree(expression: Any) -> Any:
         elif kind == "options":
             stack[-1] = stack[-1]._replace(options=batch.column(int(body))[0].as_py())
         else:
-            raise ValueError(f"unknown part {kind}")
+            raise ValueError(f"unknown node {kind}")
     (root,) = stack
     (only,) = root.arguments
     return only
@@ -102,7 +102,7 @@ def _conjuncts(part: Any) -> list[Any]:
 
 
 def _filter(schema: Schema, part: Any) -> Filter | None:
-    """One filter, if the client takes it and it means the same."""
+    """Return one filter, or ``None`` if the client does not accept it or gives it another meaning."""
     found = _translated(part)
     if found is None or _differs_for_floats(schema, found):
         return None
@@ -122,31 +122,31 @@ def _translated(part: Any) -> Filter | None:
         case _Call("is_null", [_Field(name)], _):
             return name, "is null"
         case _Call("is_in", [_Field(name)], {"value_set": list(values)}):
-            # A null in the list changes nothing for rows that have a value, and null rows do not hold.
+            # A list with a null is not translated.
             present = [value for value in values if value is not None]
             return (name, "in", present) if 0 < len(present) == len(values) <= IN_VALUES_MAX else None
         case _Call("if_else", [_Call("is_valid", [_Field(a)], _), inner, _Literal(None)], _):
             found = _translated(inner)
             return found if found and found[0] == a else None
-        case _Call("or_kleene" | "or", [one, other], _):
-            return _either(_translated(one), _translated(other))
+        case _Call("or_kleene" | "or", [first, second], _):
+            return _joined(_translated(first), _translated(second))
         case _:
             return None
 
 
-def _either(one: Filter | None, other: Filter | None) -> Filter | None:
-    """Equalities of one column, joined by *or*, as a list of values."""
-    if one is None or other is None or one[0] != other[0]:
+def _joined(first: Filter | None, second: Filter | None) -> Filter | None:
+    """Return equalities on one column, joined by *or*, as one list of values."""
+    if first is None or second is None or first[0] != second[0]:
         return None
     values: list[Any] = []
-    for found in (one, other):
+    for found in (first, second):
         if found[1] not in ("=", "in"):
             return None
         values += found[2] if found[1] == "in" else [found[2]]
-    return (one[0], "in", values) if len(values) <= IN_VALUES_MAX else None
+    return (first[0], "in", values) if len(values) <= IN_VALUES_MAX else None
 
 
 def _differs_for_floats(schema: Schema, found: Filter) -> bool:
-    """Whoever asks may order NaN above all numbers; here it is neither above nor below."""
+    """Return whether a filter compares floats. DuckDB orders NaN above all numbers; the client does not order it."""
     column = schema.by_name.get(found[0])
     return column is not None and column.data_type.name in ("float", "double") and len(found) == 3

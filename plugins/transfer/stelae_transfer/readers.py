@@ -7,23 +7,26 @@ from pathlib import Path
 from stelae.spi.errors import CallerError
 from stelae_transfer.arrow_reader import ArrowReader, ParquetReader
 from stelae_transfer.csv_reader import CsvReader
-from stelae_transfer.files import FileKindAndCompression, Format
+from stelae_transfer.files import FileFormat, Format
 from stelae_transfer.json_reader import JsonReader
-from stelae_transfer.records import RecordReader
+from stelae_transfer.row_chunks import RowChunkReader
 
 
-def open_reader(path: Path, kind: FileKindAndCompression, *, delimiter: str = "", null: str = "") -> RecordReader:
+def open_reader(path: Path, kind: FileFormat, *, delimiter: str = "", null: str = "") -> RowChunkReader:
     """Open a file for one pass.
 
     Args:
-        delimiter: between cells of CSV; empty: a comma, or a tab in ``.tsv``.
-        null: text that stands for null in CSV, besides nothing at all.
+        kind: the format and compression of the file.
+        delimiter: the character between the cells of CSV. Empty: a comma, or a tab in ``.tsv``.
+        null: text that means null in CSV, in addition to an empty cell.
 
     Raises:
-        NoInput, BrokenInput: it is not there, empty, or not of its kind.
+        NoInput: the file does not exist, cannot be opened or is empty.
+        BrokenInput: the file does not have this format.
+        CallerError: the delimiter is not one character.
     """
     if delimiter and len(delimiter.encode()) != 1:
-        raise CallerError(f"a delimiter is one character, not {delimiter!r}")
+        raise CallerError(f"--delimiter takes one character, not {delimiter!r}")
     if kind.format in (Format.CSV, Format.TSV):
         between = delimiter or ("\t" if kind.format is Format.TSV else ",")
         return CsvReader(path, kind.compression, delimiter=between, null=null)

@@ -1,4 +1,4 @@
-"""The file of bad rows: one JSON object for each, with its number in the input, and why it was not taken."""
+"""The file of bad rows: one JSON object for each bad row, with its number in the input and the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from stelae.spi.errors import CallerError
-from stelae_transfer.records import BadRow
+from stelae_transfer.row_chunks import BadRow
 
 _FIRST_BYTES = b'{"row":'
 
@@ -22,11 +22,12 @@ class RejectsFailed(CallerError, code="REJECTS_FAILED"):
 
 
 class Rejects:
-    """Appends bad rows to a file, which is made by the first of them.
+    """Appends bad rows to a file. The first bad row creates the file.
 
     Args:
         path: the file.
-        size_bytes: its length as of the last acknowledged row; what follows is cut off and told again.
+        size_bytes: the length of the file as of the last acknowledged row, from the journal. The rest is cut off,
+            because the import reads those rows again.
     """
 
     def __init__(self, path: Path, size_bytes: int) -> None:
@@ -35,11 +36,12 @@ class Rejects:
         self._file: Any = None
         try:
             known_bytes = path.stat().st_size if path.exists() else 0
-            if known_bytes and not _is_ours(path):
-                raise RejectsFailed(f"{path} is no file of bad rows; choose another place with --bad-rows")
+            if known_bytes and not _is_bad_rows_file(path):
+                raise RejectsFailed(f"{path} exists and is not a file of bad rows; choose another file with --bad-rows")
             if known_bytes < size_bytes:
-                fact = f"{path} lacks bad rows that the journal knows of"
-                raise RejectsFailed(f"{fact}; say the --bad-rows of the first try, or begin again with --restart")
+                fact = f"{path} lacks bad rows that the journal has recorded"
+                step = "pass the same --bad-rows as the interrupted import, or start over with --restart"
+                raise RejectsFailed(f"{fact}; {step}")
             if size_bytes:
                 os.truncate(path, size_bytes)
             else:
@@ -48,7 +50,7 @@ class Rejects:
             raise self._failed(error) from error
 
     def add(self, rows: Iterable[BadRow]) -> None:
-        """Write bad rows; they are durable on return."""
+        """Append bad rows. They are durable on return."""
         listed = [*rows]
         if not listed:
             return
@@ -71,11 +73,11 @@ class Rejects:
         self._file = self.path.open("ab")
 
     def _failed(self, error: OSError) -> RejectsFailed:
-        fact = f"the file of bad rows {self.path} cannot be written: {error.strerror}"
-        return RejectsFailed(f"{fact}; choose another place with --bad-rows")
+        fact = f"cannot write the file of bad rows {self.path}: {error.strerror}"
+        return RejectsFailed(f"{fact}; choose another file with --bad-rows")
 
 
-def _is_ours(path: Path) -> bool:
+def _is_bad_rows_file(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(_FIRST_BYTES)) == _FIRST_BYTES
 
@@ -91,7 +93,7 @@ def line_of(row: BadRow) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can say: floats that are no numbers as text, anything unknown as text."""
+    """Return a value that JSON can represent. NaN, infinities and unknown types become text."""
     match value:
         case dict():
             return {str(name): _plain(item) for name, item in value.items()}
@@ -102,7 +104,7 @@ def _plain(value: Any) -> Any:
         case str():
             return value.encode(errors="replace").decode()
         case date() if type(value) not in (date, datetime):
-            return str(value)  # of a library's own class, which knows nanoseconds
+            return str(value)  # A subclass of another library, such as pandas, with nanoseconds.
         case None | bool() | int() | float() | bytes() | date() | datetime() | Decimal():
             return value
         case _:

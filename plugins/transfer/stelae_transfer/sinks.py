@@ -1,4 +1,4 @@
-"""Writes batches of rows to a stream of bytes, in one of the formats."""
+"""Sinks: each writes batches of rows to a byte stream in one format."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from stelae_transfer.files import Format
-from stelae_transfer.plain import cell_text, json_value
 from stelae_transfer.table_text import FIRST_ROWS, TableText, footer, lines
+from stelae_transfer.value_text import cell_text, json_value
 
 
 class Sink(Protocol):
-    """Takes batches of one schema, in order."""
+    """Writes batches of one schema, in order."""
 
     def write(self, batch: Any) -> None:
-        """Take one ``pyarrow.RecordBatch``."""
+        """Write one ``pyarrow.RecordBatch``."""
         ...
 
     def finish(self, error: str = "") -> None:
-        """End; with an error, what was written is not all. The stream stays open."""
+        """End the output. With an error, the output is incomplete. The byte stream stays open."""
         ...
 
 
 class CsvSink:
-    """CSV with a header. Null is nothing at all, empty text is quoted; bytes are base64."""
+    """Writes CSV with a header. Null is an empty cell, empty text is quoted, bytes are base64."""
 
     def __init__(self, out: IO[bytes], schema: Any, delimiter: str = ",") -> None:
         from pyarrow import csv
@@ -35,35 +35,35 @@ class CsvSink:
         self._writer: Any = csv.CSVWriter(out, self._schema, write_options=options)
 
     def write(self, batch: Any) -> None:
-        """Take one batch."""
+        """Write one batch."""
         self._writer.write_batch(as_text(batch, self._schema))
 
     def finish(self, error: str = "") -> None:
-        """End."""
+        """End the output."""
         self._writer.close()
 
 
 class TextSink:
-    """Tab-separated lines with a header: null is nothing, and no value can break a line."""
+    """Writes tab-separated lines with a header. Null is an empty cell. Tabs and line breaks in values are escaped."""
 
     def __init__(self, out: IO[bytes], schema: Any) -> None:
         self._out = out
         self._line(list(schema.names))
 
     def write(self, batch: Any) -> None:
-        """Take one batch."""
+        """Write one batch."""
         for row in rows_of(batch):
             self._line(["" if value is None else _one_line(value) for value in row])
 
     def finish(self, error: str = "") -> None:
-        """End."""
+        """End the output."""
 
     def _line(self, cells: Sequence[str]) -> None:
         self._out.write(("\t".join(cells) + "\n").encode(errors="replace"))
 
 
 class JsonSink:
-    """One document: ``columns`` and ``rows``, and ``error`` if it broke off."""
+    """Writes one JSON document with ``columns`` and ``rows``, and with ``error`` if the output is incomplete."""
 
     def __init__(self, out: IO[bytes], schema: Any) -> None:
         self._out = out
@@ -71,35 +71,35 @@ class JsonSink:
         self._between = b"\n"
 
     def write(self, batch: Any) -> None:
-        """Take one batch."""
+        """Write one batch."""
         for row in rows_of(batch):
             self._out.write(self._between + msgspec.json.encode([json_value(value) for value in row]))
             self._between = b",\n"
 
     def finish(self, error: str = "") -> None:
-        """End the document."""
+        """End the document, with the error if there was one."""
         more = b',"error":' + msgspec.json.encode(error) if error else b""
         self._out.write(b"]" + more + b"}\n")
 
 
 class JsonLinesSink:
-    """One JSON object on each line."""
+    """Writes one JSON object on each line."""
 
     def __init__(self, out: IO[bytes], schema: Any) -> None:
         self._out = out
 
     def write(self, batch: Any) -> None:
-        """Take one batch."""
+        """Write one batch."""
         names = batch.schema.names
         for row in rows_of(batch):
             self._out.write(msgspec.json.encode({n: json_value(v) for n, v in zip(names, row, strict=True)}) + b"\n")
 
     def finish(self, error: str = "") -> None:
-        """End."""
+        """End the output."""
 
 
 class ParquetSink:
-    """A Parquet file; without its end, which an error leaves out, nothing can read it."""
+    """Writes a Parquet file. After an error it has no footer, so that it cannot be read."""
 
     def __init__(self, out: IO[bytes], schema: Any) -> None:
         from pyarrow import parquet
@@ -107,17 +107,17 @@ class ParquetSink:
         self._writer: Any = parquet.ParquetWriter(out, schema, compression="zstd")
 
     def write(self, batch: Any) -> None:
-        """Take one batch."""
+        """Write one batch."""
         self._writer.write_batch(batch)
 
     def finish(self, error: str = "") -> None:
-        """End."""
+        """End the output."""
         if not error:
             self._writer.close()
 
 
 class ArrowSink:
-    """An Arrow stream."""
+    """Writes an Arrow stream."""
 
     def __init__(self, out: IO[bytes], schema: Any) -> None:
         import pyarrow as pa
@@ -125,19 +125,19 @@ class ArrowSink:
         self._writer: Any = pa.ipc.new_stream(out, schema)
 
     def write(self, batch: Any) -> None:
-        """Take one batch."""
+        """Write one batch."""
         self._writer.write_batch(batch)
 
     def finish(self, error: str = "") -> None:
-        """End; an error leaves the mark of the end out."""
+        """End the stream. After an error it has no end marker."""
         if not error:
             self._writer.close()
 
 
 class TableSink:
-    """A table for people, no wider than their terminal."""
+    """Writes a table for people, no wider than the terminal."""
 
-    def __init__(self, out: IO[bytes], schema: Any, width: int, kept: Sequence[str] = ()) -> None:
+    def __init__(self, out: IO[bytes], schema: Any, width: int, first_columns: Sequence[str] = ()) -> None:
         from pyarrow import types
 
         self._out = out
@@ -145,25 +145,26 @@ class TableSink:
         numbers = (types.is_integer, types.is_floating, types.is_decimal)
         self._numeric = [any(is_kind(kind) for is_kind in numbers) for kind in schema.types]
         self._width = width
-        self._kept = kept
+        self._first_columns = first_columns
         self._waiting: list[Sequence[Any]] = []
         self._text: TableText | None = None
 
     def write(self, batch: Any) -> None:
-        """Take one batch."""
+        """Write one batch."""
         self._waiting += rows_of(batch)
         if self._text is not None or len(self._waiting) >= FIRST_ROWS:
             self._show()
 
     def finish(self, error: str = "") -> None:
-        """Show what is left, and what is not shown."""
+        """Write the remaining rows, and a line with the columns that do not fit."""
         self._show()
         if self._text is not None and self._text.left_out:
             self._print(footer(self._text.left_out, len(self._names), self._width))
 
     def _show(self) -> None:
         if self._text is None:
-            self._text = TableText(self._names, self._numeric, self._width, self._waiting[:FIRST_ROWS], self._kept)
+            first_rows = self._waiting[:FIRST_ROWS]
+            self._text = TableText(self._names, self._numeric, self._width, first_rows, self._first_columns)
             self._print(self._text.header())
         for row in self._waiting:
             self._print(self._text.line(row))
@@ -174,7 +175,7 @@ class TableSink:
 
 
 class LinesSink:
-    """One line for each column of each row: for rows of many columns."""
+    """Writes one line for each column of each row, for rows with many columns."""
 
     def __init__(self, out: IO[bytes], schema: Any, width: int) -> None:
         self._out = out
@@ -183,7 +184,7 @@ class LinesSink:
         self._count = 0
 
     def write(self, batch: Any) -> None:
-        """Take one batch."""
+        """Write one batch."""
         for row in rows_of(batch):
             self._count += 1
             self._out.write(f"-- row {self._count}\n".encode())
@@ -191,11 +192,11 @@ class LinesSink:
                 self._out.write(line.encode(errors="replace") + b"\n")
 
     def finish(self, error: str = "") -> None:
-        """End."""
+        """End the output."""
 
 
 def file_sink(kind: Format, out: IO[bytes], schema: Any) -> Sink:
-    """Return the sink that writes a kind of file."""
+    """Return the sink for a file format."""
     match kind:
         case Format.CSV:
             return CsvSink(out, schema)
@@ -216,14 +217,14 @@ def rows_of(batch: Any) -> list[Sequence[Any]]:
 
 
 def text_schema(schema: Any) -> Any:
-    """Return a schema whose columns CSV can say."""
+    """Return the schema with types that CSV can represent. Other columns become text."""
     import pyarrow as pa
 
     return pa.schema([pa.field(field.name, field.type if _is_plain(field.type) else pa.string()) for field in schema])
 
 
 def as_text(batch: Any, schema: Any) -> Any:
-    """Return a batch in the form that ``text_schema`` gave."""
+    """Return a batch converted to the schema of ``text_schema``."""
     import pyarrow as pa
 
     arrays = []

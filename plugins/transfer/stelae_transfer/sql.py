@@ -1,7 +1,7 @@
-"""SQL over tables: DuckDB carries out the query, and reads each table through a scan of the client.
+"""SQL over tables: DuckDB runs the query and reads each table through a scan of the client.
 
-DuckDB hands a scan the columns that it needs and the filters that it can state; both travel to the tablets
-(``pushdown``), and rows are judged by the filters once more on their way back. All scans of a query show one time."""
+DuckDB passes a scan the columns that the query needs and its filters. The tablets apply the filters that ``pushdown``
+can translate. All filters are applied to the returned rows again. All scans of a query read the same snapshot time."""
 
 from __future__ import annotations
 
@@ -16,17 +16,24 @@ from stelae.client.times import At, hybrid
 from stelae.protocol.nearest_names import listed
 from stelae.spi.errors import StelaeError
 from stelae_transfer.pushdown import Filter, pushed
-from stelae_transfer.snapshot import latest
-from stelae_transfer.sql_names import SqlFailed, import_duckdb, refuse_twins, tables_of
+from stelae_transfer.snapshot_time import latest
+from stelae_transfer.sql_names import SqlFailed, import_duckdb, require_distinct_names, tables_of
 
 BATCH_ROWS = 8192
-"""Rows of a batch of the result: as many as a page of a scan."""
+"""Rows in a batch of the result: as many as in a page of a scan."""
 
 _NO_TABLE = re.compile(r"Table with name (.+) does not exist")
 
 
-class ScanNote:
-    """One scan of a query, for those who want to know what was pushed down."""
+class ScanReport:
+    """What one scan of a query asked of the tablets, for ``stelae sql --explain``.
+
+    Attributes:
+        table: the name of the table.
+        columns: the columns that were read.
+        filters: the filters that the tablets applied.
+        rows: the number of rows that arrived so far.
+    """
 
     def __init__(self, table: str, columns: Sequence[str], filters: Sequence[Filter]) -> None:
         self.table = table
@@ -36,17 +43,18 @@ class ScanNote:
 
 
 class Query:
-    """A query that was made ready. Used in a thread of its own, while the loop of the client runs.
+    """A prepared query. :meth:`run` is called in a worker thread while the event loop of the client runs.
 
     Attributes:
-        scans: the scans that were begun so far, in their order.
-        at: the time that all of them show.
+        scans: the scans that have started, in order.
+        at: the hybrid timestamp that all scans read.
+        loop: the event loop of the client.
     """
 
     def __init__(
         self, text: str, tables: Sequence[AsyncTable], at: int, timeout_s: float, known: Sequence[str] = ()
     ) -> None:
-        self.scans: list[ScanNote] = []
+        self.scans: list[ScanReport] = []
         self.at = at
         self._text = text
         self._tables = tables
@@ -54,15 +62,17 @@ class Query:
         self._timeout_s = timeout_s
         self.loop = asyncio.get_running_loop()
         self._problem: StelaeError | None = None
-        self._open: list[_Batches] = []
+        self._open: list[_ScanBatches] = []
         self._connection: Any = None
         self._lock = Lock()
 
     def run(self, take: Callable[[Any, Iterator[Any]], None]) -> None:
-        """Carry the query out; ``take`` gets the schema of the result, and its batches as they come.
+        """Run the query. Call ``take`` with the schema of the result and an iterator of its batches.
 
         Raises:
-            SqlFailed: the query is wrong. StelaeError: a table cannot be read."""
+            SqlFailed: the query is wrong.
+            StelaeError: a table cannot be read.
+        """
         duckdb = import_duckdb()
         connection = duckdb.connect(config={"python_enable_replacements": "false"})
         self._connection = connection
@@ -71,7 +81,9 @@ class Query:
                 connection.register(table.name, self._dataset(table))
             statements = connection.extract_statements(self._text)
             if [statement.type.name for statement in statements] != ["SELECT"]:
-                raise SqlFailed("a query is one SELECT; rows are written with `stelae import`, files with --output")
+                raise SqlFailed(
+                    "stelae sql runs one SELECT; to write rows use `stelae import`, to write a file use --output"
+                )
             result = connection.sql(self._text)
             reader = result.to_arrow_reader(BATCH_ROWS)
             take(reader.schema, iter(reader))
@@ -87,7 +99,7 @@ class Query:
             with self._lock:
                 self._connection = None
             connection.close()
-            # Some of them may be left half read.
+            # DuckDB may have stopped before the end of a scan.
             for batches in self._open:
                 batches.close()
 
@@ -98,7 +110,7 @@ class Query:
     def _dataset(self, table: AsyncTable) -> Any:
         names = [column.name for column in table.schema.columns]
         step = f"rename one with stelae table alter {table.name} --rename OLD:NEW"
-        refuse_twins("columns", names, step, of=f" of table {table.name!r}")
+        require_distinct_names("columns", names, step, of=f" of table {table.name!r}")
         return dataset_of(table.schema.layout.arrow, lambda columns, where: self._scanner(table, columns, where))
 
     def _scanner(self, table: AsyncTable, columns: Sequence[str] | None, where: Any) -> Any:
@@ -109,20 +121,21 @@ class Query:
         needed = [*table.columns] if found.columns is None else [*dict.fromkeys([*wanted, *found.columns])]
         if not needed:
             needed = [table.key[0]]
-        note = ScanNote(table.name, needed, found.filters)
-        self.scans.append(note)
+        report = ScanReport(table.name, needed, found.filters)
+        self.scans.append(report)
         scan = table.scan(needed, found.filters or None, at=self.at, timeout_s=self._timeout_s)
         schema = table.schema.project(tuple(table.schema.by_name[name].id for name in needed)).arrow
-        batches = _Batches(self, scan.batches(), note)
+        batches = _ScanBatches(self, scan.batches(), report)
         self._open.append(batches)
         return dataset.Scanner.from_batches(batches, schema=schema, columns=wanted, filter=where)
 
     def failed(self, problem: StelaeError) -> None:
-        """Keep what a scan raised: it comes back as an error of DuckDB's, its kind lost."""
+        """Keep the error of a scan, because DuckDB turns it into an error of its own."""
         self._problem = problem
 
     def stop(self) -> None:
-        """Ask the query to end, from another thread. What it is about to begin does not hear that: ask again."""
+        """Interrupt the query, from another thread. Call it again until the query ends: a step that has not started yet
+        misses the interrupt."""
         for batches in self._open:
             batches.stopped = True
         with self._lock:
@@ -130,55 +143,58 @@ class Query:
                 self._connection.interrupt()
 
 
-class _Batches:
-    """Batches of a scan, for threads that are not the loop's: DuckDB and Arrow take them in theirs, and ahead."""
+class _ScanBatches:
+    """Iterator over the batches of a scan, for the threads of DuckDB and Arrow, which read ahead."""
 
-    def __init__(self, query: Query, batches: AsyncGenerator[Any, None], note: ScanNote) -> None:
+    def __init__(self, query: Query, batches: AsyncGenerator[Any, None], report: ScanReport) -> None:
         self._query = query
         self._batches = batches
-        self._note = note
+        self._report = report
         self._loop = query.loop
         self._lock = Lock()
         self.stopped = False
 
-    def __iter__(self) -> _Batches:
+    def __iter__(self) -> _ScanBatches:
         return self
 
     def __next__(self) -> Any:
         with self._lock:
             if self.stopped:
                 raise SqlFailed("the query was stopped")
-            batch = self._wait(self._following())
+            batch = self._run_on_loop(self._next_batch())
             if batch is None:
                 raise StopIteration
-            self._note.rows += len(batch)
+            self._report.rows += len(batch)
             return batch
 
     def close(self) -> None:
-        """End the scan; nothing is taken from it afterwards."""
+        """End the scan. The iterator returns no batch afterwards."""
         with self._lock:
             self.stopped = True
-            self._wait(self._batches.aclose())
+            self._run_on_loop(self._batches.aclose())
 
-    async def _following(self) -> Any:
+    async def _next_batch(self) -> Any:
         try:
             return await anext(self._batches, None)
         except StelaeError as error:
             self._query.failed(error)
             raise
 
-    def _wait(self, step: Coroutine[Any, Any, Any]) -> Any:
+    def _run_on_loop(self, step: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(step, self._loop).result()
 
 
 async def prepare(client: AsyncClient, text: str, at: At | None, timeout_s: float) -> Query:
-    """Make a query ready: find the tables that it names, and the time that it shows.
+    """Prepare a query: find the tables that it names, and choose its snapshot time.
 
     Args:
-        at: ``None``: everything that was acknowledged before the call.
+        client: the client that reads the tables. The event loop must be running.
+        text: the SQL text.
+        at: the time to read. ``None``: the query shows every write that was acknowledged before the call.
+        timeout_s: how long each request is retried.
 
     Raises:
-        SqlFailed: DuckDB is not installed, or names of tables differ only in case.
+        SqlFailed: DuckDB is not installed, or the names of two tables differ only in case.
         Unavailable, SchemaMismatch: see ``AsyncClient.table``.
     """
     import_duckdb()
@@ -190,12 +206,12 @@ async def prepare(client: AsyncClient, text: str, at: At | None, timeout_s: floa
 
 
 def dataset_of(schema: Any, scanner: Callable[[Sequence[str] | None, Any], Any]) -> Any:
-    """Return what DuckDB takes for a dataset of pyarrow: it asks such a one, and no other, for columns and filters."""
+    """Return a pyarrow dataset. DuckDB pushes columns and filters down only to an object of this type."""
     from pyarrow import dataset
 
     class TableDataset(dataset.Dataset):  # type: ignore[misc]
         def __init__(self) -> None:
-            """A dataset of pyarrow's own begins in C++; this one has no files there."""
+            """Skip the constructor of pyarrow, which expects files."""
 
         @property
         def schema(self) -> Any:

@@ -1,7 +1,7 @@
-"""Which tables a query of DuckDB reads, and names that DuckDB takes for one where a cluster has two.
+"""Finds the tables that a DuckDB query reads, and rejects names that DuckDB cannot distinguish.
 
-DuckDB tells no capital letters of ASCII from small ones: of two tables, or two columns of one, whose names differ in
-nothing else, it would read one in place of the other."""
+DuckDB ignores the case of ASCII letters in names. Of two tables, or two columns of a table, whose names differ only in
+case, it would read one in place of the other."""
 
 from __future__ import annotations
 
@@ -16,63 +16,70 @@ from stelae.spi.errors import CallerError
 
 INSTALL = "pip install 'stelae[sql]'"
 _OF_TEXT = ("query", "query_table")
-"""Functions of DuckDB that read a table whose name is a text."""
+"""Functions of DuckDB that take the name of a table as text."""
 
 
 class SqlFailed(CallerError, code="SQL_FAILED"):
-    """A query that DuckDB does not accept, or cannot carry out."""
+    """DuckDB rejects the query, or cannot run it."""
 
 
 def import_duckdb() -> Any:
-    """Return the module; ``SqlFailed``: it is not installed, and how it is."""
+    """Return the module ``duckdb``. ``SqlFailed``: it is not installed; with the command that installs it."""
     try:
         import duckdb
     except ImportError as error:
-        raise SqlFailed(f"SQL needs DuckDB: {INSTALL}") from error
+        raise SqlFailed(f"SQL needs DuckDB; install it with: {INSTALL}") from error
     return duckdb
 
 
 def tables_of(text: str, known: Sequence[str]) -> list[str]:
-    """Return which of the known tables a query reads, by DuckDB's own parser; of one that it cannot parse, or not show,
-    those that it has as words.
+    """Return which of the known tables a query reads.
 
-    A name with its very letters comes before one that differs in case.
+    Uses the parser of DuckDB. If DuckDB cannot parse or serialize the query, returns the tables whose names are words
+    of the text. A table of exactly the written name is preferred to one that differs in case.
 
     Raises:
-        SqlFailed: a name may be that of several tables, or tables that the query reads differ in case only."""
+        SqlFailed: a name matches several tables, or the names of tables that the query reads differ only in case."""
     used = _parsed(text)
     if used is None:
         used = [name for name in known if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)]
     found = dict.fromkeys(_known(name, known) for name in used)
     chosen = [name for name in known if name in found]
-    refuse_twins("tables", chosen, "query them one at a time, or call one otherwise with stelae table rename")
+    require_distinct_names("tables", chosen, "query them one at a time, or rename one with stelae table rename")
     return chosen
 
 
-def refuse_twins(what: str, names: Iterable[str], step: str, of: str = "") -> None:
-    """Raise ``SqlFailed`` if names, ``of`` something, differ in nothing but case."""
-    for one, other in pairwise(sorted(names, key=_folded)):
-        if _folded(one) == _folded(other):
-            fact = f"the {what} {one!r} and {other!r}{of} differ only in case, which SQL does not tell apart"
+def require_distinct_names(what: str, names: Iterable[str], step: str, of: str = "") -> None:
+    """Raise ``SqlFailed`` if two names differ only in case.
+
+    Args:
+        what: what the names are, for the message, such as ``tables``.
+        names: the names.
+        step: the next step, for the message.
+        of: what has these names, for the message.
+    """
+    for first, second in pairwise(sorted(names, key=_folded)):
+        if _folded(first) == _folded(second):
+            fact = f"the {what} {first!r} and {second!r}{of} differ only in case, which SQL ignores"
             raise SqlFailed(f"{fact}; {step}")
 
 
 def _folded(name: str) -> bytes:
-    """As DuckDB compares names: only letters of ASCII have a case."""
+    """Return a name in the form in which DuckDB compares names: only ASCII letters lose their case."""
     return name.encode(errors="surrogatepass").lower()
 
 
 def _known(name: str, known: Sequence[str]) -> str | None:
-    """Return the table that a name means, if there is one."""
+    """Return the table that a name means, or ``None``."""
     alike = [one for one in known if _folded(one) == _folded(name)]
     if name not in alike and len(alike) > 1:
-        fact = f"{name!r} may be any of the tables {', '.join(map(repr, alike))}, which differ only in case"
-        raise SqlFailed(f"{fact}; write the name of the table as it is")
+        fact = f"{name!r} matches the tables {', '.join(map(repr, alike))}, which differ only in case"
+        raise SqlFailed(f"{fact}; write the name with the exact case")
     return name if name in alike else next(iter(alike), None)
 
 
 def _parsed(text: str) -> list[str] | None:
-    """Return the names of tables in a query; ``None``: DuckDB does not tell."""
+    """Return the names of tables in a query. ``None``: DuckDB cannot parse or serialize it."""
     duckdb = import_duckdb()
     with duckdb.connect() as connection:
         try:
@@ -87,8 +94,9 @@ def _parsed(text: str) -> list[str] | None:
 
 
 def _names(tree: Any) -> Iterator[str | None]:
-    """Yield the names of tables in a parsed query, without those that it gives to parts of its own (``WITH``); ``None``
-    for one that stands in a text."""
+    """Yield the names of tables in a parsed query, without the names that its ``WITH`` clauses define.
+
+    Yields ``None`` for a table whose name is the text argument of a function."""
     open_nodes: list[tuple[Any, frozenset[bytes]]] = [(tree, frozenset())]
     while open_nodes:
         node, own = open_nodes.pop()

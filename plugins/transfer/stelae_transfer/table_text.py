@@ -1,7 +1,7 @@
-"""Rows as a table that stays readable on a terminal: no line is wider than it, whatever the rows hold.
+"""Layout of rows as a table for a terminal. No line is wider than the terminal.
 
-Columns that do not fit are left out, and named below with what shows them. Widths are those of the first rows, so
-that a large result streams; what is longer later is cut with an ellipsis, as everything is."""
+Columns that do not fit are omitted, and a line below the table names them and the options that show them. The widths
+are taken from the first rows, so that a large result can be streamed. Longer values are cut with an ellipsis."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from stelae_transfer.plain import cell_text
+from stelae_transfer.value_text import cell_text
 
 FIRST_ROWS = 200
-"""Rows that are looked at before the first is shown."""
+"""Rows from which the widths are taken."""
 
 CELL_WIDTH_MAX = 40
-"""Widest column as long as there is no room for all of them whole."""
+"""Greatest width of a column if the columns do not all fit at full width."""
 
 CELL_WIDTH_MIN = 8
-"""Narrowest that a column is made so that one more fits."""
+"""Smallest width of a column that is narrowed to make room for others."""
 
 NULL = "null"
 GAP = "  "
@@ -27,14 +27,14 @@ _MORE = "…"
 
 
 class TableText:
-    """Lays rows out.
+    """Formats rows as lines of a table.
 
     Args:
-        names: of the columns.
-        numeric: which of them are right-aligned.
-        width: cells of a line.
-        rows: the first rows, from which widths are taken.
-        kept: columns to show before others, such as those of the key.
+        names: the names of the columns.
+        numeric: which columns are numbers and are right-aligned.
+        width: the width of a line in terminal cells.
+        rows: the first rows, from which the widths are taken.
+        first_columns: columns that are shown in preference to others, such as those of the key.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TableText:
         numeric: Sequence[bool],
         width: int,
         rows: Sequence[Sequence[Any]],
-        kept: Sequence[str] = (),
+        first_columns: Sequence[str] = (),
     ) -> None:
         self._names = [cell_text(name) for name in names]
         self._numeric = numeric
@@ -52,20 +52,20 @@ class TableText:
             max(cell_len(name), max((cell_len(_text(row[place])) for row in rows), default=0))
             for place, name in enumerate(self._names)
         ]
-        first = [place for place, name in enumerate(names) if name in kept]
+        first = [place for place, name in enumerate(names) if name in first_columns]
         self._shown, self._widths = self._fit(wanted, first)
 
     @property
     def left_out(self) -> list[str]:
-        """Names of the columns that do not fit."""
+        """Return the names of the columns that do not fit."""
         return [name for place, name in enumerate(self._names) if place not in self._widths]
 
     def header(self) -> str:
-        """Return the line with the names."""
+        """Return the line with the column names."""
         return self._line([self._names[place] for place in self._shown])
 
     def line(self, row: Sequence[Any]) -> str:
-        """Return the line of a row."""
+        """Return the line of one row."""
         return self._line([_text(row[place]) for place in self._shown])
 
     def _line(self, cells: Sequence[str]) -> str:
@@ -78,7 +78,7 @@ class TableText:
         return GAP.join(fitted).rstrip()
 
     def _fit(self, wanted: Sequence[int], first: Sequence[int]) -> tuple[list[int], dict[int, int]]:
-        """Choose columns and widths: all whole if they fit, else all of them cut, else as many as fit, cut."""
+        """Choose columns and widths: all at full width, else all narrowed, else as many narrowed ones as fit."""
         every = range(len(wanted))
         for limit in (max(wanted, default=0), CELL_WIDTH_MAX, CELL_WIDTH_MIN * 2):
             widths = {place: min(wanted[place], limit) for place in every}
@@ -96,7 +96,7 @@ class TableText:
         return sorted(chosen), self._widened(chosen, wanted, room)
 
     def _widened(self, widths: dict[int, int], wanted: Sequence[int], room: int | None = None) -> dict[int, int]:
-        """Give what is left of the line to columns that were cut, a cell at a time."""
+        """Distribute the remaining width to the narrowed columns, one cell at a time."""
         left = (self._width if room is None else room) - self._total(widths)
         while left > 0:
             cut = [place for place, width in widths.items() if width < wanted[place]]
@@ -113,33 +113,34 @@ class TableText:
 
 
 def footer(left_out: Sequence[str], count: int, width: int) -> str:
-    """Say which columns are not shown, in one line."""
-    fact = f"({count - len(left_out)} of {count} columns; --columns chooses, --format lines shows all: "
+    """Return one line that names the columns that are not shown."""
+    fact = f"({count - len(left_out)} of {count} columns; show more with --columns or --format lines: "
     room = width - cell_len(fact) - 1
     return f"{fact}{_fitted(', '.join(left_out), max(room, CELL_WIDTH_MIN), right=False).rstrip()})"
 
 
 def lines(names: Sequence[str], row: Sequence[Any], width: int) -> Iterator[str]:
-    """Yield a row with one line for each column; long values go on in lines below, indented."""
+    """Yield one line for each column of a row. Long values continue on indented lines."""
     widest = min(max((cell_len(cell_text(name)) for name in names), default=0), max(CELL_WIDTH_MIN, width // 3))
     room = max(CELL_WIDTH_MIN, width - widest - len(GAP))
     for name, value in zip(names, row, strict=True):
         head = _fitted(cell_text(name), widest, right=False)
-        for piece in _pieces(_text(value).rstrip(), room):
-            yield f"{head}{GAP}{piece}".rstrip()
+        for part in _cut(_text(value).rstrip(), room):
+            yield f"{head}{GAP}{part}".rstrip()
             head = " " * widest
 
 
-def _pieces(text: str, width: int) -> Iterator[str]:
-    piece, used = "", 0
+def _cut(text: str, width: int) -> Iterator[str]:
+    """Yield a text in parts of at most ``width`` cells."""
+    part, used = "", 0
     for character in text:
         size = cell_len(character)
         if used + size > width:
-            yield piece
-            piece, used = "", 0
-        piece += character
+            yield part
+            part, used = "", 0
+        part += character
         used += size
-    yield piece
+    yield part
 
 
 def _text(value: Any) -> str:
@@ -147,7 +148,7 @@ def _text(value: Any) -> str:
 
 
 def _fitted(text: str, width: int, *, right: bool) -> str:
-    """Cut or pad to a width in cells: wide characters take two."""
+    """Cut or pad a text to a width in cells. Wide characters take two cells."""
     size = cell_len(text)
     if size > width:
         return set_cell_size(text, max(0, width - 1)) + _MORE

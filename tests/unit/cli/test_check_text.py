@@ -67,4 +67,4 @@ def test_a_dead_server_brings_no_matrix_for_each_of_its_tablets(capsys: pytest.C
 def test_matrices_have_a_limit_and_the_rest_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     many = [tablet(f"t{number}", TabletVerdict.UNAVAILABLE, None, None, None) for number in range(MATRICES_MAX + 1)]
     out = printed(found(*many), capsys)
-    assert out.count("MEMBERS") == MATRICES_MAX and "1 tablet more like these" in out
+    assert out.count("MEMBERS") == MATRICES_MAX and "and 1 more tablet; stelae check --json shows all of them" in out

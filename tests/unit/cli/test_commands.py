@@ -97,8 +97,43 @@ def test_no_command_of_ours_imports_arrow_or_sockets_to_show_its_help() -> None:
         "for command in ('fs', 'plugins'):\n    build_app(command)\n"
         "heavy = {'pyarrow', 'numpy', 'zmq', 'asyncio', 'rich'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
+        "for command in (*MODULES, None):\n    build_app(command)\n"
+        "heavy = {'pyarrow', 'numpy', 'zmq', 'rich', 'pandas', 'duckdb', 'lmdb', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("command", "plugins"),
+    [
+        ("table", []),
+        ("import", ["stelae_transfer"]),
+        ("export", ["stelae_transfer"]),
+        ("scan", ["stelae_transfer"]),
+        ("get", ["stelae_transfer"]),
+        ("sql", ["stelae_transfer"]),
+        ("bench", ["stelae_bench"]),
+    ],
+)
+def test_a_command_imports_the_plugin_that_has_it_and_no_other(command: str, plugins: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from stelae.cli.main import build_app\n"
+        f"build_app({command!r})\n"
+        "print(sorted(name for name in sys.modules if name.startswith('stelae_') and '.' not in name))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout.strip() == repr(plugins)
+
+
+def test_help_lists_the_commands_of_plugins_in_their_place() -> None:
+    lines = run("--help").stdout.partition("Commands:")[2].splitlines()
+    names = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
+    assert names == [
+        *("check", "metrics", "demo", "import", "export", "scan", "get", "sql"),
+        *("cluster", "master", "tserver", "table", "tablet", "sim", "fs", "wal", "policy", "plugins", "bench"),
+    ]
 
 
 def test_list_shows_the_installed_engines_and_imports_none(tmp_path: Path) -> None:
@@ -165,6 +200,33 @@ def test_a_plugin_adds_a_command(tmp_path: Path) -> None:
     )
     done = run("odd", path=path)
     assert (done.returncode, done.stdout) == (0, "odd indeed\n")
+
+
+def test_a_plugin_adds_a_command_that_its_entry_point_does_not_name(tmp_path: Path) -> None:
+    path = broken_plugin(tmp_path, "cli")
+    (path / "odd_plugin.py").write_text(
+        "from stelae.spi.hooks import hookimpl\n"
+        "@hookimpl\n"
+        "def stelae_cli(app):\n"
+        "    @app.command()\n"
+        "    def even() -> None:\n"
+        "        print('even indeed')\n"
+    )
+    done = run("even", path=path)
+    assert (done.returncode, done.stdout) == (0, "even indeed\n")
+    assert "No such command 'odd'" in run("odd", path=path).stderr
+
+
+def test_another_plugin_that_is_broken_costs_a_command_not_even_a_warning(tmp_path: Path) -> None:
+    done = run("scan", "--help", path=broken_plugin(tmp_path, "cli"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_command_whose_plugin_is_broken_says_so(tmp_path: Path) -> None:
+    done = run("odd", path=broken_plugin(tmp_path, "cli"))
+    assert done.returncode == 2
+    assert "warning: plugin cli.odd of odd 1.0 cannot be imported" in done.stderr
+    assert done.stderr.count("warning:") == 1
 
 
 def test_format_prints_the_uuid_that_uuid_then_prints(tmp_path: Path) -> None:
@@ -310,7 +372,7 @@ def test_dump_of_something_else_says_what_it_is_not(tmp_path: Path) -> None:
     path.write_text("hello")
     done = run("fs", "dump", str(path))
     assert done.returncode == 1
-    assert "none of the metadata files" in done.stdout
+    assert "not a metadata file of a node" in done.stdout
 
 
 def test_output_to_a_closed_pipe_fails_without_a_word(tmp_path: Path) -> None:
@@ -340,7 +402,7 @@ def test_uuid_works_while_the_node_holds_its_lock(tmp_path: Path) -> None:
 def test_a_time_that_is_forgotten_is_told_with_the_first_one_that_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     floor = from_wall_us(int(datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()) * 1_000_000)
     assert report(TooOld(floor)) == EXIT_MISUSED
-    told = capsys.readouterr().err.strip().rpartition("the past can be read from ")[2].removesuffix(" on")
+    told = capsys.readouterr().err.strip().rpartition("the oldest readable time is ")[2].removesuffix(" on")
     assert datetime.fromisoformat(told) == datetime(2026, 11, 15, 12, tzinfo=UTC)
     report(TooOld(1 << 63))
     assert capsys.readouterr().err.endswith(f"history floor {1 << 63}\n")

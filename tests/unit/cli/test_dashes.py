@@ -66,5 +66,5 @@ def test_no_option_looks_like_a_negative_number() -> None:
 def test_the_help_teaches_keys_of_several_columns_and_what_begins_with_a_dash() -> None:
     shown = " ".join(CliRunner().invoke(build_app("get"), ["get", "--help"]).output.split())
     assert "stelae get Lisbon 2026-06-02" in shown
-    assert "one word for each key column" in shown and "stelae get -5" in shown
-    assert "text that begins with a dash needs `--` before the first value" in shown
+    assert "one argument for each key column" in shown and "stelae get -5" in shown
+    assert "Text that begins with a dash needs `--` before the first value" in shown

@@ -54,5 +54,5 @@ def test_times_finer_than_a_table_stores_are_refused_instead_of_cut(tmp_path: Pa
 def test_a_file_of_too_few_rows_for_the_kills_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "few.csv"
     path.write_text("id\n" + "\n".join(map(str, range(ROWS_MIN - 1))) + "\n")
-    with pytest.raises(BadSource, match=f"holds {ROWS_MIN - 1} rows, too few"):
+    with pytest.raises(BadSource, match=f"has {ROWS_MIN - 1} rows, too few"):
         from_file(path, ["id"])

@@ -53,7 +53,7 @@ def test_figures_are_shown_as_short_as_they_can_be(value: float | None, shown: s
 
 
 def test_without_a_node_it_says_how_to_name_one() -> None:
-    with pytest.raises(CallerError, match="give host:port of metrics, or --dir"):
+    with pytest.raises(CallerError, match="pass metrics addresses HOST:PORT, or --dir"):
         run_metrics([], None, "", everything=False, as_json=False)
     with pytest.raises(ConfigError, match="is not an address"):
         run_metrics(["nonsense"], None, "", everything=False, as_json=False)

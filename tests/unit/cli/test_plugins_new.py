@@ -104,17 +104,21 @@ def test_words_of_a_name_stay_apart_in_every_form_of_it() -> None:
         ("time-line", "wal", "underscores"),
         ("time__line", "wal", "single underscores"),
         ("timeline_", "wal", "between them"),
-        ("../timeline", "wal", "cannot be the name"),
-        ("", "wal", "cannot be the name"),
+        ("../timeline", "wal", "is not a valid name of an engine"),
+        ("", "wal", "is not a valid name of an engine"),
         ("t" * 33, "wal", "1 to 32"),
-        ("zeitachse_ä", "wal", "cannot be the name"),
-        ("shared", "wal", "installed already; choose another name than lmdb, segmented, shared"),
-        ("timeline", "store", "no template yet; known: wal"),
-        ("timeline", "consensus", "no template yet; known: wal"),
-        ("timeline", "copy", "version 0 and may still change; known: wal"),
-        ("timeline", "policy", "with a suite, but no template yet; known: wal"),
-        ("timeline", "cli", "no kind 'cli' to make an engine of; known: wal"),
-        ("timeline", "", "known: wal"),
+        ("zeitachse_ä", "wal", "is not a valid name of an engine"),
+        ("shared", "wal", "is already installed; choose a name other than lmdb, segmented, shared"),
+        ("timeline", "store", "no template yet; kinds with a template: wal"),
+        ("timeline", "consensus", "no template yet; kinds with a template: wal"),
+        ("timeline", "copy", "version 0 and may still change; kinds with a template: wal"),
+        (
+            "timeline",
+            "policy",
+            "it has a contract and a conformance suite, but no template yet; kinds with a template: wal",
+        ),
+        ("timeline", "cli", "unknown kind 'cli'; kinds with a template: wal"),
+        ("timeline", "", "kinds with a template: wal"),
     ],
 )
 def test_what_will_not_do_is_one_message_and_nothing_is_written(
@@ -138,7 +142,7 @@ def test_what_is_there_already_is_left_as_it_is(tmp_path: Path, there: str) -> N
         target.symlink_to(tmp_path / "nowhere")
     done = run("plugins", "new", "timeline", "--kind", "wal", "--dir", str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{target} exists already" in done.stderr
+    assert f"{target} already exists" in done.stderr
     assert list(tmp_path.iterdir()) == [target]
     assert not target.is_dir() or list(target.iterdir()) == []
 
@@ -148,7 +152,7 @@ def test_a_folder_that_cannot_take_it_is_refused(tmp_path: Path, place: str) -> 
     (tmp_path / "file").write_text("")
     done = run("plugins", "new", "timeline", "--kind", "wal", "--dir", str(tmp_path / place))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "cannot be made" in done.stderr and "--dir" in done.stderr
+    assert "cannot create" in done.stderr and "--dir" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

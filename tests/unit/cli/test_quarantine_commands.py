@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from stelae.cli.kit.naming import UnknownName
+from stelae.cli.kit.name_lookup import UnknownName
 from stelae.cli.main import build_app
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import DataState, SuperblockFile
@@ -61,8 +61,8 @@ def test_what_cannot_be_read_and_what_a_conversion_left_are_listed_as_that(direc
     (place / "t.1" / "about").write_bytes(b"nonsense")
     (place / "wals-segmented.1" / "t").mkdir(parents=True)
     found = {one["name"]: one["why"] for one in answer("list", directory)["quarantine"]}
-    assert found == {"t.1": "cannot be read", "wals-segmented.1": "a log, set aside by a conversion"}
-    with pytest.raises(CallerError, match="a conversion has set aside"):
+    assert found == {"t.1": "cannot be read", "wals-segmented.1": "old log of a conversion"}
+    with pytest.raises(CallerError, match="a log from `stelae wal convert`"):
         run("restore", directory, "--name", "wals-segmented.1")
 
 
@@ -100,7 +100,7 @@ def test_a_name_that_is_nearly_right_is_told_and_nothing_is_purged(directory: st
 
 @pytest.mark.parametrize("words", [(), ("--all", "--name", "t.1"), ("--all", "--older-than-s", "1")])
 def test_a_purge_has_to_say_once_what_it_removes(directory: str, words: tuple[str, ...]) -> None:
-    with pytest.raises(CallerError, match="say what to purge"):
+    with pytest.raises(CallerError, match="pass exactly one of --name NAME, --older-than-s SECONDS and --all"):
         run("purge", directory, *words)
 
 
@@ -126,5 +126,5 @@ def test_a_node_that_runs_keeps_its_quarantine_to_itself(directory: str) -> None
 def test_a_directory_that_is_no_node_and_none_at_all_are_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="there is no node in this directory"):
         run("list", str(tmp_path / "nothing"))
-    with pytest.raises(CallerError, match="give either the directory"):
+    with pytest.raises(CallerError, match="pass either the directory"):
         run("list")

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stelae.cli.main import build_app
-from stelae.cli.wal_offline import PrintingMeter
+from stelae.cli.offline_node import PrintingMeter
 from stelae.convert.conversion import building
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile, lock_directory
@@ -73,7 +73,7 @@ def test_dump_keeps_to_one_tablet_a_first_index_and_a_limit(root: str) -> None:
         "4.21",
     ]
     assert op_ids(document("dump", root, "--tablet", "empty")) == []
-    assert "go on with --from" in invoke("dump", root, "--limit", "3")[1]
+    assert "continue with --from" in invoke("dump", root, "--limit", "3")[1]
     with pytest.raises(CallerError, match="tablets with a log: busy, copied, empty"):
         invoke("dump", root, "--tablet", "nobody")
 
@@ -157,7 +157,7 @@ def test_convert_changes_the_engine_and_keeps_the_old_log(root: str, to: str) ->
     assert InstanceFile(FILES, DirectoryLayout(root)).load().wal_engine == to
     assert document("dump", root, "--bodies") == before
     assert os.listdir(f"{root}/quarantine") == ["wals-segmented.1"]
-    assert "is of engine" in invoke("convert", root, "--to", to)[0]
+    assert "nothing to convert: the log of" in invoke("convert", root, "--to", to)[0]
 
 
 def test_a_dry_run_says_what_would_be_copied_and_changes_no_engine(root: str) -> None:
@@ -185,11 +185,17 @@ def test_node_toml_names_the_directory_and_the_engine_to_be(root: str, tmp_path:
 def test_convert_says_where_the_old_log_is_and_what_node_toml_still_has_to_say(root: str, tmp_path: Path) -> None:
     config = node_toml(tmp_path, root, "")
     said = invoke("convert", "--config", config)[1]
-    assert f"remove {root}/quarantine/wals-segmented.1 once" in said and "before you start" not in said
+    assert (
+        f"remove {root}/quarantine/wals-segmented.1 when the node has caught up" in said
+        and "before you start" not in said
+    )
     said = invoke("convert", "--config", config, "--to", "segmented")[1]
-    assert "node.toml picks 'shared': write wal = \"segmented\" below [engines] before you start" in said
-    assert f"remove {root}/quarantine/wals-shared.1 once" in said
-    assert "wals-shared.2 once" in [invoke("convert", root, "--to", to)[1] for to in ("shared", "segmented")][1]
+    assert "node.toml chooses 'shared'; write wal = \"segmented\" in [engines] before you start" in said
+    assert f"remove {root}/quarantine/wals-shared.1 when the node has caught up" in said
+    assert (
+        "wals-shared.2 when the node has caught up"
+        in [invoke("convert", root, "--to", to)[1] for to in ("shared", "segmented")][1]
+    )
 
 
 def test_the_settings_of_the_engine_that_still_owns_the_log_are_read_from_node_toml(root: str, tmp_path: Path) -> None:
@@ -200,12 +206,12 @@ def test_the_settings_of_the_engine_that_still_owns_the_log_are_read_from_node_t
 
 @pytest.mark.parametrize("words", [("convert",), ("dump",)])
 def test_directory_or_node_toml_has_to_be_given(words: tuple[str, ...]) -> None:
-    with pytest.raises(CallerError, match="give either"):
+    with pytest.raises(CallerError, match="pass either the directory"):
         invoke(*words)
 
 
 def test_convert_without_an_engine_says_which_one_it_is_now(root: str) -> None:
-    with pytest.raises(CallerError, match="which is of 'segmented' now: --to ENGINE"):
+    with pytest.raises(CallerError, match=r"pass --to ENGINE .the log has the engine 'segmented' now"):
         invoke("convert", root)
 
 
@@ -248,7 +254,7 @@ def test_progress_is_told_once_a_second_with_what_is_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now_s = 100.0
-    monkeypatch.setattr("stelae.cli.wal_offline.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("stelae.cli.offline_node.time.monotonic", lambda: now_s)
     meter = PrintingMeter()
     meter.begin("copying", 400)
     meter.add(50, 1 << 20)

@@ -12,8 +12,8 @@ from collections import Counter
 import msgspec
 import pytest
 
+from stelae.cli.policy_cluster import PolicyCluster
 from stelae.cli.policy_simulate import PolicySimulation
-from stelae.cli.policy_world import PolicyWorld
 from stelae.spi.policy import ActionKind, NodeHealth
 from stelae.testing.conformance.policy_model import node_name
 from stelae_placement_policy import PlacementPolicy
@@ -24,9 +24,9 @@ RACKS = tuple(f"/d/r{rack}/h{rack}-{host}" for rack in range(3) for host in rang
 
 REPLAY = """
 import hashlib, random
-from stelae.cli.policy_world import PolicyWorld
+from stelae.cli.policy_cluster import PolicyCluster
 from stelae_placement_policy import PlacementPolicy
-world, rng, digest = PolicyWorld(5), random.Random(5), hashlib.sha256()
+world, rng, digest = PolicyCluster(5), random.Random(5), hashlib.sha256()
 world.join(40); world.create(400, 3)
 for happen in (lambda: None, world.grow, lambda: world.join(3)):
     happen()
@@ -126,7 +126,7 @@ def test_two_hundred_servers_are_spread_within_five_percent() -> None:
 
 
 def test_a_dead_server_is_replaced_in_a_few_plans() -> None:
-    world = PolicyWorld(3)
+    world = PolicyCluster(3)
     world.join(60)
     world.create(600, 3)
     world.apply(PlacementPolicy.plan(world.snapshot(), PlacementConfig(), world.rng))

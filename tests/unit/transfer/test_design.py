@@ -17,7 +17,14 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import COLUMNS_MAX
 from stelae.spi.write import OpKind
 from stelae_transfer.design import BadDesign, TableDiffers, check_fits, design, type_remarks
-from stelae_transfer.inference import arrow_of_texts, arrow_of_values, nearly, repeated, unique_columns, unique_key
+from stelae_transfer.inference import (
+    arrow_of_texts,
+    arrow_of_values,
+    nearest_type,
+    repeated_keys,
+    unique_columns,
+    unique_key,
+)
 from tests.unit.client.tablets import MemoryTable
 
 TYPES = {"station": pa.string(), "day": pa.date32(), "celsius": pa.float64(), 'odd "name"': None}
@@ -113,9 +120,9 @@ def test_a_design_reads_back_as_the_table_it_describes() -> None:
 @pytest.mark.parametrize(
     ("header", "says"),
     [
-        ("id;name", "; if ';' stands between its cells, say --delimiter ';'"),
-        ("id\tname", "say --format tsv"),
-        ("id|name", "say --delimiter '|'"),
+        ("id;name", "; if its cells are separated by ';', pass --delimiter ';'"),
+        ("id\tname", "pass --format tsv"),
+        ("id|name", "pass --delimiter '|'"),
     ],
 )
 def test_a_header_that_looks_like_several_names_is_told_with_its_delimiter(header: str, says: str) -> None:
@@ -127,8 +134,8 @@ def test_a_header_that_looks_like_several_names_is_told_with_its_delimiter(heade
 @pytest.mark.parametrize(
     ("key", "levels", "says"),
     [
-        ([], [], "a table needs a key: --key COLUMNS"),
-        (["stat"], [], "the key names 'stat'; the file has: station, day"),
+        ([], [], "a new table needs a key; pass --key with columns of the file"),
+        (["stat"], [], "no key column 'stat' in the file; it has: station, day"),
         (["station"], ["celsius:4"], "the file cannot become a table"),
         (["station"], ["station:1"], "the file cannot become a table"),
     ],
@@ -139,14 +146,14 @@ def test_what_cannot_be_a_table_says_why(key: Sequence[str], levels: Sequence[st
 
 
 def test_a_hash_level_without_buckets_is_refused_with_an_example() -> None:
-    with pytest.raises(BadPartitioning, match="--hash is COLUMNS:BUCKETS, for example sensor:4, not 'station'"):
+    with pytest.raises(BadPartitioning, match="--hash takes COLUMNS:BUCKETS, such as sensor:4, not 'station'"):
         design("t", TYPES, ["station"], ["station"], "")
 
 
 def test_too_many_columns_and_types_that_nothing_stores_are_told() -> None:
     with pytest.raises(BadDesign, match=r"2000 columns(.|\n)*choose up to 2000 with --columns"):
         design("t", {f"c{n}": pa.int64() for n in range(COLUMNS_MAX + 1)}, ["c0"], [], "")
-    with pytest.raises(BadDesign, match="column 'tags' is list<item: string>, which no column can store"):
+    with pytest.raises(BadDesign, match="column 'tags' is list<item: string>, which no column type can store"):
         design("t", {"id": pa.int64(), "tags": pa.list_(pa.string())}, ["id"], [], "")
 
 
@@ -182,7 +189,7 @@ def test_what_goes_together_leaves_remarks_at_most() -> None:
 def test_texts_that_do_not_fit_are_told_with_one_of_them() -> None:
     sample = {"sensor": ["1", "2.5", "x", None], "note": ["1", "b"], "celsius": ["1", "2"], "other": ["a"]}
     assert type_remarks(MemoryTable().table.schema, sample) == [
-        "column 'sensor': 2 of the first 4 values are no int32, such as '2.5': those rows will be left out"
+        "column 'sensor': 2 of the first 4 values are not of type int32, such as '2.5'; these rows will be bad rows"
     ]
 
 
@@ -217,9 +224,9 @@ def test_the_first_columns_that_tell_rows_apart_together_are_a_key() -> None:
     ],
 )
 def test_a_column_that_is_text_for_the_sake_of_a_few_values_is_found(texts: list[Any], found: Any) -> None:
-    assert nearly(texts) == found
+    assert nearest_type(texts) == found
 
 
 def test_rows_that_have_the_key_of_an_earlier_one_are_counted() -> None:
     sample = {"a": [1, 1, 1, 2, None, None], "b": ["x", "x", "y", "x", "x", "x"]}
-    assert (repeated(sample, ["a"]), repeated(sample, ["a", "b"]), repeated(sample, ["b"])) == (2, 1, 4)
+    assert (repeated_keys(sample, ["a"]), repeated_keys(sample, ["a", "b"]), repeated_keys(sample, ["b"])) == (2, 1, 4)

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from stelae_transfer.journal import BadJournal, Journal, JournalInUse, Position, Subject, digest_of
-from stelae_transfer.records import BadRow
 from stelae_transfer.rejects import Rejects, RejectsFailed, line_of
+from stelae_transfer.row_chunks import BadRow
 
 SUBJECT = Subject(
     input_bytes=10,
@@ -59,7 +59,7 @@ def test_a_last_line_of_garbage_is_as_if_it_were_not_there_and_one_before_is_an_
     assert reopened(tmp_path / "j") == POSITIONS[-1]
     first, *others = data.splitlines(keepends=True)
     (tmp_path / "j").write_bytes(first + b"\0\n" + b"".join(others))
-    with pytest.raises(BadJournal, match="no journal of an import"):
+    with pytest.raises(BadJournal, match="is not the journal of an import"):
         reopened(tmp_path / "j")
 
 
@@ -72,13 +72,13 @@ def test_an_import_that_is_done_leaves_no_journal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"input_bytes": 11}, "length of the input: it has 10, this is 11"),
-        ({"input_digest": "e"}, "the input's contents"),
-        ({"table": "other"}, "the table: it has readings, this is other"),
+        ({"input_bytes": 11}, "length of the input: the journal has 10, this import has 11"),
+        ({"input_digest": "e"}, "the contents of the input"),
+        ({"table": "other"}, "the table: the journal has readings, this import has other"),
         ({"mode": "insert"}, "--mode"),
         ({"columns": ("id", "x")}, "the columns"),
         ({"reading": ("csv", "gzip", "", "")}, "how the file is read"),
-        ({"members": ("c",)}, "none of its tablets or nodes is known"),
+        ({"members": ("c",)}, "the journal has none of its tablets or nodes"),
     ],
 )
 def test_the_journal_of_another_import_is_refused_with_what_differs(
@@ -105,21 +105,21 @@ def test_beginning_again_forgets_the_position_of_any_import(tmp_path: Path) -> N
 @pytest.mark.parametrize("data", [b"id,text\n1,a\n", b"precious", b'{"a": 1}\n', b'{"input_bytes":1,"x":2}\n'])
 def test_a_file_that_is_no_journal_is_left_alone(tmp_path: Path, data: bytes, restart: bool) -> None:
     (tmp_path / "j").write_bytes(data)
-    with pytest.raises(BadJournal, match="no journal of an import"):
+    with pytest.raises(BadJournal, match="is not the journal of an import"):
         reopened(tmp_path / "j", restart=restart)
     assert (tmp_path / "j").read_bytes() == data
 
 
 def test_two_imports_cannot_hold_one_journal(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j", SUBJECT)
-    with pytest.raises(JournalInUse, match="another import uses"):
+    with pytest.raises(JournalInUse, match="another import is using"):
         Journal.open(tmp_path / "j", SUBJECT)
     journal.close(done=False)
     assert reopened(tmp_path / "j") == Position()
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(BadJournal, match="choose another place with --journal"):
+    with pytest.raises(BadJournal, match="choose another file with --journal"):
         Journal.open(tmp_path / "nowhere" / "j", SUBJECT)
 
 
@@ -156,13 +156,13 @@ def test_an_import_without_bad_rows_leaves_none_of_an_earlier_one(tmp_path: Path
 @pytest.mark.parametrize("size_bytes", [0, 3])
 def test_a_file_that_holds_no_bad_rows_is_left_alone(tmp_path: Path, size_bytes: int) -> None:
     (tmp_path / "a.txt").write_text("precious")
-    with pytest.raises(RejectsFailed, match="is no file of bad rows"):
+    with pytest.raises(RejectsFailed, match="is not a file of bad rows"):
         Rejects(tmp_path / "a.txt", size_bytes)
     assert (tmp_path / "a.txt").read_text() == "precious"
 
 
 def test_bad_rows_that_were_told_elsewhere_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(RejectsFailed, match="say the --bad-rows of the first try"):
+    with pytest.raises(RejectsFailed, match="pass the same --bad-rows as the interrupted import"):
         Rejects(tmp_path / "another", 10)
     (tmp_path / "short").write_bytes(line_of(BadRow(1, "RAGGED", "no")))
     with pytest.raises(RejectsFailed, match="lacks bad rows"):

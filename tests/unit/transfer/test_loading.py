@@ -18,8 +18,8 @@ from stelae.spi.write import OpKind
 from stelae_transfer import loading
 from stelae_transfer.journal import Journal, Position, Subject
 from stelae_transfer.loading import ImportStopped, Loader
-from stelae_transfer.records import BadRow, RowChunk
 from stelae_transfer.rejects import Rejects
+from stelae_transfer.row_chunks import BadRow, RowChunk
 from tests.unit.client.tablets import PAGE_ROWS, MemoryTable, one_column
 
 SUBJECT = Subject(

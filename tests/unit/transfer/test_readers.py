@@ -18,11 +18,11 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 from stelae_transfer import csv_reader
-from stelae_transfer.checking import check_chunk
-from stelae_transfer.files import BrokenInput, FileKindAndCompression, Format, NoInput, UnknownFormat, kind_of
+from stelae_transfer.dry_run import check_chunk
+from stelae_transfer.files import BrokenInput, FileFormat, Format, NoInput, UnknownFormat, file_format
 from stelae_transfer.json_reader import JsonReader
 from stelae_transfer.readers import open_reader
-from stelae_transfer.records import BadRow, RowChunk
+from stelae_transfer.row_chunks import BadRow, RowChunk
 
 SCHEMA = schema_from_plain(
     {
@@ -41,7 +41,7 @@ UNPACKED_ROWS_MAX = (1 << 17) // 6
 
 
 def read(path: Path, after: int = 0, columns: Sequence[str] | None = None, **options: str) -> list[RowChunk]:
-    reader = open_reader(path, kind_of(path), **options)
+    reader = open_reader(path, file_format(path), **options)
     try:
         return [*reader.chunks(SCHEMA, columns or reader.columns, after)]
     finally:
@@ -71,7 +71,7 @@ _STREAMED = ("csv", "tsv", "jsonl", "arrow")
 CSV = b'id,text,x\n1,one,1.5\n2,short\n"3","two\nlines",\n\n4,,nan\n5,"",x\n6,\xff,1\n7,a,b,c\n8,end,-inf\n'
 
 
-def test_a_csv_with_every_kind_of_odd_row_tells_each_and_reads_the_others(tmp_path: Path) -> None:
+def test_a_csv_with_every_file_format_odd_row_tells_each_and_reads_the_others(tmp_path: Path) -> None:
     chunks = read(write(tmp_path / "a.csv", CSV))
     found = rows(chunks)
     assert [*found] == [1, 3, 4, 8]
@@ -123,7 +123,7 @@ def test_a_header_alone_has_columns_and_no_rows(tmp_path: Path, text: str) -> No
     packed = write(tmp_path / "a.csv.gz", gzip.compress(text.encode()))
     for one in (path, packed):
         assert read(one) == []
-        reader = open_reader(one, kind_of(one))
+        reader = open_reader(one, file_format(one))
         assert reader.columns == ["id", "text", "x"] and reader.sample() == {"id": [], "text": [], "x": []}
         reader.close()
 
@@ -146,20 +146,28 @@ def test_tabs_and_other_delimiters(tmp_path: Path) -> None:
         ("a.arrow", b"", NoInput, "is empty"),
         ("a.tsv", b"", NoInput, "is empty"),
         ("a.csv", b"\xef\xbb\xbf", NoInput, "is empty"),
-        *((f"a.{form}.gz", gzip.compress(b"", mtime=0), NoInput, "is empty inside its gzip") for form in _STREAMED),
-        *((f"a.{form}.zst", pa.compress(b"", "zstd", asbytes=True), NoInput, "inside its zstd") for form in _STREAMED),
+        *((f"a.{form}.gz", gzip.compress(b"", mtime=0), NoInput, "is an empty gzip file") for form in _STREAMED),
+        *(
+            (f"a.{form}.zst", pa.compress(b"", "zstd", asbytes=True), NoInput, "is an empty zstd file")
+            for form in _STREAMED
+        ),
         ("a.csv", b"\nid\n", NoInput, "empty line"),
-        ("a.jsonl", b"\n\n", NoInput, "has no line with anything in it"),
-        ("a.jsonl", b"{}\n", BrokenInput, r"no JSON object with a name in its first lines; expected one on each line$"),
+        ("a.jsonl", b"\n\n", NoInput, "has only empty lines"),
+        (
+            "a.jsonl",
+            b"{}\n",
+            BrokenInput,
+            r"expected one JSON object on each line, and the first lines have none with a member$",
+        ),
         ("a.jsonl", b'\n{"id": "\\ud800"}', BrokenInput, r"; line 1: text with half of a surrogate pair"),
         ("a.csv", b"id,id\n1,2\n", BrokenInput, "names 'id' twice"),
         ("a.csv", b"id,\n1,2\n", BrokenInput, "column without a name.*index=False"),
         ("a.csv", "id\n1\n".encode("utf-16"), BrokenInput, "UTF-16"),
-        ("a.csv", b"id,\xff\n1,2\n", BrokenInput, "the header of .* is no UTF-8 text: convert it with iconv"),
-        ("a.jsonl", b"1\n2\n", BrokenInput, "no JSON object.*; line 1: .*got `int`"),
+        ("a.csv", b"id,\xff\n1,2\n", BrokenInput, "the header of .* is not UTF-8 text; convert the file with iconv"),
+        ("a.jsonl", b"1\n2\n", BrokenInput, "expected one JSON object on each line.*; line 1: .*got `int`"),
         ("a.parquet", b"PAR1 not really", BrokenInput, "cannot be read"),
-        ("a.arrow", b"ARROW1 not really", BrokenInput, "no Arrow file"),
-        ("a.arrow", b"\xff\xff\xff\xff\xff\xff\xff\x7f", BrokenInput, "no Arrow file"),
+        ("a.arrow", b"ARROW1 not really", BrokenInput, "is not an Arrow file"),
+        ("a.arrow", b"\xff\xff\xff\xff\xff\xff\xff\x7f", BrokenInput, "is not an Arrow file"),
         ("a.csv.gz", b"id\n1\n", BrokenInput, "cannot be read"),
         ("missing.csv", None, NoInput, "no such file"),
     ],
@@ -182,8 +190,8 @@ def test_a_compressed_file_that_ends_early_gives_what_came_before(
     whole = gzip.compress(f"id,text\n{lines}".encode())
     path = write(tmp_path / "a.csv.gz", whole[: len(whole) * 2 // 3])
     found: dict[int, str] = {}
-    reader = open_reader(path, kind_of(path))
-    with contextlib.closing(reader), pytest.raises(BrokenInput, match="cannot be read on"):
+    reader = open_reader(path, file_format(path))
+    with contextlib.closing(reader), pytest.raises(BrokenInput, match=r"the rest of .* cannot be read"):
         for chunk in reader.chunks(SCHEMA, reader.columns, 0):
             found |= {row["id"]: row["text"] for row in chunk.rows.to_pylist()}
     assert found == {n: f"{n * 7919 % 100_003}" for n in range(len(found))}
@@ -197,10 +205,10 @@ def test_a_compressed_file_that_breaks_within_its_first_piece_gives_its_first_ro
     lines = "".join(f"{n},{n * 7919 % 100_003}\n" for n in range(60_000))
     whole = gzip.compress(f"id,text\n{lines}".encode())
     path = write(tmp_path / "a.csv.gz", whole[: len(whole) // 2])
-    with contextlib.closing(open_reader(path, kind_of(path))) as reader:
+    with contextlib.closing(open_reader(path, file_format(path))) as reader:
         chunks = reader.chunks(SCHEMA, reader.columns, 0)
         assert len(next(chunks).rows)
-        with pytest.raises(BrokenInput, match="cannot be read on"):
+        with pytest.raises(BrokenInput, match=r"the rest of .* cannot be read"):
             assert [*chunks]
 
 
@@ -218,7 +226,7 @@ def test_a_quote_that_is_never_closed_in_a_small_file_is_told_by_its_row(tmp_pat
     assert sorted(rows(chunks)) == [1, 3]
     assert [number for number, _ in bad(chunks)] == [2, 4]
     (told,) = [row for chunk in chunks for row in chunk.bad if row.row == 4]
-    assert "a quote in it is never closed" in told.reason
+    assert "a quote is never closed" in told.reason
     assert "row999" in str(told.values)
 
 
@@ -286,7 +294,7 @@ def test_a_line_with_half_of_a_surrogate_pair_says_so(tmp_path: Path, half: str)
     chunks = read(write(tmp_path / "a.jsonl", "\n".join(lines).replace("HALF", half)))
     assert rows(chunks) == {2: {"id": 2, "text": "\U0001f600"}}
     told = [(row.row, row.code, row.reason) for chunk in chunks for row in chunk.bad]
-    reason = f"text with half of a surrogate pair ({half[:6]}), which is no character: UTF-8 cannot say it"
+    reason = f"text with half of a surrogate pair ({half[:6]}), which is not a character"
     assert told == [(1, "BAD_LINE", reason), (3, "BAD_LINE", reason)]
 
 
@@ -317,7 +325,7 @@ def test_dates_that_python_does_not_have_are_no_reason_not_to_look_at_a_file(tmp
     else:
         with pa.ipc.new_file(path, table.schema) as writer:
             writer.write_table(table)
-    reader = open_reader(path, kind_of(path))
+    reader = open_reader(path, file_format(path))
     sample = reader.sample()
     assert (sample["id"], sample["us"][1], sample["day"][1:]) == ([1, 2, 3], 1 << 62, [1 << 30, None])
     reader.close()
@@ -329,7 +337,7 @@ def test_a_hostile_arrow_file_is_told_and_nothing_of_it_is_read(tmp_path: Path) 
     batch = pa.RecordBatch.from_arrays([pa.array([1, 2, 3], pa.int64()), text], names=["id", "text"])
     with pa.ipc.new_stream(tmp_path / "a.arrow", batch.schema) as writer:
         writer.write_batch(batch)
-    reader = open_reader(tmp_path / "a.arrow", kind_of(tmp_path / "a.arrow"))
+    reader = open_reader(tmp_path / "a.arrow", file_format(tmp_path / "a.arrow"))
     assert reader.sample() == {}
     (chunk,) = read(tmp_path / "a.arrow")
     (told,) = check_chunk(SCHEMA, OpKind.UPSERT, chunk)
@@ -346,15 +354,19 @@ def test_what_the_client_would_not_send_is_told_without_sending_it(tmp_path: Pat
 
 
 def test_names_say_the_kind(tmp_path: Path) -> None:
-    assert kind_of(Path("a.b.csv.zst")) == FileKindAndCompression(Format.CSV, "zstd")
-    assert kind_of(Path("a.NDJSON")) == FileKindAndCompression(Format.JSONL, "")
-    assert kind_of(Path("a"), "parquet") == FileKindAndCompression(Format.PARQUET, "")
-    assert kind_of(Path("a.txt.gz"), "csv") == FileKindAndCompression(Format.CSV, "gzip")
-    for path, says in [("a", "known endings"), ("a.xlsx", "known endings"), ("a.parquet.gz", "unpack")]:
+    assert file_format(Path("a.b.csv.zst")) == FileFormat(Format.CSV, "zstd")
+    assert file_format(Path("a.NDJSON")) == FileFormat(Format.JSONL, "")
+    assert file_format(Path("a"), "parquet") == FileFormat(Format.PARQUET, "")
+    assert file_format(Path("a.txt.gz"), "csv") == FileFormat(Format.CSV, "gzip")
+    for path, says in [
+        ("a", "endings: .csv"),
+        ("a.xlsx", "endings: .csv"),
+        ("a.parquet.gz", "remove the outer gzip compression first"),
+    ]:
         with pytest.raises(UnknownFormat, match=says):
-            kind_of(Path(path))
-    with pytest.raises(UnknownFormat, match="known: csv, tsv"):
-        kind_of(Path("a.csv"), "excel")
+            file_format(Path(path))
+    with pytest.raises(UnknownFormat, match="known formats: csv, tsv"):
+        file_format(Path("a.csv"), "excel")
 
 
 def test_columns_of_json_lines_are_in_the_order_of_the_file(tmp_path: Path) -> None:

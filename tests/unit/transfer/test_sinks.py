@@ -14,7 +14,7 @@ import pytest
 
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
-from stelae_transfer.files import FileKindAndCompression, Format
+from stelae_transfer.files import FileFormat, Format
 from stelae_transfer.readers import open_reader
 from stelae_transfer.sinks import CsvSink, JsonSink, TextSink, file_sink
 
@@ -87,7 +87,7 @@ def test_every_value_of_every_type_comes_back_from_every_format(tmp_path: Path, 
         sink.write(batch())
         sink.write(batch().slice(0, 0))
         sink.finish()
-    reader = open_reader(path, FileKindAndCompression(form))
+    reader = open_reader(path, FileFormat(form))
     (chunk,) = reader.chunks(SCHEMA, reader.columns, 0)
     reader.close()
     assert not chunk.bad

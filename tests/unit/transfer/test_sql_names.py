@@ -10,7 +10,7 @@ import pytest
 from stelae.client import AsyncClient
 from stelae.rows.plain_schema import schema_from_plain
 from stelae_transfer.sql import Query, SqlFailed, prepare
-from stelae_transfer.sql_names import refuse_twins, tables_of
+from stelae_transfer.sql_names import require_distinct_names, tables_of
 from tests.unit.client.tablets import MemoryTable
 
 KNOWN = ["s", "casey", "CaseY", "plain", "a-b", 'we"ird', "Ärger", "ärger"]
@@ -49,10 +49,7 @@ def test_the_tables_of_a_query_are_those_that_it_reads(text: str, names: list[st
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            "SELECT * FROM CASEY",
-            "'CASEY' may be any of the tables 'casey', 'CaseY', which differ only in case; write the",
-        ),
+        ("SELECT * FROM CASEY", "'CASEY' matches the tables 'casey', 'CaseY', which differ only in case; write the"),
         ('FROM casey JOIN "CaseY" USING (x)', "the tables 'casey' and 'CaseY' differ only in case, .*table rename"),
     ],
 )
@@ -74,7 +71,7 @@ def test_columns_that_sql_does_not_tell_apart_are_refused_by_name() -> None:
             await asyncio.to_thread(query.run, lambda schema, batches: None)
 
     asyncio.run(asked())
-    refuse_twins("columns", ["ä", "Ä", "idx", "id_1", "Id"], "")
+    require_distinct_names("columns", ["ä", "Ä", "idx", "id_1", "Id"], "")
 
 
 def test_a_table_whose_name_stands_in_the_text_only_is_not_asked_for() -> None:

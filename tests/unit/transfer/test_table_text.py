@@ -35,7 +35,7 @@ def test_of_300_columns_those_of_the_key_and_as_many_as_fit_are_shown_and_the_re
     assert all(cell_len(line) <= 80 for line in lines)
     assert "c7" in lines[0] and lines[0].startswith("c0") and lines[0].endswith("…")
     assert lines[1].startswith("0 long") and "…" in lines[1]
-    assert lines[-1].startswith("(4 of 300 columns; --columns chooses, --format lines shows all: c")
+    assert lines[-1].startswith("(4 of 300 columns; show more with --columns or --format lines: c")
     assert len(lines) == 4
 
 

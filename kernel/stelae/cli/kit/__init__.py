@@ -1,1 +1,1 @@
-"""The toolkit of commands: output, errors, progress, connection options. Plugins with commands may import it."""
+"""Toolkit for commands: output, errors, progress, connection options. Plugins with commands may import it."""

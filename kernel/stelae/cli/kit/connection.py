@@ -1,4 +1,4 @@
-"""Options that say which table of which cluster, and what opens it."""
+"""Options that choose a cluster and a table, and functions that connect to them."""
 
 from __future__ import annotations
 
@@ -19,50 +19,56 @@ from stelae.spi.errors import CallerError
 if TYPE_CHECKING:
     from stelae.client import AsyncClient
 
-PATIENCE_S = 1.5
-"""For how long a command is silent while nobody answers."""
+SILENT_S = 1.5
+"""Seconds without an answer after which a command prints that it is still trying."""
 
 CONNECT_VARIABLE = "STELAE_CONNECT"
 ConnectOption = Annotated[
-    str, typer.Option("--connect", envvar=CONNECT_VARIABLE, help="Addresses host:port of nodes, separated by commas.")
+    str, typer.Option("--connect", envvar=CONNECT_VARIABLE, help="Node addresses HOST:PORT, separated by commas.")
 ]
 DirOption = Annotated[Path | None, typer.Option("--dir", help="Folder of a local cluster (`stelae cluster up DIR`).")]
 TablesOption = Annotated[
-    Path | None, typer.Option("--tables", envvar="STELAE_TABLES", help="A locations file; else each tablet is a table.")
+    Path | None,
+    typer.Option("--tables", envvar="STELAE_TABLES", help="Locations file. Without it, each tablet is a table."),
 ]
 TableOption = Annotated[
-    str, typer.Option("--table", "--tablet", help="The table; may be left out where there is only one.")
+    str, typer.Option("--table", "--tablet", help="Name of the table. Optional if there is only one.")
 ]
-NAME_HELP = "Address or uuid of the {}; a uuid may be cut after four letters. With --dir also its name, such as {}."
-TimeoutOption = Annotated[float, typer.Option("--timeout-s", min=0.1, max=300.0, help="How long to retry.")]
+NAME_HELP = "Address of the {}, or its uuid, of which four letters are enough. With --dir also its name, such as {}."
+TimeoutOption = Annotated[float, typer.Option("--timeout-s", min=0.1, max=300.0, help="Seconds to retry.")]
 AtOption = Annotated[
     str, typer.Option("--at", help="Read an older time: 2026-06-01T12:00, 5m (ago), or the timestamp of a write.")
 ]
 SinceOption = Annotated[
-    str, typer.Option("--since", help="Read what has changed since a time, said as for --at; rows that are gone, too.")
+    str,
+    typer.Option(
+        "--since", help="Read the rows that have changed since a time, in the form of --at. Includes deleted rows."
+    ),
 ]
 WhereOption = Annotated[
     list[str] | None,
     typer.Option(
         "--where",
-        help="Rows to read, as in: \"celsius > 20 and station in ('Bergen', 'Oslo')\"; given again, all must hold.",
+        help="Condition, such as \"celsius > 20 and station in ('Bergen', 'Oslo')\". If repeated, all must hold.",
     ),
 ]
-ColumnsOption = Annotated[str, typer.Option("--columns", help="Columns, separated by commas; all unless given.")]
+ColumnsOption = Annotated[str, typer.Option("--columns", help="Columns, separated by commas. Default: all.")]
 FormatOption = Annotated[
     str, typer.Option("--format", help="table, lines, text, csv, tsv, json, jsonl, parquet or arrow.")
 ]
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="A file to write instead of printing.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write to this file instead of standard output.")
+]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")]
 
 
 class BadTarget(CallerError, code="BAD_TARGET"):
-    """Options that do not say which table is meant."""
+    """The options do not identify a cluster or a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What the command line said of where to go."""
+    """The cluster and the table that the command line names."""
 
     directory: Path | None
     connect: str
@@ -71,56 +77,63 @@ class Target:
     timeout_s: float
 
     def addresses(self) -> list[str]:
-        """Return addresses to connect to; ``BadTarget``: there are none, or two sorts."""
+        """Return the addresses to connect to. ``BadTarget``: neither or both of the options are given."""
         given = split(self.connect)
         if self.directory is not None:
             if given and self.connect != os.environ.get(CONNECT_VARIABLE):
-                raise BadTarget("say where the cluster is with either --dir DIR or --connect HOST:PORT, not both")
+                raise BadTarget("pass either --dir DIR or --connect HOST:PORT, not both")
             from stelae.local.cluster_with_masters import addresses_of
 
             return addresses_of(self.directory)
         if not given:
-            raise BadTarget("say where the cluster is: --connect HOST:PORT, or --dir DIR of a local one")
+            raise BadTarget("no cluster given; pass --connect HOST:PORT, or --dir DIR for a local cluster")
         return given
 
 
 @asynccontextmanager
 async def connected(target: Target) -> AsyncIterator[AsyncClient]:
-    """A client of the cluster; closed at the end."""
+    """Open a client of the cluster, and close it at the end."""
     addresses = target.addresses()
     async with await connect_patiently(addresses, target.timeout_s, tables=target.tables) as client:
         yield client
 
 
 async def connect_patiently(addresses: Sequence[str], timeout_s: float, *, tables: Path | None = None) -> AsyncClient:
-    """Return a client of whoever answers there; tells on standard error when that takes long.
+    """Return a client of the first node that answers. Prints a note on standard error if that takes long.
 
-    ``Unavailable``: nobody did."""
+    Raises:
+        Unavailable: no node answered in time.
+    """
     from stelae.client import connect_async
 
-    text = f"nobody has answered yet at {', '.join(addresses)}; trying for {timeout_s:g} s"
-    remark = asyncio.get_running_loop().call_later(PATIENCE_S, note, text)
+    text = f"no answer yet from {', '.join(addresses)}; retrying for {timeout_s:g} s"
+    waiting_note = asyncio.get_running_loop().call_later(SILENT_S, note, text)
     try:
         return await connect_async(addresses, tables=tables, timeout_s=timeout_s)
     finally:
-        remark.cancel()
+        waiting_note.cancel()
 
 
 async def table_name(client: AsyncClient, target: Target, hint: str = "") -> str:
-    """Return the table that is meant; ``BadTarget``: none was named, and there is not exactly one, with a hint."""
+    """Return the name of the table: the one that ``--table`` names, or the only table of the cluster.
+
+    Raises:
+        BadTarget: no table is named, and the cluster has none or several. The message ends with ``hint``.
+    """
     if target.table:
         return target.table
     known = await client.tables()
     if len(known) != 1:
-        raise BadTarget(f"say which table with --table; there are: {listed(known)}{hint}")
+        fact = f"choose a table with --table: {listed(known)}" if known else "the cluster has no tables"
+        raise BadTarget(f"{fact}{hint}")
     return known[0]
 
 
 def conditions(where: list[str] | None) -> str:
-    """What all options ``--where`` say together."""
-    return " and ".join(one for one in where or () if one.strip())
+    """Return the conditions of all options ``--where``, joined by *and*."""
+    return " and ".join(condition for condition in where or () if condition.strip())
 
 
 def split(text: str) -> list[str]:
-    """Return the parts of a list that is separated by commas."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """Return the items of a list that is separated by commas."""
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -1,4 +1,4 @@
-"""Exit codes, and how an error is told: on standard error, the reason last."""
+"""Exit codes, and the report of an error on standard error."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from stelae.spi.errors import CallerError, ConfigError, PluginError, StelaeError
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-"""The command ran and what it was to do or to check did not hold."""
+"""The command ran, and it failed or what it checked does not hold."""
 EXIT_MISUSED = 2
-"""Configuration, plugins or arguments have to be corrected first."""
+"""The configuration, a plugin or an argument must be corrected first."""
 EXIT_INTERRUPTED = 130
-"""Ctrl-C."""
+"""The user pressed Ctrl-C."""
 
 
 def exit_code(error: StelaeError) -> int:
-    """Return the exit code by who must act: whoever typed or configured it, or the operator."""
+    """Return the exit code of an error: 2 if the command line, configuration or plugins are wrong, otherwise 1."""
     return EXIT_MISUSED if isinstance(error, ConfigError | PluginError | CallerError) else 1
 
 
 def report(error: StelaeError) -> int:
-    """Tell an error on standard error and return the exit code."""
+    """Print an error on standard error and return the exit code."""
     print(f"error: {error}{_hint(error)}", file=sys.stderr)
     return exit_code(error)
 
 
 def _hint(error: StelaeError) -> str:
-    """What a command says besides: a number of 19 digits tells nobody from when on the past can be read."""
+    """Return an addition to the message of ``TooOld``: its floor, a hybrid timestamp, as a date."""
     if not isinstance(error, TooOld):
         return ""
     from stelae.client.times import to_datetime
@@ -36,4 +36,4 @@ def _hint(error: StelaeError) -> str:
     if not 0 < error.floor <= TIMESTAMP_MAX:
         return ""
     when = to_datetime(error.floor).astimezone().isoformat(timespec="seconds")
-    return f"; the past can be read from {when} on"
+    return f"; the oldest readable time is {when}"

@@ -1,4 +1,4 @@
-"""Reads the option ``--hash COLUMNS:BUCKETS``: one hash level of a partition schema."""
+"""Parser of the option ``--hash COLUMNS:BUCKETS``, which is one hash level of a partition schema."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def read_hash(text: str) -> Mapping[str, Any]:
     """
     found = _HASH.fullmatch(text.strip())
     if found is None:
-        raise BadPartitioning(f"--hash is COLUMNS:BUCKETS, for example sensor:4, not {text!r}")
+        raise BadPartitioning(f"--hash takes COLUMNS:BUCKETS, such as sensor:4, not {text!r}")
     names = [name.strip() for name in found[1].split(",") if name.strip()]
     return {"columns": names, "buckets": int(found[2])}

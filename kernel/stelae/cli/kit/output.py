@@ -1,6 +1,6 @@
-"""What commands print: one JSON document or a table on standard output, all else on standard error.
+"""Output of commands: one JSON document or a table on standard output, everything else on standard error.
 
-A command with ``--json`` prints exactly one document, also when it reports that something failed."""
+With ``--json`` a command prints exactly one document, also when it reports a failure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 """The ``--json`` option that every command has."""
 
 LogFormatOption = Annotated[
-    Literal["text", "json"] | None,
-    typer.Option("--log-format", help="Lines for people, or JSON, whatever the file says."),
+    Literal["text", "json"] | None, typer.Option("--log-format", help="Log as text or as JSON. Overrides node.toml.")
 ]
-"""The ``--log-format`` option of whatever runs a node."""
+"""The ``--log-format`` option of the commands that run a node."""
 
 
 def command_group(help_text: str) -> typer.Typer:
-    """Return an application for a group of commands; its help is plain text, shown as written."""
+    """Return an application for a group of commands. Its help is plain text, without markup."""
     return typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=help_text)
 
 
 def print_json(document: Any) -> None:
-    """Print one JSON document: dataclasses and plain values; keys stay in their order."""
+    """Print one JSON document of dataclasses and plain values. Keys keep their order."""
     import orjson
 
     options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
@@ -35,7 +34,7 @@ def print_json(document: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print columns as wide as their contents; the last one is not padded."""
+    """Print a table with columns as wide as their contents. The last column is not padded."""
     cells = [list(headers), *[[str(cell) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     for row in cells:
@@ -44,5 +43,5 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 def note(text: str) -> None:
-    """Print progress or a remark on standard error."""
+    """Print a remark on standard error."""
     print(text, file=sys.stderr, flush=True)

@@ -1,19 +1,23 @@
-"""How fast work goes and how long it may still take."""
+"""Rate of work and estimate of the remaining time."""
 
 from __future__ import annotations
 
 from collections import deque
 
 WINDOW_S = 10.0
-"""Seconds over which the rate is taken: long enough to be calm, short enough to follow."""
+"""Seconds over which the rate is averaged: long enough to be steady, short enough to follow changes."""
 
 
 class Pace:
-    """Rate and time left, from what is told.
+    """Computes the rate and the remaining time from progress reports.
 
     Args:
-        now_s: seconds on a clock that never goes back.
-        before: rows that were done before, and took no time of this run.
+        now_s: the present time of a monotonic clock, in seconds.
+        before: rows that an earlier run has done.
+
+    Attributes:
+        rows: rows done in this run.
+        fraction: the fraction of the whole work that is done, from 0 to 1.
     """
 
     def __init__(self, now_s: float, before: int = 0) -> None:
@@ -25,7 +29,7 @@ class Pace:
         self.rows = 0
 
     def note(self, now_s: float, rows: int, fraction: float) -> None:
-        """So many rows are done in this run, and so much of the whole."""
+        """Record the rows done in this run and the fraction of the whole work."""
         self.rows, self.fraction, self._latest_s = rows, fraction, now_s
         self._points.append((now_s, rows))
         while now_s - self._points[0][0] > WINDOW_S and len(self._points) > 2:
@@ -33,20 +37,20 @@ class Pace:
 
     @property
     def rows_per_s(self) -> float:
-        """Rows each second, of late; 0: nothing is known."""
+        """Return the recent rate in rows per second, or 0 before it is known."""
         (then_s, before), (now_s, rows) = self._points[0], self._points[-1]
         return (rows - before) / (now_s - then_s) if now_s > then_s else 0.0
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the rest may take; ``None``: nothing is known."""
+        """Return an estimate of the remaining seconds, or ``None`` before it is known."""
         if not self.rows or not self.fraction:
             return None
-        mine = self.fraction * self.rows / (self._before + self.rows)
-        return max(0.0, (1.0 - self.fraction) * (self._latest_s - self._began_s) / mine)
+        fraction_of_this_run = self.fraction * self.rows / (self._before + self.rows)
+        return max(0.0, (1.0 - self.fraction) * (self._latest_s - self._began_s) / fraction_of_this_run)
 
     def without_end(self) -> str:
-        """Return the line of work whose end nobody knows."""
+        """Return the progress line of work whose total is unknown."""
         return f"{self.rows:,} rows, {self.rows_per_s:,.0f} rows/s"
 
     def __str__(self) -> str:
@@ -55,10 +59,10 @@ class Pace:
 
 
 def clock(seconds: float) -> str:
-    """Return a span as ``5 s``, ``3:07`` or ``1:02:03``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
+    """Return a duration as ``5 s``, ``3:07`` or ``1:02:03``."""
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    minutes, rest = divmod(total, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

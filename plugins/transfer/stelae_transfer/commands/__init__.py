@@ -1,4 +1,4 @@
-"""The commands of the plugin. Each imports what is heavy inside the command, so that ``--help`` is quick."""
+"""The commands of the plugin. They import heavy libraries when they run, so that ``--help`` is quick."""
 
 from __future__ import annotations
 

@@ -31,30 +31,38 @@ def register(app: typer.Typer) -> None:
     app.command("export")(export)
 
 
+FileArgument = Annotated[
+    Path, typer.Argument(help="File to write: .csv, .tsv, .jsonl, .parquet or .arrow, also with .gz or .zst.")
+]
+FormOption = Annotated[
+    str, typer.Option("--format", help="csv, tsv, jsonl, parquet or arrow. Default: by the file name.")
+]
+
+
 def export(
-    file: Annotated[Path, typer.Argument(help="The file to write: .csv, .tsv, .jsonl, .parquet, .arrow; .gz or .zst.")],
+    file: FileArgument,
     directory: DirOption = None,
     connect: ConnectOption = "",
     tables: TablesOption = None,
     table: TableOption = "",
     columns: ColumnsOption = "",
     where: WhereOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most rows to write.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Write at most this many rows.")] = None,
     at: AtOption = "",
     since: SinceOption = "",
-    form: Annotated[str, typer.Option("--format", help="csv, tsv, jsonl, parquet or arrow; else by the name.")] = "",
+    form: FormOption = "",
     overwrite: OverwriteOption = False,
     progress: ProgressOption = None,
     timeout_s: TimeoutOption = 30.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the rows of a table to a file, in key order, all of one time.
+    """Write a snapshot of a table to a file, in key order.
 
-    The file appears when it is whole; one that is broken off leaves nothing. What is exported can be imported again and
-    gives the same rows: null and empty text differ, bytes are base64 in CSV and JSON. The time is printed, for `--at`.
+    The file appears only when it is complete. Importing it gives the same rows: null and empty text stay different, and
+    bytes are base64 in CSV and JSON. The command prints the time of the snapshot, which `--at` takes.
 
-    With `--since` it writes what has changed since then, as `stelae scan` prints it; the time that is printed is the
-    one to go on from.
+    With `--since` it writes the rows that have changed since that time, as `stelae scan` does. Pass the printed time to
+    the next `--since`.
 
     Example: stelae export readings.parquet --connect 127.0.0.1:7051 --table readings"""
     from stelae_transfer.commands.run_scan import ScanOptions, run_export

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def get(
-    key: Annotated[list[str], typer.Argument(help="Values of the key columns, in key order, each a word.")],
+    key: Annotated[list[str], typer.Argument(help="Values of the key columns, in key order, as separate arguments.")],
     directory: DirOption = None,
     connect: ConnectOption = "",
     tables: TablesOption = None,
@@ -37,11 +37,13 @@ def get(
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the row of a key, one line for each column; exit code 1 if there is none.
+    """Print one row by its key, one line for each column.
 
-    A key of several columns is one word for each key column, in key order, as they stand in CSV: dates as 2026-06-01,
-    bytes as base64. A number may be negative, as in `stelae get -5`; text that begins with a dash needs `--` before the
-    first value. The row is read linearizably, or with `--at` as it was.
+    Pass one argument for each key column, in key order, as written in CSV: dates as 2026-06-01, bytes as base64. A
+    number may be negative, as in `stelae get -5`. Text that begins with a dash needs `--` before the first value. The
+    read is linearizable. With `--at` it reads an older time.
+
+    Exit code 1: the table has no such row.
 
     Example: stelae get Lisbon 2026-06-02 --connect 127.0.0.1:7051 --table readings"""
     from stelae_transfer.commands.run_scan import run_get

@@ -18,27 +18,33 @@ def register(app: typer.Typer) -> None:
 
 
 FileArgument = Annotated[
-    Path, typer.Argument(help="A .csv, .tsv, .jsonl, .parquet or .arrow file; also with .gz or .zst.")
+    Path, typer.Argument(help="File to load: .csv, .tsv, .jsonl, .parquet or .arrow, also with .gz or .zst.")
 ]
-KeyOption = Annotated[str, typer.Option("--key", help="Key columns, separated by commas; compared with the table's.")]
+KeyOption = Annotated[
+    str, typer.Option("--key", help="Key columns, separated by commas. Must match the key of an existing table.")
+]
 HashOption = Annotated[
-    list[str] | None, typer.Option("--hash", help="COLUMNS:BUCKETS, how rows are spread; may be given again.")
+    list[str] | None, typer.Option("--hash", help="COLUMNS:BUCKETS: hash rows into tablets. Repeat it for more levels.")
 ]
 ModeOption = Annotated[
     str, typer.Option(help="upsert, insert, insert-ignore, update, update-ignore, delete or delete-ignore.")
 ]
-SkipOption = Annotated[bool, typer.Option("--skip-unknown", help="Leave columns out that the table does not have.")]
-FormOption = Annotated[str, typer.Option("--format", help="csv, tsv, jsonl, parquet or arrow; else by the name.")]
-DelimiterOption = Annotated[str, typer.Option(help="Between cells of CSV; a comma, or a tab in .tsv.")]
-NullOption = Annotated[str, typer.Option(help="Text that is null in CSV, as an empty cell is; for example NA.")]
-ShowOption = Annotated[bool, typer.Option("--show-schema", help="Print the table that the file would make, and stop.")]
-DryOption = Annotated[bool, typer.Option("--dry-run", help="Read and judge every row, write none.")]
-JournalOption = Annotated[Path | None, typer.Option(help="Where progress is kept; FILE.TABLE.import unless given.")]
-RestartOption = Annotated[bool, typer.Option("--restart", help="Begin again instead of going on.")]
-BadRowsOption = Annotated[
-    Path | None, typer.Option("--bad-rows", help="Where bad rows are told; FILE.TABLE.bad.jsonl unless given.")
+SkipOption = Annotated[bool, typer.Option("--skip-unknown", help="Skip columns that the table does not have.")]
+FormOption = Annotated[
+    str, typer.Option("--format", help="csv, tsv, jsonl, parquet or arrow. Default: by the file name.")
 ]
-BadRowsMaxOption = Annotated[int, typer.Option(min=0, help="Bad rows above which the import stops.")]
+DelimiterOption = Annotated[
+    str, typer.Option(help="Character between cells of CSV. Default: a comma, or a tab in .tsv.")
+]
+NullOption = Annotated[str, typer.Option(help="Text that means null in CSV, in addition to an empty cell, such as NA.")]
+ShowOption = Annotated[bool, typer.Option("--show-schema", help="Print the table that the file would make, and exit.")]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Check every row, and write none.")]
+JournalOption = Annotated[Path | None, typer.Option(help="File that records the progress. Default: FILE.TABLE.import.")]
+RestartOption = Annotated[bool, typer.Option("--restart", help="Start over instead of resuming.")]
+BadRowsOption = Annotated[
+    Path | None, typer.Option("--bad-rows", help="File for bad rows. Default: FILE.TABLE.bad.jsonl.")
+]
+BadRowsMaxOption = Annotated[int, typer.Option(min=0, help="Stop when there are more bad rows than this.")]
 
 
 def import_file(
@@ -51,7 +57,7 @@ def import_file(
     key: KeyOption = "",
     hash_levels: HashOption = None,
     mode: ModeOption = "upsert",
-    columns: Annotated[str, typer.Option(help="Columns of the file to load, separated by commas.")] = "",
+    columns: Annotated[str, typer.Option(help="Columns of the file to load, separated by commas. Default: all.")] = "",
     skip_unknown: SkipOption = False,
     form: FormOption = "",
     delimiter: DelimiterOption = "",
@@ -66,19 +72,19 @@ def import_file(
     timeout_s: TimeoutOption = 60.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Load a file into a table, and go on where an earlier try was interrupted.
+    """Load a file into a table. The same command resumes an interrupted import.
 
-    Columns are found by their names; what does not fit goes to a file of bad rows with its reason, and the rest goes
-    on. A table that is missing is made if the cluster has masters, and `--key` says which columns tell its rows apart;
-    `--show-schema` infers columns and types and prints what describes it. Types lose nothing: whole numbers beyond 64
-    bits become decimals, and a number that a double would round is a bad row. For a key of numbers with a fraction,
-    make the table with `stelae table create`, which says their type.
+    Columns are matched by name. Rows that do not fit are written to a file of bad rows with the reason, and the import
+    continues. If the table is missing and the cluster has masters, the command creates it with the key columns of
+    `--key`. `--show-schema` prints the columns and types that it would have. No value loses precision: integers beyond
+    64 bits become decimals, and a number that a double would round makes a bad row. If a key column has numbers with a
+    fraction, choose its type with `stelae table create` first.
 
-    Whatever ends the command, even kill -9, the same command goes on behind the last acknowledged row. No row is
-    left out. Some are sent twice, which changes nothing: an upsert writes the same again, and an insert that finds its
-    own row counts as done.
+    After any interruption, even kill -9, the same command resumes after the last acknowledged row. No row is skipped.
+    Some rows may be sent twice, which does not change the result: an upsert writes the same values again, and an insert
+    that finds its own row counts it as written.
 
-    Exit code 1: some rows were bad, or it stopped before the end.
+    Exit code 1: some rows were bad, or the import stopped before the end.
 
     Example: stelae import readings.csv --connect 127.0.0.1:7051 --table readings --key station,day"""
     from stelae_transfer.commands.run_import import options_of, run_import

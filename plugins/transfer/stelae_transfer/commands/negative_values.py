@@ -1,4 +1,4 @@
-"""A command whose values may be negative numbers: ``stelae get -5`` needs no ``--`` in front of them."""
+"""A command whose arguments may be negative numbers: ``stelae get -5`` works without ``--``."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ _NEGATIVE = re.compile(r"-(\d|\.\d|inf)", re.IGNORECASE)
 
 
 class ValuesCommand(TyperCommand):
-    """Takes words that begin as negative numbers do for values; no option of such a command may begin so."""
+    """Parses words that begin like a negative number as values. Options of the command must not begin with a digit."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse, with all values behind the options if one is negative."""
+        """Parse the arguments. If a value is negative, move all values after the options first."""
         takers = {name for param in self.params if not getattr(param, "is_flag", True) for name in param.opts}
         return super().parse_args(ctx, values_last(args, takers))
 
 
 def values_last(args: list[str], takers: Iterable[str]) -> list[str]:
-    """Return the words of a command line with values behind the options, if a negative one is among them.
+    """Return the words of a command line. If a value is negative, all values come after the options and ``--``.
 
     Args:
-        takers: the options that take the next word, whatever that is."""
+        args: the words of the command line.
+        takers: the options that take the next word as their value."""
     options: list[str] = []
     values: list[str] = []
     is_negative = False
@@ -42,6 +43,6 @@ def values_last(args: list[str], takers: Iterable[str]) -> list[str]:
             if word in takers:
                 value = next(waiting, None)
                 if value is None:
-                    return options  # The parser says which option lacks its value.
+                    return options  # The parser reports the option without a value.
                 options.append(value)
     return [*options, "--", *values] if is_negative else args

@@ -1,17 +1,17 @@
-"""Where rows go: a terminal, a pipe, or a file that appears only when it is whole."""
+"""The output of rows: a terminal, a pipe, or a file that appears only when it is complete."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from stelae.spi.errors import CallerError
-from stelae_transfer.files import Format, kind_of
+from stelae_transfer.files import Format, file_format
 from stelae_transfer.sinks import JsonSink, LinesSink, Sink, TableSink, TextSink, file_sink
 
 PRINTED = ("table", "lines", "text", "json")
@@ -19,42 +19,48 @@ BINARY = (Format.PARQUET, Format.ARROW)
 
 
 class BadOutput(CallerError, code="BAD_OUTPUT"):
-    """Rows cannot go where they were to go, in that form."""
+    """The rows cannot be written to this output in this format."""
 
 
 class Output:
-    """What the command line said of the output.
+    """The format and destination of rows, from the command line.
 
     Args:
-        form: of ``--format``; empty: by the name of the file, a table on a terminal, else lines of text.
-        path: of ``--output``.
-        overwrite: whether the file may exist.
+        form: the value of ``--format``. Empty: by the name of the file; without a file, a table on a terminal and
+            tab-separated text elsewhere.
+        path: the value of ``--output``.
+        overwrite: whether an existing file is replaced.
+
+    Raises:
+        BadOutput: the format is unknown, the file exists, or the format is binary and the output is a terminal.
+        UnknownFormat: the format cannot be told from the name of the file.
     """
 
     def __init__(self, form: str, path: Path | None, *, overwrite: bool = False) -> None:
         known = [*PRINTED, *Format]
         if form and form not in known:
-            raise BadOutput(f"there is no format {form!r}; known: {', '.join(known)}")
+            raise BadOutput(f"unknown format {form!r}; known formats: {', '.join(known)}")
         self.path = path
         self._compression = ""
         if path is not None:
             if path.exists() and not overwrite:
                 raise BadOutput(f"{path} exists; replace it with --overwrite, or choose another name")
-            kind = kind_of(path, "" if form in PRINTED else form) if form not in PRINTED else None
+            kind = file_format(path, "" if form in PRINTED else form) if form not in PRINTED else None
             self._compression = kind.compression if kind else ""
             form = form or str(kind.format if kind else "")
         self.form = form or ("table" if sys.stdout.isatty() else "text")
         if path is None and self.form in BINARY and sys.stdout.isatty():
-            raise BadOutput(f"{self.form} is not for a terminal: write a file with --output, or a pipe")
+            raise BadOutput(f"{self.form} is a binary format; write it to a file with --output, or to a pipe")
 
     @contextmanager
-    def sink(self, schema: Any, kept: Sequence[str] = ()) -> Iterator[Sink]:
-        """A sink for rows of a schema. An error ends what was printed, and leaves no file.
+    def sink(self, schema: Any, first_columns: Sequence[str] = ()) -> Iterator[Sink]:
+        """Open a sink for rows of a schema. After an error, printed output ends with the error, and no file is left.
 
         Args:
-            kept: columns that a table shows before others."""
+            schema: the Arrow schema of the rows.
+            first_columns: columns that a table shows in preference to others."""
         with self._stream() as out:
-            sink = self._sink(out, schema, kept)
+            sink = self._sink(out, schema, first_columns)
             try:
                 yield sink
             except BrokenPipeError:
@@ -66,11 +72,11 @@ class Output:
             sink.finish()
             out.flush()
 
-    def _sink(self, out: IO[bytes], schema: Any, kept: Sequence[str]) -> Sink:
+    def _sink(self, out: IO[bytes], schema: Any, first_columns: Sequence[str]) -> Sink:
         width = shutil.get_terminal_size((80, 24)).columns
         match self.form:
             case "table":
-                return TableSink(out, schema, width, kept)
+                return TableSink(out, schema, width, first_columns)
             case "lines":
                 return LinesSink(out, schema, width)
             case "text":
@@ -90,11 +96,11 @@ class Output:
         try:
             with partial.open("xb") as file, _compressed(file, self._compression) as out:
                 yield out
-            with partial.open("rb+") as whole:
-                os.fsync(whole.fileno())
+            with partial.open("rb+") as complete:
+                os.fsync(complete.fileno())
             partial.replace(self.path)
         except OSError as error:
-            raise BadOutput(f"{self.path} cannot be written: {error.strerror or error}") from error
+            raise BadOutput(f"cannot write {self.path}: {error.strerror or error}") from error
         finally:
             partial.unlink(missing_ok=True)
 
@@ -110,13 +116,13 @@ def _compressed(file: IO[bytes], compression: str) -> Iterator[Any]:
         yield out
 
 
-def printed(run: Any) -> int:
-    """Run what prints and return its exit code; whoever reads may stop reading."""
+def run_printing(run: Callable[[], int]) -> int:
+    """Run a function that prints, and return its exit code. It may end early because the reader closed the pipe."""
     from stelae.cli.kit.errors import EXIT_OK
 
     try:
-        return int(run())
+        return run()
     except BrokenPipeError:
-        # Else the interpreter would try to flush the rest, and complain.
+        # Otherwise the interpreter would flush the rest at exit and report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK

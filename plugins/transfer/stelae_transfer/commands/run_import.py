@@ -17,6 +17,7 @@ from stelae.cli.kit.connection import Target, connected, split, table_name
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.progress import RowsProgress
+from stelae.cli.kit.terminal_layout import counted
 from stelae.client import AsyncTable
 from stelae.client.column_types import stored_type
 from stelae.client.locations import NoSuchTable
@@ -24,45 +25,45 @@ from stelae.client.row_input import unknown_columns
 from stelae.spi.errors import CallerError
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
-from stelae_transfer.checking import check_chunk
 from stelae_transfer.design import (
     BadDesign,
     Design,
     TableMissing,
-    apart,
     check_fits,
+    delimiter_hint,
     design,
     open_or_create,
     type_remarks,
 )
-from stelae_transfer.files import FileKindAndCompression, Format, kind_of
-from stelae_transfer.inference import nearly, repeated, unique_columns, unique_key
+from stelae_transfer.dry_run import check_chunk
+from stelae_transfer.files import FileFormat, Format, file_format
+from stelae_transfer.inference import nearest_type, repeated_keys, unique_columns, unique_key
 from stelae_transfer.journal import Journal, Position, Subject, digest_of
 from stelae_transfer.loading import Loader
 from stelae_transfer.readers import open_reader
-from stelae_transfer.records import RecordReader
 from stelae_transfer.rejects import Rejects
-from stelae_transfer.snapshot import members_of
+from stelae_transfer.row_chunks import RowChunkReader
+from stelae_transfer.snapshot_time import members_of
 
 MODES = {kind.name.lower().replace("_", "-"): kind for kind in OpKind}
 _TYPED = (Format.PARQUET, Format.ARROW)
 _KEY_ONLY = (OpKind.DELETE, OpKind.DELETE_IGNORE)
-_MAKING = (OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE)
-"""Modes that make a table that is missing: the others have nothing to find in it."""
+_CREATING = (OpKind.INSERT, OpKind.UPSERT, OpKind.INSERT_IGNORE)
+"""Modes that create a missing table. The others need existing rows."""
 _NULLS = ("na", "n/a", "null", "none", "nil", "-", "--", "?", "#n/a", "missing", "\\n")
-"""Words that others write for a value that is missing."""
-_OF_REPEATED = {OpKind.UPSERT: "replace it", OpKind.INSERT_IGNORE: "are left out"}
-"""What becomes of a row whose key another row of the file has, in modes that do not tell it of each."""
+"""Texts that other programs write for a missing value."""
+_REPEATED_KEY = {OpKind.UPSERT: "replace it", OpKind.INSERT_IGNORE: "are skipped"}
+"""What happens to rows with the key of an earlier row, in the modes that do not report such rows."""
 _SHOWN_COLUMNS = 12
 
 
 class BadImport(CallerError, code="BAD_IMPORT"):
-    """Options of an import that do not go together, or name what is not there."""
+    """Options of an import contradict each other, or name something that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """What the command line said."""
+    """The options of the command line."""
 
     file: Path
     target: Target
@@ -85,27 +86,27 @@ class ImportOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Input:
-    """A file, looked at. ``types`` are those of a sample where the file itself has none."""
+class _InputFile:
+    """What a first look at the input file shows."""
 
-    kind: FileKindAndCompression
-    columns: Sequence[str]
-    types: Mapping[str, Any]
-    sample: Mapping[str, Sequence[Any]]
+    kind: FileFormat
+    columns: Sequence[str]  #: The columns to load.
+    types: Mapping[str, Any]  #: Their Arrow types, inferred from a sample if the format has no types.
+    sample: Mapping[str, Sequence[Any]]  #: Their first values.
 
     @property
     def keyable(self) -> Mapping[str, Sequence[Any]]:
-        """The sample of the columns that may be a key though nobody said their types: a number that seems to be a
-        double may be anything."""
+        """Return the sample of the columns that can be proposed as a key. Inferred doubles are not among them, because
+        their type may be wrong."""
         return {name: values for name, values in self.sample.items() if not self.seems_double(name)}
 
     def seems_double(self, name: str) -> bool:
-        """Whether a column is a double by its values alone."""
+        """Return whether the type double of a column is inferred from its values."""
         return self.kind.format not in _TYPED and stored_type(self.types[name]) == "double"
 
     @property
     def is_bare(self) -> bool:
-        """Whether it names columns and says nothing of their types: a header of CSV without a row."""
+        """Return whether the file has column names but no rows to infer types from, such as a CSV header alone."""
         return self.kind.format not in _TYPED and not any(self.sample.values())
 
 
@@ -120,18 +121,18 @@ def options_of(params: Mapping[str, Any]) -> ImportOptions:
 
 
 def run_import(options: ImportOptions) -> int:
-    """Load a file; return the exit code.
+    """Load a file and return the exit code.
 
     Raises:
-        StelaeError: it could not begin, or did not come to its end: the same command goes on then.
+        StelaeError: the import could not start, or stopped early. The same command resumes it.
     """
     if options.mode not in MODES:
-        raise BadImport(f"there is no mode {options.mode!r}; known: {', '.join(MODES)}")
-    source = _look_at(options)
+        raise BadImport(f"unknown --mode {options.mode!r}; known modes: {', '.join(MODES)}")
+    source = _inspect(options)
     name = options.target.table or options.file.name.partition(".")[0]
     if options.show_schema:
         made = _design(options, source, name)
-        _note_repeated(options, source, made.key)
+        _note_repeated_keys(options, source, made.key)
         _note_texts(source, made)
         if options.as_json:
             print_json(made.to_plain())
@@ -140,16 +141,16 @@ def run_import(options: ImportOptions) -> int:
         return EXIT_OK
     if options.dry_run and not options.target.connect and options.target.directory is None:
         made = _design(options, source, name)
-        _note_repeated(options, source, made.key)
+        _note_repeated_keys(options, source, made.key)
         return _dry_run(options, source, name, made.schema(), source.columns)
     return asyncio.run(_import(options, source))
 
 
-async def _import(options: ImportOptions, source: _Input) -> int:
+async def _import(options: ImportOptions, source: _InputFile) -> int:
     async with connected(options.target) as client:
-        name = await table_name(client, options.target, "; a new one is made under the name that you give, with --key")
+        name = await table_name(client, options.target, "; to create a table, pass its name and --key")
         wanted, problem = _if_possible(options, source, name)
-        may_create = MODES[options.mode] in _MAKING and not options.dry_run
+        may_create = MODES[options.mode] in _CREATING and not options.dry_run
         try:
             table = await open_or_create(
                 client,
@@ -157,17 +158,17 @@ async def _import(options: ImportOptions, source: _Input) -> int:
                 name,
                 options.target.timeout_s,
                 may_create=may_create,
-                told=partial(_say_what_is_made, source),
+                on_create=partial(_note_creation, source),
             )
         except TableMissing:
             if not options.dry_run or wanted is None or wanted.key_is_guessed:
                 raise
-            _note_repeated(options, source, wanted.key)
+            _note_repeated_keys(options, source, wanted.key)
             return await asyncio.to_thread(_dry_run, options, source, name, wanted.schema(), source.columns)
         except NoSuchTable as error:
             if problem is None:
                 raise
-            raise BadImport(f"{error}; and the file would make none: {problem}") from error
+            raise BadImport(f"{error}; cannot create it from the file: {problem}") from error
         columns = _checked_columns(options, source, table)
         if options.dry_run:
             return await asyncio.to_thread(_dry_run, options, source, name, table.schema, columns)
@@ -177,12 +178,12 @@ async def _import(options: ImportOptions, source: _Input) -> int:
 
 
 async def _load(
-    options: ImportOptions, source: _Input, table: AsyncTable, columns: Sequence[str], subject: Subject
+    options: ImportOptions, source: _InputFile, table: AsyncTable, columns: Sequence[str], subject: Subject
 ) -> int:
     journal = Journal.open(_beside(options, options.journal, table.name, "import"), subject, restart=options.restart)
     began, began_s, done = journal.position, time.monotonic(), False
     if began.acknowledged:
-        note(f"going on behind row {began.acknowledged:,}, the last one that was acknowledged; --restart begins again")
+        note(f"resuming after row {began.acknowledged:,}, the last acknowledged row; to start over, pass --restart")
     try:
         with (
             closing(_open(options, source.kind)) as reader,
@@ -226,16 +227,16 @@ def _report(
         }
         print_json(document)
     else:
-        bad = f", {position.bad:,} bad: see {bad_rows}" if position.bad else ""
-        print(f"{options.file} -> {table}: {position.written:,} rows written ({options.mode}){bad}")
+        bad = f", {counted(position.bad, 'bad row')}: see {bad_rows}" if position.bad else ""
+        print(f"{options.file} -> {table}: {counted(position.written, 'row')} written ({options.mode}){bad}")
         if position.timestamp:
-            print(f"the table right after it: --at {position.timestamp}")
+            print(f"to read the table as of this import: --at {position.timestamp}")
     return EXIT_FAILED if position.bad else EXIT_OK
 
 
-def _dry_run(options: ImportOptions, source: _Input, name: str, schema: Schema, columns: Sequence[str]) -> int:
+def _dry_run(options: ImportOptions, source: _InputFile, name: str, schema: Schema, columns: Sequence[str]) -> int:
     rows = bad = 0
-    # Of a name of its own: an import that was interrupted still needs its file.
+    # Not the file of bad rows: an interrupted import still needs that.
     path = _beside(options, options.bad_rows, name, "dry-run.jsonl")
     with closing(_open(options, source.kind)) as reader, closing(Rejects(path, 0)) as rejects:
         for chunk in reader.chunks(schema, columns, 0):
@@ -243,27 +244,28 @@ def _dry_run(options: ImportOptions, source: _Input, name: str, schema: Schema, 
             rejects.add(found)
             rows, bad = chunk.last, bad + sum(row.rows for row in found)
             if bad > options.bad_rows_max:
-                note(f"stopped at row {rows}: more bad rows than --bad-rows-max {options.bad_rows_max}")
+                note(f"stopped at row {rows}: {bad} bad rows, more than --bad-rows-max {options.bad_rows_max}")
                 break
     bad_rows = str(rejects.path) if bad else None
     if options.as_json:
         print_json({"dry_run": True, "rows": rows, "good": rows - bad, "bad": bad, "bad_rows_file": bad_rows})
     else:
-        print(f"{options.file}: {rows:,} rows, {bad:,} bad{f': see {bad_rows}' if bad else ''}; nothing was written")
+        see = f", see {bad_rows}" if bad else ""
+        print(f"{options.file}: {counted(rows, 'row')}, {bad:,} bad{see}; nothing was written")
     return EXIT_FAILED if bad else EXIT_OK
 
 
-# -- what is to be loaded --------------------------------------------------------------------------
+# -- the input -------------------------------------------------------------------------------------
 
 
-def _look_at(options: ImportOptions) -> _Input:
-    kind = kind_of(options.file, options.form)
+def _inspect(options: ImportOptions) -> _InputFile:
+    kind = file_format(options.file, options.form)
     reader = _open(options, kind)
     try:
         unknown = [name for name in options.columns if name not in reader.columns]
         if unknown:
             raise BadImport(
-                f"no column {', '.join(unknown)} in {options.file}; it has: {', '.join(reader.columns)}"[:600]
+                f"no column {', '.join(unknown)} in {options.file}; its columns: {', '.join(reader.columns)}"[:600]
             )
         columns = [*options.columns] or [*reader.columns]
         if not columns:
@@ -276,59 +278,59 @@ def _look_at(options: ImportOptions) -> _Input:
         sample = {name: values for name, values in again.sample().items() if name in columns}
     finally:
         again.close()
-    return _Input(kind=kind, columns=columns, types={name: types[name] for name in columns}, sample=sample)
+    return _InputFile(kind=kind, columns=columns, types={name: types[name] for name in columns}, sample=sample)
 
 
-def _open(options: ImportOptions, kind: FileKindAndCompression) -> RecordReader:
+def _open(options: ImportOptions, kind: FileFormat) -> RowChunkReader:
     return open_reader(options.file, kind, delimiter=options.delimiter, null=options.null)
 
 
-def _design(options: ImportOptions, source: _Input, name: str) -> Design:
+def _design(options: ImportOptions, source: _InputFile, name: str) -> Design:
     _check_rows(options, source, name)
     alone, together = unique_columns(source.keyable), ",".join(unique_key(source.keyable))
     unique = ", ".join(alone[:_SHOWN_COLUMNS])
-    hint = f"; in the first rows these have a value of their own in each: {unique}" if unique else ""
+    hint = f"; unique in the first rows: {unique}" if unique else ""
     if together and not unique:
-        hint = f"; in the first rows --key {together} does"
+        hint = f"; unique in the first rows: {together} together"
     return design(name, source.types, options.key, options.hash_levels, hint)
 
 
-def _check_rows(options: ImportOptions, source: _Input, name: str) -> None:
-    """``BadDesign``: a table would have columns, or a key, of types that nobody has said."""
+def _check_rows(options: ImportOptions, source: _InputFile, name: str) -> None:
+    """Raise ``BadDesign`` if the type of a column, or of a key column, cannot be inferred from the file."""
     if source.is_bare:
         columns = ", ".join(source.columns[:_SHOWN_COLUMNS])
-        fact = f"{options.file} has no rows: there is nothing to tell the types of {columns} by"
+        fact = f"{options.file} has no rows to infer the types of {columns} from"
         key = ",".join(options.key) or source.columns[0]
         example = f"stelae table create {name} --column {source.columns[0]}:TYPE ... --key {key}"
-        raise BadDesign(f"{fact}; say them with {example}, or import a file with rows")
+        raise BadDesign(f"{fact}; create the table with {example}, or import a file with rows")
     for column in options.key:
         if column in source.types and source.seems_double(column):
-            fact = f"key column {column!r} has numbers with a fraction or an exponent, and nobody has said their type"
-            others = "double, decimal(P,S) or string: stelae table create"
-            example = f"{others} {name} --column {column}:TYPE ... --key {','.join(options.key)}"
-            raise BadDesign(f"{fact}; make the table first, with {example}, and import into it")
+            fact = f"key column {column!r} has numbers with a fraction or an exponent, whose type must be chosen"
+            types = "double, decimal(P,S) or string"
+            example = f"stelae table create {name} --column {column}:TYPE ... --key {','.join(options.key)}"
+            raise BadDesign(f"{fact} ({types}); create the table first with {example}, and import into it")
 
 
-def _say_what_is_made(source: _Input, made: Design) -> None:
-    note(f"making the table {made.name}, with the key {', '.join(made.key)}")
+def _note_creation(source: _InputFile, made: Design) -> None:
+    note(f"creating table {made.name} with key {', '.join(made.key)}")
     _note_texts(source, made)
 
 
-def _note_texts(source: _Input, made: Design) -> None:
-    """Tell of columns that become text for the sake of a few values."""
+def _note_texts(source: _InputFile, made: Design) -> None:
+    """Print a note on each column that becomes a string because of a few values."""
     if source.kind.format in (*_TYPED, Format.JSONL):
         return
     names = [str(column["name"]) for column in made.columns if column["type"] == "string"]
-    for name, found in [(name, found) for name in names if (found := nearly(source.sample[name]))][:_SHOWN_COLUMNS]:
-        kind, count, looked_at, text = found
-        fact = f"column {name!r} is text: {count:,} of the first {looked_at:,} values are no {kind}"
+    mixed = [(name, found) for name in names if (found := nearest_type(source.sample[name]))]
+    for name, (kind, count, examined, text) in mixed[:_SHOWN_COLUMNS]:
+        fact = f"column {name!r} becomes string: {count:,} of the first {examined:,} values are not of type {kind}"
         is_null = text.strip().lower() in _NULLS
-        step = f"--null {text.strip()} makes those null" if is_null else "if it is not to be, make the table first"
+        step = f"--null {text.strip()} reads it as null" if is_null else "to store another type, create the table first"
         note(f"{fact}, such as {text!r:.40}; {step}")
 
 
-def _if_possible(options: ImportOptions, source: _Input, name: str) -> tuple[Design | None, CallerError | None]:
-    """What a missing table would be, or why it cannot; without a key, of the first columns that tell rows apart."""
+def _if_possible(options: ImportOptions, source: _InputFile, name: str) -> tuple[Design | None, CallerError | None]:
+    """Return the table that the file would make, or the reason why it cannot. Without ``--key``, the key is a guess."""
     key = options.key or unique_key(source.keyable) or source.columns[:1]
     try:
         _check_rows(options, source, name)
@@ -338,12 +340,12 @@ def _if_possible(options: ImportOptions, source: _Input, name: str) -> tuple[Des
     return msgspec.structs.replace(made, key_is_guessed=not options.key), None
 
 
-def _checked_columns(options: ImportOptions, source: _Input, table: AsyncTable) -> Sequence[str]:
-    """Return the columns to load, once they go together with the table; remarks go to standard error."""
+def _checked_columns(options: ImportOptions, source: _InputFile, table: AsyncTable) -> Sequence[str]:
+    """Return the columns to load, after comparing them with the table. Remarks go to standard error."""
     schema = table.schema
     wanted = [name for name in source.columns if name in schema.by_name or not options.skip_unknown]
     if not any(name in schema.by_name for name in wanted):
-        raise BadImport(unknown_columns(schema, list(source.columns)) + apart(source.columns))
+        raise BadImport(unknown_columns(schema, list(source.columns)) + delimiter_hint(source.columns))
     kind = MODES[options.mode]
     if kind in _KEY_ONLY:
         wanted = [name for name in wanted if name in table.key]
@@ -360,23 +362,23 @@ def _checked_columns(options: ImportOptions, source: _Input, table: AsyncTable) 
     for remark in remarks[:_SHOWN_COLUMNS]:
         note(remark)
     if len(remarks) > _SHOWN_COLUMNS:
-        note(f"and {len(remarks) - _SHOWN_COLUMNS} remarks of this kind more")
-    _note_repeated(options, source, table.key)
+        note(f"and {len(remarks) - _SHOWN_COLUMNS} more such remarks")
+    _note_repeated_keys(options, source, table.key)
     return wanted
 
 
-def _note_repeated(options: ImportOptions, source: _Input, key: Sequence[str]) -> None:
-    """Tell of rows that would be gone without a word, since others have their key."""
-    becomes = _OF_REPEATED.get(MODES[options.mode])
-    count = repeated(source.sample, key) if becomes and all(name in source.sample for name in key) else 0
+def _note_repeated_keys(options: ImportOptions, source: _InputFile, key: Sequence[str]) -> None:
+    """Print a note on rows that would be lost silently because another row has the same key."""
+    effect = _REPEATED_KEY.get(MODES[options.mode])
+    count = repeated_keys(source.sample, key) if effect and all(name in source.sample for name in key) else 0
     if count:
         rows = len(source.sample[key[0]])
-        fact = f"{count:,} of the first {rows:,} rows have the key ({', '.join(key)}) of an earlier row, and {becomes}"
+        fact = f"{count:,} of the first {rows:,} rows have the key ({', '.join(key)}) of an earlier row, and {effect}"
         better = unique_key(source.keyable)
-        note(fact + (f"; the key {','.join(better)} would tell them apart" if better else ""))
+        note(fact + (f"; --key {','.join(better)} would be unique in these rows" if better else ""))
 
 
-def _subject(options: ImportOptions, source: _Input, name: str, columns: Sequence[str]) -> dict[str, Any]:
+def _subject(options: ImportOptions, source: _InputFile, name: str, columns: Sequence[str]) -> dict[str, Any]:
     size_bytes, digest = digest_of(options.file)
     return {
         "input_bytes": size_bytes,

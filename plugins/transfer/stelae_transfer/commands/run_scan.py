@@ -16,13 +16,14 @@ from stelae.cli.kit.connection import Target, connected, table_name
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.progress import RowsProgress
+from stelae.cli.kit.terminal_layout import counted
 from stelae.client.times import At, hybrid
 from stelae.spi.errors import CallerError
-from stelae_transfer.commands.row_output import Output, printed
+from stelae_transfer.commands.row_output import Output, run_printing
 from stelae_transfer.filters import read_key, read_time, read_where
-from stelae_transfer.plain import json_value
-from stelae_transfer.snapshot import latest
+from stelae_transfer.snapshot_time import latest
 from stelae_transfer.table_text import lines
+from stelae_transfer.value_text import json_value
 
 if TYPE_CHECKING:
     from stelae.client import AsyncScan, AsyncTable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanOptions:
-    """What the command line said."""
+    """The options of the command line."""
 
     target: Target
     columns: Sequence[str]
@@ -45,18 +46,20 @@ class ScanOptions:
 
 
 class BadScan(CallerError, code="BAD_SCAN"):
-    """Options of a scan that do not go together, or name what is not there."""
+    """Options of a scan contradict each other, or name something that does not exist."""
 
 
 def run_scan(options: ScanOptions) -> int:
-    """Scan and print; return the exit code.
+    """Print the rows of a scan and return the exit code.
 
     Raises:
-        StelaeError: the scan could not be carried out; what was printed before is a prefix of it.
+        StelaeError: the scan failed. The rows that were printed before are a prefix of the result.
     """
     if options.count and (options.output is not None or options.form not in ("", "json", "text")):
-        raise BadScan("--count prints one number: it goes with --json, and with no other form and no file")
-    return printed(lambda: asyncio.run(_scan(options)))
+        raise BadScan(
+            "--count prints one number; it cannot be combined with --output or a --format other than json or text"
+        )
+    return run_printing(lambda: asyncio.run(_scan(options)))
 
 
 async def _scan(options: ScanOptions) -> int:
@@ -66,7 +69,7 @@ async def _scan(options: ScanOptions) -> int:
         at = read_at(options.at)
         if at is None and (several or options.since):
             at = await latest(client, [table.name], options.target.timeout_s)
-        scan = described(table, options, at)
+        scan = build_scan(table, options, at)
         if options.count:
             total = await scan.count()
             if options.form == "json":
@@ -79,12 +82,12 @@ async def _scan(options: ScanOptions) -> int:
             async for batch in scan:
                 sink.write(batch)
         if options.since:
-            note(f"changes up to {scan.at}; for what comes later: --since {scan.at}")
+            note(f"changes up to {scan.at}; to read later changes: --since {scan.at}")
     return EXIT_OK
 
 
-def described(table: AsyncTable, options: ScanOptions, at: At | None) -> AsyncScan:
-    """Return the scan that the options describe; ``BadScan``, ``BadFilter``: they do not fit the table."""
+def build_scan(table: AsyncTable, options: ScanOptions, at: At | None) -> AsyncScan:
+    """Return the scan that the options describe. ``BadScan``, ``BadFilter``: the options do not fit the table."""
     check_columns(table, options.columns)
     if options.since:
         return _diff(table, options, at)
@@ -99,30 +102,29 @@ def described(table: AsyncTable, options: ScanOptions, at: At | None) -> AsyncSc
 
 
 def _diff(table: AsyncTable, options: ScanOptions, at: At | None) -> AsyncScan:
-    """Return the scan of what has changed."""
+    """Return the scan of the changes since ``--since``."""
     if options.where:
-        fact = "--since tells changes, which --where cannot judge: a row that has ceased to match would be missing"
-        raise BadScan(f"{fact}; leave it out, and filter what comes")
+        fact = "--since cannot be combined with --where: rows that no longer match the condition would be missing"
+        raise BadScan(f"{fact}; remove --where and filter the output")
     since = hybrid(read_at(options.since) or 0)
     if at is not None and not options.at:
-        at = max(hybrid(at), since)  # Nothing may have been written since.
+        at = max(hybrid(at), since)  # ``at`` is earlier if nothing has been written since.
     limit, timeout_s = options.limit, options.target.timeout_s
     return table.diff(since, at, options.columns or None, limit=limit, order="key", timeout_s=timeout_s)
 
 
 def check_columns(table: AsyncTable, names: Sequence[str]) -> None:
-    """See that a table has columns; ``BadScan``: with those that it has."""
+    """Raise ``BadScan`` if the table lacks one of the columns. The message has its columns."""
     known = table.schema.by_name
     unknown = [name for name in names if name not in known]
     if unknown:
-        where = "tablet" if len(table.partitioning.partitions) == 1 else "table"
         close = difflib.get_close_matches(unknown[0], known, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise BadScan(f"no column {', '.join(map(repr, unknown))}; the {where} has: {', '.join(known)}{hint}")
+        raise BadScan(f"no column {', '.join(map(repr, unknown))}; the table has: {', '.join(known)}{hint}")
 
 
 def read_at(text: str) -> At | None:
-    """Return the time of ``--at`` or ``--since``; one without a zone is of this machine's."""
+    """Return the time of ``--at`` or ``--since``. A time without a zone is in the zone of this machine."""
     return read_time(text, datetime.now().astimezone()) if text else None
 
 
@@ -130,9 +132,9 @@ def read_at(text: str) -> At | None:
 
 
 def run_export(options: ScanOptions, *, progress: bool | None, as_json: bool) -> int:
-    """Write the rows of a table to a file; return the exit code."""
+    """Write the rows of a table to a file and return the exit code."""
     if str(options.output) == "-":
-        raise BadScan("export writes a file, and '-' names none; to print rows: stelae scan --format csv")
+        raise BadScan("export writes a file, not '-'; to print rows: stelae scan --format csv")
     return asyncio.run(_export(options, progress, as_json))
 
 
@@ -142,7 +144,7 @@ async def _export(options: ScanOptions, progress: bool | None, as_json: bool) ->
     async with connected(options.target) as client:
         table = await client.table(await table_name(client, options.target), timeout_s=options.target.timeout_s)
         at = read_at(options.at) or await latest(client, [table.name], options.target.timeout_s)
-        scan = described(table, options, at)
+        scan = build_scan(table, options, at)
         rows = 0
         with RowsProgress("export", progress) as shown, output.sink(scan.arrow_schema, table.key) as sink:
             async for batch in scan:
@@ -154,7 +156,7 @@ async def _export(options: ScanOptions, progress: bool | None, as_json: bool) ->
         document = {"table": table.name, "file": str(options.output), "format": output.form, "rows": rows}
         print_json({**document, "at": hybrid(at), "seconds": round(seconds, 3)})
     else:
-        print(f"{table.name} -> {options.output}: {rows:,} rows, as of {hybrid(at)}")
+        print(f"{table.name} -> {options.output}: {counted(rows, 'row')}, as of {hybrid(at)}")
     return EXIT_OK
 
 
@@ -162,8 +164,8 @@ async def _export(options: ScanOptions, progress: bool | None, as_json: bool) ->
 
 
 def run_get(target: Target, words: list[str], columns: Sequence[str], at: str, *, as_json: bool) -> int:
-    """Print the row of a key; return the exit code."""
-    return printed(lambda: asyncio.run(_get(target, words, columns, at, as_json)))
+    """Print the row of a key and return the exit code."""
+    return run_printing(lambda: asyncio.run(_get(target, words, columns, at, as_json)))
 
 
 async def _get(target: Target, words: list[str], columns: Sequence[str], at: str, as_json: bool) -> int:
@@ -171,7 +173,7 @@ async def _get(target: Target, words: list[str], columns: Sequence[str], at: str
         table = await client.table(await table_name(client, target), timeout_s=target.timeout_s)
         check_columns(table, columns)
         if len(words) == len(table.key) + 1 and words[0] in await client.tables():
-            raise BadScan(f"{words[0]!r} is a table, which is named with --table {words[0]}; the key stands alone")
+            raise BadScan(f"{words[0]!r} is a table; pass it as --table {words[0]}, and the key alone as arguments")
         key = read_key(table.schema, words)
         row = await table.get(key, at=read_at(at), timeout_s=target.timeout_s)
     shown = None if row is None else {name: row[name] for name in columns or row}

@@ -10,22 +10,24 @@ from typing import Any
 from stelae.cli.kit.connection import Target, connected
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.output import note
-from stelae_transfer.commands.row_output import Output, printed
+from stelae.cli.kit.terminal_layout import counted
+from stelae_transfer.commands.row_output import Output, run_printing
 from stelae_transfer.commands.run_scan import read_at
 from stelae_transfer.sql import Query, prepare
 
 STOP_EVERY_S = 0.1
-"""Seconds between two requests to an interrupted query to end."""
+"""Seconds between two attempts to interrupt a query."""
 
 
 def run_sql(target: Target, text: str, at: str, form: str, path: Path | None, overwrite: bool, explain: bool) -> int:
-    """Answer a query; return the exit code.
+    """Run a query, print its result, and return the exit code.
 
     Raises:
-        SqlFailed: the query is wrong, or DuckDB is not installed. StelaeError: a table cannot be read.
+        SqlFailed: the query is wrong, or DuckDB is not installed.
+        StelaeError: a table cannot be read.
     """
     output = Output(form, path, overwrite=overwrite)
-    return printed(lambda: asyncio.run(_sql(target, text, at, output, explain)))
+    return run_printing(lambda: asyncio.run(_sql(target, text, at, output, explain)))
 
 
 async def _sql(target: Target, text: str, at: str, output: Output, explain: bool) -> int:
@@ -38,7 +40,7 @@ async def _sql(target: Target, text: str, at: str, output: Output, explain: bool
             while not answering.done():
                 query.stop()
                 await asyncio.wait([answering], timeout=STOP_EVERY_S)
-            answering.exception()  # It was asked to fail.
+            answering.exception()  # The error of the interrupt, which is expected.
             raise
         if explain:
             _explain(query)
@@ -56,6 +58,6 @@ def _answer(query: Query, output: Output) -> None:
 
 def _explain(query: Query) -> None:
     for scan in query.scans:
-        conditions = " and ".join(" ".join(map(str, one)) for one in scan.filters) or "no condition"
-        note(f"scan of {scan.table}: columns {', '.join(scan.columns)}; {conditions}; {scan.rows:,} rows came")
-    note(f"all as of {query.at}")
+        conditions = " and ".join(" ".join(map(str, condition)) for condition in scan.filters) or "no condition"
+        note(f"scan of {scan.table}: columns {', '.join(scan.columns)}; {conditions}; {counted(scan.rows, 'row')} read")
+    note(f"snapshot time {query.at}")

@@ -39,31 +39,31 @@ def scan(
     table: TableOption = "",
     columns: ColumnsOption = "",
     where: WhereOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most rows to read.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Read at most this many rows.")] = None,
     at: AtOption = "",
     since: SinceOption = "",
     form: FormatOption = "",
     output: OutputOption = None,
     overwrite: OverwriteOption = False,
-    count: Annotated[bool, typer.Option("--count", help="Print only how many rows.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Print only the number of rows.")] = False,
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the rows of a table in key order, all of one snapshot.
+    """Print a snapshot of a table in key order.
 
-    The scan sees every write that was acknowledged before it began, or with `--at` the table as it was. On a terminal
-    it prints a table that fits; elsewhere tab-separated lines with a header; `--json` one document with `columns` and
-    `rows`. Conditions of `--where` are joined by `and`, and judged where the rows are.
+    The scan shows every write that was acknowledged before it began. With `--at` it shows the table at an older time.
+    On a terminal it prints a table that fits the width, elsewhere tab-separated lines with a header. `--json` prints
+    one document with `columns` and `rows`. The tablets apply the conditions of `--where`.
 
-    With `--since` it prints what has changed since then: rows as they are now, or at `--at`, and the keys of those that
-    are gone, whose `is_deleted` is true. From which time to go on is told on standard error.
+    With `--since` it prints the rows that have changed since that time, as they are now or at `--at`. Of a deleted row
+    it prints the key, with `is_deleted` true. The time to pass to the next `--since` is printed on standard error.
 
     Example: stelae scan --connect 127.0.0.1:7051 --table readings --where "celsius > 20" --limit 10"""
     from stelae_transfer.commands.run_scan import BadScan, ScanOptions, run_scan
 
     if context.args:
         word = context.args[0]
-        raise BadScan(f"{word!r} stands alone: a table is named with --table {word}, a condition with --where")
+        raise BadScan(f"unexpected argument {word!r}; pass a table as --table {word}, and a condition with --where")
     options = ScanOptions(
         target=Target(directory=directory, connect=connect, tables=tables, table=table, timeout_s=timeout_s),
         columns=split(columns),

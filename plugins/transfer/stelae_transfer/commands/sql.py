@@ -1,4 +1,4 @@
-"""``stelae sql``: a query over tables, carried out by DuckDB."""
+"""``stelae sql``: run a query over tables with DuckDB."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def sql(
-    query: Annotated[str, typer.Argument(help="One SELECT, in DuckDB's SQL; tables go by their names.")],
+    query: Annotated[str, typer.Argument(help="One SELECT in the SQL of DuckDB. Tables are used by their names.")],
     directory: DirOption = None,
     connect: ConnectOption = "",
     tables: TablesOption = None,
@@ -34,15 +34,18 @@ def sql(
     form: FormatOption = "",
     output: OutputOption = None,
     overwrite: OverwriteOption = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Say on standard error what each scan was asked.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print what each scan asked of the tablets, on standard error.")
+    ] = False,
     timeout_s: TimeoutOption = 30.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer a query; all tables of it show one time.
+    """Run an SQL query. All its tables are read at one snapshot time.
 
-    Tablets send only the columns that the query needs, and judge what they can of its conditions: comparisons, `in` and
-    `is null`, but none on floating numbers, where DuckDB orders NaN above all others. Files may be read along:
-    `SELECT ... FROM readings JOIN 'stations.csv' USING (station)`. Needs DuckDB: pip install 'stelae[sql]'.
+    Tablets send only the columns that the query needs. They apply its comparisons, `in` and `is null`. DuckDB applies
+    the other conditions, and all comparisons of floating-point numbers, because it orders NaN above other numbers. A
+    query may also read files: `SELECT ... FROM readings JOIN 'stations.csv' USING (station)`. Needs DuckDB:
+    pip install 'stelae[sql]'.
 
     Example: stelae sql "SELECT station, avg(celsius) FROM readings GROUP BY ALL" --connect 127.0.0.1:7051"""
     from stelae_transfer.commands.run_sql import run_sql

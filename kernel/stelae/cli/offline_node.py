@@ -1,4 +1,4 @@
-"""A node that does not run, as the ``stelae wal`` commands see it: locked, settled, its log ready to be opened."""
+"""A stopped node, for the commands ``stelae wal``: locked, with its log ready to be opened."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ PROGRESS_EVERY_S = 1.0
 
 
 class PrintingMeter(ProgressMeter):
-    """Tells on standard error how far work has come, once a second: what is shorter stays silent."""
+    """Prints the progress of work on standard error once a second. Shorter work prints nothing."""
 
     def begin(self, phase: str, entries: int) -> None:
-        """Work on so many entries begins."""
+        """Start a phase of work on ``entries`` entries."""
         self._phase, self._total = phase, entries
         self._entries = self._bytes = 0
-        self._began_s = self._told_s = time.monotonic()
+        self._began_s = self._printed_s = time.monotonic()
 
     def add(self, entries: int, size_bytes: int) -> None:
-        """So many more entries are done."""
+        """Count entries that are done."""
         self._entries += entries
         self._bytes += size_bytes
         now_s = time.monotonic()
-        if now_s - self._told_s >= PROGRESS_EVERY_S:
-            self._told_s = now_s
+        if now_s - self._printed_s >= PROGRESS_EVERY_S:
+            self._printed_s = now_s
             left_s = (now_s - self._began_s) / self._entries * (self._total - self._entries)
             done = f"{self._entries} of {self._total} entries, {self._bytes / (1 << 20):.0f} MiB"
             note(f"{self._phase}: {done}, about {left_s:.0f} s left")
 
 
 class OfflineNode:
-    """A node's directory under its lock, with any interrupted conversion ended.
+    """The locked directory of a stopped node. An interrupted conversion has been completed.
 
     Attributes:
         root: the directory.
-        configured: log engine that the node.toml picks; ``None`` if there is none.
-        settled: what had to be ended, for people; empty if nothing."""
+        configured: the log engine that the node.toml chooses; ``None``: no node.toml is given.
+        settled: a message about a conversion that was completed; empty: there was none."""
 
     def __init__(self, directory: str | None, config: str | None) -> None:
         if (directory is None) == (config is None):
-            raise CallerError("give either the directory of a node or --config with its node.toml")
+            raise CallerError("pass either the directory of a node or --config with its node.toml")
         self._registry = Registry.installed()
         self._source: ConfigSource | None = None
         self.configured: str | None = None
@@ -77,11 +77,12 @@ class OfflineNode:
     @classmethod
     @contextmanager
     def opened(cls, directory: str | None, config: str | None) -> Iterator[OfflineNode]:
-        """Lock and settle a node; unlocked at the end.
+        """Lock the directory and complete an interrupted conversion. Unlock it at the end.
 
         Raises:
-            CallerError: not exactly one of both was given.
-            NotFormatted: no node is there. ``Locked``: it runs, or another command does.
+            CallerError: neither or both of directory and ``--config`` are given.
+            NotFormatted: the directory has no node.
+            Locked: the node runs, or another command has locked it.
             ConfigError, PluginError, StorageError: as reading node.toml and ``settle``."""
         node = cls(directory, config)
         files = node._services.files
@@ -95,22 +96,22 @@ class OfflineNode:
 
     @property
     def wal_engine(self) -> str:
-        """Name of the engine that owns the log."""
+        """Return the name of the engine of the log."""
         return InstanceFile(self._services.files, self._layout).load().wal_engine
 
     @property
     def layout(self) -> DirectoryLayout:
-        """Where everything is."""
+        """Return the layout of the directory."""
         return self._layout
 
     @property
     def services(self) -> EngineServices:
-        """What engines are given."""
+        """Return the services that engines get."""
         return self._services
 
     @contextmanager
     def engine(self) -> Iterator[WalEngine]:
-        """Open the log with its own engine; closed at the end."""
+        """Open the log with its engine. Close it at the end."""
         picked = self.picked(self.wal_engine)
         engine: WalEngine = picked.engine.open(self._layout.wals, picked.config, self._services)
         try:
@@ -119,19 +120,19 @@ class OfflineNode:
             engine.close()
 
     def convert(self, to: str, meter: ProgressMeter, *, dry_run: bool) -> ConversionPlan:
-        """Give the log to the engine of that name; raises as ``stelae.convert.conversion.convert``."""
+        """Convert the log to another engine. Raises as ``stelae.convert.conversion.convert``."""
         source, target = self.picked(self.wal_engine), self.picked(to)
         self._check_one_disk()
         return convert(ConversionPaths(self._layout, self._services), source, target, meter, dry_run=dry_run)
 
     def quarantined(self, engine: str) -> str:
-        """Where the log of that engine is that a conversion has moved away last."""
+        """Return the directory in quarantine of the log that the last conversion has moved away."""
         names = self._services.files.listdir(self._layout.quarantine)
         numbers = [int(name.rpartition(".")[2]) for name in names if name.startswith(f"wals-{engine}.")]
         return f"{self._layout.quarantine}/wals-{engine}.{max(numbers)}"
 
     def picked(self, name: str) -> ChosenEngine:
-        """The log engine of that name, configured as the node.toml says; ``PluginError``: nobody offers it."""
+        """Return a log engine with its settings from node.toml. ``PluginError``: it is not installed."""
         engine = self._registry.engine(EngineKind.WAL, name)
         config = engine.Config()
         if self._source is not None:
@@ -139,7 +140,7 @@ class OfflineNode:
         return ChosenEngine(name=name, engine=engine, config=config)
 
     def _check_one_disk(self) -> None:
-        """The log is exchanged by renaming, which works within one file system and keeps no mount or link."""
+        """Raise ``CallerError`` if the log cannot be replaced by renaming: it is a link or on another file system."""
         devices = {path: os.stat(path).st_dev for path in (self.root, self._layout.wals)}
         if os.path.exists(self._layout.quarantine):
             devices[self._layout.quarantine] = os.stat(self._layout.quarantine).st_dev
@@ -147,6 +148,6 @@ class OfflineNode:
         if linked or len(set(devices.values())) > 1:
             odd = linked or [path for path, device in devices.items() if device != devices[self.root]]
             fact = (
-                f"{', '.join(odd)} is a link or on another disk than {self.root}, so it cannot be exchanged by renaming"
+                f"{', '.join(odd)} is a link or on another disk than {self.root}, so it cannot be replaced by renaming"
             )
             raise CallerError(f"{fact}; move it into the directory for the conversion, and back afterwards")

@@ -1,4 +1,4 @@
-"""Values as text: what JSON and terminals can say of them."""
+"""Conversion of values for JSON and for terminals."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def json_value(value: Any) -> Any:
-    """Return what JSON says for a value: times in ISO form, bytes as base64, NaN and infinities as text.
+    """Return the JSON form of a value: times in ISO form, bytes as base64, NaN and infinities as text.
 
-    A null is ``None``, so that it differs from NaN; what JSON does not know becomes text."""
+    Null is ``None``, so that it differs from NaN. Other types become text."""
     match value:
         case float():
             return value if math.isfinite(value) else _NAMES[str(value)]
@@ -30,8 +30,7 @@ def json_value(value: Any) -> Any:
 
 
 def cell_text(value: Any) -> str:
-    """Return one line of text for a value that is not null; control characters are escaped, so that none of them
-    reaches a terminal."""
+    """Return one line of text for a value that is not null. Control characters are escaped, to protect the terminal."""
     match value:
         case bool():
             return "true" if value else "false"

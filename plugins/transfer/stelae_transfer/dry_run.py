@@ -1,4 +1,4 @@
-"""Judges the rows of a file without writing them."""
+"""Checks the rows of a file without writing them (``stelae import --dry-run``)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from stelae.client.row_input import RowInput
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
-from stelae_transfer.records import BadRow, RowChunk
+from stelae_transfer.row_chunks import BadRow, RowChunk
 
 
 def check_chunk(schema: Schema, kind: OpKind, chunk: RowChunk) -> list[BadRow]:
-    """Return the rows of a chunk that the client would not send, with their reasons.
+    """Return the rows of a chunk that the client would refuse, with their reasons.
 
-    What only the table knows, such as which keys exist, is not judged."""
+    What only the table knows, such as which keys exist, is not checked."""
     bad = [*chunk.bad]
     for start in range(0, len(chunk.numbers), FAILURES_MAX):
-        rows, numbers = chunk.part(start, FAILURES_MAX)
+        rows, numbers = chunk.slice(start, FAILURES_MAX)
         tally = FailureTally("", kind)
         try:
             _exhaust(RowInput(schema, kind, tally).batches(rows))
@@ -30,5 +30,5 @@ def check_chunk(schema: Schema, kind: OpKind, chunk: RowChunk) -> list[BadRow]:
     return sorted(bad, key=lambda row: row.row)
 
 
-def _exhaust(parts: Iterable[object]) -> None:
-    next(islice(parts, 1 << 62, None), None)
+def _exhaust(batches: Iterable[object]) -> None:
+    next(islice(batches, 1 << 62, None), None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.cli.kit.fitting import age_text, bytes_text, counted, fitted, print_facts, print_fitted, print_note
-from stelae.cli.kit.naming import UnknownName, pick, shorten
+from stelae.cli.kit.name_lookup import UnknownName, pick, shorten
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, counted, fitted, print_facts, print_fitted, print_note
 
 
 def test_a_table_that_fits_is_as_wide_as_its_contents() -> None:
@@ -92,7 +92,7 @@ def test_a_name_and_the_beginning_of_an_id_mean_the_same_thing() -> None:
         ("readngs", "no thing 'readngs'; the nearest are: readings; list them with: stelae list"),
         ("abcd", "2 things begin with 'abcd': abcd1111, abcd2222"),
         ("abc", "no thing 'abc'"),
-        ("qqqqqqqqqqqq", "there are: abcd1111, abcd2222, readings, stations"),
+        ("qqqqqqqqqqqq", "known: abcd1111, abcd2222, readings, stations"),
         ("x" * 500, "'" + "x" * 80 + "'"),
     ],
 )

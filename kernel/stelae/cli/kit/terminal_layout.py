@@ -1,7 +1,7 @@
-"""Tables and facts that fit the terminal: cells are wrapped, and what is long is told in units that people read.
+"""Layout of tables and facts to the width of the terminal, and numbers in units for people.
 
-The width is that of the terminal, or ``COLUMNS``. Where the output is no terminal nothing is wrapped: a row is a line,
-as ``grep`` and ``awk`` expect. ``--json`` is for programs."""
+The width is that of the terminal, or the environment variable ``COLUMNS``. If the output is not a terminal, nothing is
+wrapped: each row is one line, as ``grep`` and ``awk`` expect. Programs should use ``--json``."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from collections.abc import Mapping, Sequence
 from stelae.cli.kit.output import note
 
 WIDTH_MIN = 40
-"""Narrower terminals get lines that are too long: words of one letter help nobody."""
+"""Smallest width. On a narrower terminal the lines are too long, which is more readable than one letter per line."""
 _COLUMN_MIN = 6
 _GAP = "  "
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def width() -> int:
-    """Columns that a line may have."""
+    """Return the number of characters that fit on a line."""
     if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
         return sys.maxsize
     return max(WIDTH_MIN, shutil.get_terminal_size((80, 24)).columns)
 
 
 def print_fitted(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; a line break in a cell is kept, and cells too wide for the terminal are wrapped."""
+    """Print a table. Line breaks in cells are kept, and cells that are too wide for the terminal are wrapped."""
     print("\n".join(fitted(headers, rows, width())))
 
 
 def fitted(headers: Sequence[str], rows: Sequence[Sequence[object]], columns: int) -> list[str]:
-    """Return the lines of a table of at most so many columns."""
+    """Return the lines of a table, at most ``columns`` characters wide."""
     cells = [[str(cell) for cell in row] for row in (headers, *rows)]
-    widths = _shared(cells, columns - len(_GAP) * (len(headers) - 1))
+    widths = _column_widths(cells, columns - len(_GAP) * (len(headers) - 1))
     lines = []
     for row in cells:
         wrapped = [_wrap(cell, limit) for cell, limit in zip(row, widths, strict=True)]
@@ -47,7 +47,7 @@ def fitted(headers: Sequence[str], rows: Sequence[Sequence[object]], columns: in
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Print one fact on a line, its name in front; empty ones are left out."""
+    """Print each fact on a line after its name. Facts with empty values are omitted."""
     shown = {name: str(value) for name, value in facts.items() if str(value)}
     indent = max(map(len, shown), default=0) + len(_GAP)
     for name, value in shown.items():
@@ -58,18 +58,18 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things, in words: one of them has no ``s`` at its end."""
-    return f"{count} {what}" + ("" if count == 1 else "s")
+    """Return a count with its noun, which gets an ``s`` unless the count is 1."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def print_note(text: str) -> None:
-    """Print a remark on standard error, as :func:`print_facts` prints a fact: further lines stand in."""
+    """Print a remark on standard error. Further lines are indented, as in :func:`print_facts`."""
     lines = _wrap(text, max(WIDTH_MIN, width() - len(_GAP)))
     note(f"\n{_GAP}".join(lines))
 
 
 def bytes_text(count: int | None) -> str:
-    """A number of bytes for people, in powers of 1024."""
+    """Return a number of bytes in binary units, such as ``1.5 MiB``. ``None``: ``-``."""
     if count is None:
         return "-"
     amount, unit = float(count), 0
@@ -79,7 +79,7 @@ def bytes_text(count: int | None) -> str:
 
 
 def age_text(milliseconds: int | None) -> str:
-    """A length of time for people: the two largest units that matter."""
+    """Return a duration in its two largest units, such as ``3 min 5 s``. ``None``: ``never``."""
     if milliseconds is None:
         return "never"
     seconds = milliseconds / 1000
@@ -102,17 +102,19 @@ def _wrap(cell: str, limit: int) -> list[str]:
     return lines
 
 
-def _shared(cells: Sequence[Sequence[str]], columns: int) -> list[int]:
-    """Give each column what it wants as long as there is enough; else the widest ones get less, and equally much, but
-    no less than their longest word wants: an address in two pieces is none."""
-    places = range(len(cells[0]))
-    natural = [max(_widest(row[place]) for row in cells) for place in places]
-    floors = [max((len(word) for row in cells for word in row[place].split()), default=0) for place in places]
-    if sum(floors) > columns:
-        floors = [min(want, _COLUMN_MIN) for want in natural]
-    left, waiting = columns - sum(floors), sorted(places, key=lambda place: natural[place] - floors[place])
-    for number, place in enumerate(waiting):
-        more = max(0, min(natural[place] - floors[place], left // (len(waiting) - number)))
-        floors[place] += more
+def _column_widths(cells: Sequence[Sequence[str]], columns: int) -> list[int]:
+    """Return the width of each column.
+
+    A column has its natural width if there is room. Otherwise the widest columns share the remaining room equally, but
+    are not narrower than their longest word, so that addresses are not broken."""
+    indexes = range(len(cells[0]))
+    natural = [max(_widest(row[index]) for row in cells) for index in indexes]
+    widths = [max((len(word) for row in cells for word in row[index].split()), default=0) for index in indexes]
+    if sum(widths) > columns:
+        widths = [min(width, _COLUMN_MIN) for width in natural]
+    left, waiting = columns - sum(widths), sorted(indexes, key=lambda index: natural[index] - widths[index])
+    for number, index in enumerate(waiting):
+        more = max(0, min(natural[index] - widths[index], left // (len(waiting) - number)))
+        widths[index] += more
         left -= more
-    return floors
+    return widths

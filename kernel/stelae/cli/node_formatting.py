@@ -1,4 +1,4 @@
-"""Formats the nodes of a local cluster in this process: a process for each would cost a second of processor time."""
+"""Formatting of the nodes of a local cluster in this process, because a process for each takes a second of CPU time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stelae.spi.ids import NodeId, cluster_id
 
 
 def format_here(node: NodeProcess, uuid: NodeId) -> None:
-    """Format the directory that a node's ``node.toml`` names, as ``stelae fs format --config`` does.
+    """Format the directory that the ``node.toml`` of a node names, as ``stelae fs format --config`` does.
 
     Raises:
-        StorageError: it cannot be.
+        StorageError: the directory cannot be formatted.
     """
     read = tomllib.loads(node.config_path.read_text())
     engine = read.get("engines", {}).get("wal") or EngineNames().wal

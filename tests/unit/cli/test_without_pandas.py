@@ -14,7 +14,7 @@ def printed(program: str) -> list[str]:
 def test_arrays_are_made_without_pandas_which_is_there_once_it_is_asked_for() -> None:
     program = """
 import sys
-from stelae.cli.lean_arrow import without_pandas
+from stelae.cli.without_pandas import without_pandas
 finders = list(sys.meta_path)
 without_pandas()
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""A cluster in memory for ``stelae policy simulate``: it carries out what a policy plans, at once and without fail."""
+"""A cluster in memory for ``stelae policy simulate``. It applies every plan at once and without failures."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ DISK_BYTES = 2 << 40
 TABLET_BYTES_MAX = 4 << 30
 
 
-class PolicyWorld:
-    """Servers and tablets. A copy is done when the round ends in which it began, and its member is promoted."""
+class PolicyCluster:
+    """The servers and tablets of a simulated cluster. A copy is complete at the end of the plan that starts it."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -29,7 +29,7 @@ class PolicyWorld:
         self._copying: list[tuple[TabletId, NodeId]] = []
 
     def join(self, count: int) -> None:
-        """Add empty servers, in turn to each data centre; every fourth has twice the disk."""
+        """Add empty servers to the data centres in turn. Every fourth server has a disk of twice the size."""
         for _ in range(count):
             number = len(self.nodes)
             centre, place = number % DATA_CENTRES, number // DATA_CENTRES
@@ -42,7 +42,7 @@ class PolicyWorld:
             )
 
     def create(self, count: int, replication: int) -> None:
-        """Add tablets that are still to be placed."""
+        """Add tablets without replicas."""
         for number in range(len(self.tablets), len(self.tablets) + count):
             tablet_id = TabletId(f"tablet-{number:06d}")
             self.tablets[tablet_id] = TabletView(
@@ -50,7 +50,7 @@ class PolicyWorld:
             )
 
     def grow(self) -> None:
-        """Give every tablet a size of its own: half of them stay small."""
+        """Give every tablet a random size. Half of them stay small."""
         for tablet in self.tablets.values():
             size = self.sizes[tablet.tablet_id] = int(TABLET_BYTES_MAX * self.rng.random() ** 2)
             replicas = tuple(msgspec.structs.replace(replica, size_bytes=size) for replica in tablet.replicas)
@@ -59,7 +59,7 @@ class PolicyWorld:
                 self._take_room(replica.node_id, size)
 
     def set_health(self, node_id: NodeId, health: NodeHealth) -> None:
-        """Have a server die or retire; a healthy voter leads in place of a dead one."""
+        """Set the health of a server. If it is dead, a healthy voter of each of its tablets becomes the leader."""
         self.nodes[node_id] = msgspec.structs.replace(self.nodes[node_id], health=health)
         if health is not NodeHealth.DEAD:
             return
@@ -70,16 +70,16 @@ class PolicyWorld:
                     for r in tablet.replicas
                 ]
                 if not any(replica.role is Role.LEADER for replica in replicas):
-                    heir = next((at for at, replica in enumerate(replicas) if replica.healthy), 0)
-                    replicas[heir] = msgspec.structs.replace(replicas[heir], role=Role.LEADER)
+                    leader = next((index for index, replica in enumerate(replicas) if replica.healthy), 0)
+                    replicas[leader] = msgspec.structs.replace(replicas[leader], role=Role.LEADER)
                 self._replace(tablet, replicas=tuple(replicas))
 
     def snapshot(self) -> PolicySnapshot:
-        """What masters would see."""
+        """Return the snapshot that masters would give to the policy."""
         return PolicySnapshot(now_us=0, nodes=self.nodes, tablets=self.tablets)
 
     def apply(self, actions: Iterable[Action]) -> Counter[str]:
-        """Carry out a plan, end its copies, and return how many actions there were of each kind."""
+        """Apply a plan, complete its copies, and return the number of actions of each kind."""
         done: Counter[str] = Counter()
         placed: dict[TabletId, list[NodeId]] = {}
         for action in actions:
