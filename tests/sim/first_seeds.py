@@ -21,10 +21,12 @@ class FirstSeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         floors: seeds that meet all floors of ``tests.sim.floors`` between them.
+        masters_floors: seeds that meet all floors of ``tests.sim.masters.floors`` between them.
         mutants: by the name of a planted bug, a seed whose run shows it.
     """
 
     floors: tuple[int, ...] = ()
+    masters_floors: tuple[int, ...] = ()
     mutants: dict[str, int] = {}
 
 
