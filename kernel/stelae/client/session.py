@@ -15,7 +15,7 @@ from itertools import groupby
 from threading import Lock
 from typing import Any
 
-from stelae.client.arguments import flag, kind_of_write, seconds, whole
+from stelae.client.arguments import BadArgument, flag, kind_of_write, seconds, whole
 from stelae.client.failures import FAILURES_MAX, FailureTally, RowFailure, RowsFailed, WriteResult
 from stelae.client.key_values import is_series
 from stelae.client.planned_write import PlannedWrite
@@ -60,6 +60,13 @@ class SessionOptions:
             whole(name, getattr(self, name), 1)
         seconds("flush_interval_s", self.flush_interval_s, above_0=True)
         seconds("timeout_s", self.timeout_s, above_0=True, most=TIMEOUT_S_MAX)
+
+
+def checked_options(options: SessionOptions | None) -> SessionOptions:
+    """Return the options of a session; ``None``: the defaults. Raises ``BadArgument`` if they are something else."""
+    if options is not None and not isinstance(options, SessionOptions):
+        raise BadArgument("options", "SessionOptions, or None", options)
+    return options or SessionOptions()
 
 
 class _BufferedRow:
