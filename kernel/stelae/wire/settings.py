@@ -34,7 +34,7 @@ class WireSettings:
     frame_bytes_max: int = _limit(65 << 20, 64 << 10, 1 << 30, "bytes", "a 64 MiB log entry fits")
     frames_max: int = _limit(1024, 8, FRAMES_MAX, "count", "bounds the number of frames too")
     packet_messages_max: int = _limit(1024, 1, PACKET_MESSAGES_MAX, "count", "further messages go into another packet")
-    message_bytes: int = _limit(1 << 20, 1024, 64 << 20, "bytes", "further messages go into another packet")
+    packet_bytes: int = _limit(1 << 20, 1024, 64 << 20, "bytes", "a packet of this size takes no further messages")
     control_window_bytes: int = _limit(16 << 20, 64 << 10, 1 << 30, "bytes", "bounds the memory per link and direction")
     bulk_window_bytes: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "the same on lane BULK")
     reply_backlog_bytes_max: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "a slower caller is disconnected")
