@@ -46,7 +46,7 @@ class WireSettings:
     reconnect_ms_max: int = _limit(400, 1, 600_000, "ms", "well below an election timeout")
     ping_ms: int = _limit(1000, 10, 60_000, "ms", "how often an idle link is tested")
     silence_ms_max: int = _limit(4000, 20, 600_000, "ms", "after this silence a link reconnects")
-    drain_messages_max: int = _limit(256, 1, 65536, "count", "packets read in one turn, before other work runs")
+    packets_per_turn_max: int = _limit(256, 1, 65536, "count", "packets read in one turn, before other work runs")
 
     def window_bytes(self, lane: Lane) -> int:
         """Return how many bytes may be in flight on a lane, per direction."""
