@@ -35,9 +35,9 @@ def test_an_open_cursor_holds_no_transaction(replica: LmdbReplica) -> None:
     cursors = [replica.store.scan(ScanSpec(order=Order.KEY)) for _ in range(3)]
     rows = [cursor.next_batch(9) for cursor in cursors]
     changes = replica.store.diff(0, 10, ScanSpec())
-    pieces = replica.store.export()
+    batches = replica.store.export()
     next(changes)
-    next(pieces)
+    next(batches)
     env = env_of(replica)
     assert env.figures()["readers"] == 0
     assert not [line for line in env._env.readers().splitlines()[1:] if not line.endswith(" -")], env._env.readers()
