@@ -21,7 +21,7 @@ class LmdbStoreConfig:
         "next one; a thousand tablets of 64 GiB fit. If the file is larger than half of it, the next start reserves "
         "twice the size of the file",
     )
-    file_step_bytes: int = setting(
+    file_growth_bytes: int = setting(
         1 << 20,
         unit="bytes",
         low=1 << 16,

@@ -70,7 +70,7 @@ def test_an_open_cursor_outlives_flushes_and_compaction(replica: LmdbReplica) ->
 
 def test_the_map_stays_as_it_is_and_grows_at_the_next_start(tmp_path: Path) -> None:
     def small() -> LmdbStoreConfig:
-        return LmdbStoreConfig(map_bytes=MAP_BYTES, file_step_bytes=1 << 16, reserve_bytes=1 << 16)
+        return LmdbStoreConfig(map_bytes=MAP_BYTES, file_growth_bytes=1 << 16, reserve_bytes=1 << 16)
 
     replica = LmdbHarness(LmdbStore, small, root=str(tmp_path)).replica()
     flushed = 0
