@@ -5,8 +5,8 @@ and whatever the wall clock does.
 
 Ordering and durability
     1. No timestamp above the *durable ceiling* is ever given out. The ceiling is raised ahead of its use, off the event
-       loop, in steps of ``ceiling_step_ms``. The next step is requested when half a step is left, so a running node does
-       not wait for it. If a raise is late, timestamps rise in logical steps below the old ceiling.
+       loop, in steps of ``ceiling_step_ms``. The next step is requested when half a step is left, so a running node
+       does not wait for it. If a raise is late, timestamps rise in logical steps below the old ceiling.
     2. A new clock starts above the stored ceiling, and so above all timestamps that earlier incarnations gave out.
     3. A timestamp of a peer that is further ahead than ``clock_error_ms_max`` is refused, and the clock does not move.
        One above the durable ceiling is refused too, and the ceiling is raised, so that a retry succeeds.

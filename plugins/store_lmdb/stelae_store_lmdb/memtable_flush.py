@@ -28,8 +28,8 @@ from stelae_store_lmdb.format import (
     encode_header,
     encode_list,
     hiding_key,
-    transaction_key,
     split_transaction_key,
+    transaction_key,
 )
 from stelae_store_lmdb.keys import AGE_BYTES, CHUNK_BYTES
 from stelae_store_lmdb.memtable import LmdbMemtable, versions_of

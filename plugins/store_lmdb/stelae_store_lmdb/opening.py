@@ -36,8 +36,8 @@ from stelae_store_lmdb.format import (
     decode_transaction,
     encode_header,
     hiding_key,
-    transaction_key,
     split_transaction_key,
+    transaction_key,
     verified_contents,
 )
 from stelae_store_lmdb.tree import RowTree
