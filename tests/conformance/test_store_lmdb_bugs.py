@@ -19,7 +19,7 @@ from stelae_shared.lmdb_files.marker import EnvironmentMarker, ShutdownState
 from stelae_store_lmdb import LmdbStore, compaction, format, keys, memtable_flush, opening, tree, view
 from stelae_store_lmdb.applier import LmdbApplier
 from stelae_store_lmdb.environment import Environment
-from stelae_store_lmdb.format import FlushPiece, Header
+from stelae_store_lmdb.format import FlushTransaction, Header
 from stelae_store_lmdb.memtable import LmdbMemtable
 from stelae_store_lmdb.memtable_flush import Flush
 from stelae_store_lmdb.store_environment import StoreEnvironment
@@ -108,7 +108,7 @@ def believes_any_value(key: bytes, value: Any, path: str) -> bytes:
 
 
 def keeps_no_list(found: Any, inner: Any = format.encode_list) -> bytes:
-    return bytes(inner(FlushPiece(-1, ()) if isinstance(found, FlushPiece) else found))
+    return bytes(inner(FlushTransaction(-1, ()) if isinstance(found, FlushTransaction) else found))
 
 
 def takes_back_all_but_one(txn: Any, flush: int, path: str, inner: Any = opening._newest_transaction) -> Any:
