@@ -45,10 +45,14 @@ class MasterSettings:
         high=65_536,
         reason="records in one batch of background work, which shares the log with changes by users",
     )
-    inflight_max: int = setting(
-        64, unit="count", low=1, high=4096, reason="batches that wait for a majority at the same time"
+    changes_in_flight_max: int = setting(
+        64,
+        unit="count",
+        low=1,
+        high=4096,
+        reason="changes that wait for a majority at the same time, and as many that wait for locks",
     )
-    reads_max: int = setting(
+    reads_pending_max: int = setting(
         4096, unit="count", low=1, high=1 << 20, reason="reads of the catalog that wait at the same time"
     )
     server_silent_ms: int = setting(
