@@ -1,8 +1,8 @@
-"""What the agreed writes make of the rows: the log as the witness of every read.
+"""Computes the rows that the agreed writes produce, so that the log can judge every read.
 
-Each write has its place in the log, and its effect is what the first replica to apply it reports; that the others
-report the same is an invariant of its own. From the effects follow the rows as of any entry, and so what a read in the
-past, a checksum or the changes of one entry have to be, on every replica and engine, now and later."""
+Each write has a position in the log. Its effect is the one that the first replica to apply it reports; another
+invariant checks that all other replicas report the same. The effects determine the rows as of any entry. So they
+determine what a read in the past, a checksum, or the changes of one entry must be, on every replica and engine."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from stelae.spi.schema import Schema
 
 
 class LogPosition(NamedTuple):
-    """Where a write took effect: index of its log entry, then its order within it."""
+    """Position of a write in the log: the index of its entry, then its order within the entry."""
 
     entry: int
     order: int
 
 
 class Effect(NamedTuple):
-    """What one operation left of one key, by column id; ``None``: no row."""
+    """The row of one key after one operation: cells by column id, or ``None`` for no row."""
 
     place: LogPosition
     cells: Mapping[int, Cell] | None
 
     @property
     def value(self) -> str | None:
-        """What the row's column ``VALUE`` holds; ``None``: no row."""
+        """The row's value in the column ``VALUE``, or ``None`` for no row."""
         return None if self.cells is None else str(self.cells[VALUE])
 
 
@@ -52,7 +52,7 @@ class AgreedRequest(Protocol):
 
 
 class Agreed:
-    """The rows of the tablet through its whole history, as replicas apply it one after the other."""
+    """The rows of the tablet through its whole history, built from the entries that replicas apply."""
 
     def __init__(self) -> None:
         self._writes: dict[tuple[str, int], ClientOperation] = {}
@@ -61,17 +61,17 @@ class Agreed:
         self._indexes: list[int] = []
         self._stamps: list[int] = []
         self.schemas: dict[int, Schema] = {0: SCHEMA}
-        """Every schema by index of the entry that put it into force, ascending."""
+        """Every schema, by the index of the entry that brought it into force, ascending."""
 
-    # -- what happens ----------------------------------------------------------------------------
+    # -- recording -------------------------------------------------------------------------------
 
     def invoked(self, operation: ClientOperation) -> None:
-        """A client has begun an operation."""
+        """Record that a client has begun an operation."""
         if operation.is_write:
             self._writes[operation.client, operation.sequence] = operation
 
     def applied(self, op_id: OpId, timestamp: int, requests: Sequence[AgreedRequest]) -> None:
-        """Take over the effects of an entry; what was applied before elsewhere adds nothing."""
+        """Record the effects of an entry. Effects that another replica has reported before change nothing."""
         if not self._indexes or op_id.index > self._indexes[-1]:
             self._indexes.append(op_id.index)
             self._stamps.append(timestamp)
@@ -88,12 +88,14 @@ class Agreed:
                     self._change(row.key, place, None if deleted else brought(operation, row))
 
     def schema_applied(self, op_id: OpId, schema: Schema) -> None:
-        """Take over a schema change; what was applied before elsewhere adds nothing."""
+        """Record a schema change. One that another replica has reported before changes nothing."""
         if op_id.index > max(self.schemas):
             self.schemas[op_id.index] = schema
 
     def _change(self, key: int, place: LogPosition, brought: Mapping[int, Cell] | None) -> None:
-        """Cells that a row does not bring stay. Of several rows of one key in an operation the last can be read."""
+        """Record the effect of one row. Cells that the row does not set keep their value.
+
+        If an operation has several rows of one key, reads see the last of them."""
         effects = self._effects.setdefault(key, [])
         before = effects[-1].cells if effects else None
         if effects and effects[-1].place == place:
@@ -101,23 +103,27 @@ class Agreed:
         cells = brought if brought is None or before is None else {**before, **brought}
         effects.append(Effect(place, cells))
 
-    # -- what follows ----------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------
 
     def place_of(self, client: str, sequence: int) -> LogPosition | None:
-        """Where a write took effect, if it did."""
+        """Return the log position at which a write took effect, or ``None`` if it has had no effect yet."""
         return self._places.get((client, sequence))
 
     def effects(self, key: int) -> Sequence[Effect]:
-        """All effects on a key, in log order."""
+        """Return all effects on a key, in log order."""
         return self._effects.get(key, ())
 
     def schema(self, index: int | None = None) -> Schema:
-        """The schema in force at a log index; ``None``: at the last."""
+        """Return the schema in force at a log index, or at the last index for ``None``."""
         return [one for at, one in self.schemas.items() if index is None or at <= index][-1]
 
     def rows(self, index: int | None = None, schema: Schema | None = None) -> dict[int, Cells]:
-        """Cells by key, in key order, as of the entry at a log index (``None``: as of the last), as they read under
-        a schema (``None``: the one in force there)."""
+        """Return the cells of all rows by key, in key order.
+
+        Args:
+            index: log index of the entry as of which the rows are read; ``None`` for the last entry.
+            schema: schema under which the cells are read; ``None`` for the one in force at ``index``.
+        """
         found = {}
         schema = schema or self.schema(index)
         for key in sorted(self._effects):
@@ -129,18 +135,18 @@ class Agreed:
         return found
 
     def index_at(self, timestamp: int) -> int:
-        """Index of the last entry at or below a hybrid timestamp; 0 for none."""
+        """Return the index of the last entry at or below a hybrid timestamp; 0 if there is none."""
         count = bisect_right(self._stamps, timestamp)
         return self._indexes[count - 1] if count else 0
 
     def checksum(self, index: int | None = None, schema: Schema | None = None) -> str:
-        """What ``TabletStore.checksum`` has to say as of the entry at a log index, under a schema."""
+        """Return what ``TabletStore.checksum`` must return as of the entry at a log index, under a schema."""
         total = LogicalChecksum()
         total.add((key, *cells) for key, cells in self.rows(index, schema).items())
         return total.hex()
 
     def moments(self, until_index: int) -> Sequence[int]:
-        """Hybrid timestamps of the entries up to a log index, ascending."""
+        """Return the hybrid timestamps of the entries up to a log index, ascending."""
         return self._stamps[: bisect_right(self._indexes, until_index)]
 
 

@@ -1,7 +1,8 @@
-"""Whoever changes the table's schema while clients write, as a master does: step by step, by the masters' own code.
+"""Changes the table's schema while clients write, step by step and with the masters' own code.
 
-A change is sent to whoever leads until it is answered. At times a rival sends another schema of the same version, as
-a deposed master may: exactly one of the two takes effect. Clients are told the newest schema that was acknowledged."""
+The changer sends each change to the leader until it gets an answer. Sometimes it also sends another schema with the
+same version, as a deposed master may do; exactly one of the two takes effect. Clients use the newest acknowledged
+schema."""
 
 from __future__ import annotations
 
@@ -30,15 +31,15 @@ from stelae.spi.ids import NodeId
 from stelae.spi.schema import Column, Schema
 
 NUMBER: Final = 80
-"""Its place on the network, behind all writers."""
+"""Position of the schema changer on the network, above all writers."""
 
 COLUMNS_MAX: Final = 6
 STEPS_MAX: Final = 3
 RIVALS: Final = 0.3
-"""Share of the changes that another change of the same version competes with."""
+"""Share of the changes with a rival: another change of the same version."""
 
 DROPS: Final = True
-"""Whether columns are dropped."""
+"""True if changes may drop columns."""
 
 NAMES: Final = ("a", "b", "c", "d", "e", "f", "g")
 KINDS: Final[tuple[tuple[str, bool, int | str | None], ...]] = (
@@ -52,11 +53,11 @@ KINDS: Final[tuple[tuple[str, bool, int | str | None], ...]] = (
 
 @dataclass(slots=True)
 class TableView:
-    """What clients are told of the table.
+    """The table as clients see it.
 
     Attributes:
-        schema: the newest that was acknowledged.
-        next_column_id: above every id ever given out.
+        schema: the newest acknowledged schema.
+        next_column_id: higher than every column id that was ever assigned.
     """
 
     schema: Schema = SCHEMA
@@ -81,10 +82,10 @@ class TableView:
 
 
 class Alterer:
-    """Changes the schema now and then.
+    """Changes the schema at random times.
 
     Args:
-        table: told of every change that is acknowledged.
+        table: gets every schema that is acknowledged.
     """
 
     def __init__(
@@ -115,13 +116,15 @@ class Alterer:
         return not self._open
 
     def start(self) -> None:
-        """Begin to act, now and then, until ``stopping``; not at all in runs without schema changes."""
+        """Begin to change the schema at random times until ``stopping``. Runs without schema changes do nothing."""
         if self._profile.alter_us is not None:
             pause_us = skewed(self._rng, *self._profile.alter_us)
             self._scheduler.after(pause_us, "alterer.act", self._act)
 
     def swap(self) -> None:
-        """Add a column and drop another in one step, in runs with schema changes: as many columns as before."""
+        """Add one column and drop another in one change, so that the number of columns stays the same.
+
+        Only runs with schema changes do this."""
         columns = list(self._table.schema.columns)
         extra = [column for column in columns if column.id not in (KEY, VALUE)]
         if self._profile.alter_us is not None and self.idle and extra and DROPS:
@@ -186,7 +189,7 @@ class Alterer:
         self._watch.altered(schema, taken=error is None)
 
     def _steps(self) -> list[AlterStep]:
-        """Draw the steps of one change; a name that was dropped may come back, with another id."""
+        """Draw the steps of one change. A dropped name may be used again, with another column id."""
         columns = list(self._table.schema.columns)
         steps: list[AlterStep] = []
         for _ in range(between(self._rng, 1, STEPS_MAX)):
@@ -200,13 +203,13 @@ class Alterer:
         return steps or [RenameColumn(columns[-1].name, _free(self._rng, columns))]
 
     def _step(self, columns: list[Column]) -> AlterStep | None:
-        """Draw a step and take it on ``columns``."""
+        """Draw one step and carry it out on ``columns``; ``None`` if the drawn step is impossible."""
         extra = [column for column in columns if column.id not in (KEY, VALUE)]
         share = self._rng.random()
         if share < 0.45 and len(columns) < COLUMNS_MAX:
             kind, nullable, default = pick(self._rng, KINDS)
             name = _free(self._rng, columns)
-            # Ids of columns that are not made yet do not matter here: they are told from the two fixed ones.
+            # The id of a new column only has to differ from the ids of the two fixed columns here.
             columns.append(Column(id=1 << 30 | len(columns), name=name, type=kind, nullable=nullable, default=default))
             return AddColumn(name, kind, nullable, default)
         if share < 0.8 and extra and DROPS:

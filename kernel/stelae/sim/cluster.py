@@ -1,4 +1,4 @@
-"""Three nodes, the network between them, and the way by which clients reach them."""
+"""The simulated cluster: three nodes, the network between them, and the entry point for client requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from stelae.spi.store import TabletStore
 from stelae.spi.write import OpResult, WriteReply, WriteRequest, decode_request, encode_request
 
 AHEAD_US = 300
-"""How often a replica is asked to flush that has applied what is not durable: many times within one sync."""
+"""Time between two flush requests to a replica that has applied entries which are not durable in its log.
+
+It is short, so that several requests fall into one sync."""
 
 REFUSALS = {
     "PAYLOAD_MISMATCH": AnswerKind.MISMATCH,
@@ -40,7 +42,7 @@ REFUSALS = {
 
 
 class SimCluster:
-    """All nodes of a run. Implements ``workload.Tablet``."""
+    """All nodes of a run. Implements ``workload.WorkloadTablet``."""
 
     def __init__(
         self, seed: int, profile: Profile, engines: SimEngines, scheduler: Scheduler, watch: Facts, coverage: Coverage
@@ -72,7 +74,7 @@ class SimCluster:
             node.start()
 
     def leader(self) -> int | None:
-        """Position of the live leader of the highest term."""
+        """Return the position of the live leader with the highest term, if any node leads."""
         leaders = [
             (node.view.status.term, node.view.position)
             for node in self.nodes
@@ -81,7 +83,7 @@ class SimCluster:
         return max(leaders)[1] if leaders else None
 
     def holdings(self) -> list[Holdings]:
-        """What the live replicas hold."""
+        """Return the contents of all live replicas."""
         found = []
         for node in self.nodes:
             replica = node.replica
@@ -100,7 +102,7 @@ class SimCluster:
         return found
 
     def is_level(self) -> bool:
-        """Say whether all live replicas serve and hold the same, durably, and have applied all of it."""
+        """Return true if all live replicas serve, have the same durable log, and have applied all of it."""
         replicas = [node.replica for node in self.nodes if not node.given_up]
         ends = set()
         for replica in replicas:
@@ -111,10 +113,12 @@ class SimCluster:
             ends.add((replica.applier.applied, 0))
         return len(ends) == 1
 
-    # -- at the worst moment ---------------------------------------------------------------------
+    # -- requests at critical moments ------------------------------------------------------------
 
     def ask_new_leader(self, position: int) -> None:
-        """Ask the core of a leader that does not serve yet for a read index, which the replica itself would refuse."""
+        """Ask the core of a leader that does not serve yet for a read index.
+
+        The replica itself would refuse such a request, so it goes to the core directly."""
 
         def ask() -> None:
             replica = self.nodes[position].replica
@@ -125,7 +129,9 @@ class SimCluster:
         self._scheduler.after(0, "read.before_serving", lambda: self.nodes[position].run(ask))
 
     def ask_to_flush(self, position: int) -> None:
-        """Ask a replica to flush again and again while it has applied more than its log holds; it must refuse."""
+        """Ask a replica to flush, repeatedly, while it has applied entries that are not durable in its log.
+
+        The replica must refuse each time."""
         if position not in self._ahead:
             self._ahead.add(position)
             self._scheduler.after(AHEAD_US, "flush.asked_ahead", lambda: self._ask_ahead(position))
@@ -138,7 +144,7 @@ class SimCluster:
             return
 
         def ask() -> None:
-            # Whatever was held back while the process stood still came first: is it still so?
+            # Calls that were held back during a pause ran first, so check the condition again.
             if not self._watch.world.holds(node.view, replica.applier.applied):
                 self._coverage.hit("flush.asked_ahead")
                 replica.flusher.flush()
@@ -146,7 +152,7 @@ class SimCluster:
         node.run(ask)
         self.ask_to_flush(position)
 
-    # -- workload.Tablet -------------------------------------------------------------------------
+    # -- WorkloadTablet --------------------------------------------------------------------------
 
     def write(
         self,
@@ -156,7 +162,7 @@ class SimCluster:
         first_incomplete: int,
         answer: Callable[[ClientOperation, ClientAnswer], None],
     ) -> None:
-        """Send writes of one client: in one request, if all were made for one version of the schema."""
+        """Send writes of one client, in one request for each version of the schema that they were made for."""
         for version in sorted({operation.schema.version for operation in operations}):
             alike = [operation for operation in operations if operation.schema.version == version]
             self._write(client, node, alike, first_incomplete, answer)
@@ -277,4 +283,4 @@ def _answer_all(
 
 
 def _ignore(_result: int | StelaeError) -> None:
-    """Nobody waits for this read."""
+    """Drop the read index: no caller waits for it."""

@@ -12,21 +12,21 @@ from stelae.spi.services import Buffer
 
 
 class Space(Protocol):
-    """Where a file gets its bytes from."""
+    """The space of a disk, from which its files allocate."""
 
     faults: VirtualDiskFaults
 
     def take(self, size_bytes: int, path: str) -> None:
-        """Use up space (negative: give it back). Raises ``Full`` and takes nothing."""
+        """Allocate space, or free it if ``size_bytes`` is negative. Raises ``Full`` and then allocates nothing."""
         ...
 
     def left(self) -> int:
-        """Bytes that can still be taken."""
+        """Return the number of bytes that can still be allocated."""
         ...
 
 
 class VirtualFile:
-    """A handle on an inode; several handles on one inode see each other's writes at once."""
+    """An open handle of an inode. All handles of one inode see each other's writes at once."""
 
     __slots__ = ("_contents", "_open", "_space", "_writable", "path")
 
@@ -41,7 +41,7 @@ class VirtualFile:
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file.
 
         Raises:
-            StorageError: a read was told to fail.
+            StorageError: the faults of the disk make this read fail.
         """
         self._check(writing=False)
         if self._space.faults.read_fails(self.path):
@@ -49,9 +49,9 @@ class VirtualFile:
         return bytes(self._contents.data[offset : offset + size])
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
-        """Write all buffers one after the other; with ``dsync`` durable on return.
+        """Write all buffers one after the other. With ``dsync`` they are durable on return.
 
-        On a full disk a part of it may be there afterwards, as on a real one."""
+        On a full disk a part of the bytes may have been written when ``Full`` is raised, as on a real disk."""
         self._check(writing=True)
         faults, contents = self._space.faults, self._contents
         faults.before("write", self.path)
@@ -77,13 +77,13 @@ class VirtualFile:
         return length
 
     def sync(self, *, data_only: bool = False) -> None:
-        """Make all writes durable; the virtual disk makes no difference with ``data_only``."""
+        """Make all writes durable. ``data_only`` makes no difference on the virtual disk."""
         self._check(writing=False)
         self._sync("sync_data" if data_only else "sync")
         self._contents.sync()
 
     def preallocate(self, size: int) -> None:
-        """Make the file at least ``size`` bytes long, reading as zeros."""
+        """Make the file at least ``size`` bytes long. The added bytes read as zeros."""
         self._check(writing=True)
         self._space.faults.before("preallocate", self.path)
         missing = size - len(self._contents.data)
@@ -92,19 +92,19 @@ class VirtualFile:
             self._contents.resize(size)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend the file to ``size`` bytes."""
+        """Truncate or extend the file to ``size`` bytes."""
         self._check(writing=True)
         self._space.faults.before("truncate", self.path)
         self._take(size - len(self._contents.data))
         self._contents.resize(size)
 
     def size(self) -> int:
-        """Length in bytes."""
+        """Return the length in bytes."""
         self._check(writing=False)
         return len(self._contents.data)
 
     def close(self) -> None:
-        """Close without syncing. Closing twice is harmless."""
+        """Close the handle without a sync. Closing it twice is harmless."""
         self._open = False
 
     def _write_what_fits(self, payload: bytes, offset: int) -> None:

@@ -1,13 +1,14 @@
-"""A checker of linearizability for one key: is there an order in which a register could have done all this?
+"""Checks the linearizability of the operations on one key: is there an order in which a register behaves like this?
 
-The method is that of Wing and Gong, with Lowe's memory of what was tried: operations are taken one after the other,
-each only while no other has ended before it began, and a set of taken operations that led nowhere with one state of the
-register is not tried again with it. An operation whose outcome nobody learnt may have taken effect at any time since
-it began, or never. What is seen to fit and changes nothing (a read, a refused write) is taken at once: if there is an
-order at all, there is one with it first.
+The search is that of Wing and Gong, with Lowe's cache of visited states. It takes operations one after the other. It
+may take an operation only if no other untaken operation ended before it began. A set of taken operations that failed
+with one state of the register is not tried again with that state. An operation with an unknown outcome may have taken
+effect at any time since it began, or never. An operation that fits and changes nothing (a read, a refused write) is
+taken at once: if an order exists at all, one exists that takes it first.
 
-It judges what clients were told, against what the operations mean. The order of the log is no evidence here: it comes
-in as hints, which say what to try first. Without them, each write of unknown outcome doubles what there is to try."""
+The checker compares the answers of clients with the meaning of the operations. It does not trust the order of the log.
+That order only provides hints, which decide what is tried first. Without hints, each write with an unknown outcome
+doubles the number of states."""
 
 from __future__ import annotations
 
@@ -19,16 +20,17 @@ from typing import Final, NamedTuple
 from stelae.sim.history import ClientAction
 
 TRIED_MAX: Final = 500_000
-"""States of one search: with values that are never repeated, hundreds of operations need about as many. Of 1 200
-runs one needed 155 788, for 410 operations; a search that is given up counts as a violation."""
+"""Limit on the visited states of one search. With unique values, a search of hundreds of operations visits about as
+many states. The longest search in 1 200 runs visited 155 788 states, for 410 operations. A search that reaches the
+limit counts as a violation."""
 
 _ALREADY_PRESENT, _NOT_FOUND = "ALREADY_PRESENT", "NOT_FOUND"
 _NEEDED: Final = {ClientAction.INSERT: False, ClientAction.UPDATE: True, ClientAction.DELETE: True}
-"""Whether there must be a row for an action to be taken; others are always."""
+"""Whether a row must exist for an action to succeed. Actions that are not listed always succeed."""
 
 
 class LinearStep(NamedTuple):
-    """What an operation does to the key with one of its rows, and the error it was told (``None``: taken)."""
+    """What an operation does to the key with one of its rows, and the error in its answer (``None``: success)."""
 
     action: ClientAction
     value: str | None = None
@@ -40,11 +42,11 @@ class TimedCall:
     """One operation on the key.
 
     Attributes:
-        invoked: order of its beginning among all beginnings and ends.
-        answered: order of its end; ``None``: nobody knows its outcome, and errors of its steps are not known.
-        steps: of a read one step, whose value was read.
-        hint: where the operation is likely to belong among those with a hint; empty: no idea. A hint changes which
-            order is tried first, and never the verdict.
+        invoked: order of its start among all starts and ends of operations.
+        answered: order of its end; ``None`` if its outcome and the errors of its steps are unknown.
+        steps: one for each row; for a read one step, with the value that was read.
+        hint: likely position of the operation among those with a hint; empty if unknown. A hint changes only which
+            order is tried first, never the verdict.
     """
 
     name: str
@@ -55,17 +57,22 @@ class TimedCall:
 
 
 class OrderVerdict(Enum):
-    """What a search found."""
+    """The result of a search."""
 
     LINEARIZABLE = auto()
     IMPOSSIBLE = auto()
     UNDECIDED = auto()
-    """The search was given up at its bound."""
+    """The search reached its limit of states."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrderFinding:
-    """A verdict; ``stuck``: what could not be taken where the search got furthest; ``tried``: states gone through."""
+    """A verdict.
+
+    Attributes:
+        stuck: names of the operations that could not be taken where the search got furthest.
+        tried: number of visited states.
+    """
 
     verdict: OrderVerdict
     stuck: tuple[str, ...] = ()
@@ -73,7 +80,7 @@ class OrderFinding:
 
 
 class _Search:
-    """Depth first; ``mask`` has a bit for each operation that was taken."""
+    """A depth-first search. ``mask`` has a bit for each operation that is taken."""
 
     def __init__(self, calls: Sequence[TimedCall]) -> None:
         ordered = sorted(calls, key=lambda call: call.invoked)
@@ -84,7 +91,7 @@ class _Search:
         self.stuck: tuple[str, ...] = ()
 
     def run(self, tried_max: int) -> OrderFinding:
-        """Look for an order."""
+        """Search for an order."""
         seen: set[tuple[int, str | None]] = set()
         mask, state = self._settled(0, None)
         waiting = [self._choices(mask, state)]
@@ -105,7 +112,7 @@ class _Search:
         return OrderFinding(OrderVerdict.LINEARIZABLE, (), len(seen))
 
     def _settled(self, mask: int, state: str | None) -> tuple[int, str | None]:
-        """Take all that fits and changes nothing."""
+        """Take all operations that fit and change nothing."""
         while True:
             for number, call in self._candidates(mask):
                 fits, after = _after(state, call)
@@ -116,7 +123,7 @@ class _Search:
                 return mask, state
 
     def _choices(self, mask: int, state: str | None) -> Iterator[tuple[int, str | None]]:
-        """What may come next, in the order in which it is tried: by hint, then what has an answer, then the others."""
+        """Yield the next states to try: operations with a hint first, then those with an answer, then the others."""
         candidates = list(self._candidates(mask))
         self._remember(mask, [call for _, call in candidates])
         ends = min((call.answered for _, call in candidates if call.answered is not None), default=None)
@@ -132,7 +139,7 @@ class _Search:
                 yield self._settled(mask | bit, after)
 
     def _candidates(self, mask: int) -> Iterator[tuple[int, TimedCall]]:
-        """Answered operations not taken yet that began before any other of these ended."""
+        """Yield the answered operations not taken yet that began before any other of them ended."""
         untaken = ~mask & self._all_known
         number = (untaken & -untaken).bit_length() - 1 if untaken else len(self._known)
         ends: int | None = None
@@ -153,7 +160,7 @@ class _Search:
 
 
 def _after(state: str | None, call: TimedCall) -> tuple[bool, str | None]:
-    """Do an operation: whether what it was told fits the state, and the state after it."""
+    """Carry out an operation. Return whether its answer fits the state, and the state after it."""
     for step in call.steps:
         if step.action is ClientAction.READ:
             if step.value != state:
@@ -171,5 +178,5 @@ def _after(state: str | None, call: TimedCall) -> tuple[bool, str | None]:
 
 
 def check(calls: Sequence[TimedCall], tried_max: int = TRIED_MAX) -> OrderFinding:
-    """Say whether the operations on one key, which began without a row, are linearizable."""
+    """Return whether the operations on one key are linearizable. The key had no row at the start."""
     return _Search(calls).run(tried_max)

@@ -1,4 +1,4 @@
-"""What one log on one node must hold, kept beside the log engine by its tap."""
+"""A model of one log on one node: the entries that the log must hold. The tap on the log engine maintains it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class LogModel:
     """The model of one log.
 
     Attributes:
-        base: op id before ``entries``; collection may have moved the engine's base up to
-            ``collectable``.
-        entries: everything reported durable above ``base``, in order.
-        attempt: the append whose outcome is not known to be durable, if any.
-        hint: highest commit hint handed over.
-        collectable: highest index that the engine was allowed to collect.
-        damaged: its disk failed it, by flipped bytes or a failed sync: it may be refused, but must
-            not read wrong.
-        older: an older copy has taken its place: it must not be used, and nothing is said of what it holds."""
+        base: op id before ``entries``. Collection may have moved the base of the engine up to ``collectable``.
+        entries: all entries above ``base`` that were reported durable, in order.
+        attempt: the append that is under way or has failed, so that its entries may or may not be durable.
+        hint: highest commit hint that was passed to the engine.
+        collectable: highest index up to which the engine was allowed to collect.
+        damaged: true after flipped bits or a failed sync. The engine may refuse the log, but must not read wrong
+            entries from it.
+        older: true if the log was replaced by an older copy. A replica must not use it, and its contents are not
+            checked."""
 
     base: OpId = ZERO
     entries: list[Entry] = field(default_factory=list)
@@ -33,29 +33,29 @@ class LogModel:
     older: bool = False
 
     def last(self) -> OpId:
-        """Op id of the last durable entry."""
+        """Return the op id of the last durable entry."""
         return self.entries[-1].op_id if self.entries else self.base
 
     def op_id_at(self, index: int) -> OpId | None:
-        """Op id that is durable at ``index``, the base included."""
+        """Return the op id that is durable at ``index``, or ``None``. The base counts as durable."""
         if index == self.base.index:
             return self.base
         offset = index - self.base.index - 1
         return self.entries[offset].op_id if 0 <= offset < len(self.entries) else None
 
     def begin(self, append: Append) -> None:
-        """An append is handed to the engine."""
+        """Record that an append is passed to the engine."""
         self.attempt = append
         self.hint = max(self.hint, append.commit_hint)
 
     def succeed(self) -> None:
-        """The append under way is durable."""
+        """Record that the append under way is durable."""
         if self.attempt is not None:
             self.entries = self.outcome(len(self.attempt.entries))
         self.attempt = None
 
     def outcome(self, count: int) -> list[Entry]:
-        """The entries if the first ``count`` of the append under way were stored, and no more."""
+        """Return the entries of the log if exactly the first ``count`` entries of the append under way were stored."""
         attempt = self.attempt
         if attempt is None:
             return self.entries
@@ -65,10 +65,13 @@ class LogModel:
         return [*kept, *attempt.entries[:count]]
 
     def settle(self, base: OpId, found: list[Entry]) -> str | None:
-        """Take over what recovery found; say what is wrong with it, or ``None``.
+        """Compare the log with what recovery found, and update the model. Return what is wrong, or ``None``.
 
-        ``found`` is everything readable above ``base``, the engine's present one. It must be the
-        durable entries, or those with a prefix of the append under way done."""
+        Args:
+            base: the base of the log in the engine.
+            found: all readable entries above ``base``. They must be the durable entries, or the durable entries with a
+                prefix of the append under way.
+        """
         collected = base.index - self.base.index
         for expected in self._candidates():
             if expected[collected:] == found:

@@ -1,7 +1,8 @@
-"""The client's end of the network for a writer that is production's own: its ports, in virtual time.
+"""The messenger of a simulated client: implements the ports of production's writer in virtual time.
 
-As with the real messenger, every attempt has one outcome: the first answer, or an error when none came in time. What
-arrives later is dropped. Some attempts end early, as when a connection is lost: the node may have taken the request."""
+As with the real messenger, every attempt has one outcome: the first answer, or an error if no answer arrives in time.
+Later answers are dropped. Some attempts end early, as after a lost connection; the node may have received the
+request."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ from stelae.spi.ids import NodeId
 from stelae.spi.services import Buffer
 
 CONNECTION_LOST: Final = 0.4
-"""Share of the attempts that end early when no answer comes soon."""
+"""Share of the attempts that end early if no answer arrives soon."""
 
 
 class VirtualMessenger:
     """The ports of one writer (``stelae.client.writer_core.WriterPorts``).
 
     Attributes:
-        answering: position of the node whose answer is being taken.
+        answering: position of the node whose answer is being processed.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class VirtualMessenger:
         self.answering = 0
 
     def now_s(self) -> float:
-        """Virtual seconds since the start of the run."""
+        """Return the virtual seconds since the start of the run."""
         return self._scheduler.now_us / 1_000_000
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
@@ -62,7 +63,7 @@ class VirtualMessenger:
         self._scheduler.after(0, f"{self._label}.turn", call)
 
     def send(self, to: NodeId, request: bytes, answered: Callable[[Buffer | StelaeError], None]) -> None:
-        """Send a request; ``answered`` runs once."""
+        """Send a request. ``answered`` runs exactly once."""
         node = self._front.node_ids.index(to)
         t_us = self._profile.election_timeout_ms * 1_000
         open_ = True
@@ -89,4 +90,4 @@ class VirtualMessenger:
         self._front.write(self._number, node, request, once)
 
     def ask_if_gone(self, error: NoSuchTablet) -> None:
-        """The simulated tablet is never dropped."""
+        """Do nothing: the simulated tablet is never dropped."""

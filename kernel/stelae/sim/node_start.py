@@ -1,7 +1,7 @@
-"""From a formatted disk to a running node, with the steps and the code of production.
+"""Starts a simulated node from a formatted disk, with the steps and the code of production.
 
-Only what production does with threads and sockets is done otherwise. A start happens at one instant
-of virtual time; power may still be lost within it, at any disk operation."""
+Only threads and sockets are replaced by virtual ones. A start happens at one instant of virtual time,
+but power may be lost at any disk operation in it."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ TABLET = TabletId("tablet")
 LAYOUT = DirectoryLayout("/node")
 STORE = f"{LAYOUT.data}/{TABLET}"
 CACHE_BYTES_MAX = 4_096
-"""Small, so that replication and apply also read the log."""
+"""Limit of the entry cache. It is small, so that replication and apply also read the log."""
 FAR_BOUND = 1 << 40
-"""More than any run writes: bytes are counted, and a log is kept as if there were no bound."""
+"""A ``lagging_peer_bytes_max`` above the bytes of any run: the bytes are counted, but the bound has no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class NodeContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """How long disk work takes just now."""
+    """The current durations of disk and apply work."""
 
     sync_us: Callable[[], Span]
     metadata_us: Callable[[], Span]
@@ -95,7 +95,7 @@ class Running:
 
 
 def format_node(around: NodeContext, node_id: NodeId, disk: VirtualDisk) -> None:
-    """Make a disk the home of a node with one empty tablet, as the format command does."""
+    """Format a disk for a node with one empty tablet, as the format command does."""
     position = around.node_ids.index(node_id)
     instance = Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=around.profile.logs[position])
     format_directory(disk, LAYOUT, instance)
@@ -108,15 +108,15 @@ def format_node(around: NodeContext, node_id: NodeId, disk: VirtualDisk) -> None
 
 
 FAST_SHARE = 0.3
-"""Of the starts of nodes that have ``[log] fast = true``. A node may have it at one start and not at the next."""
+"""Share of the starts with ``[log] fast = true``. It is drawn for each start of a node."""
 
 
 class Boot:
     """One start of one node.
 
     Args:
-        number: how many starts the node has had; draws depend on it.
-        models: what the node's logs must hold.
+        number: number of starts of the node so far. The random streams of the start depend on it.
+        models: models of the node's logs.
     """
 
     def __init__(
@@ -146,8 +146,8 @@ class Boot:
         """Recover everything and start.
 
         Raises:
-            StorageError: the disk does not allow it now, or what is on it is not usable.
-            PowerLost: power went while starting.
+            StorageError: the disk has failed or is full, or its contents are not usable.
+            PowerLost: power was lost during the start.
         """
         lock_directory(self._disk, LAYOUT, pid=self._number)
         wal_engine = self._around.profile.logs[self._node.position]
@@ -321,7 +321,7 @@ class Boot:
 
 
 class WatchedHardStates:
-    """The ``HardStates`` of a replica: what was saved is noted when its saving is reported."""
+    """The ``HardStates`` of a replica. It records each hard state once it is durable."""
 
     def __init__(self, inner: HardStateWriter, node: ObservedNode) -> None:
         self._inner = inner
@@ -334,7 +334,7 @@ class WatchedHardStates:
         committed_config: TabletConfig,
         done: Callable[[StelaeError | None], None],
     ) -> None:
-        """Save as ``inner`` does."""
+        """Save as ``inner`` does, and record the hard state on success."""
 
         def finished(error: StelaeError | None) -> None:
             if error is None:

@@ -1,7 +1,8 @@
-"""The way between nodes: consensus messages and heartbeats as frames over the virtual network.
+"""Carries consensus messages and heartbeats between nodes, as frames over the virtual network.
 
-Production's traffic module encodes, decodes and routes; here is only what lies below it. As the messenger does, every
-message carries the sender's hybrid timestamp, and one from too far ahead is refused before anything of it is looked at.
+Production's traffic module encodes, decodes and routes the messages. This module replaces the messenger below it. As
+with the real messenger, every message carries the sender's hybrid timestamp. A message whose timestamp is too far ahead
+is refused before it is decoded.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from stelae.spi.log import Entry
 from stelae.spi.services import Buffer
 
 LOST_NOTICE_EVERY = 8
-"""One in so many messages that cannot be sent tells the node that its link is down."""
+"""Of so many messages that cannot be sent, one makes the node notice that its link is down."""
 
 
 class Wire:
-    """One node's end of all links to other nodes; lives as long as its process.
+    """The links of one node to all other nodes, for one run of its process.
 
     Args:
-        arrive: hands a message to whichever process runs at a position.
+        arrive: delivers a message to the process that runs at a position, if any.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Wire:
         self.traffic: PeerTraffic | None = None
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
-        """Send one message (``Link``); false when the link is known to be down."""
+        """Send one message (``Link``). Return false if the clock has no timestamp for it."""
         target = self._positions[to]
         try:
             stamp = self._clock.now()
@@ -75,7 +76,7 @@ class Wire:
         return True
 
     def take(self, parcel: FramesInFlight) -> None:
-        """Take a message that has arrived, as a turn of the process."""
+        """Process a message that has arrived. Runs as a turn of the process."""
         traffic = self.traffic
         if traffic is None:
             return
@@ -103,7 +104,7 @@ class Wire:
 
 
 class FramesInFlight:
-    """One message between nodes, as it travels."""
+    """One message between nodes on the network."""
 
     __slots__ = ("frames", "incarnation_id", "kind", "sender", "stamp")
 
@@ -118,7 +119,7 @@ class FramesInFlight:
 
 
 class WatchedNetwork:
-    """The ``PeerNetwork`` of a replica: what it sends is judged before it is encoded."""
+    """The ``PeerNetwork`` of a replica. It reports each message to the invariants before the message is encoded."""
 
     def __init__(self, traffic: PeerTraffic, node: ObservedNode, watch: Facts, cores: Sequence[CoreTap]) -> None:
         self._traffic = traffic
@@ -127,7 +128,7 @@ class WatchedNetwork:
         self._cores = cores
 
     def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
-        """Judge, then send."""
+        """Report the message, then send it."""
         needs = self._cores[-1].needs_of(outbound.message)
         self._watch.sent(self._node, outbound, needs)
         self._traffic.send(tablet_id, outbound, entries)

@@ -1,6 +1,6 @@
-"""The faults of one run as data, drawn at the start: a run is shrunk by leaving some out.
+"""The fault plan of one run, drawn at its start. A failing run is shrunk by leaving out faults.
 
-A fault names its victim by position, not by node: ``LEADER`` is whoever leads when it strikes.
+A fault names its victim by position. ``LEADER`` means the node that leads when the fault happens.
 """
 
 from __future__ import annotations
@@ -15,55 +15,56 @@ from stelae.sim.profile import Profile
 from stelae.sim.store_profile import NODES as NODES
 
 LEADER = -1
-"""As a victim: whoever leads at that moment (the first live node if nobody does)."""
+"""As a victim: the node that leads at that moment. If no node leads, the fault's number chooses one."""
 
 
 class FaultKind(StrEnum):
-    """What can go wrong; each is counted as ``fault.<kind>`` when it bites."""
+    """The kinds of faults. Each is counted as ``fault.<kind>`` when it changes something."""
 
     CRASH = "crash"
     """Power is lost: un-synced writes are lost, torn or reordered."""
     CRASH_IN_COMMIT = "crash_in_commit"
-    """Power is lost at a drawn disk operation or byte."""
+    """Power is lost at a drawn disk operation."""
     KILL = "kill"
-    """The process dies; what it wrote, synced or not, is still there."""
+    """The process ends. Everything that it wrote, synced or not, is still on the disk."""
     PAUSE = "pause"
-    """The process stands still and goes on later as if nothing had been."""
+    """The process is paused and resumed later."""
     PARTITION = "partition"
-    """Cut off from both others, both ways."""
+    """The node neither sends to nor receives from the other nodes."""
     PARTITION_IN = "partition_in"
-    """Receives nothing, but is heard."""
+    """The node receives nothing from the other nodes, but its messages arrive."""
     PARTITION_OUT = "partition_out"
-    """Hears everything, but is not heard."""
+    """The node receives messages from the other nodes, but its own messages are lost."""
     CUT_LINK = "cut_link"
-    """One direction of one link is dead."""
+    """One direction of one link is cut."""
     LOSSY = "lossy"
     """Every link loses a large share of its messages."""
     SLOW_LINKS = "slow_links"
     """Every link is slow and reorders widely."""
     SLOW_DISK = "slow_disk"
-    """Syncs of one node take up to a second."""
+    """Syncs of one node take up to a second longer."""
     DISK_FULL = "disk_full"
-    """One node has no space left, later it has again."""
+    """The disk of one node is full for a while."""
     SYNC_FAILED = "sync_failed"
-    """A sync of one node's log fails: that replica is lost for good."""
+    """A sync of one node's log fails. Its replica is lost permanently."""
     DAMAGE = "damage"
-    """The process dies, and a bit of a closed log segment is flipped: that replica is lost too."""
+    """The process ends, and a bit of a log segment is flipped. The replica is lost permanently."""
     OLDER_LOG = "older_log"
-    """The process dies, and an older copy of its log takes the place of the log: that replica is lost too."""
+    """The process ends, and its log is replaced by an older copy. The replica is lost permanently."""
     CLOCK_JUMP = "clock_jump"
-    """One node's wall clock jumps, either way, perhaps further than peers accept."""
+    """One node's wall clock jumps forward or back, perhaps further than peers accept."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """One planned fault.
 
     Attributes:
-        number: its place in the plan; names it on the command line.
-        at_us: when it strikes.
+        number: position in the plan; identifies the fault on the command line.
+        at_us: time at which it starts.
         victim: a node's position, or ``LEADER``.
-        duration_us: until it is undone (a crashed node starts again).
-        amount: by kind: disk operations until the crash, microseconds of the jump, other node.
+        duration_us: time until it is undone (a crashed node starts again).
+        amount: depends on the kind: disk operations until the crash, microseconds of the clock jump, or the node at the
+            other end of the cut link.
     """
 
     number: int
@@ -75,7 +76,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LASTING = (FaultKind.SYNC_FAILED, FaultKind.DAMAGE, FaultKind.OLDER_LOG)
-"""Kinds from which a replica does not come back: nothing replaces it yet."""
+"""Kinds of faults that a replica does not recover from. Nothing replaces a lost replica in a run."""
 
 _COMMON = (
     FaultKind.CRASH,
@@ -101,7 +102,7 @@ _COMMON = (
 def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     """Return the faults of a seed in order of time.
 
-    At most one of them costs a replica for good: two of three must be left.
+    At most one of them loses a replica permanently, because two of the three replicas must remain.
     """
     rng = stream(seed, "plan")
     kinds = [pick(rng, _COMMON) for _ in range(profile.faults)]
@@ -120,12 +121,12 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
 
 
 def _lasting(seed: int, kind: FaultKind) -> FaultKind:
-    """Draw again between this kind and an older log."""
+    """Replace a drawn permanent fault by ``OLDER_LOG`` in a share of the plans."""
     return FaultKind.OLDER_LOG if chance(stream(seed, "plan/older"), 0.4) else kind
 
 
 def _amount(share: float, kind: FaultKind) -> int:
-    """Draw what ``Fault.amount`` means for a kind."""
+    """Compute ``Fault.amount`` for a kind of fault from a random share."""
     if kind is FaultKind.CRASH_IN_COMMIT:
         return int(share * 12)
     if kind is FaultKind.CLOCK_JUMP:
@@ -134,5 +135,5 @@ def _amount(share: float, kind: FaultKind) -> int:
 
 
 def keep(plan: Sequence[Fault], numbers: frozenset[int] | None) -> tuple[Fault, ...]:
-    """Return the faults of those numbers, in order; all of them for ``None``."""
+    """Return the faults with those numbers, in order; all faults for ``None``."""
     return tuple(fault for fault in plan if numbers is None or fault.number in numbers)

@@ -1,4 +1,4 @@
-"""What writes bring: rows of few keys, so that operations meet, each with a value that names it."""
+"""Draws the rows of writes. Few keys make operations conflict, and each value is unique to its row."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from stelae.sim.table import KEY, VALUE
 
 ROWS_MAX: Final = 3
 ONE_ROW: Final = 0.5
-"""Share of the writes that have one row; the others have up to ``ROWS_MAX``, or none."""
+"""Share of the writes that have one row. The others have 0 to ``ROWS_MAX`` rows."""
 
 UNFIT: Final = 0.1
-"""Share of the writes with a row that does not fit the schema."""
+"""Share of the writes with one row that does not fit the schema."""
 
 PARTIAL: Final = 0.4
-"""Share of the writes that bring some of the columns only, where the schema has more than the first one had."""
+"""Share of the writes that set only some columns, if the schema has more columns than the first schema."""
 
 
 class Rows:
-    """Draws the rows of one client, whose ``name`` begins every value."""
+    """Draws the rows of one client. Every value begins with the ``name`` of the client."""
 
     def __init__(self, name: str, rng: random.Random, profile: Profile, coverage: Coverage) -> None:
         self._name = name
@@ -33,7 +33,7 @@ class Rows:
         self._values = 0
 
     def of_write(self) -> tuple[HistoryRow, ...]:
-        """One row, or several, or none; at times one of them is unfit."""
+        """Draw the rows of one write: one row, several, or none. One of them may be unfit."""
         rng = self._rng
         rows = [self.one() for _ in range(1 if chance(rng, ONE_ROW) else between(rng, 0, ROWS_MAX))]
         self._coverage.hit(f"rows.{len(rows)}")
@@ -44,7 +44,7 @@ class Rows:
         return tuple(rows)
 
     def columns_of(self, operation: ClientOperation) -> tuple[int, ...] | None:
-        """Draw which columns a write brings: the key and the value, and perhaps not all others."""
+        """Draw the columns that a write sets: the key, the value, and some of the others. ``None`` for all columns."""
         others = [column_id for column_id in operation.schema.layout.ids if column_id not in (KEY, VALUE)]
         if operation.action is ClientAction.DELETE or not others or not chance(self._rng, PARTIAL):
             return None
@@ -52,7 +52,7 @@ class Rows:
         return (KEY, VALUE, *(column_id for column_id in others if chance(self._rng, 0.5)))
 
     def one(self) -> HistoryRow:
-        """A row of a drawn key, with a value that no other row of the run carries."""
+        """Draw a row with a value that no other row of the run has."""
         self._values += 1
         key = below(self._rng, self._profile.keys)
         padding = skewed(self._rng, 0, self._profile.value_bytes_max)

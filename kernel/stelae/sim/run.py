@@ -1,4 +1,4 @@
-"""One seed from start to end: a safety phase with faults, then healing, then a liveness phase."""
+"""Runs one seed from start to end: a safety phase with faults, then a liveness phase without faults."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from stelae.sim.writing import WriterClient
 from stelae.spi.errors import StelaeError
 
 EVENTS_MIN = 5_000
-"""A run goes on under load until it has seen so many events."""
+"""A run continues under load until so many events have run."""
 
 EVENTS_MAX = 200_000
-"""A run that needs more is stuck in a loop."""
+"""Limit on the events of a run. A run that needs more is stuck in a loop."""
 
 LIVENESS_US = 60_000_000
-"""How long a healed cluster may take to become quiet: many election timeouts."""
+"""Longest time that a healed cluster may take to become quiet: many election timeouts."""
 
 AWAY_US = 300_000
-"""How long a replica is away that is restarted while nobody writes: less than an election timeout."""
+"""Time for which a replica is down when it is restarted without load: less than most election timeouts."""
 
 FLUSHED_US = 3_000_000
-"""How long a replica is given at most to flush what came before a schema change while nobody writes."""
+"""Longest time that replicas get to flush older rows after a schema change without load."""
 
 LOAD_US = 2_000_000
-"""How long clients go on after healing, so that progress is seen."""
+"""Time for which clients continue after healing, to check progress."""
 
 STEP_US = 200_000
-"""How often the end of the liveness phase is looked for."""
+"""Time between two checks for the end of the liveness phase."""
 
 
 @cache
@@ -56,7 +56,7 @@ class Simulation:
 
     Args:
         faults: numbers of the planned faults to keep; ``None`` for all.
-        operations_max: operations that each client begins at most; ``None`` for no bound.
+        operations_max: limit on the operations of each client; ``None`` for no limit.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Simulation:
         self._clients = self._make_clients(operations_max)
 
     def _make_clients(self, operations_max: int | None) -> list[ModelClient | WriterClient | ReplicaReader]:
-        """Return the clients; the prober needs no start, it waits for leaders, as the clients do beside their work."""
+        """Return the clients that must be started, and connect all clients and the prober to the fact feed."""
         around = WorkloadContext(
             self._scheduler, self._cluster, self._history, self._watch, self._profile, self._coverage, self._table
         )
@@ -118,7 +118,7 @@ class Simulation:
         return [*clients, *writers, *readers]
 
     def run(self) -> RunResult:
-        """Run to the end, or to the first violation."""
+        """Run to the end or to the first violation."""
         self._cluster.start()
         for client in self._clients:
             client.start()
@@ -140,7 +140,7 @@ class Simulation:
         )
 
     def _run_until(self, until_us: int) -> None:
-        """Run events up to a time, or to the first violation."""
+        """Run the events up to a time or to the first violation."""
         self._scheduler.at(until_us, "phase", lambda: None)
         while self._watch.violation is None and self._scheduler.now_us < until_us:
             self._scheduler.run_one()
@@ -148,7 +148,7 @@ class Simulation:
                 self._watch.report("liveness", f"{EVENTS_MAX} events and no end")
 
     def _live(self) -> None:
-        """Go on under load, then let everything become quiet, then compare."""
+        """Run the liveness phase: continue under load, stop the load, wait until all is quiet, compare the replicas."""
         healed_us = self._scheduler.now_us
         self._run_until(healed_us + LOAD_US // 2)
         self._hand_over()
@@ -167,7 +167,7 @@ class Simulation:
             self._judge_end()
 
     def _become_quiet(self, after: str) -> None:
-        """Run until every write is answered and all replicas serve and hold the same."""
+        """Run until every write is answered and all replicas serve and have the same contents."""
         for node in self._cluster.nodes:
             if node.running is not None:
                 node.running.scribe.stopping = True
@@ -179,13 +179,13 @@ class Simulation:
             self._run_until(self._scheduler.now_us + STEP_US)
 
     def _alter_while_idle(self) -> None:
-        """Change the schema when all rows are older than it, and wait until stores may have flushed or merged them."""
+        """Change the schema without load, and wait until the stores may have flushed or merged the older rows."""
         self._alterer.swap()
         self._become_quiet("a schema change while idle")
         self._run_until(self._scheduler.now_us + min(FLUSHED_US, 2_000 * self._profile.store.flush_interval_ms))
 
     def _restart_one(self) -> None:
-        """End a replica that does not lead while nobody writes: an idle tablet takes it back too."""
+        """Restart a replica that does not lead, without load: it must catch up in an idle tablet too."""
         leader = self._cluster.leader()
         others = [node for node in self._cluster.nodes if node.view.position != leader and node.up]
         if not others:
@@ -198,7 +198,7 @@ class Simulation:
         self._coverage.hit("restart.idle")
 
     def _hand_over(self) -> None:
-        """Have the leader hand over under load, as before a stop; whether anybody leads by then depends on the run."""
+        """Transfer leadership under load, as before a planned stop. Does nothing if no node leads."""
         position = self._cluster.leader()
         node = self._cluster.nodes[position] if position is not None else None
         if node is None or (replica := node.replica) is None:

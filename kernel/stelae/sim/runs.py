@@ -1,9 +1,10 @@
-"""What became of the runs in which operations travel, counted: how they were sent, applied and answered.
+"""Counts how sequence ranges were sent, applied and answered.
 
-Of the runs of more than one operation that a replica applied (``run.several``), some were skipped in part
-(``run.partly_known``), and of some a part had row errors (``run.fault_within``). Runs of requests are
-``run.regrouped`` if one of their operations travelled in other company before, and ``run.partly_stale`` if some of
-them were called stale and others were not."""
+- ``range.several``: a replica applied a range of more than one operation.
+- ``range.partly_known``: it skipped some operations of such a range, because it knew them already.
+- ``range.fault_within``: some operations of such a range had row errors.
+- ``range.regrouped``: a request sent an operation in another range than before.
+- ``range.partly_stale``: some operations of a range in a request were answered as stale, others were not."""
 
 from __future__ import annotations
 
@@ -16,34 +17,39 @@ from stelae.spi.write import SequenceRange
 
 
 def count_sent(coverage: Coverage, operations: Sequence[ClientOperation], runs: Sequence[SequenceRange]) -> None:
-    """Count the runs of a request of ``operations``, and remember of each operation in which run it went."""
+    """Count the ranges of a request, and record in each of its operations the range in which it is sent."""
     asked = {operation.sequence: operation for operation in operations}
     for run in runs:
         company = range(run.first_sequence, run.first_sequence + len(run.ops))
         if any(asked[sequence].company not in (None, company) for sequence in company):
-            coverage.hit("run.regrouped")
+            coverage.hit("range.regrouped")
         for sequence in company:
             asked[sequence].company = company
 
 
 def count_applied(coverage: Coverage, payload: WritePayload, skipped: frozenset[int], faulty: frozenset[int]) -> None:
-    """Count the runs of an entry; operations ``skipped`` or with row errors are numbered through all its runs."""
+    """Count the ranges of an entry.
+
+    Args:
+        skipped: numbers of the skipped operations, counted through all ranges of the entry.
+        faulty: numbers of the operations with row errors, counted likewise.
+    """
     start = 0
     for run in payload.sequences:
         operations = range(start, start + len(run.digests))
         start = operations.stop
         if len(operations) == 1:
             continue
-        coverage.hit("run.several")
+        coverage.hit("range.several")
         if 0 < len(skipped.intersection(operations)) < len(operations):
-            coverage.hit("run.partly_known")
+            coverage.hit("range.partly_known")
         if 0 < len(faulty.intersection(operations)) < len(operations):
-            coverage.hit("run.fault_within")
+            coverage.hit("range.fault_within")
 
 
 def count_answered(coverage: Coverage, runs: Sequence[SequenceRange], answers: Mapping[int, AnswerKind]) -> None:
-    """Count the runs of a request by what its operations were answered, by sequence."""
+    """Count the ranges of a request. ``answers`` has the answers of its operations by sequence number."""
     for run in runs:
         kinds = {answers.get(run.first_sequence + place) for place in range(len(run.ops))}
         if AnswerKind.STALE in kinds and len(kinds) > 1:
-            coverage.hit("run.partly_stale")
+            coverage.hit("range.partly_stale")

@@ -1,8 +1,8 @@
-"""A second log on each node, written by nobody but its scribe.
+"""A second, local log on each node, which tests replacement and collection of entries.
 
-The replicated log of a tablet is seldom replaced far back and never collected while its store is
-rebuilt from it. The scribe does both all the time, through the same log writer and engine and in
-the same groups, so that every crash also judges replaced suffixes, bases and recycled space."""
+The replicated log of a tablet is rarely replaced far back, and rarely collected. The scratch log is
+replaced and collected all the time, through the same log writer and engine and in the same groups. So
+every crash also tests replaced suffixes, moved bases and recycled space."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ IN_FLIGHT_MAX = 3
 
 
 class ScratchLogWriter:
-    """Writes, replaces and collects at random for as long as its process lives.
+    """Appends, replaces and collects at random while its process runs.
 
     Args:
-        last: op id of the last entry, as the engine found it.
-        floor: highest index that was ever allowed to be collected: it is never replaced.
+        last: op id of the last entry that the engine has recovered.
+        floor: highest index up to which collection was ever allowed. Entries at or below it are never replaced.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ScratchLogWriter:
         self.stopping = False
 
     def start(self) -> None:
-        """Act now and then until ``stopping``."""
+        """Begin to act at random times until ``stopping``."""
         self._process.schedule(skewed(self._rng, *PAUSE_US), "scribe", self._act)
 
     def _act(self) -> None:
@@ -108,7 +108,7 @@ class ScratchLogWriter:
         self._writer.repair(SCRIBE_LOG, repaired)
 
     def _collect(self) -> None:
-        """Let a part go; nothing at or below it is replaced from now on."""
+        """Collect up to a drawn index. Entries at or below it are not replaced from now on."""
         if self._last.index <= self._floor:
             return
         upto = between(self._rng, self._floor + 1, self._last.index)

@@ -1,7 +1,7 @@
-"""One reader on each node who looks into the past: scans at times that were, piece by piece, while others write.
+"""A reader on each node that scans the local store as of past times, while clients write.
 
-A scan may stay open over many turns, in which the store is flushed, merged and told a higher floor; or it is taken up
-again behind its last row, as a client does that goes on elsewhere."""
+A scan may stay open over many turns, in which the store is flushed and merged and its history floor is raised. Or the
+reader resumes it after the last row with a new cursor, as a client does that continues on another node."""
 
 from __future__ import annotations
 
@@ -26,25 +26,32 @@ from stelae.spi.store import Cursor
 PAUSE_US = (50_000, 2_500_000)
 ROWS_MAX: Final = 6
 RECENT: Final = 16
-"""Most scans are as of one of so many last entries: what is older is soon behind the floor."""
+"""Most scans are as of one of so many last entries. Older entries are soon below the history floor."""
 
 RESUMED: Final = 0.2
-"""Share of the steps in which a scan is taken up again with a new cursor."""
+"""Share of the steps that resume a scan with a new cursor."""
 
 BEHIND: Final = 0.7
-"""Share of the scans as of a time behind the highest floor, as long as a store that was opened anew knows none so high:
-what it still answers then must be right."""
+"""Share of the scans below the highest floor while a restarted store has a lower floor. If the store still serves such
+a scan, the rows must be right."""
 
 FIRST_US: Final = (1_000, 400_000)
-"""How soon after a start the first scan comes: before maintenance has told the floor again."""
+"""Shortest and longest time from a start to the first scan: before maintenance sets the history floor again."""
 
 WHOLE: Final = 0.5
-"""Share of the scans that are read at once."""
+"""Share of the scans that are read to the end at once."""
 
 
 @dataclass(slots=True)
 class _SnapshotScan:
-    """A scan under way. ``edits``: how many edits had been durable when it began; ``schema``: in force then."""
+    """An open scan.
+
+    Attributes:
+        at: hybrid timestamp as of which it reads.
+        floor: history floor of the store when the cursor was opened.
+        edits: number of durable edits of the store when the scan began.
+        schema: schema in force when the scan began.
+    """
 
     at: int
     floor: int
@@ -56,7 +63,7 @@ class _SnapshotScan:
 
 
 class SnapshotReader:
-    """Reads for as long as its process lives."""
+    """Scans the local store while its process runs."""
 
     def __init__(
         self,
@@ -77,7 +84,7 @@ class SnapshotReader:
         self.stopping = False
 
     def start(self) -> None:
-        """Act now and then until ``stopping``."""
+        """Begin to scan at random times until ``stopping``."""
         self._process.schedule(skewed(self._rng, *FIRST_US), "historian", self._act)
 
     def _act(self) -> None:
@@ -109,7 +116,7 @@ class SnapshotReader:
         if token is not None and chance(self._rng, RESUMED):
             scan.cursor.close()
             if self._replica.applier.store.schema != scan.schema:
-                self._scan = None  # Rows of a new cursor would have other columns than those before.
+                self._scan = None  # The rows of a new cursor would have other columns than the rows so far.
                 self._coverage.hit("snapshot.schema_changed")
                 return
             scan.floor = self._node.floor
@@ -141,7 +148,7 @@ class SnapshotReader:
         self._watch.scanned(self._node, Scanned(at, floor, None, error.floor))
 
     def _moment(self) -> int | None:
-        """A time at or below that of what is applied here: of an entry, just before one, or about the floor."""
+        """Draw a time at or below the last applied entry: of an entry, just before one, or near the history floor."""
         moments = self._watch.world.agreed.moments(self._replica.applier.applied.index)
         if not moments:
             return None

@@ -1,8 +1,8 @@
-"""What a core does with messages of older terms, found out on a copy of it.
+"""Tests what a core does with messages of older terms, on a copy of the core.
 
-The network of a run brings few of them, and seldom at the moment where they would do harm. So the last ones of each
-kind are kept. Whenever role, term or leader of a replica has changed, they are delivered once more, one by one, to a
-copy of its core. The core itself sees nothing of it, and the run goes on as it would have."""
+Few such messages arrive in a run, and rarely at a moment at which they could do harm. So the probe keeps the last
+messages of each kind. Whenever role, term or leader of a replica has changed, it delivers them once more, one by one,
+to a copy of the core. The core itself is not affected, and neither is the run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from stelae.spi.consensus import ConsensusCore, Event, LeaderAlive, PeerAlive, R
 from stelae.spi.ids import NodeId
 
 Remembered = tuple[Event, Event | None]
-"""The newest event of a kind, and the newest one of an earlier term."""
+"""The newest event of a kind, and the newest event of that kind from an earlier term."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of an older term, and what the copy of a core made of it.
+    """The delivery of one message of an older term to a copy of a core.
 
     Attributes:
-        what: the kind of the message.
-        term: of the message.
-        before, after: status of the copy.
-        deadline_before, deadline_after: when the copy wanted the next tick.
-        effects: what its Ready holds besides an answer to the sender; empty if nothing.
+        what: kind of the message.
+        term: term of the message.
+        before, after: status of the copy before and after the delivery.
+        deadline_before, deadline_after: time of the next tick that the copy requested.
+        effects: effects in the copy's Ready except an answer to the sender; empty if there are none.
     """
 
     what: str
@@ -39,7 +39,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StaleProbe:
-    """Keeps old messages of one replica, and tries them on copies of its core."""
+    """Keeps old messages of one replica, and delivers them to copies of its core."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Remembered] = {}
@@ -47,7 +47,7 @@ class StaleProbe:
         self._tried: tuple[object, ...] = ()
 
     def saw(self, events: Sequence[Event]) -> None:
-        """Keep what is of some term."""
+        """Keep the events that carry a term."""
         for event in events:
             if isinstance(event, Tick):
                 self._now_us = event.now_us
@@ -66,7 +66,9 @@ class StaleProbe:
             self._kept[kind] = (newest, event)
 
     def tried(self, core: ConsensusCore, status: Status) -> Iterator[Told]:
-        """Deliver what is of older terms to a copy of ``core``, if role, term or leader are new since the last time."""
+        """Deliver the kept events of older terms to a copy of ``core``.
+
+        Does nothing if term, role, leader and serving state are those of the last call."""
         moment = (status.term, status.role, status.leader, status.serving)
         if moment == self._tried:
             return
@@ -104,7 +106,7 @@ def _kind_of(event: Event) -> str:
 
 
 def _term_of(event: Event) -> int | None:
-    """The term that an event speaks of; of an answer to a campaign that of the campaign."""
+    """Return the term of an event, or ``None``. The term of an answer to a campaign is that of the campaign."""
     if isinstance(event, LeaderAlive | PeerAlive):
         return event.term
     if not isinstance(event, Received):
@@ -114,7 +116,7 @@ def _term_of(event: Event) -> int | None:
 
 
 def _is_stale(event: Event, term: int) -> bool:
-    """Whether nothing in an event is of ``term`` or later."""
+    """Return true if an event belongs to a term before ``term`` and names no later term."""
     said = getattr(event.message, "term", 0) if isinstance(event, Received) else 0
     return (_term_of(event) or 0) < term and said <= term
 
@@ -127,7 +129,7 @@ def _drain(core: ConsensusCore) -> list[Ready]:
 
 
 def _effects(ready: Ready, sender: NodeId | None, term: int) -> str:
-    """Name the effects of a Ready besides answers to the sender that name the present term."""
+    """Name the effects of a Ready, except answers to the sender that carry the current term."""
     found = []
     for name in ready.__struct_fields__:
         value = getattr(ready, name)

@@ -1,4 +1,4 @@
-"""The tap on a tablet store: shows which requests of an entry took effect, and their outcome."""
+"""The tap on a tablet store: forwards every call and reports which requests of an entry took effect."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ from stelae.spi.services import EngineServices
 from stelae.spi.store import ApplyEntry, ApplyResult, Changes, Cursor, Edit, StoreSnapshot, TabletStore, VersionedRows
 
 CHECKSUM_EVERY = 32
+"""Of so many entries, one has the checksum as of it compared."""
+
 CHANGES_EVERY = 64
+"""Of so many entries, one has the rows that it changed compared."""
+
 REPEATED_EVERY = 4
-"""One entry in so many is looked back at: checksums, changes, and changes where repetitions came along."""
+"""As ``CHANGES_EVERY``, for entries with repeated operations."""
 
 
 class StoreTap(TabletStore):
-    """One store, seen through. Behaves exactly like ``engine``'s; see :func:`tapped_store`."""
+    """One store with a tap. Behaves exactly like a store of ``engine``; see :func:`tapped_store`."""
 
     engine: ClassVar[type[TabletStore]]
     node: ClassVar[ObservedNode]
@@ -49,7 +53,7 @@ class StoreTap(TabletStore):
         config: Any,
         services: EngineServices,
     ) -> Self:
-        """As ``engine``, with a tap on the result; its rows must be those of what is flushed."""
+        """Open a store as ``engine`` does, put a tap on it, and report the checksum as of the flushed entry."""
         tap = cls(cls.engine.open(directory, manifest, flushed, schemas, config, services))
         cls.watch.store_opened(cls.node, flushed)
         cls.files.opened()
@@ -70,7 +74,7 @@ class StoreTap(TabletStore):
         return self._inner.schema
 
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
-        """As ``engine``; every entry is shown with the fate of its requests."""
+        """As ``engine``. Every entry is reported with the outcome of its requests."""
         if entries[0].op_id.index <= self.node.applied:
             self.watch.coverage.hit("store.replayed")
         self.node.applied = max(self.node.applied, entries[-1].op_id.index)
@@ -86,7 +90,7 @@ class StoreTap(TabletStore):
         return results
 
     def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
-        """As ``engine``, in runs where anything may be applied on the event loop."""
+        """As ``engine`` if ``inline``, else false."""
         return self.inline and self._inner.applies_inline(entries)
 
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
@@ -158,9 +162,9 @@ class StoreTap(TabletStore):
         return edit
 
     def _look_back(self, entry: ApplyEntry) -> None:
-        """Ask the store now and then what it holds as of an entry, and what the entry changed; after repetitions, too.
+        """For some entries, report the store's checksum as of the entry and the rows that the entry changed.
 
-        What is replayed may be behind the floor that a manifest has kept."""
+        Replayed entries may be below the history floor of the manifest. They are not checked."""
         index, stamp, schema = entry.op_id.index, entry.timestamp, self._inner.schema
         with contextlib.suppress(TooOld):
             if index % CHECKSUM_EVERY == 0:
@@ -185,9 +189,9 @@ class StoreTap(TabletStore):
 def tapped_store(
     engine: type[TabletStore], node: ObservedNode, watch: Facts, files: StoreFiles, *, inline: bool
 ) -> type[TabletStore]:
-    """Return an engine whose stores are those of ``engine``, seen through.
+    """Return an engine that puts a tap on each store of ``engine``.
 
-    Unless ``inline``, they are applied to by a worker, even if they could be on the event loop."""
+    Unless ``inline``, a worker applies the entries, even if the store could apply them on the event loop."""
     members = {
         "name": engine.name,
         "Config": engine.Config,
@@ -202,7 +206,7 @@ def tapped_store(
 
 
 def _requests(entry: ApplyEntry, payload: WritePayload, result: ApplyResult) -> list[AppliedRequest]:
-    """Say of each request of an entry whether it took effect and what was wrong with its rows."""
+    """Return for each request of an entry whether it took effect, and the errors of its rows."""
     faults = {fault.row: fault.code.name for fault in result.faults}
     found: list[AppliedRequest] = []
     row = 0
@@ -211,7 +215,7 @@ def _requests(entry: ApplyEntry, payload: WritePayload, result: ApplyResult) -> 
         rows = range(row, row + run.row_counts[place])
         row = rows.stop
         unfit = {error.row: error.code.name for at, error in run.errors if at == place}
-        # Rows that did not fit are not among those of the entry, but count in what is answered.
+        # The entry does not have the unfit rows, but the positions in the answer count them.
         places = (sent for sent in itertools.count() if sent not in unfit)
         wrong = unfit | {sent: faults[r] for r, sent in zip(rows, places, strict=False) if r in faults}
         client = payload.clients[run.client].client_id

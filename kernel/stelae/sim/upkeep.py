@@ -1,4 +1,4 @@
-"""Maintenance as the tablet server does it, by its own code, on a node that is virtual."""
+"""The tablet server's maintenance service on a simulated node, with production's code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class _UpkeepNode:
-    """What maintenance looks at of a node."""
+    """The part of a node that maintenance needs."""
 
     config: _Settings
     turns: Process
@@ -31,7 +31,7 @@ class _UpkeepNode:
 
 
 def maintenance_of(process: Process, clock: HybridClock, replica: Replica, profile: Profile) -> Maintenance:
-    """Return the service for the one replica of a node, with times and sizes of a simulation."""
+    """Return the maintenance service for the one replica of a node, with the times and sizes of the profile."""
     settings = MaintenanceSettings(
         flush_bytes=profile.store.flush_bytes,
         flush_interval_ms=profile.store.flush_interval_ms,

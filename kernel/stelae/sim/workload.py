@@ -1,9 +1,9 @@
-"""Clients: writes with identities, reads, retries at whichever node, repetitions on purpose.
+"""Model clients: they read, write, retry on any node, and repeat writes on purpose.
 
-A client keeps several writes open, finds the leader by asking around, and repeats every write
-under its identity until it is answered. Some answered writes it sends once more, long after, and
-some identities it misuses with another payload: both must change nothing. Whatever is sent again may
-travel with its neighbours, answered or open, and with new writes (see ``company``).
+A client keeps several writes open, tries nodes until it finds the leader, and retries every write
+under its identity until it has an answer. It sends some answered writes once more, much later. It
+also sends some identities with another payload. Both must change nothing. A request that repeats a
+write may also hold its neighbours, answered or open, and new writes (see ``request_grouping``).
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ WRITES = (
 )
 BATCH_MAX = 6
 ONE_KIND = 0.6
-"""Share of the batches that are of one kind, so that they travel as one run."""
+"""Share of the requests whose new writes are all of one kind, so that they form one sequence range."""
 
 REGROUPED = 0.5
-"""Share of what is sent again that travels with its neighbours."""
+"""Share of the repeated writes that are sent with their neighbours."""
 
 EXTENDED = 0.3
-"""Share of these with new writes behind them."""
+"""Share of the retries with neighbours that also hold new writes."""
 
 IMPOSED = 0.3
-"""Share of the repetitions that are another write under the identity of the first."""
+"""Share of the repetitions that send another payload under the identity of the write."""
 
 HASTY = 0.5
-"""Share of the requests that let go of every answer which they may, also of those that they ask for."""
+"""Share of the requests that settle as many answers as possible, even those of writes in the request."""
 
 
 class WorkloadTablet(Protocol):
-    """How clients reach the replicas: over the network, so answers may never come, or twice."""
+    """Sends client requests to replicas over the network. An answer may arrive never, once or twice."""
 
     def write(
         self,
@@ -82,11 +82,11 @@ class WorkloadContext:
 
 
 class ModelClient:
-    """One client.
+    """One model client.
 
     Args:
-        number: from 0; clients sit on the network behind the nodes.
-        operations_max: how many operations it begins at most; ``None`` for no bound.
+        number: number of the client from 0. Clients have network positions above those of the nodes.
+        operations_max: limit on the operations that it starts; ``None`` for no limit.
     """
 
     def __init__(self, around: WorkloadContext, number: int, rng: random.Random, operations_max: int | None) -> None:
@@ -115,11 +115,11 @@ class ModelClient:
 
     @property
     def idle(self) -> bool:
-        """True when no write waits for an answer. Reads have no effect and may be given up."""
+        """True if no write waits for an answer. Reads have no effect and may be abandoned."""
         return not self._open
 
     def start(self) -> None:
-        """Begin to act, now and then, until ``stopping``."""
+        """Begin to read and write at random times until ``stopping``."""
         around = self._around
         think_us = skewed(self._rng, *around.profile.think_us)
         around.scheduler.after(think_us, f"{self._name}.act", self._act)
@@ -136,7 +136,7 @@ class ModelClient:
     # -- reads -----------------------------------------------------------------------------------
 
     def _begin_read(self) -> None:
-        """One read at a time; a read that is not answered is given up for a new one."""
+        """Start a read. A client has one read at a time: an unanswered read is abandoned."""
         if self._reading is not None and self._reading.answered is None:
             self._target = below(self._rng, NODES)
         operation = self._new(0, ClientAction.READ, (self._rows.one(),))
@@ -160,7 +160,7 @@ class ModelClient:
         self._send(self._new_writes(between(self._rng, 1, min(BATCH_MAX, room)), pick(self._rng, WRITES)))
 
     def _new_writes(self, count: int, action: ClientAction) -> list[ClientOperation]:
-        """Begin writes; most batches are of one kind, ``action``."""
+        """Start ``count`` writes. In most cases all are of the kind ``action``."""
         one_kind = chance(self._rng, ONE_KIND)
         batch = []
         for _ in range(count):
@@ -181,7 +181,7 @@ class ModelClient:
         tablet.write(self._number, self._target, batch, self._first_incomplete(lag), self._on_answer)
 
     def _regrouped(self, operation: ClientOperation) -> list[ClientOperation]:
-        """Return an open write, perhaps amid neighbours that have no answer or one that still counts, and new ones."""
+        """Return an open write, perhaps with neighbours that are open or not settled yet, and with new writes."""
         if not chance(self._rng, REGROUPED):
             return [operation]
         batch = neighbours(self._open | self._answered, operation, self._rng)
@@ -191,7 +191,7 @@ class ModelClient:
         return batch
 
     def _arm(self, operation: ClientOperation) -> None:
-        """Ask again, somewhere else, if there is no answer in time."""
+        """Schedule a retry on another node, in case no answer arrives in time."""
         t_us = self._around.profile.election_timeout_ms * 1_000
         wait_us = between(self._rng, t_us // 2, t_us * 2)
         self._again(operation, wait_us, elsewhere=True)
@@ -211,7 +211,9 @@ class ModelClient:
         self._retry[operation.sequence] = self._around.scheduler.after(wait_us, label, resend)
 
     def _first_incomplete(self, lag: int) -> int:
-        """What the client will never ask for again lies below; it keeps up to ``lag`` answers a while."""
+        """Return the lowest sequence number that is not settled, and settle all answers below it.
+
+        ``lag`` is how far below the lowest open write answers may stay unsettled."""
         lowest = min(self._open, default=self._sequence + 1)
         first = max(1, lowest - lag)
         for sequence in [s for s in self._answered if s < first]:
@@ -239,12 +241,12 @@ class ModelClient:
         self._perhaps_repeat(operation)
 
     def leader_serves(self, position: int) -> None:
-        """Send what was answered last to a new leader: it may not have applied yet what an old one answered."""
+        """Repeat the last answered write on a new leader, which may not have applied it yet."""
         if self._answered_last is not None and not self.stopping:
             self._repeat(self._perhaps_imposed(self._answered_last), position)
 
     def _perhaps_repeat(self, operation: ClientOperation) -> None:
-        """Send an answered write once more, much later; or another one under its identity."""
+        """Perhaps send an answered write once more, much later, or another payload under its identity."""
         if self.stopping or not chance(self._rng, self._around.profile.repeats):
             return
         repeated = self._perhaps_imposed(operation)
@@ -256,7 +258,7 @@ class ModelClient:
         self._around.scheduler.after(delay_us, f"{self._name}.repeat", send)
 
     def _perhaps_imposed(self, operation: ClientOperation) -> ClientOperation:
-        """Return an operation, or another one under its identity."""
+        """Return the operation, or another operation with its identity."""
         if not chance(self._rng, IMPOSED):
             return operation
         return ClientOperation(
@@ -270,7 +272,7 @@ class ModelClient:
         )
 
     def _repeat(self, repeated: ClientOperation, target: int) -> None:
-        """Send what was answered before, perhaps amid its neighbours, whatever has become of them."""
+        """Send an answered write again, perhaps with its neighbours in any state."""
         self._around.coverage.hit("client.imposed" if repeated.imposed else "client.repeated")
         batch = [repeated]
         if chance(self._rng, REGROUPED):
@@ -280,7 +282,7 @@ class ModelClient:
             first = min(batch[0].sequence, first)
         self._around.tablet.write(self._number, target, batch, first, self._on_answer)
 
-    # -- both ------------------------------------------------------------------------------------
+    # -- reads and writes ------------------------------------------------------------------------
 
     def _new(self, sequence: int, action: ClientAction, rows: tuple[HistoryRow, ...]) -> ClientOperation:
         if self._left is not None:
@@ -297,6 +299,6 @@ class ModelClient:
         self._around.watch.answered(operation, answer)
 
     def _turn_to(self, answer: ClientAnswer) -> None:
-        """Ask next whom the answer names, else anybody."""
+        """Choose the next node: the leader that the answer names, else a random node."""
         known = answer.leader is not None and answer.leader != answer.node
         self._target = answer.leader if known and answer.leader is not None else below(self._rng, NODES)

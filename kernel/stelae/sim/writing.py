@@ -1,8 +1,8 @@
-"""A client that writes by production's own writer: ``stelae.client.writer_core`` in virtual time.
+"""A client that writes with production's writer, ``stelae.client.writer_core``, in virtual time.
 
-The modelled clients (``workload``) repeat and misuse identities on purpose. This one is an honest program: it awaits
-its writes, gives up on some, and when the schema has changed goes on with another writer, as ``stelae.client.Tablet``
-does. Whether each operation has the outcome that it was told is for the invariants to say."""
+The model clients (``workload``) repeat writes and reuse identities on purpose. This client behaves like a correct
+program: it waits for its writes, cancels some, and creates a new writer when the schema has changed, as
+``stelae.client.Tablet`` does. The invariants check that each operation has the outcome that the client was given."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ from stelae.spi.ids import ClientId
 from stelae.spi.write import OpResult
 
 FIRST_NUMBER: Final = 60
-"""Place on the network of the first writer, behind the modelled clients."""
+"""Position of the first writer on the network, above the model clients."""
 
 BATCH_MAX: Final = 4
 IN_FLIGHT_MAX: Final = 8
 
 TIED: Final = 0.3
-"""Share of the operations of a batch that must travel with the one before."""
+"""Share of the operations that must be sent in the request of the operation before."""
 
 HURRIED: Final = 0.15
-"""Share of the writes with a timeout below ``HURRIED_S``: most outcomes that stay unknown are of these."""
+"""Share of the writes with a timeout below ``HURRIED_S``. Most unknown outcomes come from these writes."""
 
 HURRIED_S: Final = 2.0
+"""Upper bound of the timeouts of hurried writes, in seconds."""
 
 PATIENT_S: Final = 250.0
-"""Longer than the liveness phase: a patient write that gets no outcome is a violation of liveness."""
+"""Timeout of all other writes, in seconds. It is longer than the liveness phase, so a write that gets no outcome is a
+violation of liveness."""
 
 LET_GO: Final = 0.03
-"""Share of the writes whose future is cancelled a little later."""
+"""Share of the writes that are cancelled a little later."""
 
 REFUSALS: Final = {
     "PAYLOAD_MISMATCH": AnswerKind.MISMATCH,
@@ -50,11 +52,11 @@ REFUSALS: Final = {
 
 
 class WriterClient:
-    """One client.
+    """One client with production's writer.
 
     Args:
-        number: from 0.
-        operations_max: how many operations it begins at most; ``None`` for no bound.
+        number: number of the client from 0.
+        operations_max: limit on the operations that it starts; ``None`` for no limit.
     """
 
     def __init__(
@@ -77,15 +79,15 @@ class WriterClient:
         self._open: set[_Outcome] = set()
         self.stopping = False
         self.timestamp = 0
-        """Highest hybrid timestamp that it was told."""
+        """Highest hybrid timestamp in the answers to its writes."""
 
     @property
     def idle(self) -> bool:
-        """True when no write waits for an outcome."""
+        """True if no write waits for an outcome."""
         return not self._open
 
     def start(self) -> None:
-        """Begin to act, now and then, until ``stopping``."""
+        """Begin to write at random times until ``stopping``."""
         think_us = skewed(self._rng, *self._around.profile.think_us)
         self._around.scheduler.after(think_us, f"{self._name}.act", self._act)
 
@@ -116,7 +118,7 @@ class WriterClient:
             self._around.scheduler.after(delay_us, f"{self._name}.let_go", outcome.let_go)
 
     def answered(self, outcome: _Outcome, result: OpResult) -> None:
-        """An operation has its result."""
+        """Handle the result of an operation."""
         operation = outcome.operation
         self._open.discard(outcome)
         kind = REFUSALS.get(result.refusal, AnswerKind.DONE)
@@ -133,7 +135,7 @@ class WriterClient:
             self._core = self._new_core()
 
     def ended(self, outcome: _Outcome, error: StelaeError) -> None:
-        """An operation ends without a result: nobody knows whether it has, or will have, an effect."""
+        """Handle an operation that ended with an error. Whether it has an effect, now or later, is unknown."""
         self._open.discard(outcome)
         if isinstance(error, DeadlineExceeded):
             self._around.coverage.hit("writer.unknown")
@@ -141,12 +143,12 @@ class WriterClient:
             self._around.watch.report("no_exception", f"{self._name}: a write ends with {error!r}")
 
     def let_go(self, outcome: _Outcome) -> None:
-        """Nobody waits for an operation any more."""
+        """Handle the cancellation of an operation."""
         self._open.discard(outcome)
         self._around.coverage.hit("writer.let_go")
 
     def _new_core(self) -> WriterCore:
-        """Return a writer for the present schema, under a client id of its own."""
+        """Return a writer for the current schema, with a client id of its own."""
         self._writers += 1
         self._client = f"{self._name}-{self._writers}"
         members = sorted(self._front.node_ids, key=lambda _: self._core_rng.random())
@@ -161,7 +163,7 @@ class WriterClient:
 
 
 class _Outcome:
-    """Receives the outcome of one operation (``writer_core.Waiter``), as a future does."""
+    """Receives the outcome of one operation, as a future does (``writer_core.Waiter``)."""
 
     def __init__(self, writer: WriterClient, operation: ClientOperation) -> None:
         self._writer = writer
@@ -180,7 +182,7 @@ class _Outcome:
         self._writer.ended(self, error)
 
     def let_go(self) -> None:
-        """Cancel it, if it has no outcome yet."""
+        """Cancel the operation if it has no outcome yet."""
         if not self._done:
             self._done = True
             self._writer.let_go(self)

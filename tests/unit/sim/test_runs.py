@@ -61,7 +61,7 @@ def test_a_run_counts_as_regrouped_once_one_of_its_operations_had_other_company(
     assert coverage.as_dict() == {}
     count_sent(coverage, [*known.values()], [run_of(1, 3)])
     count_sent(coverage, [known[2]], [run_of(2, 1)])
-    assert coverage.as_dict() == {"run.regrouped": 2}
+    assert coverage.as_dict() == {"range.regrouped": 2}
 
 
 def test_only_runs_of_several_count_as_known_or_faulty_in_part() -> None:
@@ -69,9 +69,9 @@ def test_only_runs_of_several_count_as_known_or_faulty_in_part() -> None:
     count_applied(coverage, payload(1, 1), frozenset({0}), frozenset({1}))
     assert coverage.as_dict() == {}
     count_applied(coverage, payload(1, 2), frozenset({1, 2}), frozenset({1, 2}))
-    assert coverage.as_dict() == {"run.several": 1}
+    assert coverage.as_dict() == {"range.several": 1}
     count_applied(coverage, payload(2, 3), frozenset({0, 1, 4}), frozenset({1}))
-    assert coverage.as_dict() == {"run.fault_within": 1, "run.partly_known": 1, "run.several": 3}
+    assert coverage.as_dict() == {"range.fault_within": 1, "range.partly_known": 1, "range.several": 3}
 
 
 def test_a_run_is_partly_stale_if_some_answers_say_so_and_others_do_not() -> None:
@@ -81,4 +81,4 @@ def test_a_run_is_partly_stale_if_some_answers_say_so_and_others_do_not() -> Non
     count_answered(coverage, [run_of(1, 2), run_of(3, 1)], {1: done, 2: done, 3: stale})
     assert coverage.as_dict() == {}
     count_answered(coverage, [run_of(1, 2)], {1: stale, 2: done})
-    assert coverage.as_dict() == {"run.partly_stale": 1}
+    assert coverage.as_dict() == {"range.partly_stale": 1}

@@ -1,4 +1,4 @@
-"""The invariants of a replicated tablet, one file each, named after their sources."""
+"""The invariants of a replicated tablet, one file each."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     AcknowledgedWrites,
     Linearizability,
 )
-"""In the order in which they judge one fact: causes before their consequences."""
+"""The invariants in the order in which they judge a fact: causes before their consequences."""
 
 __all__ = ["INVARIANTS", "AppliedRequest", "Invariant", "Scanned", "Violation"]

@@ -15,12 +15,13 @@ START = LogPosition(0, 0)
 
 
 class Linearizability(Invariant):
-    """Per key, reads and writes behave like one register.
+    """The reads and writes of each key behave like those of one register.
 
-    Judged twice. While the run goes on the log is the witness: each write has its place there, values are never
-    repeated, and so a read names the place it saw. An operation that begins after another ended must come at or after
-    it in the log; a read may see its key as of any place from there on. In the end the history of each key alone is
-    put to a checker (``stelae.sim.linear``) that knows no log, but what inserts, updates and deletes mean."""
+    The invariant judges twice. During the run it uses the log: each write has a position there, and values are never
+    repeated, so a read identifies the position that it saw. An operation that begins after another one ended must come
+    at or after it in the log. A read may see its key as of any position from there on. At the end of the run, the
+    history of each key is checked on its own (``stelae.sim.linearizability_checker``), without the log, by the meaning
+    of inserts, updates and deletes."""
 
     name: ClassVar[str] = "linearizability"
     source: ClassVar[str] = "behaviours.md C14, D1; Herlihy and Wing 1990; Wing and Gong 1993; Lowe 2017"
@@ -31,15 +32,15 @@ class Linearizability(Invariant):
         self._answers: dict[int, tuple[int, ClientAnswer]] = {}
         self._floor = START
         self._floors: dict[int, LogPosition] = {}
-        """Floor of every open operation, by identity of its place in the history."""
+        """The lowest allowed log position of every open operation, by ``ClientOperation.invoked``."""
 
     def on_invoked(self, operation: ClientOperation) -> None:
-        """What has ended before must come before."""
+        """Record the lowest allowed log position: that of the operations which have ended."""
         self._floors[operation.invoked] = self._floor
         self._operations.append(operation)
 
     def on_answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
-        """Judge where the operation took effect against what had ended before it began."""
+        """Check that the operation took effect after those that had ended before it began."""
         if answer.kind is not AnswerKind.DONE:
             return
         floor = self._floors.pop(operation.invoked, None)
@@ -52,10 +53,10 @@ class Linearizability(Invariant):
             self._floor = place
 
     def at_end(self) -> None:
-        """Judge the history of each key on its own.
+        """Check the history of each key on its own.
 
-        A write of unknown outcome that no replica has applied by now is left out: it never takes effect. Each such
-        write would double the number of orders to look through."""
+        A write with an unknown outcome that no replica has applied by now is left out, because it never takes effect.
+        Each such write would double the number of orders to try."""
         calls: dict[int, list[TimedCall]] = {}
         for operation in self._operations:
             place = self.world.agreed.place_of(operation.client, operation.sequence) if operation.is_write else None
@@ -66,9 +67,9 @@ class Linearizability(Invariant):
         for key, found in sorted(calls.items()):
             finding = check(found)
             if finding.verdict is OrderVerdict.IMPOSSIBLE:
-                self.fail(f"no order of what was done to key {key} fits its answers; stuck at {finding.stuck}"[:600])
+                self.fail(f"no order of the operations on key {key} fits the answers; stuck at {finding.stuck}"[:600])
             elif finding.verdict is OrderVerdict.UNDECIDED:
-                self.fail(f"the history of key {key} is beyond the checker after {finding.tried} states")
+                self.fail(f"the history of key {key} is undecided after {finding.tried} states")
 
     def _judge_write(self, operation: ClientOperation, floor: LogPosition) -> LogPosition | None:
         place = self.world.agreed.place_of(operation.client, operation.sequence)
@@ -80,7 +81,7 @@ class Linearizability(Invariant):
         return place
 
     def _judge_read(self, operation: ClientOperation, answer: ClientAnswer, floor: LogPosition) -> LogPosition | None:
-        """Find the first place from ``floor`` on as of which the key reads like the answer."""
+        """Return the first position from ``floor`` on as of which the key has the value of the answer."""
         current, since = None, START
         key = operation.rows[0].key
         for effect in self.world.agreed.effects(key):
@@ -90,15 +91,16 @@ class Linearizability(Invariant):
         if current == answer.value:
             return max(since, START)
         self.fail(
-            f"key {key} reads {answer.value!r} by {operation.client}; "
-            f"no state of it from {floor} on is that, it is {current!r} since {since}"
+            f"{operation.client} reads {answer.value!r} for key {key}, "
+            f"which never has this value from {floor} on; it is {current!r} since {since}"
         )
         return None
 
 
 def _calls(operation: ClientOperation, hint: LogPosition | None) -> Iterator[tuple[int, TimedCall]]:
-    """What an operation was to each of its keys. A read without an answer was nothing; nor was an unfit row, nor a
-    write that was refused."""
+    """Yield the call of an operation on each of its keys.
+
+    Reads without an answer, refused writes and unfit rows yield nothing."""
     answer = operation.answer
     known = answer is not None and answer.kind is AnswerKind.DONE
     refused = answer is not None and answer.kind is AnswerKind.REFUSED

@@ -1,4 +1,4 @@
-"""Clients that change tables and read them, and repeat each change until they have its outcome."""
+"""Clients that change tables and read the catalog. They retry each change until they have its outcome."""
 
 from __future__ import annotations
 
@@ -51,12 +51,16 @@ _RANGES = tuple(KeyRange(bytes([n]), bytes([n + 1])) for n in range(97, 103))
 
 @dataclass(slots=True, kw_only=True)
 class Asked:
-    """One change, from its first attempt to its verdict."""
+    """One change of a client, from its first attempt to its outcome.
+
+    Attributes:
+        attempts: number of attempts so far.
+        verdict: the outcome, once a master has given it.
+    """
 
     request: ChangeRequest
     attempts: int = 0
     verdict: ChangeOutcome | None = None
-    table_id: TableId | None = None
 
 
 OutcomeTaken = Callable[[Asked], None]
@@ -64,10 +68,11 @@ DescriptionTaken = Callable[[TableDescription], None]
 
 
 class SimClient:
-    """One client: a change at a time, questions in between.
+    """One client. It has one change open at a time, and reads the catalog between changes.
 
     Attributes:
-        stopping: begin nothing new.
+        stopping: true once the client must not start new changes.
+        changes_max: limit on the changes of the client; ``None`` for no limit.
     """
 
     def __init__(self, world: MastersWorld, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
@@ -89,11 +94,11 @@ class SimClient:
 
     @property
     def idle(self) -> bool:
-        """Whether it waits for nothing."""
+        """True if no change waits for its outcome."""
         return self._open is None
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to change tables."""
         self._after(between(self._rng, 0, 500_000), self._next)
 
     def _after(self, delay_us: int, action: Callable[[], None]) -> None:
@@ -115,7 +120,7 @@ class SimClient:
         self._attempt(self._open)
 
     def _attempt(self, asked: Asked) -> None:
-        """Ask a master, and another one when no answer comes."""
+        """Send the change to a master, and to another one if no answer arrives."""
         if asked.verdict is not None:
             return
         asked.attempts += 1
@@ -127,7 +132,7 @@ class SimClient:
         self._after(PATIENCE_US, lambda: self._give_up(asked, attempt))
 
     def _request(self, master: SimMaster, kind: str, body: bytes, answered: Answered) -> None:
-        """Send one request; ``answered`` runs for each answer that arrives."""
+        """Send one request. ``answered`` runs for each answer that arrives."""
         network = self._world.network
 
         def answer(result: Answer) -> None:
@@ -143,7 +148,7 @@ class SimClient:
             self._attempt(asked)
 
     def _answered(self, asked: Asked, attempt: int, answer: Answer) -> None:
-        """Any answer that is final decides, also one to an attempt that was given up."""
+        """Handle an answer. A final answer decides the change, even if its attempt has timed out."""
         if asked.verdict is not None:
             return
         if isinstance(answer, bytes):
@@ -187,7 +192,7 @@ class SimClient:
             self._removable.append(verdict.table_id)
 
     def _remember_altered(self, change: Change, verdict: ChangeOutcome) -> None:
-        """Of the tables that get a column, some get the next one at once."""
+        """Choose some of the tables that got a column to get another one at once."""
         adds = isinstance(change, AlterTable) and isinstance(change.steps[0], AddColumn)
         again = adds and isinstance(verdict, ChangeReply) and chance(self._rng, 0.6)
         self._altered = verdict.table_id if again and isinstance(verdict, ChangeReply) else None
@@ -222,7 +227,7 @@ class SimClient:
             name=name, schema=_SCHEMA.to_bytes(), partition_schema=spread.to_bytes(), replication_factor=factor
         )
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- catalog reads -----------------------------------------------------------------------------
 
     def _ask(self, question: Question) -> None:
         master = pick(self._rng, self._masters)

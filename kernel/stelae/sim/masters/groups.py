@@ -1,7 +1,7 @@
-"""The tablets themselves, modelled: each a consensus group over the replicas that servers hold.
+"""A model of the tablets: each is a consensus group of the replicas on the tablet servers.
 
-Modelled is what masters depend on: who leads, which config is committed under which op id, compare-and-set, newcomers
-that are copied and promoted, members that were removed and know nothing of it."""
+The model has what masters depend on: leaders, committed configs with their op ids, compare-and-set, new members that
+are copied and promoted, and removed members that do not know of their removal."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 
 ROUND_US = 150_000
 FAILED_US = 1_500_000
-"""A member that is not heard for so long is reported as unhealthy."""
+"""A leader reports a member as unhealthy that has not responded for so long."""
 GIVEN_UP_US = 4_000_000
-"""A newcomer that never answers is taken out again (behaviour C12)."""
+"""A leader removes a new member that has not responded for so long (behaviour C12)."""
 COMMIT_US = (20_000, 700_000)
 COPY_US = (20_000, 900_000)
 
 
 @dataclass(slots=True, kw_only=True)
 class ModelReplica:
-    """What a server's disk holds of a tablet."""
+    """A tablet's replica on the disk of a server."""
 
     data_state: ReportedDataState
-    config: TabletConfig  #: The newest committed one that it knows.
+    config: TabletConfig  #: The newest config that it knows to be committed.
     schema_version: int
-    appended: OpId = ZERO  #: Of the newest config in its log that it does not know to be committed.
+    appended: OpId = ZERO  #: Op id of the newest config in its log that it does not know to be committed.
 
     @property
     def newest(self) -> OpId:
-        """Of the newest config in its log."""
+        """Op id of the newest config in its log."""
         return max(self.config.op_id, self.appended)
 
 
 @dataclass(slots=True, kw_only=True)
 class Pending:
-    """A config that is appended and not committed."""
+    """A config that is appended and not committed yet."""
 
     op_id: OpId
     members: tuple[Member, ...]
@@ -53,7 +53,14 @@ class Pending:
 
 @dataclass(slots=True, kw_only=True)
 class TabletGroup:
-    """One tablet."""
+    """One tablet.
+
+    Attributes:
+        config: the committed config.
+        pending: the config that is appended and not committed, if any.
+        unheard_us: the time since which a member has not responded, by member.
+        without: op id of the config that removed a former member, by member.
+    """
 
     tablet_id: TabletId
     config: TabletConfig
@@ -63,24 +70,24 @@ class TabletGroup:
     leader: NodeId | None = None
     pending: Pending | None = None
     unheard_us: dict[NodeId, int] = field(default_factory=dict)
-    without: dict[NodeId, OpId] = field(default_factory=dict)  #: By whom was once a member: the config that removed it.
+    without: dict[NodeId, OpId] = field(default_factory=dict)
 
     def members(self) -> set[NodeId]:
-        """Members of the committed config, and of one that is pending."""
+        """Return the members of the committed config and of a pending one."""
         pending = self.pending.members if self.pending is not None else ()
         return {member.node_id for member in (*self.config.members, *pending)}
 
 
 Replicas = Callable[[NodeId], Mapping[TabletId, ModelReplica] | None]
-"""What a server holds, for changing too; ``None``: it is down or stands still."""
+"""Returns the replicas of a server by tablet, or ``None`` if the server is down or paused."""
 
 
 class Groups:
-    """All tablets.
+    """All tablets of a run.
 
     Args:
-        replicas: looks into a server.
-        changed: called with a server and a tablet whose replica stands differently now.
+        replicas: returns the replicas of a server, which the groups may change; ``None`` if it is down or paused.
+        changed: called with a server and a tablet whose replica has changed.
     """
 
     def __init__(
@@ -97,25 +104,25 @@ class Groups:
         self.groups: dict[TabletId, TabletGroup] = {}
 
     def start(self) -> None:
-        """Begin the rounds."""
+        """Run one round of all groups, and schedule the next."""
         self._world.scheduler.after(ROUND_US, "groups", self.start)
         for group in self.groups.values():
             self._round(group)
 
     def created(self, node_id: NodeId, tablet_id: TabletId, config: TabletConfig, schema_version: int) -> None:
-        """An initial member has been brought into being."""
+        """Record that an initial member of a tablet was created."""
         if tablet_id not in self.groups:
             self.groups[tablet_id] = TabletGroup(tablet_id=tablet_id, config=config, schema_version=schema_version)
         self._changed(node_id, tablet_id)
 
     def alter(self, tablet_id: TabletId, version: int) -> None:
-        """The leader replicates a schema; its replicas learn it with the next rounds."""
+        """Replicate a schema version as the leader. Its followers learn it in later rounds."""
         group = self.groups[tablet_id]
         group.schema_version = max(group.schema_version, version)
         self._teach(group)
 
     def change(self, action: ChangeConfig) -> None:
-        """The leader appends a config; whether it may is judged by now."""
+        """Append a config as the leader. The fence of the action has passed already."""
         group = self.groups[action.tablet_id]
         others = tuple(m for m in group.config.members if m.node_id != action.member)
         if action.change is ConfigChange.REMOVE:
@@ -127,13 +134,13 @@ class Groups:
         self._append(group, (*others, Member(node_id=action.member, address=action.address, member_type=kind)))
 
     def transfer(self, action: TransferLeadership) -> None:
-        """The leader hands over, if the other can."""
+        """Transfer leadership, if the other replica can lead."""
         group = self.groups[action.tablet_id]
         if self._ready(group, action.to):
             self._lead(group, action.to)
 
     def leads(self, node_id: NodeId, tablet_id: TabletId) -> bool:
-        """Whether a node's replica leads its tablet."""
+        """Return true if a node's replica leads its tablet."""
         group = self.groups.get(tablet_id)
         return group is not None and group.leader == node_id
 
@@ -169,7 +176,7 @@ class Groups:
                 group.unheard_us.setdefault(member.node_id, now_us)
 
     def unhealthy(self, group: TabletGroup) -> tuple[NodeId, ...]:
-        """Whom the leader reports as unhealthy."""
+        """Return the members that the leader reports as unhealthy."""
         limit_us = self._world.scheduler.now_us - FAILED_US
         return tuple(sorted(n for n, since_us in group.unheard_us.items() if since_us <= limit_us))
 
@@ -179,7 +186,7 @@ class Groups:
         return replica is not None and replica.data_state is ReportedDataState.READY
 
     def _lead(self, group: TabletGroup, node_id: NodeId) -> None:
-        """A new leader: a pending config survives or is rolled back; its own first entry is committed."""
+        """Make a replica the leader. A pending config survives or is rolled back, and the leader commits an entry."""
         before, group.leader = group.leader, node_id
         group.term += 1
         group.index += 1
@@ -197,7 +204,7 @@ class Groups:
         self._changed(node_id, group.tablet_id)
 
     def _tell_pending(self, group: TabletGroup, pending: Pending) -> None:
-        """The leader appends to members of the new config; some are reached soon, some late."""
+        """Append a pending config to the logs of some members."""
         for member in pending.members:
             held = self._replicas(member.node_id)
             replica = None if held is None else held.get(group.tablet_id)
@@ -205,7 +212,7 @@ class Groups:
                 replica.appended = pending.op_id
 
     def _teach(self, group: TabletGroup) -> None:
-        """Members that can hear learn config and schema; who is no member any more is told nothing."""
+        """Send config and schema to all members that can receive them. Former members get nothing."""
         for member in group.config.members:
             held = self._replicas(member.node_id)
             replica = None if held is None else held.get(group.tablet_id)
@@ -216,7 +223,7 @@ class Groups:
                 self._changed(member.node_id, group.tablet_id)
 
     def _vivify(self, group: TabletGroup) -> None:
-        """The leader has members copied that have no replica (source "tablet copy")."""
+        """Start copies of the tablet to members that have no replica (source "tablet copy")."""
         for node_id in sorted(group.members()):
             held = self._replicas(node_id)
             if held is None or (
@@ -246,7 +253,7 @@ class Groups:
             self._changed(node_id, group.tablet_id)
 
     def _promote(self, group: TabletGroup) -> None:
-        """The leader promotes who has caught up, and takes out who never answers."""
+        """Promote new members that have caught up, and remove those that never respond."""
         for member in group.config.members:
             if member.member_type is not MemberType.PRE_VOTER or group.pending is not None:
                 continue

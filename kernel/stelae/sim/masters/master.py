@@ -1,4 +1,4 @@
-"""One master of the world through all of its runs: the real driver and core, on a node with a real system tablet."""
+"""One simulated master across all its starts: production's driver and core, on a node with a real system tablet."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 RETRY_US = 400_000
-"""How soon a start is tried again that a full disk did not allow."""
+"""Delay of the next attempt after a start that failed because of a full disk."""
 
 FULL_SLACK_BYTES = 512
-"""What a full disk may still take."""
+"""Space left on a full disk."""
 
 
 class SimMaster:
-    """A master.
+    """One simulated master.
 
     Attributes:
-        epoch: rises with each start.
-        strike: armed by a fault; the steps of a change are reported to it.
-        is_busy: its timers are late.
+        epoch: number of starts so far.
+        strike: the armed fault, to which the steps of a change are reported.
+        is_busy: true while its timers are late.
     """
 
     def __init__(
@@ -84,28 +84,28 @@ class SimMaster:
         instance = Instance(node_id=self.node_id, cluster_id=CLUSTER, wal_engine=self._config.wal.name)
         format_directory(self._disk, LAYOUT, instance)
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     @property
     def has_core(self) -> bool:
-        """Whether it runs, and has loaded its catalog."""
+        """True if a process runs and has loaded its catalog."""
         return self._node is not None and self._node.master.core is not None
 
     @property
     def core(self) -> MasterCore:
-        """The core of the run under way; it must have begun."""
+        """The core of the running process, which must exist."""
         assert self._node is not None and self._node.master.core is not None
         return self._node.master.core
 
     @property
     def leads_term(self) -> int | None:
-        """The term in which its replica of the system tablet takes itself for the leader, if it does."""
+        """The term in which its replica of the system tablet believes to lead, or ``None``."""
         replica = self._replica
         leads = self.place.up and replica is not None and replica.status.role is Role.LEADER
         return replica.status.term if leads and replica is not None else None
 
     def view(self) -> ClusterView:
-        """What the core plans by now, whether it leads or not."""
+        """Return the view that the core plans with. A core that does not lead has one too."""
         return self.core._view()
 
     @property
@@ -115,7 +115,7 @@ class SimMaster:
     # -- starting and ending ---------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start a process, if none runs."""
+        """Start a process if none runs."""
         if self.place.up:
             return
         self.epoch += 1
@@ -158,9 +158,13 @@ class SimMaster:
         self.set_busy(busy=self.is_busy)
 
     def crash(self) -> None:
-        """Lose power: what was not synced is lost, torn or reordered. Within a turn of the process, the turn ends."""
+        """Lose power: un-synced changes are lost, torn or reordered.
+
+        Raises:
+            PowerLost: the call is within a turn of the process, which ends with it.
+        """
         if self.place.in_turn:
-            raise PowerLost(f"{self.place.name} was struck")
+            raise PowerLost(f"power lost on {self.place.name}")
         self._stop()
         self._disk = self._disk.crash(self._rng)
 
@@ -173,7 +177,7 @@ class SimMaster:
         self._node = self._link = self._messenger = None
 
     def _raised(self, raised: BaseException) -> None:
-        """The process has ended by what a turn of it raised."""
+        """Handle an exception that a turn of the process raised. The process has ended."""
         if not isinstance(raised, PowerLost):
             self._world.report("no_exception", f"{self.place.name}: {type(raised).__name__}: {raised}{_where(raised)}")
         self._stop()
@@ -182,18 +186,18 @@ class SimMaster:
     # -- faults ----------------------------------------------------------------------------------
 
     def fill_disk(self, *, full: bool) -> None:
-        """Leave next to no space, or some again."""
+        """Fill the disk except for a few bytes, or free its space again."""
         used_bytes = sum(len(data) for data in self._disk.tree().values())
         self._disk.faults.capacity_bytes = used_bytes + FULL_SLACK_BYTES if full else None
 
     def set_busy(self, *, busy: bool) -> None:
-        """Have its driver's timers be late, or in time again."""
+        """Make the timers of its driver late, or on time again."""
         self.is_busy = busy
         if self._node is not None:
             self._node.late_turns.late_us = self._profile.late_timer_us if busy else 0
 
     def hand_over(self, to: NodeId | None) -> None:
-        """Have it hand leadership of the system tablet over, as an operator may."""
+        """Make it transfer leadership of the system tablet, as an operator may do."""
 
         def transfer() -> None:
             if (replica := self._replica) is not None:
@@ -204,12 +208,12 @@ class SimMaster:
     # -- messages --------------------------------------------------------------------------------
 
     def take_parcel(self, parcel: FramesInFlight) -> None:
-        """Take a message of another master, as a turn of the process."""
+        """Process a message of another master, as a turn of the process."""
         if self._link is not None:
             self._link.take(parcel)
 
     def take_request(self, sender: NodeId, kind: str, body: bytes, answered: Answered) -> None:
-        """Take a request, as a turn of the process; ``answered`` takes the answer as it leaves."""
+        """Process a request, as a turn of the process. ``answered`` gets the answer when it is sent."""
         if self._messenger is not None:
             self._messenger.dispatch(sender, kind, body, answered)
 
@@ -218,23 +222,23 @@ class SimMaster:
             self.strike.passes(ChangeStep.ANSWERED)
 
     def acted(self, action: ServerAction) -> None:
-        """An action has left; it may be struck."""
+        """Report to the armed fault that an action was sent."""
         self.strike.passes(ChangeStep.ACTED)
 
     # -- CoreObserver ----------------------------------------------------------------------------
 
     def core_applied(self, before: Catalog, event: EntryApplied | None) -> None:
-        """An entry was applied; ``None``: all entries of the first step."""
+        """An entry was applied; ``None`` for all entries of the first step."""
         self.on_applied(self, before)
         if event is not None and event.batch is not None and self.core.status().serving:
             self.strike.passes(ChangeStep.APPLIED)
 
     def core_received(self, heartbeat: Heartbeat) -> None:
-        """A heartbeat was taken, or found to be overtaken."""
+        """A heartbeat was processed, or ignored as overtaken."""
         self.on_received(self, heartbeat)
 
     def core_decided(self, event: Decided) -> None:
-        """The outcome of a batch was taken."""
+        """The outcome of a batch was processed."""
         self._world.coverage.hit(f"outcome.{event.outcome}")
 
     def core_stepped(self) -> None:
@@ -242,16 +246,16 @@ class SimMaster:
         self.on_stepped(self)
 
     def core_answered(self, question: ReadAsked) -> None:
-        """A question was answered at once."""
+        """A read was answered at once."""
         self.on_answered(self, question)
 
     # -- ReplicaObserver -------------------------------------------------------------------------
 
     def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
-        """Transitions are seen by the log."""
+        """Do nothing: the committed log observes transitions."""
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
-        """No fault of these runs may cost a master its replica."""
+        """Report a violation: no fault of these runs may lose the replica of a master."""
         self._world.report("healthy_masters", f"{self.place.name}: the replica failed: {reason}")
 
 
@@ -260,7 +264,7 @@ def _transferred(error: StelaeError | None) -> str:
 
 
 def _where(raised: BaseException) -> str:
-    """Name the innermost place of an exception."""
+    """Name the function and line in which an exception was raised."""
     trace = raised.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,7 +1,7 @@
-"""The link of a simulated master to the others: consensus messages and heartbeats over the simulated network.
+"""Carries consensus messages and heartbeats between simulated masters, over the simulated network.
 
-As with the real messenger, each message carries the sender's hybrid timestamp, and one from too far ahead is refused
-before anything of it is looked at."""
+As with the real messenger, every message carries the sender's hybrid timestamp. A message whose timestamp is too far
+ahead is refused before it is decoded."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
 
 LOST_NOTICE_EVERY = 8
-"""One in so many messages that cannot be sent tells the node that its link is down."""
+"""Of so many messages that cannot be sent, one makes the node notice that its link is down."""
 
 
 class PeerEnd(Protocol):
-    """Another master, as the sender of a message sees it."""
+    """The receiving end of another master."""
 
     place: ProcessPlace
 
     def take_parcel(self, parcel: FramesInFlight) -> None:
-        """Take a message that has arrived, as a turn of the process that runs there."""
+        """Process a message that has arrived, as a turn of the process that runs there."""
 
 
 class PeerEnds(Protocol):
@@ -38,7 +38,7 @@ class PeerEnds(Protocol):
 
 
 class MasterLink:
-    """One master's end of all links; lives as long as its process."""
+    """The links of one master to all others, for one run of its process."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class MasterLink:
         self._unsent = 0
 
     def begin(self, traffic: PeerTraffic, clock: HybridClock) -> None:
-        """Hand arriving messages to ``traffic`` from now on."""
+        """Deliver arriving messages to ``traffic`` from now on."""
         self._traffic, self._clock = traffic, clock
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
-        """Send one message (``stelae.host.peer_traffic.Link``)."""
+        """Send one message (``stelae.host.peer_traffic.Link``). Return false if the clock has no timestamp for it."""
         assert self._clock is not None
         try:
             stamp = self._clock.now()
@@ -80,7 +80,7 @@ class MasterLink:
         return True
 
     def take(self, parcel: FramesInFlight) -> None:
-        """Take a message that has arrived."""
+        """Process a message that has arrived."""
         traffic, clock = self._traffic, self._clock
         if traffic is None or clock is None:
             return

@@ -1,6 +1,7 @@
-"""A policy for the world: it places where there is least, re-replicates by 3-4-3, and now and then proposes nonsense.
+"""The placement policy of the simulated masters.
 
-The nonsense is there for the kernel to refuse (``durability.md`` rule 30)."""
+It places replicas on the least loaded servers and re-replicates by 3-4-3. Sometimes it proposes nonsense, which the
+kernel must refuse (``durability.md`` rule 30)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ MOVES = 0.1
 
 
 def plan(snapshot: PolicySnapshot, rng: random.Random) -> tuple[Action, ...]:
-    """Return what to change."""
+    """Return the actions for a snapshot."""
     live = [n for n, view in snapshot.nodes.items() if view.health is NodeHealth.LIVE]
     load = Counter(dict.fromkeys(live, 0))
     for tablet in snapshot.tablets.values():

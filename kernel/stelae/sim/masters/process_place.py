@@ -1,4 +1,4 @@
-"""The place of a node whose process is simulated: messages that arrive are turns of the process."""
+"""The network endpoint of a node with a simulated process: each arriving message is a turn of the process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stelae.sim.process import Process
 
 
 class ProcessPlace(SimAddress):
-    """A place with a process, through all of its runs."""
+    """The endpoint of one node, across all runs of its process."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -17,21 +17,21 @@ class ProcessPlace(SimAddress):
         self._process: Process | None = None
 
     def begin(self, process: Process) -> None:
-        """Receive messages for a process that starts."""
+        """Deliver messages to a process that starts."""
         self._process, self.up, self.paused = process, True, False
 
     @property
     def in_turn(self) -> bool:
-        """Whether a turn of the process is running just now."""
+        """True while a turn of the process runs."""
         return self._process is not None and self._process.in_turn
 
     def receive(self, deliver: Callable[[], None]) -> None:
-        """Run ``deliver`` as a turn of the process, now or when it goes on; never, if no process runs."""
+        """Run ``deliver`` as a turn of the process, now or after a pause. It never runs if no process runs."""
         if self._process is not None:
             self._process.run(deliver)
 
     def emit(self, call: Callable[[], None]) -> None:
-        """Let something leave the process: now, or when it goes on if it was paused within this turn."""
+        """Send something from the process: now, or after the pause if the process was paused within this turn."""
         process = self._process
         if process is None or not process.alive:
             return
@@ -41,19 +41,19 @@ class ProcessPlace(SimAddress):
             call()
 
     def pause(self) -> None:
-        """Let the process stand still, with its threads and timers."""
+        """Pause the process, with its threads and timers."""
         if self._process is not None:
             self.paused = True
             self._process.pause()
 
     def resume(self) -> None:
-        """Let the process go on."""
+        """Resume the process."""
         self.paused = False
         if self._process is not None and self._process.paused:
             self._process.resume()
 
     def stop(self) -> None:
-        """End the process; nothing of it runs any more."""
+        """End the process. None of its calls runs any more."""
         if self._process is not None:
             self._process.end()
         self._process, self.up, self.paused = None, False, False

@@ -1,4 +1,4 @@
-"""One seed from start to end: masters, servers and clients with faults, then healing, then everything comes to rest."""
+"""Runs one seed from start to end: masters, servers and clients with faults, then without, until all work is done."""
 
 from __future__ import annotations
 
@@ -40,14 +40,22 @@ EVENTS_MAX = 150_000
 
 
 class MastersRunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one seed."""
+    """The outcome of one seed.
+
+    Attributes:
+        events: number of events that ran.
+        virtual_us: virtual time that passed, in microseconds.
+        digest: equal for two runs only if the same events ran in the same order.
+        plan: the faults that were scheduled.
+        entries: number of entries in the committed log.
+    """
 
     seed: int
     events: int
     virtual_us: int
     digest: str
     plan: tuple[MastersFault, ...]
-    entries: int  #: Of the log.
+    entries: int
     violation: Violation | None
     coverage: dict[str, int]
 
@@ -57,7 +65,7 @@ class MastersSimulation:
 
     Args:
         faults: numbers of the planned faults to keep; ``None`` for all.
-        changes_max: changes that each client begins at most; ``None`` for no bound.
+        changes_max: limit on the changes of each client; ``None`` for no limit.
     """
 
     def __init__(self, seed: int, *, faults: frozenset[int] | None = None, changes_max: int | None = None) -> None:
@@ -93,7 +101,7 @@ class MastersSimulation:
         self._wire()
 
     def _wire(self) -> None:
-        """Show the invariants what happens."""
+        """Connect the invariants to everything that they observe."""
         for master in self._masters:
             master.on_applied = self._applied
             master.on_stepped = self._stepped
@@ -109,7 +117,7 @@ class MastersSimulation:
         self._world.on_reported = self._reported
 
     def run(self) -> MastersRunResult:
-        """Run to the end, or to the first violation."""
+        """Run to the end or to the first violation."""
         for master in self._masters:
             master.start()
         for server in self._servers:
@@ -133,7 +141,7 @@ class MastersSimulation:
             coverage=self._coverage.as_dict(),
         )
 
-    # -- what happens ------------------------------------------------------------------------------
+    # -- facts for the invariants ------------------------------------------------------------------
 
     def _committed(self, before: Catalog, entry: Committed) -> None:
         for invariant in self._invariants:
@@ -174,13 +182,13 @@ class MastersSimulation:
     # -- Router ------------------------------------------------------------------------------------
 
     def is_up(self, to: NodeId) -> bool:
-        """Whether a process runs there."""
+        """Return true if a process runs on a node."""
         return self._place_of(to).up
 
     def carry(
         self, source: ProcessPlace, sender: NodeId, to: NodeId, kind: str, body: bytes, answered: Answered
     ) -> None:
-        """Carry a request of a master to another one, or to a tablet server."""
+        """Carry a request of a master to another master or to a tablet server."""
         network, target = self._world.network, self._place_of(to)
 
         def answer(result: Answer) -> None:
@@ -205,7 +213,7 @@ class MastersSimulation:
         )
         master.acted(action)
 
-    # -- what the servers hold ---------------------------------------------------------------------
+    # -- replicas of the servers -------------------------------------------------------------------
 
     def _replicas(self, node_id: NodeId) -> dict[TabletId, ModelReplica] | None:
         return self._server_by_node[node_id].holds()
@@ -223,7 +231,7 @@ class MastersSimulation:
                 self._world.report("liveness", f"{EVENTS_MAX} events and no end")
 
     def _rest(self) -> None:
-        """Nothing new is begun: every client is answered, and what is decided is done everywhere."""
+        """Run the liveness phase: clients start nothing new, and all changes are completed on all servers."""
         for client in self._clients:
             client.stopping = True
         limit_us = self._scheduler.now_us + LIVENESS_US
@@ -262,7 +270,7 @@ class MastersSimulation:
 
 
 def run_seed(seed: int, *, faults: frozenset[int] | None = None, changes_max: int | None = None) -> MastersRunResult:
-    """Run one seed; see :class:`Simulation`."""
+    """Run one seed; see :class:`MastersSimulation`."""
     return MastersSimulation(seed, faults=faults, changes_max=changes_max).run()
 
 

@@ -1,4 +1,4 @@
-"""One tablet server of the world: the real reporter and the real fences, over a model of its disk."""
+"""One simulated tablet server: production's heartbeat reporter and fences, with a model of its disk."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from stelae.wire.refusals import error_fields
 
 INTERVAL_US = 250_000
 LATE_US = 200_000
-"""How long after a heartbeat of a new run the last one of the former run arrives."""
+"""Time from the first heartbeat of a new run to the arrival of the last one of the previous run."""
 WORK_US = (1_000, 900_000)
-"""How long an action takes to reach its tablet's lock."""
+"""Shortest and longest time from the arrival of an action to its effect."""
 
 Deleted = Callable[["SimServer", DeleteReplica, ModelReplica], None]
 
 
 class SimServer:
-    """A tablet server, through all of its runs.
+    """One tablet server, across all its runs.
 
     Attributes:
-        disk: its replicas; it survives crashes.
-        foreign: a tablet of another cluster, which it holds from the beginning.
-        deaf: what masters ask of it is lost.
+        disk: its replicas by tablet. They survive crashes.
+        foreign: a tablet of another cluster, of which it has a replica from the start.
+        deaf: true while the actions of masters are lost.
     """
 
     def __init__(self, world: MastersWorld, position: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
@@ -66,18 +66,18 @@ class SimServer:
         self._reporter = self._new_reporter()
 
     def start(self) -> None:
-        """Begin the first run, with a tablet that no master knows on the disk."""
+        """Start the first run, with a replica of a tablet that no master knows on the disk."""
         nobody = TabletConfig(op_id=ZERO, members=())
         self.disk[self.foreign] = ModelReplica(data_state=ReportedDataState.READY, config=nobody, schema_version=1)
         self._reporter.replica_changed(self.status(self.foreign))
         self._beat(self._epoch)
 
     def crash(self) -> None:
-        """The process ends; the disk stays."""
+        """End the process. The disk keeps its contents."""
         self.place.stop()
 
     def restart(self) -> None:
-        """Start again from the disk; what was being copied is a tombstone (source "tablet startup")."""
+        """Start again from the disk. Partly copied replicas become tombstones (source "tablet startup")."""
         if self.place.up:
             return
         self._epoch += 1
@@ -91,16 +91,16 @@ class SimServer:
         self._beat(self._epoch)
 
     def holds(self) -> dict[TabletId, ModelReplica] | None:
-        """Its replicas, if it runs."""
+        """Return its replicas, or ``None`` if it is down or paused."""
         return self.disk if self.place.up and not self.place.paused else None
 
     def changed(self, tablet_id: TabletId) -> None:
-        """A replica of it stands differently."""
+        """Report that a replica has changed."""
         if self.place.up:
             self._reporter.replica_changed(self.status(tablet_id))
 
     def status(self, tablet_id: TabletId) -> ReplicaStatus:
-        """How a replica stands, as the server sees it."""
+        """Return the status of a replica for a heartbeat."""
         replica = self.disk[tablet_id]
         group = None if self.groups is None else self.groups.groups.get(tablet_id)
         ready = replica.data_state is ReportedDataState.READY
@@ -117,7 +117,7 @@ class SimServer:
         )
 
     def act(self, action: ServerAction, term: int, answered: Answered) -> None:
-        """An action of a master that led in ``term`` has arrived; it takes effect, or not, a while later."""
+        """Handle an action of a master that led in ``term``. Its fence decides later whether it takes effect."""
         if self.deaf:
             self._world.coverage.hit(f"unheard.{type(action).__name__}")
             return
@@ -131,7 +131,7 @@ class SimServer:
         self._world.scheduler.after(delay_us, f"{self.place.name} acts", effect)
 
     def _effect(self, action: ServerAction, term: int) -> Answer:
-        """Judge under the tablet's lock, then do it; returns the answer to the master."""
+        """Check the fence of an action and carry the action out. Return the answer to the master."""
         judgement = judge(action, self._local(action.tablet_id))
         self._world.coverage.hit(f"action.{type(action).__name__}.{judgement.verdict}")
         if judgement.verdict is FenceVerdict.ACT:
@@ -183,7 +183,7 @@ class SimServer:
         return Reporter(self.node_id, incarnation, [master_node(m.position) for m in self._masters])
 
     def _beat(self, epoch: int) -> None:
-        """One round of heartbeats, then the next."""
+        """Send one round of heartbeats, and schedule the next."""
         if epoch != self._epoch or not self.place.up:
             return
         self._world.scheduler.after(
@@ -198,7 +198,7 @@ class SimServer:
             self._send(master, heartbeat, epoch)
 
     def _refresh(self) -> None:
-        """What a leader reports of its members changes without an event of its own."""
+        """Update all statuses, because what a leader reports about its members changes without an event."""
         for tablet_id in self.disk:
             self._reporter.replica_changed(self.status(tablet_id))
 
@@ -227,7 +227,7 @@ class SimServer:
             self._deliver_late(master, late)
 
     def _deliver_late(self, master: SimMaster, heartbeat: Heartbeat) -> None:
-        """The last heartbeat of the former run was under way for longer than the restart took."""
+        """Deliver the last heartbeat of the previous run after the restart."""
 
         def arrive() -> None:
             self._world.coverage.hit("report.of_a_former_run")

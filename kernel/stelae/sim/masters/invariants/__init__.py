@@ -24,6 +24,6 @@ INVARIANTS: tuple[type[MastersInvariant], ...] = (
     NoWrongDeletion,
     BoundedStaleness,
 )
-"""In the order in which they judge one fact: causes before their consequences."""
+"""The invariants in the order in which they judge a fact: causes before their consequences."""
 
 __all__ = ["INVARIANTS", "Invariant"]

@@ -1,4 +1,4 @@
-"""No acknowledged change is lost, and none is made twice."""
+"""No acknowledged change is lost, and none is carried out twice."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _NEVER_KEPT = ("STALE_CHANGE", "PAYLOAD_MISMATCH")
 
 
 class AcknowledgedChanges(MastersInvariant):
-    """At most one entry of the log decides a change; what a client is told is what that entry says, and it says it by
-    then; and every master agrees in the end."""
+    """At most one entry of the log decides a change.
+
+    A client's outcome is that of the entry, and the entry is committed by then. At the end every master has the
+    outcome."""
 
     name: ClassVar[str] = "acknowledged_changes"
     source: ClassVar[str] = "issue: no acknowledged change is lost or doubled; durability.md rules 16 and 26"
@@ -30,34 +32,34 @@ class AcknowledgedChanges(MastersInvariant):
         self._decided: dict[tuple[ClientId, int], tuple[OpId, ChangeOutcome]] = {}
 
     def on_committed(self, before: Catalog, entry: Committed) -> None:
-        """One entry for each identity."""
+        """Check that each identity is decided by one entry."""
         puts = () if entry.batch is None else entry.batch.puts
         for record in puts:
             if isinstance(record, RequestRecord):
                 identity = (record.client_id, record.sequence)
                 earlier = self._decided.get(identity)
                 if earlier is not None:
-                    self.fail(f"change {identity} is made at {earlier[0]} and again at {entry.op_id}")
+                    self.fail(f"change {identity} is decided at {earlier[0]} and again at {entry.op_id}")
                 self._decided[identity] = (entry.op_id, decode_outcome(record.answer))
         made = [r for r in puts if isinstance(r, TableRecord) and r.table_id not in before.tables]
         if made and not any(isinstance(record, RequestRecord) for record in puts):
-            self.fail(f"table {made[0].name} comes into being at {entry.op_id}, and no request with it")
+            self.fail(f"table {made[0].name} is created at {entry.op_id} without the record of a request")
 
     def on_outcome(self, asked: Asked) -> None:
-        """The verdict is in the log, and is that of the log."""
+        """Check that the outcome is in the log, and is the same there."""
         identity = (asked.request.client_id, asked.request.sequence)
         found = self._decided.get(identity)
         if found is None:
             verdict = asked.verdict
             if not isinstance(verdict, ChangeRefused) or verdict.code not in _NEVER_KEPT:
-                self.fail(f"change {identity} is answered with {verdict}, and no entry says so")
+                self.fail(f"change {identity} is answered with {verdict}, but no entry has this outcome")
         elif found[1] != asked.verdict:
-            self.fail(f"change {identity} is answered with {asked.verdict}; the entry {found[0]} says {found[1]}")
+            self.fail(f"change {identity} is answered with {asked.verdict}, but the entry {found[0]} has {found[1]}")
         elif isinstance(asked.verdict, ChangeReply) and asked.verdict.table_id not in self.world.truth.tables:
-            self.fail(f"change {identity} is answered with a table that is on no record")
+            self.fail(f"change {identity} is answered with a table that has no record")
 
     def at_end(self, masters: list[SimMaster], servers: list[SimServer]) -> None:
-        """Every master has what was acknowledged."""
+        """Check that every master has every acknowledged change."""
         for master in masters:
             catalog = master.core.catalog
             for (client_id, sequence), (op_id, _) in self._decided.items():

@@ -1,4 +1,4 @@
-"""A read of bounded staleness shows all that was acknowledged up to its bound."""
+"""A read with bounded staleness shows everything that was acknowledged up to its bound."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stelae.spi.ids import OpId
 
 
 class BoundedStaleness(MastersInvariant):
-    """A master has applied every entry that was committed before the time from which it says its catalog to be, and
-    before the bound of each question that it answers at once.
+    """A master has applied every entry that was committed before the time that it reports for its catalog.
 
-    That is more than is promised: a change is committed before it is acknowledged."""
+    Likewise it has applied every entry that was committed before the bound of each read that it answers at once. This
+    is stricter than the promise, because a change is committed before it is acknowledged."""
 
     name: ClassVar[str] = "bounded_staleness"
     source: ClassVar[str] = "issue: follower masters answer reads within a stated staleness"
@@ -29,18 +29,18 @@ class BoundedStaleness(MastersInvariant):
         self._entries: list[OpId] = []
 
     def on_committed(self, before: Catalog, entry: Committed) -> None:
-        """Note when."""
+        """Record when the entry was committed."""
         self._times_us.append(self.world.scheduler.now_us)
         self._entries.append(entry.op_id)
 
     def on_stepped(self, master: SimMaster) -> None:
-        """What it says of itself is true at every moment."""
+        """Check the age that the master reports for its catalog."""
         age_us = master.core.status().age_us
         if age_us is not None:
-            self._judge(master, age_us, "says that its catalog is")
+            self._judge(master, age_us, "reports that its catalog is")
 
     def on_answered(self, master: SimMaster, asked: ReadAsked) -> None:
-        """What it answers is as fresh as was asked."""
+        """Check that the answer is as fresh as requested."""
         self.world.coverage.hit("read.by_leader" if master.core.status().serving else "read.by_follower")
         self._judge(master, asked.request.staleness_ms * 1000, "answers from a catalog that may be")
 

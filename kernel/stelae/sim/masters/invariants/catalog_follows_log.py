@@ -1,4 +1,4 @@
-"""The catalog of every master is what the log of the system tablet says, up to the entry that it names."""
+"""The catalog of every master is the one that the log of the system tablet produces up to its applied entry."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from stelae.spi.ids import OpId
 
 
 class CatalogFollowsLog(MastersInvariant):
-    """After each step of a master, also the first one after a restart, its catalog holds exactly the records that the
-    committed entries up to ``applied`` amount to."""
+    """After each step of a master, its catalog has exactly the records that the entries up to ``applied`` produce.
+
+    This includes the first step after a restart."""
 
     name: ClassVar[str] = "catalog_follows_log"
     source: ClassVar[str] = "master_core, what its driver promises, 2; Raft 5.4, state machine safety"
@@ -23,7 +24,7 @@ class CatalogFollowsLog(MastersInvariant):
         self._judged: dict[tuple[str, int], OpId] = {}
 
     def on_stepped(self, master: SimMaster) -> None:
-        """Compare each catalog once."""
+        """Compare the master's catalog with the committed one, once for each applied entry."""
         catalog, run = master.core.catalog, (master.place.name, master.epoch)
         if self._judged.get(run) == catalog.applied:
             return
@@ -37,4 +38,6 @@ class CatalogFollowsLog(MastersInvariant):
                 for key in catalog.records.keys() | truth.records.keys()
                 if catalog.records.get(key) != truth.records.get(key)
             )
-            self.fail(f"{master.place.name} at {catalog.applied} differs from the log in {differing[:5]}")
+            self.fail(
+                f"the catalog of {master.place.name} at {catalog.applied} differs from the log in {differing[:5]}"
+            )

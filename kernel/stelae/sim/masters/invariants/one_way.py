@@ -1,4 +1,4 @@
-"""Two leader masters do no harm: the committed catalog moves by its tables only, and never back."""
+"""The records of the committed catalog only move forward along their state tables, even with two leader masters."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from stelae.spi.ids import ZERO
 
 
 class OneWay(MastersInvariant):
-    """Each entry moves each record along its table of states; what is terminal stays; versions and configs only rise.
+    """Each entry moves each record along its state table. Terminal states stay. Versions and configs only increase.
 
-    No two tables that clients see have one name, and a schema is called known everywhere only when it is."""
+    No two tables that clients see have the same name. A schema change is recorded as complete only once every tablet
+    has the schema."""
 
     name: ClassVar[str] = "one_way"
     source: ClassVar[str] = "issue: two leader masters do no harm; durability.md rules 26 and 27"
 
     def on_committed(self, before: Catalog, entry: Committed) -> None:
-        """Compare each record with what stood there."""
+        """Compare each record with the record before."""
         for record in () if entry.batch is None else entry.batch.puts:
             wrong = self._wrong(before, record)
             if wrong:
@@ -35,7 +36,7 @@ class OneWay(MastersInvariant):
         )
         twice = [name for name, count in seen.items() if count > 1]
         if twice:
-            self.fail(f"{entry.op_id}: more than one table is called {twice}")
+            self.fail(f"{entry.op_id}: more than one table has the name {twice}")
 
     def _wrong(self, before: Catalog, record: Record) -> str:
         if isinstance(record, TableRecord):
@@ -47,7 +48,7 @@ class OneWay(MastersInvariant):
             if table is not None and (table.state, record.state) == (TableState.ALTERING, TableState.RUNNING):
                 return self._unsettled(record)
             if table is not None and not record.terminal and record.next_column_id < table.next_column_id:
-                return "gives out a column id again"
+                return "assigns a column id again"
         elif isinstance(record, ClusterRecord):
             return "" if before.cluster is None else "is written again"
         elif isinstance(record, TabletRecord):
@@ -55,11 +56,11 @@ class OneWay(MastersInvariant):
         return ""
 
     def _unsettled(self, table: TableRecord) -> str:
-        """What every tablet is said to know, every tablet knows."""
+        """Check a table whose schema change is recorded as complete: every tablet must have the schema."""
         for tablet in self.world.truth.live_tablets(table.table_id):
             group = self.groups.groups.get(tablet.tablet_id)
             if group is None or group.schema_version < table.newest.version:
-                return f"has settled on schema {table.newest.version}, and tablet {tablet.tablet_id} does not know it"
+                return f"completes schema {table.newest.version}, but tablet {tablet.tablet_id} does not have it"
         return ""
 
     def _wrong_tablet(self, old: TabletRecord | None, record: TabletRecord) -> str:

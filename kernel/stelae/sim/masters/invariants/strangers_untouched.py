@@ -1,4 +1,4 @@
-"""Tablets without a record are never touched."""
+"""Tablets without a record in the catalog are never changed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from stelae.sim.masters.tserver import SimServer
 
 
 class StrangersUntouched(MastersInvariant):
-    """No action names a tablet that the committed catalog has no record of."""
+    """No action names a tablet without a record in the committed catalog."""
 
     name: ClassVar[str] = "strangers_untouched"
     source: ClassVar[str] = "issue: unknown tablets are never touched; behaviours.md M4; appendix A, case 1"
 
     def on_sent(self, master: SimMaster, action: ServerAction) -> None:
-        """Every action is on a tablet on record."""
+        """Check that the tablet of an action has a record."""
         if action.tablet_id not in self.world.truth.tablets:
             self.fail(f"{master.place.name} sends {type(action).__name__} for the unknown tablet {action.tablet_id}")
 
     def on_deleted(self, server: SimServer, action: DeleteReplica) -> None:
-        """Nor is one deleted."""
+        """Check that a deleted tablet has a record."""
         if action.tablet_id not in self.world.truth.tablets:
             self.fail(f"{server.place.name} deletes the unknown tablet {action.tablet_id}")
 
     def at_end(self, masters: list[SimMaster], servers: list[SimServer]) -> None:
-        """What was foreign at the beginning is there as it was."""
+        """Check that the foreign tablet of each server still exists."""
         for server in servers:
             if server.disk[server.foreign].data_state is not ReportedDataState.READY:
                 self.fail(f"{server.place.name} has lost {server.foreign}")
