@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stelae.sim.plan import FaultKind
+from stelae.sim.fault_plan import FaultKind
 from stelae.sim.report import RunResult
 from stelae.sim.run import run_seed
 from stelae.spi.consensus import Ready, Role

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from stelae.sim.fault_plan import Fault, FaultKind
 from stelae.sim.invariants import Violation
-from stelae.sim.plan import Fault, FaultKind
 from stelae.sim.report import RunResult, reproduce_command
 from stelae.sim.run import run_seed
 from stelae.sim.shrink import Shrinker

@@ -16,11 +16,11 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import ScanRequest
 from stelae.server.tserver.scan_time import choose_time
 from stelae.sim.coverage import Coverage
-from stelae.sim.fact_feed import Facts
-from stelae.sim.invariants import Scanned
+from stelae.sim.fact_feed import FactFeed
+from stelae.sim.fault_plan import NODES
+from stelae.sim.invariants import ObservedScan
 from stelae.sim.network import Network
 from stelae.sim.node import SimNode
-from stelae.sim.plan import NODES
 from stelae.spi.errors import SchemaMismatch, StelaeError, TooOld, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import Order
@@ -49,14 +49,14 @@ class _GatewayNode:
     config: _Config
 
 
-class Gateway:
+class ClientGateway:
     """Sends the requests of clients to the replicas of a run."""
 
-    def __init__(self, nodes: Sequence[SimNode], node_ids: Sequence[NodeId], network: Network, watch: Facts) -> None:
+    def __init__(self, nodes: Sequence[SimNode], node_ids: Sequence[NodeId], network: Network, facts: FactFeed) -> None:
         self._nodes = nodes
         self._network = network
-        self._watch = watch
-        self._coverage: Coverage = watch.coverage
+        self._facts = facts
+        self._coverage: Coverage = facts.coverage
         self.node_ids = node_ids
 
     def write(self, client: int, node: int, request: bytes, answered: Answered) -> None:
@@ -116,12 +116,12 @@ class Gateway:
                     rows += batch.to_rows()
         except TooOld as error:
             self._coverage.hit("scan.too_old")
-            self._watch.scanned(view, Scanned(at, floor, None, error.floor))
+            self._facts.scanned(view, ObservedScan(at, floor, None, error.floor))
             return error
         if scan.spec.order is Order.KEY_DESCENDING:
             rows.reverse()
         self._coverage.hit(f"scan.{_kind(scan, at, replica)}")
-        self._watch.scanned(view, Scanned(at, floor, tuple(rows), schema=schema, at_least=at_least))
+        self._facts.scanned(view, ObservedScan(at, floor, tuple(rows), schema=schema, at_least=at_least))
         return at
 
     def _ask(self, client: int, node: int, label: str, serve: Serve, refuse: Callable[[StelaeError], None]) -> None:

@@ -39,6 +39,6 @@ class VirtualClock:
         self._jumped_us += by_us
         self.ahead_us_max = max(self.ahead_us_max, self._error_us + self._jumped_us)
 
-    def set_right(self) -> None:
+    def undo_jumps(self) -> None:
         """Undo every jump."""
         self._jumped_us = 0

@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 
 from stelae.rows.keys import encode_key
 from stelae.rows.operations import sequence_ranges_of
-from stelae.sim.client_gateway import Gateway
+from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
+from stelae.sim.fault_plan import NODES
 from stelae.sim.history import SCHEMA, AnswerKind, ClientAnswer, ClientOperation
-from stelae.sim.invariants.convergence import Holdings
+from stelae.sim.invariants.convergence import ReplicaContents
 from stelae.sim.network import Network
 from stelae.sim.node import SimNode
 from stelae.sim.node_start import TABLET, NodeContext
 from stelae.sim.peers import FramesInFlight
-from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
-from stelae.sim.runs import count_answered, count_sent
+from stelae.sim.range_counts import count_answered, count_sent
 from stelae.sim.scheduler import Scheduler
-from stelae.sim.table import VALUE, Cells, encoded
+from stelae.sim.table import VALUE, Cells, encode_write
 from stelae.spi.consensus import Role
 from stelae.spi.errors import NotLeader, Overloaded, StelaeError
 from stelae.spi.ids import ClientId, NodeId
@@ -29,7 +29,7 @@ from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import TabletStore
 from stelae.spi.write import OpResult, WriteReply, WriteRequest, decode_request, encode_request
 
-AHEAD_US = 300
+EARLY_FLUSH_US = 300
 """Time between two flush requests to a replica that has applied entries which are not durable in its log.
 
 It is short, so that several requests fall into one sync."""
@@ -45,28 +45,34 @@ class SimCluster:
     """All nodes of a run. Implements ``workload.WorkloadTablet``."""
 
     def __init__(
-        self, seed: int, profile: Profile, engines: SimEngines, scheduler: Scheduler, watch: Facts, coverage: Coverage
+        self,
+        seed: int,
+        profile: Profile,
+        engines: SimEngines,
+        scheduler: Scheduler,
+        facts: FactFeed,
+        coverage: Coverage,
     ) -> None:
-        self._watch = watch
+        self._facts = facts
         self._coverage = coverage
         self._scheduler = scheduler
-        self._ahead: set[int] = set()
+        self._early_flushes: set[int] = set()
         self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
         self._node_ids = _draw_node_ids(seed)
-        around = NodeContext(
+        context = NodeContext(
             seed=seed,
             profile=profile,
             engines=engines,
             network=self.network,
             coverage=coverage,
-            watch=watch,
+            facts=facts,
             node_ids=self._node_ids,
             arrive=self._arrive,
         )
         self.nodes = [
-            SimNode(around, scheduler, view, profile.clock_error_us[view.position]) for view in watch.world.nodes
+            SimNode(context, scheduler, view, profile.clock_error_us[view.position]) for view in facts.world.nodes
         ]
-        self.front = Gateway(self.nodes, self._node_ids, self.network, watch)
+        self.gateway = ClientGateway(self.nodes, self._node_ids, self.network, facts)
 
     def start(self) -> None:
         """Start every node."""
@@ -82,7 +88,7 @@ class SimCluster:
         ]
         return max(leaders)[1] if leaders else None
 
-    def holdings(self) -> list[Holdings]:
+    def replica_contents(self) -> list[ReplicaContents]:
         """Return the contents of all live replicas."""
         found = []
         for node in self.nodes:
@@ -91,7 +97,7 @@ class SimCluster:
                 continue
             applier = replica.applier
             found.append(
-                Holdings(
+                ReplicaContents(
                     position=node.view.position,
                     applied=applier.applied.index,
                     checksum=applier.store.checksum(),
@@ -101,7 +107,7 @@ class SimCluster:
             )
         return found
 
-    def is_level(self) -> bool:
+    def is_converged(self) -> bool:
         """Return true if all live replicas serve, have the same durable log, and have applied all of it."""
         replicas = [node.replica for node in self.nodes if not node.given_up]
         ends = set()
@@ -115,7 +121,7 @@ class SimCluster:
 
     # -- requests at critical moments ------------------------------------------------------------
 
-    def ask_new_leader(self, position: int) -> None:
+    def request_early_read_index(self, position: int) -> None:
         """Ask the core of a leader that does not serve yet for a read index.
 
         The replica itself would refuse such a request, so it goes to the core directly."""
@@ -128,29 +134,29 @@ class SimCluster:
 
         self._scheduler.after(0, "read.before_serving", lambda: self.nodes[position].run(ask))
 
-    def ask_to_flush(self, position: int) -> None:
+    def request_early_flush(self, position: int) -> None:
         """Ask a replica to flush, repeatedly, while it has applied entries that are not durable in its log.
 
         The replica must refuse each time."""
-        if position not in self._ahead:
-            self._ahead.add(position)
-            self._scheduler.after(AHEAD_US, "flush.asked_ahead", lambda: self._ask_ahead(position))
+        if position not in self._early_flushes:
+            self._early_flushes.add(position)
+            self._scheduler.after(EARLY_FLUSH_US, "flush.asked_ahead", lambda: self._repeat_early_flush(position))
 
-    def _ask_ahead(self, position: int) -> None:
-        self._ahead.discard(position)
+    def _repeat_early_flush(self, position: int) -> None:
+        self._early_flushes.discard(position)
         node = self.nodes[position]
         replica = node.replica
-        if replica is None or self._watch.world.holds(node.view, replica.applier.applied):
+        if replica is None or self._facts.world.holds(node.view, replica.applier.applied):
             return
 
         def ask() -> None:
             # Calls that were held back during a pause ran first, so check the condition again.
-            if not self._watch.world.holds(node.view, replica.applier.applied):
+            if not self._facts.world.holds(node.view, replica.applier.applied):
                 self._coverage.hit("flush.asked_ahead")
                 replica.flusher.flush()
 
         node.run(ask)
-        self.ask_to_flush(position)
+        self.request_early_flush(position)
 
     # -- WorkloadTablet --------------------------------------------------------------------------
 
@@ -183,7 +189,7 @@ class SimCluster:
             if isinstance(result, Overloaded) and "memory" in str(result):
                 self._coverage.hit("store.pushed_back")
             answers = self._answers(node, operations, result)
-            count_answered(self._coverage, request.sequences, {asked.sequence: told.kind for asked, told in answers})
+            count_answered(self._coverage, request.sequences, {asked.sequence: found.kind for asked, found in answers})
             self._reply(node, client, lambda: _answer_all(answer, answers))
 
         def serve() -> None:
@@ -216,11 +222,11 @@ class SimCluster:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _arrive(self, target: int, parcel: FramesInFlight) -> None:
+    def _arrive(self, target: int, message: FramesInFlight) -> None:
         node = self.nodes[target]
         running = node.running
         if running is not None:
-            node.run(lambda: running.wire.take(parcel))
+            node.run(lambda: running.link.receive(message))
 
     def _reply(self, node: int, client: int, deliver: Callable[[], None]) -> None:
         self.network.send((node, NODES + client), "reply", deliver)
@@ -257,7 +263,7 @@ def _draw_node_ids(seed: int) -> list[NodeId]:
 
 
 def _request(operations: Sequence[ClientOperation], first_incomplete: int) -> WriteRequest:
-    numbered = [(asked.sequence, encoded(asked)) for asked in operations]
+    numbered = [(asked.sequence, encode_write(asked)) for asked in operations]
     client, version = ClientId(operations[0].client), operations[0].schema.version
     return WriteRequest(TABLET, client, first_incomplete, version, sequence_ranges_of(numbered))
 

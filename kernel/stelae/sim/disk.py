@@ -111,7 +111,7 @@ class VirtualDisk:
         _collect(self._names.root, "", found)
         return found
 
-    def take(self, size_bytes: int, path: str) -> None:
+    def allocate(self, size_bytes: int, path: str) -> None:
         """Allocate space, or free it if ``size_bytes`` is negative.
 
         Raises:
@@ -122,7 +122,7 @@ class VirtualDisk:
             raise Full(f"no space for {size_bytes} bytes", path=path)
         self._used_bytes += size_bytes
 
-    def left(self) -> int:
+    def free_bytes(self) -> int:
         """Return the number of bytes that can still be allocated."""
         limit = self.faults.capacity_bytes
         return UNBOUNDED_BYTES if limit is None else max(0, limit - self._used_bytes)
@@ -232,7 +232,7 @@ class VirtualDisk:
     def space_left(self, path: str) -> int:
         """Return the number of bytes that can still be written."""
         self._directory(path)
-        return self.left()
+        return self.free_bytes()
 
     def lock(self, path: str) -> VirtualLock:
         """Take an exclusive lock on a file, creating it when missing."""

@@ -46,7 +46,7 @@ class Change:
     size_old: int
     size_new: int
     forced: bool = False
-    doomed: bool = False
+    sync_failed: bool = False
 
 
 class FileContents:
@@ -58,14 +58,14 @@ class FileContents:
         sync_failed: a sync of the file has failed, and neither the process nor the machine has ended since.
     """
 
-    __slots__ = ("changes", "data", "failed", "linked", "number")
+    __slots__ = ("changes", "data", "linked", "number", "sync_failed")
 
     def __init__(self, number: int, data: bytes | bytearray = b"") -> None:
         self.number = number
         self.data = bytearray(data)
         self.changes: list[Change] = []
         self.linked = True
-        self.failed = False
+        self.sync_failed = False
 
     def write(self, payload: bytes, offset: int) -> None:
         """Write. The bytes are visible at once and durable after ``sync``. A gap before ``offset`` reads as zeros."""
@@ -91,9 +91,9 @@ class FileContents:
 
     def sync(self) -> None:
         """Make every change durable, except those that an earlier failed sync covered."""
-        if any(change.doomed for change in self.changes):
+        if any(change.sync_failed for change in self.changes):
             for change in self.changes:
-                change.forced = not change.doomed
+                change.forced = not change.sync_failed
         else:
             self.changes.clear()
 
@@ -104,13 +104,13 @@ class FileContents:
         else:
             self.changes[-1].forced = True
 
-    def doom(self) -> None:
+    def fail_sync(self) -> None:
         """Record a failed sync: the changes that it covered stay visible and never become durable.
 
         Later syncs succeed, but do not change that."""
-        self.failed = True
+        self.sync_failed = True
         for change in self.changes:
-            change.doomed = not change.forced
+            change.sync_failed = not change.forced
 
     def after_crash(self, rng: random.Random, survival: Survival) -> bytes:
         """Return the bytes that are on disk after a power loss now."""

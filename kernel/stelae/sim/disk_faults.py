@@ -35,7 +35,7 @@ class VirtualDiskFaults:
         "_syncs",
         "capacity_bytes",
         "hook",
-        "on_trusted_again",
+        "on_use_after_failed_sync",
         "operations",
         "powered",
         "written_bytes",
@@ -46,7 +46,7 @@ class VirtualDiskFaults:
         self.operations = 0
         self.written_bytes = 0
         self.hook: Hook | None = None
-        self.on_trusted_again: Hook = _nobody_listens
+        self.on_use_after_failed_sync: Hook = _no_listener
         self.powered = True
         self._operations_left: int | None = None
         self._bytes_left: int | None = None
@@ -74,7 +74,7 @@ class VirtualDiskFaults:
         self.lose_power_after()
 
     @property
-    def plain(self) -> bool:
+    def none_set(self) -> bool:
         """True while no fault of a write or sync is set, so that a synced write needs no undo data."""
         return self.hook is None and self._operations_left is None and self._bytes_left is None and not self._syncs
 
@@ -115,7 +115,7 @@ class VirtualDiskFaults:
         return _take(self._reads, path)
 
 
-def _nobody_listens(_operation: str, _path: str) -> None:
+def _no_listener(_operation: str, _path: str) -> None:
     """Do nothing: no observer is set."""
 
 

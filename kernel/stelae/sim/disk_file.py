@@ -11,16 +11,16 @@ from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.services import Buffer
 
 
-class Space(Protocol):
+class DiskSpace(Protocol):
     """The space of a disk, from which its files allocate."""
 
     faults: VirtualDiskFaults
 
-    def take(self, size_bytes: int, path: str) -> None:
+    def allocate(self, size_bytes: int, path: str) -> None:
         """Allocate space, or free it if ``size_bytes`` is negative. Raises ``Full`` and then allocates nothing."""
         ...
 
-    def left(self) -> int:
+    def free_bytes(self) -> int:
         """Return the number of bytes that can still be allocated."""
         ...
 
@@ -30,7 +30,7 @@ class VirtualFile:
 
     __slots__ = ("_contents", "_open", "_space", "_writable", "path")
 
-    def __init__(self, space: Space, contents: FileContents, path: str, writable: bool) -> None:
+    def __init__(self, space: DiskSpace, contents: FileContents, path: str, writable: bool) -> None:
         self._space = space
         self._contents = contents
         self._writable = writable
@@ -57,11 +57,11 @@ class VirtualFile:
         faults.before("write", self.path)
         payload = b"".join(buffers)
         try:
-            self._take(max(0, offset + len(payload) - len(contents.data)))
+            self._allocate(max(0, offset + len(payload) - len(contents.data)))
         except Full:
             self._write_what_fits(payload, offset)
             raise
-        if dsync and faults.plain and not contents.changes:
+        if dsync and faults.none_set and not contents.changes:
             faults.before("dsync", self.path)
             contents.write_durably(payload, offset)
             return faults.writable(len(payload))
@@ -88,14 +88,14 @@ class VirtualFile:
         self._space.faults.before("preallocate", self.path)
         missing = size - len(self._contents.data)
         if missing > 0:
-            self._take(missing)
+            self._allocate(missing)
             self._contents.resize(size)
 
     def truncate(self, size: int) -> None:
         """Truncate or extend the file to ``size`` bytes."""
         self._check(writing=True)
         self._space.faults.before("truncate", self.path)
-        self._take(size - len(self._contents.data))
+        self._allocate(size - len(self._contents.data))
         self._contents.resize(size)
 
     def size(self) -> int:
@@ -109,22 +109,22 @@ class VirtualFile:
 
     def _write_what_fits(self, payload: bytes, offset: int) -> None:
         contents = self._contents
-        room = len(contents.data) + self._space.left() - offset
+        room = len(contents.data) + self._space.free_bytes() - offset
         if room > 0:
-            self._take(max(0, offset + room - len(contents.data)))
+            self._allocate(max(0, offset + room - len(contents.data)))
             contents.write(payload[:room], offset)
 
-    def _take(self, size_bytes: int) -> None:
+    def _allocate(self, size_bytes: int) -> None:
         if self._contents.linked:
-            self._space.take(size_bytes, self.path)
+            self._space.allocate(size_bytes, self.path)
 
     def _sync(self, operation: str) -> None:
         faults = self._space.faults
         faults.before(operation, self.path)
-        if self._contents.failed:
-            faults.on_trusted_again("a sync", self.path)
+        if self._contents.sync_failed:
+            faults.on_use_after_failed_sync("a sync", self.path)
         if faults.sync_fails(self.path):
-            self._contents.doom()
+            self._contents.fail_sync()
             raise SyncFailed("the sync failed", path=self.path)
 
     def _check(self, *, writing: bool) -> None:
@@ -133,5 +133,5 @@ class VirtualFile:
         if writing and not self._writable:
             raise StorageError("the file was opened for reading", path=self.path)
         self._space.faults.check_power()
-        if writing and self._contents.failed:
-            self._space.faults.on_trusted_again("a write", self.path)
+        if writing and self._contents.sync_failed:
+            self._space.faults.on_use_after_failed_sync("a write", self.path)

@@ -10,10 +10,10 @@ from typing import Any
 from stelae.host.superblock import Superblock
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation
-from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, Scanned, Violation
+from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, ObservedScan, Violation
 from stelae.sim.log_model import LogModel
 from stelae.sim.scheduler import Scheduler
-from stelae.sim.stale import Told
+from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.table import Cells
 from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status, TabletConfig, decode_config
@@ -25,7 +25,7 @@ from stelae.spi.wal import Append, Durable, LogState, Outcome
 Hook = Callable[..., None]
 
 
-class Facts:
+class FactFeed:
     """Receives the facts of one run and passes them to its invariants.
 
     The hooks of the invariants run before the world is updated, except those of ``status``.
@@ -41,9 +41,9 @@ class Facts:
         self.world = world
         self.coverage = coverage
         self.violation: Violation | None = None
-        self.leader_elected: Callable[[int], None] = _nobody_listens
-        self.leader_serves: Callable[[int], None] = _nobody_listens
-        self.applied_ahead: Callable[[int], None] = _nobody_listens
+        self.leader_elected: Callable[[int], None] = _no_listener
+        self.leader_serves: Callable[[int], None] = _no_listener
+        self.applied_ahead: Callable[[int], None] = _no_listener
         self._scheduler = scheduler
         self._invariants = [make(world, self.report) for make in INVARIANTS]
         self._on_restart = self._hooks("on_restart")
@@ -52,7 +52,7 @@ class Facts:
         self._on_sent = self._hooks("on_sent")
         self._on_read = self._hooks("on_read")
         self._on_stale = self._hooks("on_stale")
-        self._on_trusted_again = self._hooks("on_trusted_again")
+        self._on_use_after_failed_sync = self._hooks("on_use_after_failed_sync")
         self._on_recovered = self._hooks("on_recovered")
         self._on_wal = self._hooks("on_wal")
         self._on_applied = self._hooks("on_applied")
@@ -89,7 +89,7 @@ class Facts:
         self._count(ready)
         for hook in self._on_ready:
             hook(node, ready)
-        node.follow(ready, _configs(ready))
+        node.apply_ready(ready, _configs(ready))
         if ready.commit is not None:
             self._committed(node, ready)
 
@@ -120,15 +120,15 @@ class Facts:
         for hook in self._on_read:
             hook(node, token)
 
-    def stale(self, node: ObservedNode, told: Told) -> None:
+    def stale(self, node: ObservedNode, delivery: StaleDelivery) -> None:
         """A message of an older term was delivered to a copy of a core."""
-        self.coverage.hit(f"stale.{told.what}")
+        self.coverage.hit(f"stale.{delivery.what}")
         for hook in self._on_stale:
-            hook(node, told)
+            hook(node, delivery)
 
-    def trusted_again(self, node: ObservedNode, operation: str, path: str) -> None:
+    def used_after_failed_sync(self, node: ObservedNode, operation: str, path: str) -> None:
         """A process used a file after a sync of the file had failed."""
-        for hook in self._on_trusted_again:
+        for hook in self._on_use_after_failed_sync:
             hook(node, operation, path)
 
     def recovered(self, node: ObservedNode, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
@@ -221,7 +221,7 @@ class Facts:
         node.floor = max(node.floor, floor)
         node.floor_max = max(node.floor_max, floor)
 
-    def scanned(self, node: ObservedNode, scanned: Scanned) -> None:
+    def scanned(self, node: ObservedNode, scanned: ObservedScan) -> None:
         """A replica has served or refused a scan as of a hybrid timestamp."""
         for hook in self._on_scanned:
             hook(node, scanned)
@@ -255,7 +255,7 @@ class Facts:
         self.world.learn_commit(node, ready.commit)
 
 
-def _nobody_listens(_position: int) -> None:
+def _no_listener(_position: int) -> None:
     """Do nothing: no listener is set."""
 
 

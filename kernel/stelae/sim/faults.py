@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, assert_never
 
 from stelae.sim.coverage import Coverage
+from stelae.sim.fault_plan import LEADER, NODES, Fault, FaultKind
 from stelae.sim.network import Link, Network
-from stelae.sim.plan import LEADER, NODES, Fault, FaultKind
 from stelae.sim.scheduler import Scheduler
 
 SLOW_SYNC_US = 1_000_000
@@ -19,7 +19,7 @@ SLOW_SYNC_US = 1_000_000
 Undo: TypeAlias = Callable[[], None]
 
 
-class Victim(Protocol):
+class FaultTarget(Protocol):
     """The operations of a node that faults need."""
 
     @property
@@ -76,7 +76,7 @@ class Victim(Protocol):
 
         A running node notices a jump and distrusts its clock. A node that was down believes the new time."""
 
-    def set_clock_right(self) -> None:
+    def undo_clock_jumps(self) -> None:
         """Undo all jumps of the wall clock."""
         ...
 
@@ -92,7 +92,7 @@ class FaultDriver:
         self,
         scheduler: Scheduler,
         network: Network,
-        nodes: Sequence[Victim],
+        nodes: Sequence[FaultTarget],
         leader: Callable[[], int | None],
         coverage: Coverage,
     ) -> None:
@@ -116,7 +116,7 @@ class FaultDriver:
             node.crash_after(None)
             node.slow_disk(0)
             node.fill_disk(full=False)
-            node.set_clock_right()
+            node.undo_clock_jumps()
             node.resume()
             node.start()
 
@@ -150,7 +150,7 @@ class FaultDriver:
             return lambda: self._network.mend(links)
         return self._strike_node(node, fault) if node.up else None
 
-    def _strike_node(self, node: Victim, fault: Fault) -> Undo:
+    def _strike_node(self, node: FaultTarget, fault: Fault) -> Undo:
         match fault.kind:
             case FaultKind.CRASH:
                 node.crash()
@@ -174,7 +174,7 @@ class FaultDriver:
                 return lambda: None
             case FaultKind.CLOCK_JUMP:
                 node.jump_clock(fault.amount, seen=fault.amount % 2 == 0)
-                return node.set_clock_right
+                return node.undo_clock_jumps
             case (
                 FaultKind.PARTITION
                 | FaultKind.PARTITION_IN

@@ -103,7 +103,7 @@ class ClientOperation:
     settled: bool = False
     schema: Schema = SCHEMA
     columns: tuple[int, ...] | None = None
-    company: range | None = None
+    sent_range: range | None = None
     invoked: int = 0
     answered: int | None = None
     answer: ClientAnswer | None = None

@@ -16,7 +16,7 @@ class LogModel:
     Attributes:
         base: op id before ``entries``. Collection may have moved the base of the engine up to ``collectable``.
         entries: all entries above ``base`` that were reported durable, in order.
-        attempt: the append that is under way or has failed, so that its entries may or may not be durable.
+        pending: the append that is under way or has failed, so that its entries may or may not be durable.
         hint: highest commit hint that was passed to the engine.
         collectable: highest index up to which the engine was allowed to collect.
         damaged: true after flipped bits or a failed sync. The engine may refuse the log, but must not read wrong
@@ -26,7 +26,7 @@ class LogModel:
 
     base: OpId = ZERO
     entries: list[Entry] = field(default_factory=list)
-    attempt: Append | None = None
+    pending: Append | None = None
     hint: int = 0
     collectable: int = 0
     damaged: bool = False
@@ -45,26 +45,26 @@ class LogModel:
 
     def begin(self, append: Append) -> None:
         """Record that an append is passed to the engine."""
-        self.attempt = append
+        self.pending = append
         self.hint = max(self.hint, append.commit_hint)
 
-    def succeed(self) -> None:
+    def complete(self) -> None:
         """Record that the append under way is durable."""
-        if self.attempt is not None:
-            self.entries = self.outcome(len(self.attempt.entries))
-        self.attempt = None
+        if self.pending is not None:
+            self.entries = self.outcome(len(self.pending.entries))
+        self.pending = None
 
     def outcome(self, count: int) -> list[Entry]:
         """Return the entries of the log if exactly the first ``count`` entries of the append under way were stored."""
-        attempt = self.attempt
-        if attempt is None:
+        pending = self.pending
+        if pending is None:
             return self.entries
-        kept = self.entries
-        if attempt.replace_from is not None:
-            kept = kept[: max(0, attempt.replace_from - self.base.index - 1)]
-        return [*kept, *attempt.entries[:count]]
+        entries = self.entries
+        if pending.replace_from is not None:
+            entries = entries[: max(0, pending.replace_from - self.base.index - 1)]
+        return [*entries, *pending.entries[:count]]
 
-    def settle(self, base: OpId, found: list[Entry]) -> str | None:
+    def match_recovered(self, base: OpId, found: list[Entry]) -> str | None:
         """Compare the log with what recovery found, and update the model. Return what is wrong, or ``None``.
 
         Args:
@@ -76,14 +76,14 @@ class LogModel:
         for expected in self._candidates():
             if expected[collected:] == found:
                 self.entries = expected
-                self.attempt = None
+                self.pending = None
                 return None
         return self._explain(found)
 
     def _candidates(self) -> list[list[Entry]]:
-        if self.attempt is None:
+        if self.pending is None:
             return [self.entries]
-        return [self.entries] + [self.outcome(n) for n in range(len(self.attempt.entries) + 1)]
+        return [self.entries] + [self.outcome(n) for n in range(len(self.pending.entries) + 1)]
 
     def _explain(self, found: list[Entry]) -> str:
         last = found[-1].op_id if found else None
@@ -91,6 +91,6 @@ class LogModel:
             expected = self.op_id_at(entry.op_id.index)
             if expected is not None and expected != entry.op_id:
                 return f"holds {entry.op_id} where {expected} is durable"
-        under_way = self.attempt.entries if self.attempt is not None else ()
+        under_way = self.pending.entries if self.pending is not None else ()
         ending = under_way[-1].op_id if under_way else None
         return f"ends at {last}; durable up to {self.last()}, under way up to {ending}"

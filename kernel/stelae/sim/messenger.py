@@ -12,7 +12,7 @@ from typing import Final
 
 from stelae.client.writer_core import ATTEMPT_MS
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.sim.client_gateway import Gateway
+from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, chance
 from stelae.sim.profile import Profile
@@ -35,14 +35,14 @@ class VirtualMessenger:
     def __init__(
         self,
         scheduler: Scheduler,
-        front: Gateway,
+        gateway: ClientGateway,
         number: int,
         rng: random.Random,
         profile: Profile,
         coverage: Coverage,
     ) -> None:
         self._scheduler = scheduler
-        self._front = front
+        self._gateway = gateway
         self._number = number
         self._rng = rng
         self._profile = profile
@@ -64,7 +64,7 @@ class VirtualMessenger:
 
     def send(self, to: NodeId, request: bytes, answered: Callable[[Buffer | StelaeError], None]) -> None:
         """Send a request. ``answered`` runs exactly once."""
-        node = self._front.node_ids.index(to)
+        node = self._gateway.node_ids.index(to)
         t_us = self._profile.election_timeout_ms * 1_000
         open_ = True
 
@@ -87,7 +87,7 @@ class VirtualMessenger:
             once(error)
 
         timer = self._scheduler.after(wait_us, f"{self._label}.attempt", give_up)
-        self._front.write(self._number, node, request, once)
+        self._gateway.write(self._number, node, request, once)
 
     def ask_if_gone(self, error: NoSuchTablet) -> None:
         """Do nothing: the simulated tablet is never dropped."""

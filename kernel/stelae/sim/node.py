@@ -11,8 +11,8 @@ from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import below, between, chance, pick, stream
 from stelae.sim.log_model import LogModel
-from stelae.sim.node_start import LAYOUT, TABLET, Boot, NodeContext, Running, Spans, format_node
-from stelae.sim.process import Process, Span
+from stelae.sim.node_start import LAYOUT, TABLET, NodeContext, NodeStart, RunningNode, WorkDurations, format_node
+from stelae.sim.process import DurationRange, Process
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Status
@@ -36,11 +36,11 @@ OPEN_REACH_BYTES_MIN: Final = 2_000
 class SimNode:
     """One simulated node. Implements ``faults.Victim``."""
 
-    def __init__(self, around: NodeContext, scheduler: Scheduler, view: ObservedNode, error_us: int) -> None:
-        self._around = around
+    def __init__(self, context: NodeContext, scheduler: Scheduler, view: ObservedNode, error_us: int) -> None:
+        self._context = context
         self._scheduler = scheduler
         self.view = view
-        self._rng = stream(around.seed, f"node/{view.position}")
+        self._rng = stream(context.seed, f"node/{view.position}")
         self._clock = VirtualClock(scheduler, error_us=error_us)
         self._models: dict[LogId, LogModel] = {}
         self._starts = 0
@@ -48,9 +48,9 @@ class SimNode:
         self._may_be_lost = False
         self._backup: tuple[int, dict[str, bytes]] | None = None
         self._disk = self._watched(VirtualDisk())
-        self.running: Running | None = None
+        self.running: RunningNode | None = None
         view.clock_ahead_us_max = self._clock.ahead_us_max
-        format_node(around, around.node_ids[view.position], self._disk)
+        format_node(context, context.node_ids[view.position], self._disk)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -100,14 +100,16 @@ class SimNode:
         self._starts += 1
         self._clock.reboot()
         label = f"n{self.view.position}.{self._starts}"
-        process = Process(self._scheduler, self._clock, label, self._raised)
-        spans = Spans(
-            sync_us=lambda: self._slowed(self._around.profile.sync_us),
-            metadata_us=lambda: self._slowed(self._around.profile.metadata_us),
-            apply_us=lambda: self._around.profile.apply_us,
-            read_us=lambda: self._around.profile.read_us,
+        process = Process(self._scheduler, self._clock, label, self._handle_exception)
+        durations = WorkDurations(
+            sync_us=lambda: self._slowed(self._context.profile.sync_us),
+            metadata_us=lambda: self._slowed(self._context.profile.metadata_us),
+            apply_us=lambda: self._context.profile.apply_us,
+            read_us=lambda: self._context.profile.read_us,
         )
-        boot = Boot(self._around, self.view, self._starts, self._disk, self._clock, process, self._models, spans)
+        boot = NodeStart(
+            self._context, self.view, self._starts, self._disk, self._clock, process, self._models, durations
+        )
         process.run(lambda: self._boot(boot))
 
     def crash(self) -> None:
@@ -153,8 +155,8 @@ class SimNode:
 
     def fail_sync(self) -> None:
         """Make the next sync of the replicated log fail; if logs share their files, the next sync of any log."""
-        self._lose_log()
-        shared = self._around.profile.logs[self.view.position] == "shared"
+        self._allow_log_loss()
+        shared = self._context.profile.logs[self.view.position] == "shared"
         for model in self._models.values() if shared else ():
             model.damaged = True
         self._disk.faults.fail_syncs(f"{LAYOUT.wals}/" if shared else f"{LAYOUT.wals}/{TABLET}/")
@@ -172,8 +174,8 @@ class SimNode:
             path, data = pick(self._rng, segments[:-1])
             reach = len(data)
         self._disk.damage(path, below(self._rng, reach), 1 << below(self._rng, 8))
-        self._lose_log()
-        self._around.coverage.hit("node.log_damaged")
+        self._allow_log_loss()
+        self._context.coverage.hit("node.log_damaged")
 
     def restore_older_log(self) -> None:
         """End the process, and replace the replicated log by an older copy of it.
@@ -191,9 +193,9 @@ class SimNode:
                 file.pwritev([data], 0)
                 file.sync()
         disk.sync_directory(f"{LAYOUT.wals}/{TABLET}")
-        self._lose_log()
+        self._allow_log_loss()
         self._models[LogId(TABLET, 1)].older = True
-        self._around.coverage.hit("node.log_older")
+        self._context.coverage.hit("node.log_older")
 
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
         """Move the wall clock, while the node runs (``seen``) or while it is down.
@@ -205,9 +207,9 @@ class SimNode:
             self.kill()
             self.start()
 
-    def set_clock_right(self) -> None:
+    def undo_clock_jumps(self) -> None:
         """Undo all jumps of the wall clock."""
-        self._clock.set_right()
+        self._clock.undo_jumps()
 
     # -- ReplicaObserver -------------------------------------------------------------------------
 
@@ -226,7 +228,7 @@ class SimNode:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _boot(self, boot: Boot) -> None:
+    def _boot(self, boot: NodeStart) -> None:
         try:
             self.running = boot.run(self)
         except StelaeError as error:
@@ -237,21 +239,21 @@ class SimNode:
             elif self._disk.faults.capacity_bytes is None and not isinstance(error, ClockError):
                 self._report("healthy_replicas", f"cannot start: {error!r}")
             else:
-                self._around.coverage.hit("node.start_refused")
+                self._context.coverage.hit("node.start_refused")
                 self._scheduler.after(RETRY_US, f"n{self.view.position}.start", self.start)
 
-    def _raised(self, raised: BaseException) -> None:
+    def _handle_exception(self, raised: BaseException) -> None:
         """Handle an exception that a turn of the process raised. The process has ended."""
         if not isinstance(raised, PowerLost):
             self._report("no_exception", f"{type(raised).__name__}: {raised}{_where(raised)}")
             return
-        self._around.coverage.hit("node.power_lost_within")
+        self._context.coverage.hit("node.power_lost_within")
         self.crash()
         delay_us = between(self._rng, *RESTART_US)
         self._scheduler.after(delay_us, f"n{self.view.position}.start", self.start)
 
     def _give_up(self) -> None:
-        self._around.coverage.hit("node.given_up")
+        self._context.coverage.hit("node.given_up")
         self.view.given_up = True
 
     def _log_files(self) -> dict[str, bytes]:
@@ -262,16 +264,18 @@ class SimNode:
         """Keep the first copy of the log that is taken while the node is down, with the highest index in it."""
         model, files = self._models.get(LogId(TABLET, 1)), self._log_files()
         if self._backup is None and model is not None and files:
-            under_way = model.attempt.entries if model.attempt is not None else ()
+            under_way = model.pending.entries if model.pending is not None else ()
             self._backup = model.last().index + len(under_way), files
 
     def _watched(self, disk: VirtualDisk) -> VirtualDisk:
         """Report each use of a file of the disk after a failed sync of it. Return the disk."""
-        watch = self._around.watch
-        disk.faults.on_trusted_again = lambda operation, path: watch.trusted_again(self.view, operation, path)
+        facts = self._context.facts
+        disk.faults.on_use_after_failed_sync = lambda operation, path: facts.used_after_failed_sync(
+            self.view, operation, path
+        )
         return disk
 
-    def _lose_log(self) -> None:
+    def _allow_log_loss(self) -> None:
         """Allow the replica to refuse its log, and to fail, from now on."""
         self._may_be_lost = True
         self._models[LogId(TABLET, 1)].damaged = True
@@ -282,11 +286,11 @@ class SimNode:
         self.running = None
         self.view.status = None
 
-    def _slowed(self, span: Span) -> Span:
+    def _slowed(self, span: DurationRange) -> DurationRange:
         return span[0], span[1] + self._extra_us
 
     def _report(self, invariant: str, detail: str) -> None:
-        self._around.watch.report(invariant, f"node {self.view.position}: {detail}")
+        self._context.facts.report(invariant, f"node {self.view.position}: {detail}")
 
 
 def _where(raised: BaseException) -> str:

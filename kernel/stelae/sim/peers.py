@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from stelae.host.hybrid_clock import HybridClock
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.sim.coverage import Coverage
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
 from stelae.sim.network import Network
 from stelae.sim.process import Process
 from stelae.sim.tap_core import CoreTap
@@ -27,7 +27,7 @@ LOST_NOTICE_EVERY = 8
 """Of so many messages that cannot be sent, one makes the node notice that its link is down."""
 
 
-class Wire:
+class NodeLink:
     """The links of one node to all other nodes, for one run of its process.
 
     Args:
@@ -70,28 +70,28 @@ class Wire:
         if self._network.is_cut(link):
             self._note_lost(to)
         body = tuple(bytes(frame) for frame in frames)
-        parcel = FramesInFlight(self._node_ids[self._position], self._incarnation_id, kind, body, stamp)
+        message = FramesInFlight(self._node_ids[self._position], self._incarnation_id, kind, body, stamp)
         label = f"{self._position}>{target}.{kind}"
-        self._network.send(link, label, lambda: self._arrive(target, parcel))
+        self._network.send(link, label, lambda: self._arrive(target, message))
         return True
 
-    def take(self, parcel: FramesInFlight) -> None:
+    def receive(self, message: FramesInFlight) -> None:
         """Process a message that has arrived. Runs as a turn of the process."""
         traffic = self.traffic
         if traffic is None:
             return
         try:
-            self._clock.observe(parcel.stamp)
+            self._clock.observe(message.stamp)
         except ClockError:
             self._coverage.hit("clock.refused")
             return
         try:
-            if parcel.kind == CONSENSUS:
-                traffic.consensus_arrived(parcel.sender, parcel.frames)
-            elif parcel.kind == BEAT:
-                traffic.beat_arrived(parcel.sender, parcel.incarnation_id, parcel.frames)
-            elif parcel.kind == BEAT_ACK:
-                traffic.beat_ack_arrived(parcel.sender, parcel.incarnation_id, parcel.frames)
+            if message.kind == CONSENSUS:
+                traffic.consensus_arrived(message.sender, message.frames)
+            elif message.kind == BEAT:
+                traffic.beat_arrived(message.sender, message.incarnation_id, message.frames)
+            elif message.kind == BEAT_ACK:
+                traffic.beat_ack_arrived(message.sender, message.incarnation_id, message.frames)
         except PeerError:
             self._coverage.hit("network.refused")
 
@@ -121,14 +121,14 @@ class FramesInFlight:
 class WatchedNetwork:
     """The ``PeerNetwork`` of a replica. It reports each message to the invariants before the message is encoded."""
 
-    def __init__(self, traffic: PeerTraffic, node: ObservedNode, watch: Facts, cores: Sequence[CoreTap]) -> None:
+    def __init__(self, traffic: PeerTraffic, node: ObservedNode, facts: FactFeed, cores: Sequence[CoreTap]) -> None:
         self._traffic = traffic
         self._node = node
-        self._watch = watch
+        self._facts = facts
         self._cores = cores
 
     def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
         """Report the message, then send it."""
         needs = self._cores[-1].needs_of(outbound.message)
-        self._watch.sent(self._node, outbound, needs)
+        self._facts.sent(self._node, outbound, needs)
         self._traffic.send(tablet_id, outbound, entries)

@@ -23,7 +23,7 @@ from stelae.spi.log import Entry
 from stelae.spi.wal import Begun, WalEngine
 
 Call: TypeAlias = Callable[[], None]
-Span: TypeAlias = tuple[int, int]
+DurationRange: TypeAlias = tuple[int, int]
 """Shortest and longest duration in microseconds."""
 
 HOP_US = 5
@@ -135,13 +135,13 @@ class VirtualPool:
         process: Process,
         rng: random.Random,
         label: str,
-        span_us: Callable[[], Span],
-        finish_us: Span = (HOP_US, HOP_US),
+        duration_us: Callable[[], DurationRange],
+        finish_us: DurationRange = (HOP_US, HOP_US),
     ) -> None:
         self._process = process
         self._rng = rng
         self._label = label
-        self._span_us = span_us
+        self._duration_us = duration_us
         self._finish_us = finish_us
         self._queues: dict[str, deque[tuple[Callable[[], Any], Callable[[Any], None]]]] = {}
 
@@ -155,7 +155,7 @@ class VirtualPool:
             self._start(key)
 
     def _start(self, key: str) -> None:
-        delay_us = skewed(self._rng, *self._span_us())
+        delay_us = skewed(self._rng, *self._duration_us())
         self._process.schedule(delay_us, self._label, lambda: self._work(key))
 
     def _work(self, key: str) -> None:
@@ -193,7 +193,7 @@ class VirtualLogDriver:
         process: Process,
         engine: WalEngine,
         rng: random.Random,
-        span_us: Callable[[], Span],
+        duration_us: Callable[[], DurationRange],
         *,
         fast: bool,
         writer: Callable[[Call, Callable[[list[Completion]], None]], LogWriter],
@@ -201,7 +201,7 @@ class VirtualLogDriver:
         self._process = process
         self._engine = engine
         self._rng = rng
-        self._span_us = span_us
+        self._duration_us = duration_us
         self._fast = fast
         self._busy = False
         self.writer = writer(self._wake, self._post)
@@ -216,25 +216,25 @@ class VirtualLogDriver:
         if work is None:
             self._busy = False
             return
-        span_us = skewed(self._rng, *self._span_us())
+        duration_us = skewed(self._rng, *self._duration_us())
         begun = self._engine.begin(work.appends) if self._fast and isinstance(work, CommitGroup) else None
         if begun is not None:
             assert isinstance(work, CommitGroup)
-            self._begin(work, begun, span_us)
+            self._begin(work, begun, duration_us)
             return
         completions = self.writer.perform(work, self._engine)
-        self._process.schedule(span_us, "wal.done", lambda: self._finish(completions))
+        self._process.schedule(duration_us, "wal.done", lambda: self._finish(completions))
 
-    def _begin(self, group: CommitGroup, begun: Begun, span_us: int) -> None:
+    def _begin(self, group: CommitGroup, begun: Begun, duration_us: int) -> None:
         def write() -> None:
             failures = [one.failure() for one in begun.writes]
             begun.meanwhile()
-            self._process.schedule(span_us - span_us // 2, "wal.done", lambda: finish(failures))
+            self._process.schedule(duration_us - duration_us // 2, "wal.done", lambda: finish(failures))
 
         def finish(failures: list[StorageError | None]) -> None:
             self._finish(self.writer.complete(group, begun.finish(failures)))
 
-        self._process.schedule(span_us // 2, "wal.write", write)
+        self._process.schedule(duration_us // 2, "wal.write", write)
 
     def _finish(self, completions: list[Completion]) -> None:
         self.writer.post(completions)

@@ -11,13 +11,13 @@ from typing import Final
 
 from stelae.host.hybrid_clock import timestamp
 from stelae.protocol.tablet_messages import ScanRequest
-from stelae.sim.client_gateway import Gateway
+from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.clock import EPOCH_US
 from stelae.sim.draw import below, between, chance, pick, skewed
+from stelae.sim.fault_plan import NODES
 from stelae.sim.node_start import TABLET
-from stelae.sim.plan import NODES
 from stelae.sim.workload import WorkloadContext
-from stelae.sim.writing import WriterClient
+from stelae.sim.writer_client import WriterClient
 from stelae.spi.errors import NotLeader, StelaeError
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import Order, ScanSpec
@@ -50,10 +50,10 @@ class ReplicaReader:
     """
 
     def __init__(
-        self, around: WorkloadContext, front: Gateway, writer: WriterClient, number: int, rng: random.Random
+        self, context: WorkloadContext, gateway: ClientGateway, writer: WriterClient, number: int, rng: random.Random
     ) -> None:
-        self._around = around
-        self._front = front
+        self._context = context
+        self._gateway = gateway
         self._writer = writer
         self._place = FIRST_NUMBER + number
         self._name = f"reader-{number}"
@@ -69,7 +69,7 @@ class ReplicaReader:
 
     def start(self) -> None:
         """Begin to scan at random times until ``stopping``."""
-        self._around.scheduler.after(skewed(self._rng, *PAUSE_US), f"{self._name}.act", self._act)
+        self._context.scheduler.after(skewed(self._rng, *PAUSE_US), f"{self._name}.act", self._act)
 
     def leader_serves(self, position: int) -> None:
         """Scan at a time near the present on a new leader, and perhaps on the other nodes."""
@@ -83,7 +83,7 @@ class ReplicaReader:
         """Scan as of a time on a node that believes that it leads: now, and again when its clock may have passed it."""
         self._scan(node, at=at)
         label = f"{self._name}.probe"
-        self._around.scheduler.after(between(self._rng, *PROBED_AGAIN_US), label, lambda: self._scan(node, at=at))
+        self._context.scheduler.after(between(self._rng, *PROBED_AGAIN_US), label, lambda: self._scan(node, at=at))
 
     def _act(self) -> None:
         if self.stopping:
@@ -98,7 +98,7 @@ class ReplicaReader:
         elif share < 0.8:
             self._scan(self._target, at_least=self._writer.timestamp)
         elif share < 0.9:
-            self._scan(self._target, at=self._around.history.timestamp_max + 1)
+            self._scan(self._target, at=self._context.history.timestamp_max + 1)
         else:
             self._scan(self._target)
         self.start()
@@ -107,17 +107,17 @@ class ReplicaReader:
         spec = ScanSpec(order=pick(self._rng, (Order.KEY, Order.KEY_DESCENDING)))
         request = ScanRequest(TABLET, spec, at, at_least=at_least)
         # A linearizable scan sees every write that was acknowledged before it began.
-        must_see = at_least or 0 if at is not None or at_least is not None else self._around.history.timestamp_max
+        must_see = at_least or 0 if at is not None or at_least is not None else self._context.history.timestamp_max
 
         def answered(result: int | StelaeError) -> None:
             if isinstance(result, int):
                 self._times = [*self._times, result][-TIMES_MAX:]
             elif isinstance(result, NotLeader) and result.leader is not None:
-                self._target = self._front.node_ids.index(NodeId(result.leader))
+                self._target = self._gateway.node_ids.index(NodeId(result.leader))
 
-        self._front.scan(self._place, node, request, must_see, answered)
+        self._gateway.scan(self._place, node, request, must_see, answered)
 
     def _about_now(self) -> int:
-        now_us = EPOCH_US + self._around.scheduler.now_us
+        now_us = EPOCH_US + self._context.scheduler.now_us
         ahead_us = EARLY_US if chance(self._rng, EARLY) else AHEAD_US
         return timestamp(now_us + between(self._rng, -BEHIND_US, ahead_us))

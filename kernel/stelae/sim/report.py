@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from stelae.sim.coverage import Coverage
+from stelae.sim.fault_plan import LEADER, Fault
 from stelae.sim.invariants import Violation
-from stelae.sim.plan import LEADER, Fault
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     coverage: dict[str, int]
 
 
-class Totals:
+class RunTotals:
     """The totals of many runs."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Failed, Outcome
 
-SCRIBE_LOG: Final = LogId(TabletId("scribe"), 1)
+SCRATCH_LOG: Final = LogId(TabletId("scribe"), 1)
 
 PAUSE_US = (20_000, 500_000)
 REPAIR_US = 300_000
@@ -76,7 +76,7 @@ class ScratchLogWriter:
         )
         size_bytes = sum(entry.size_bytes for entry in entries)
         try:
-            slot = self._writer.reserve(SCRIBE_LOG, size_bytes)
+            slot = self._writer.reserve(SCRATCH_LOG, size_bytes)
         except StelaeError:
             self._coverage.hit("scribe.refused")
             return
@@ -105,7 +105,7 @@ class ScratchLogWriter:
             else:
                 self._process.schedule(REPAIR_US, "scribe.repair", self._repair)
 
-        self._writer.repair(SCRIBE_LOG, repaired)
+        self._writer.repair(SCRATCH_LOG, repaired)
 
     def _collect(self) -> None:
         """Collect up to a drawn index. Entries at or below it are not replaced from now on."""
@@ -114,4 +114,4 @@ class ScratchLogWriter:
         upto = between(self._rng, self._floor + 1, self._last.index)
         self._floor = upto
         self._coverage.hit("scribe.collected")
-        self._writer.submit_job(lambda engine: engine.collect(SCRIBE_LOG, upto), lambda _: None)
+        self._writer.submit_job(lambda engine: engine.collect(SCRATCH_LOG, upto), lambda _: None)

@@ -9,7 +9,7 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.process import VirtualPool
 
 
-class CountedMetrics:
+class CoverageMetrics:
     """``Metrics`` that count into the coverage of the run, as ``metric.<name>``."""
 
     def __init__(self, coverage: Coverage) -> None:

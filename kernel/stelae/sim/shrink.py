@@ -20,7 +20,7 @@ RUNS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Shrunk:
+class ShrinkResult:
     """The smallest failing run that was found, and the arguments that reproduce it.
 
     Attributes:
@@ -55,11 +55,11 @@ class Shrinker:
         self._faults = tuple(fault.number for fault in failed.plan)
         self._operations_max: int | None = None
 
-    def shrink(self) -> Shrunk:
+    def shrink(self) -> ShrinkResult:
         """Return the smallest failing run found within the limit on runs."""
         self._drop_faults()
         self._drop_operations()
-        return Shrunk(self._best, self._faults, self._operations_max, self._runs)
+        return ShrinkResult(self._best, self._faults, self._operations_max, self._runs)
 
     def _drop_faults(self) -> None:
         size = max(1, len(self._faults))

@@ -13,8 +13,8 @@ from typing import Final
 from stelae.host.replica import Replica
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, chance, pick, skewed
-from stelae.sim.fact_feed import Facts
-from stelae.sim.invariants import Scanned
+from stelae.sim.fact_feed import FactFeed
+from stelae.sim.invariants import ObservedScan
 from stelae.sim.process import Process
 from stelae.sim.table import Cell
 from stelae.sim.world import ObservedNode
@@ -70,14 +70,14 @@ class SnapshotReader:
         process: Process,
         replica: Replica,
         node: ObservedNode,
-        watch: Facts,
+        facts: FactFeed,
         rng: random.Random,
         coverage: Coverage,
     ) -> None:
         self._process = process
         self._replica = replica
         self._node = node
-        self._watch = watch
+        self._facts = facts
         self._rng = rng
         self._coverage = coverage
         self._scan: _SnapshotScan | None = None
@@ -97,7 +97,7 @@ class SnapshotReader:
         self._process.schedule(skewed(self._rng, *PAUSE_US), "historian", self._act)
 
     def _begin(self) -> None:
-        at = self._moment()
+        at = self._draw_time()
         if at is None:
             return
         order = pick(self._rng, (Order.KEY, Order.KEY_DESCENDING))
@@ -140,26 +140,26 @@ class SnapshotReader:
         if scan.edits != self._node.edits:
             self._coverage.hit("snapshot.over_an_edit")
         rows = scan.rows if scan.order is Order.KEY else scan.rows[::-1]
-        self._watch.scanned(self._node, Scanned(scan.at, scan.floor, tuple(rows), schema=scan.schema))
+        self._facts.scanned(self._node, ObservedScan(scan.at, scan.floor, tuple(rows), schema=scan.schema))
 
     def _refused(self, at: int, floor: int, error: TooOld) -> None:
         self._scan = None
         self._coverage.hit("snapshot.too_old")
-        self._watch.scanned(self._node, Scanned(at, floor, None, error.floor))
+        self._facts.scanned(self._node, ObservedScan(at, floor, None, error.floor))
 
-    def _moment(self) -> int | None:
+    def _draw_time(self) -> int | None:
         """Draw a time at or below the last applied entry: of an entry, just before one, or near the history floor."""
-        moments = self._watch.world.agreed.moments(self._replica.applier.applied.index)
-        if not moments:
+        timestamps = self._facts.world.agreed.timestamps(self._replica.applier.applied.index)
+        if not timestamps:
             return None
         floor = self._node.floor_max
         if self._node.floor < floor and chance(self._rng, BEHIND):
-            behind = moments[: bisect_left(moments, floor)]
+            behind = timestamps[: bisect_left(timestamps, floor)]
             if behind:
                 return pick(self._rng, behind[-RECENT:])
         share = self._rng.random()
         if share < 0.15 and floor:
-            return min(moments[-1], floor + between(self._rng, -2, 1))
-        reach = len(moments) if share < 0.3 else min(len(moments), RECENT)
-        at = moments[-between(self._rng, 1, reach)]
+            return min(timestamps[-1], floor + between(self._rng, -2, 1))
+        reach = len(timestamps) if share < 0.3 else min(len(timestamps), RECENT)
+        at = timestamps[-between(self._rng, 1, reach)]
         return at - 1 if chance(self._rng, 0.3) else at

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.sim.disk import VirtualDisk
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
 from stelae.sim.world import ObservedNode
 from stelae.spi.ids import TabletId
 from stelae.spi.store import Edit
@@ -19,11 +19,11 @@ class StoreFiles:
     The rule is the same for all engines: an edit needs the files that exist when the store proposes it, except those
     that it makes obsolete."""
 
-    def __init__(self, disk: VirtualDisk, directory: str, node: ObservedNode, watch: Facts) -> None:
+    def __init__(self, disk: VirtualDisk, directory: str, node: ObservedNode, facts: FactFeed) -> None:
         self._disk = disk
         self._directory = directory
         self._node = node
-        self._watch = watch
+        self._facts = facts
         self._proposed: frozenset[str] = frozenset()
         self._needed: frozenset[str] = frozenset()
 
@@ -33,21 +33,21 @@ class StoreFiles:
 
     def proposed(self, edit: Edit) -> None:
         """Record and report that the store has proposed an edit."""
-        self.look()
+        self.check_missing()
         self._proposed = self._listed() - set(edit.obsolete)
-        self._watch.proposed(self._node, edit.flushed)
+        self._facts.proposed(self._node, edit.flushed)
 
     def saved(self, block: Superblock) -> None:
         """Report that the superblock with the last proposed edit is durable, with the files that are not."""
         unsynced = [name for name in sorted(self._proposed) if not self._disk.is_durable(f"{self._directory}/{name}")]
-        self._watch.saved(self._node, block, unsynced)
+        self._facts.saved(self._node, block, unsynced)
         self._needed = self._proposed
 
-    def look(self) -> None:
+    def check_missing(self) -> None:
         """Report files that the durable superblock needs and that do not exist."""
         missing = self._needed - self._listed()
         if missing:
-            self._watch.missing(self._node, sorted(missing))
+            self._facts.missing(self._node, sorted(missing))
 
     def _listed(self) -> frozenset[str]:
         if not self._disk.exists(self._directory):

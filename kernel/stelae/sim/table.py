@@ -32,7 +32,7 @@ EMPTY_EVERY: Final = 4
 """Of so many cells of a nullable column, one is null."""
 
 
-def brought(operation: ClientOperation, row: HistoryRow) -> dict[int, Cell]:
+def row_cells(operation: ClientOperation, row: HistoryRow) -> dict[int, Cell]:
     """Return the cells that a row of a write sets, by column id, without the key."""
     ids = operation.columns or operation.schema.layout.ids
     return {column_id: _cell(operation.schema.by_id[column_id], row) for column_id in ids if column_id != KEY}
@@ -43,22 +43,24 @@ def read_as(cells: Mapping[int, Cell], schema: Schema) -> Cells:
     return tuple(cells.get(column.id, column.default) for column in schema.columns if column.id != KEY)
 
 
-def encoded(operation: ClientOperation) -> Encoded:
+def encode_write(operation: ClientOperation) -> Encoded:
     """Return a write as clients send it. An unfit row has a value of a wrong type."""
     rows = [_row(operation, row) for row in operation.rows]
     return encode(KINDS[operation.action], rows, operation.columns)
 
 
-def digest(operation: ClientOperation) -> int:
+def payload_digest(operation: ClientOperation) -> int:
     """Return the payload hash of a write. A leader uses it to distinguish a retry from another payload."""
-    made = encoded(operation)
-    return digests_of(SequenceRange(operation.sequence, made.kind, made.columns, [made.rows]))[0]
+    encoded_write = encode_write(operation)
+    return digests_of(
+        SequenceRange(operation.sequence, encoded_write.kind, encoded_write.columns, [encoded_write.rows])
+    )[0]
 
 
 def _row(operation: ClientOperation, row: HistoryRow) -> tuple[Cell, ...]:
     if operation.action is ClientAction.DELETE:
         return (str(row.key),) if row.unfit else (row.key,)
-    cells = {KEY: row.key, **brought(operation, row)}
+    cells = {KEY: row.key, **row_cells(operation, row)}
     if row.unfit:
         cells[VALUE] = row.key
     return tuple(cells[column_id] for column_id in operation.columns or operation.schema.layout.ids)

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
 from stelae.sim.invariants import AppliedRequest
-from stelae.sim.runs import count_applied
+from stelae.sim.range_counts import count_applied
 from stelae.sim.store_files import StoreFiles
 from stelae.sim.table import Cells
 from stelae.sim.world import ObservedNode
@@ -36,7 +36,7 @@ class StoreTap(TabletStore):
 
     engine: ClassVar[type[TabletStore]]
     node: ClassVar[ObservedNode]
-    watch: ClassVar[Facts]
+    facts: ClassVar[FactFeed]
     files: ClassVar[StoreFiles]
     inline: ClassVar[bool]
 
@@ -55,12 +55,12 @@ class StoreTap(TabletStore):
     ) -> Self:
         """Open a store as ``engine`` does, put a tap on it, and report the checksum as of the flushed entry."""
         tap = cls(cls.engine.open(directory, manifest, flushed, schemas, config, services))
-        cls.watch.store_opened(cls.node, flushed)
+        cls.facts.store_opened(cls.node, flushed)
         cls.files.opened()
         if flushed.index:
-            cls.watch.coverage.hit("store.opened_at_flushed")
+            cls.facts.coverage.hit("store.opened_at_flushed")
             inner = tap._inner
-            cls.watch.checksum(cls.node, cls.engine.name, flushed.index, inner.checksum(), inner.schema)
+            cls.facts.checksum(cls.node, cls.engine.name, flushed.index, inner.checksum(), inner.schema)
         return tap
 
     @property
@@ -76,17 +76,17 @@ class StoreTap(TabletStore):
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
         """As ``engine``. Every entry is reported with the outcome of its requests."""
         if entries[0].op_id.index <= self.node.applied:
-            self.watch.coverage.hit("store.replayed")
+            self.facts.coverage.hit("store.replayed")
         self.node.applied = max(self.node.applied, entries[-1].op_id.index)
         for entry in entries:
             if isinstance(entry.change, Schema):
-                self.watch.schema_applied(self.node, entry.op_id, entry.change)
+                self.facts.schema_applied(self.node, entry.op_id, entry.change)
         results = self._inner.apply(entries)
         for entry, result in zip(entries, results, strict=True):
-            self.watch.applied(self.node, entry.op_id, self._requests(entry, result))
+            self.facts.applied(self.node, entry.op_id, self._requests(entry, result))
         for entry in entries:
             if isinstance(entry.change, WritePayload):
-                self._look_back(entry)
+                self._check_history(entry)
         return results
 
     def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
@@ -112,17 +112,17 @@ class StoreTap(TabletStore):
     def commit(self, edit: Edit) -> None:
         """As ``engine``."""
         self._inner.commit(edit)
-        self.files.look()
-        self.watch.coverage.hit("store.edit_committed")
+        self.files.check_missing()
+        self.facts.coverage.hit("store.edit_committed")
         if edit.obsolete:
-            self.watch.coverage.hit("store.obsolete_removed")
+            self.facts.coverage.hit("store.obsolete_removed")
 
     def set_history_floor(self, timestamp: int) -> None:
         """As ``engine``."""
         self._inner.set_history_floor(timestamp)
         if timestamp > self.node.floor:
-            self.watch.coverage.hit("store.floor_raised")
-        self.watch.floor_raised(self.node, timestamp)
+            self.facts.coverage.hit("store.floor_raised")
+        self.facts.floor_raised(self.node, timestamp)
 
     def checksum(self, at: int | None = None) -> str:
         """As ``engine``."""
@@ -152,29 +152,29 @@ class StoreTap(TabletStore):
         try:
             edit = work()
         except Full:
-            self.watch.coverage.hit("store.no_space")
+            self.facts.coverage.hit("store.no_space")
             raise
         if edit is None:
-            self.files.look()
+            self.files.check_missing()
             return None
-        self.watch.coverage.hit(f"store.{what}")
+        self.facts.coverage.hit(f"store.{what}")
         self.files.proposed(edit)
         return edit
 
-    def _look_back(self, entry: ApplyEntry) -> None:
+    def _check_history(self, entry: ApplyEntry) -> None:
         """For some entries, report the store's checksum as of the entry and the rows that the entry changed.
 
         Replayed entries may be below the history floor of the manifest. They are not checked."""
         index, stamp, schema = entry.op_id.index, entry.timestamp, self._inner.schema
         with contextlib.suppress(TooOld):
             if index % CHECKSUM_EVERY == 0:
-                self.watch.checksum(self.node, self.engine.name, index, self._inner.checksum(stamp), schema)
+                self.facts.checksum(self.node, self.engine.name, index, self._inner.checksum(stamp), schema)
             if index % CHANGES_EVERY == 0 or (entry.skip and index % REPEATED_EVERY == 0):
                 rows: dict[int, Cells | None] = {}
                 for changes in self._inner.diff(stamp - 1, stamp, ScanSpec()):
                     rows |= {row[0]: row[1:] for row in changes.changed.to_rows()}
                     rows |= dict.fromkeys(key for (key,) in changes.deleted.to_rows())
-                self.watch.changed(self.node, entry.op_id, rows, schema)
+                self.facts.changed(self.node, entry.op_id, rows, schema)
 
     def _requests(self, entry: ApplyEntry, result: ApplyResult) -> list[AppliedRequest]:
         payload = entry.change
@@ -182,12 +182,12 @@ class StoreTap(TabletStore):
             return []
         found = _requests(entry, payload, result)
         faulty = frozenset(request.order for request in found if request.errors)
-        count_applied(self.watch.coverage, payload, entry.skip, faulty)
+        count_applied(self.facts.coverage, payload, entry.skip, faulty)
         return found
 
 
 def tapped_store(
-    engine: type[TabletStore], node: ObservedNode, watch: Facts, files: StoreFiles, *, inline: bool
+    engine: type[TabletStore], node: ObservedNode, facts: FactFeed, files: StoreFiles, *, inline: bool
 ) -> type[TabletStore]:
     """Return an engine that puts a tap on each store of ``engine``.
 
@@ -198,7 +198,7 @@ def tapped_store(
         "capabilities": engine.capabilities,
         "engine": engine,
         "node": node,
-        "watch": watch,
+        "facts": facts,
         "files": files,
         "inline": inline,
     }

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
 from stelae.sim.log_model import LogModel
 from stelae.sim.world import ObservedNode
 from stelae.spi.errors import Corrupt, StorageError
@@ -30,19 +30,19 @@ class WalTap(WalEngine):
     name: ClassVar[str] = "tap"
 
     def __init__(
-        self, inner: WalEngine, node: ObservedNode, watch: Facts, models: dict[LogId, LogModel], replicated: TabletId
+        self, inner: WalEngine, node: ObservedNode, facts: FactFeed, models: dict[LogId, LogModel], replicated: TabletId
     ) -> None:
         self._inner = inner
         self._node = node
-        self._watch = watch
+        self._facts = facts
         self._models = models
         self._replicated = replicated
-        self._met: dict[LogId, Damage] = {}
+        self._damage_found: dict[LogId, Damage] = {}
         self._reused = 0.0
         for log, state in sorted(inner.logs().items()):
             self._recovered(log, state)
         for log in sorted(set(models) - set(inner.logs())):
-            watch.report("log_durability", f"log {log} of node {node.position} is gone")
+            facts.report("log_durability", f"log {log} of node {node.position} is gone")
 
     @classmethod
     def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
@@ -52,10 +52,10 @@ class WalTap(WalEngine):
     def logs(self) -> Mapping[LogId, LogState]:
         """As ``inner``. Damage that the tap found when it read a log back counts as found by recovery."""
         found = self._inner.logs()
-        if not self._met:
+        if not self._damage_found:
             return found
         return {
-            log: msgspec.structs.replace(state, damage=state.damage or self._met.get(log))
+            log: msgspec.structs.replace(state, damage=state.damage or self._damage_found.get(log))
             for log, state in found.items()
         }
 
@@ -78,14 +78,14 @@ class WalTap(WalEngine):
         begun = self._inner.begin(group)
         if begun is None:
             return None
-        self._watch.coverage.hit("log.begun")
+        self._facts.coverage.hit("log.begun")
         for log, append in group.items():
             self._models[log].begin(append)
 
         def finish(failures: Sequence[StorageError | None]) -> dict[LogId, Outcome]:
             outcomes = begun.finish(failures)
             if any(failures):
-                self._watch.coverage.hit("log.begun_failed")
+                self._facts.coverage.hit("log.begun_failed")
             self._committed(group, outcomes)
             return outcomes
 
@@ -94,9 +94,9 @@ class WalTap(WalEngine):
     def _committed(self, group: Mapping[LogId, Append], outcomes: Mapping[LogId, Outcome]) -> None:
         for log, outcome in outcomes.items():
             if isinstance(outcome, Durable):
-                self._models[log].succeed()
+                self._models[log].complete()
             if log.tablet_id == self._replicated:
-                self._watch.wal(self._node, group[log], outcome)
+                self._facts.wal(self._node, group[log], outcome)
 
     def repair(self, log: LogId) -> OpId:
         """As ``inner``. The result is compared with the model, as after a recovery."""
@@ -120,8 +120,8 @@ class WalTap(WalEngine):
         model = self._models[log]
         model.collectable = max(model.collectable, upto)
         if log.tablet_id == self._replicated:
-            self._watch.coverage.hit("log.collected")
-            self._watch.collect(self._node, log, upto)
+            self._facts.coverage.hit("log.collected")
+            self._facts.collect(self._node, log, upto)
         base = self._inner.collect(log, upto)
         self._count_reused()
         return base
@@ -156,7 +156,7 @@ class WalTap(WalEngine):
         """Count if the engine has reused space of collected entries."""
         reused = self._inner.stats().get("segments_reused", 0)
         if reused > self._reused:
-            self._watch.coverage.hit("log.space_used_again")
+            self._facts.coverage.hit("log.space_used_again")
         self._reused = reused
 
     def _recovered(self, log: LogId, state: LogState) -> None:
@@ -173,8 +173,8 @@ class WalTap(WalEngine):
             except Corrupt as error:
                 state = _damaged(state, error)
                 assert state.damage is not None
-                self._met[log] = state.damage
-        self._watch.recovered(self._node, log, state, found, model)
+                self._damage_found[log] = state.damage
+        self._facts.recovered(self._node, log, state, found, model)
 
 
 def _damaged(state: LogState, error: Corrupt) -> LogState:

@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stelae.sim.altering import TableView
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, between, chance, pick, skewed
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
+from stelae.sim.fault_plan import NODES
 from stelae.sim.history import SCHEMA, AnswerKind, ClientAction, ClientAnswer, ClientOperation, History, HistoryRow
-from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
 from stelae.sim.request_grouping import neighbours
-from stelae.sim.rows import Rows
+from stelae.sim.row_generator import RowGenerator
 from stelae.sim.scheduler import ScheduledEvent, Scheduler
+from stelae.sim.schema_changer import TableView
 
 WRITES = (
     ClientAction.UPSERT,
@@ -75,7 +75,7 @@ class WorkloadContext:
     scheduler: Scheduler
     tablet: WorkloadTablet
     history: History
-    watch: Facts
+    facts: FactFeed
     profile: Profile
     coverage: Coverage
     table: TableView
@@ -89,13 +89,13 @@ class ModelClient:
         operations_max: limit on the operations that it starts; ``None`` for no limit.
     """
 
-    def __init__(self, around: WorkloadContext, number: int, rng: random.Random, operations_max: int | None) -> None:
-        self._around = around
+    def __init__(self, context: WorkloadContext, number: int, rng: random.Random, operations_max: int | None) -> None:
+        self._context = context
         self._number = number
         self._rng = rng
         self._left = operations_max
         self._name = f"client-{number}"
-        self._rows = Rows(self._name, rng, around.profile, around.coverage)
+        self._rows = RowGenerator(self._name, rng, context.profile, context.coverage)
         self._schema = SCHEMA
         self._sequence = 0
         self._lag = between(rng, 0, 8)
@@ -120,16 +120,16 @@ class ModelClient:
 
     def start(self) -> None:
         """Begin to read and write at random times until ``stopping``."""
-        around = self._around
-        think_us = skewed(self._rng, *around.profile.think_us)
-        around.scheduler.after(think_us, f"{self._name}.act", self._act)
+        context = self._context
+        think_us = skewed(self._rng, *context.profile.think_us)
+        context.scheduler.after(think_us, f"{self._name}.act", self._act)
 
     def _act(self) -> None:
         if self.stopping or self._left == 0:
             return
-        if chance(self._rng, self._around.profile.reads):
+        if chance(self._rng, self._context.profile.reads):
             self._begin_read()
-        elif len(self._open) < self._around.profile.in_flight_max:
+        elif len(self._open) < self._context.profile.in_flight_max:
             self._begin_writes()
         self.start()
 
@@ -139,7 +139,7 @@ class ModelClient:
         """Start a read. A client has one read at a time: an unanswered read is abandoned."""
         if self._reading is not None and self._reading.answered is None:
             self._target = below(self._rng, NODES)
-        operation = self._new(0, ClientAction.READ, (self._rows.one(),))
+        operation = self._new(0, ClientAction.READ, (self._rows.draw_row(),))
         self._reading = operation
 
         def answered(answer: ClientAnswer) -> None:
@@ -149,14 +149,14 @@ class ModelClient:
             if answer.kind is AnswerKind.DONE:
                 self._settle(operation, answer)
             else:
-                self._turn_to(answer)
+                self._choose_target(answer)
 
-        self._around.tablet.read(self._number, self._target, operation, answered)
+        self._context.tablet.read(self._number, self._target, operation, answered)
 
     # -- writes ----------------------------------------------------------------------------------
 
     def _begin_writes(self) -> None:
-        room = self._around.profile.in_flight_max - len(self._open)
+        room = self._context.profile.in_flight_max - len(self._open)
         self._send(self._new_writes(between(self._rng, 1, min(BATCH_MAX, room)), pick(self._rng, WRITES)))
 
     def _new_writes(self, count: int, action: ClientAction) -> list[ClientOperation]:
@@ -166,7 +166,7 @@ class ModelClient:
         for _ in range(count):
             self._sequence += 1
             operation = self._new(
-                self._sequence, action if one_kind else pick(self._rng, WRITES), self._rows.of_write()
+                self._sequence, action if one_kind else pick(self._rng, WRITES), self._rows.draw_rows()
             )
             self._open[operation.sequence] = self._writes[operation.sequence] = operation
             batch.append(operation)
@@ -175,40 +175,40 @@ class ModelClient:
     def _send(self, batch: Sequence[ClientOperation]) -> None:
         for operation in batch:
             if operation.answered is None:
-                self._arm(operation)
+                self._schedule_retry(operation)
         lag = 0 if chance(self._rng, HASTY) else self._lag
-        tablet = self._around.tablet
+        tablet = self._context.tablet
         tablet.write(self._number, self._target, batch, self._first_incomplete(lag), self._on_answer)
 
-    def _regrouped(self, operation: ClientOperation) -> list[ClientOperation]:
+    def _with_neighbours(self, operation: ClientOperation) -> list[ClientOperation]:
         """Return an open write, perhaps with neighbours that are open or not settled yet, and with new writes."""
         if not chance(self._rng, REGROUPED):
             return [operation]
         batch = neighbours(self._open | self._answered, operation, self._rng)
-        room = self._around.profile.in_flight_max - len(self._open)
+        room = self._context.profile.in_flight_max - len(self._open)
         if room > 0 and self._left != 0 and not self.stopping and chance(self._rng, EXTENDED):
             batch += self._new_writes(between(self._rng, 1, room), batch[-1].action)
         return batch
 
-    def _arm(self, operation: ClientOperation) -> None:
+    def _schedule_retry(self, operation: ClientOperation) -> None:
         """Schedule a retry on another node, in case no answer arrives in time."""
-        t_us = self._around.profile.election_timeout_ms * 1_000
+        t_us = self._context.profile.election_timeout_ms * 1_000
         wait_us = between(self._rng, t_us // 2, t_us * 2)
-        self._again(operation, wait_us, elsewhere=True)
+        self._retry_after(operation, wait_us, elsewhere=True)
 
-    def _again(self, operation: ClientOperation, wait_us: int, *, elsewhere: bool) -> None:
+    def _retry_after(self, operation: ClientOperation, wait_us: int, *, elsewhere: bool) -> None:
         pending = self._retry.pop(operation.sequence, None)
         if pending is not None:
             pending.cancel()
 
         def resend() -> None:
-            self._around.coverage.hit("client.retry")
+            self._context.coverage.hit("client.retry")
             if elsewhere:
                 self._target = below(self._rng, NODES)
-            self._send(self._regrouped(operation))
+            self._send(self._with_neighbours(operation))
 
         label = f"{self._name}.retry"
-        self._retry[operation.sequence] = self._around.scheduler.after(wait_us, label, resend)
+        self._retry[operation.sequence] = self._context.scheduler.after(wait_us, label, resend)
 
     def _first_incomplete(self, lag: int) -> int:
         """Return the lowest sequence number that is not settled, and settle all answers below it.
@@ -221,21 +221,21 @@ class ModelClient:
         return first
 
     def _on_answer(self, operation: ClientOperation, answer: ClientAnswer) -> None:
-        self._around.coverage.hit(f"answer.{answer.kind}")
+        self._context.coverage.hit(f"answer.{answer.kind}")
         if answer.kind is AnswerKind.RETRY:
             if operation.answered is None and not operation.imposed:
-                self._turn_to(answer)
-                self._again(operation, skewed(self._rng, 1_000, 60_000), elsewhere=False)
+                self._choose_target(answer)
+                self._retry_after(operation, skewed(self._rng, 1_000, 60_000), elsewhere=False)
             return
         if operation.answered is not None or operation.imposed:
-            self._around.watch.answered(operation, answer)
+            self._context.facts.answered(operation, answer)
             return
         self._settle(operation, answer)
         del self._open[operation.sequence]
         self._answered[operation.sequence] = operation
         self._retry.pop(operation.sequence).cancel()
         if answer.kind is AnswerKind.REFUSED:
-            self._schema = self._around.table.schema
+            self._schema = self._context.table.schema
             return
         self._answered_last = operation
         self._perhaps_repeat(operation)
@@ -247,7 +247,7 @@ class ModelClient:
 
     def _perhaps_repeat(self, operation: ClientOperation) -> None:
         """Perhaps send an answered write once more, much later, or another payload under its identity."""
-        if self.stopping or not chance(self._rng, self._around.profile.repeats):
+        if self.stopping or not chance(self._rng, self._context.profile.repeats):
             return
         repeated = self._perhaps_imposed(operation)
         delay_us = skewed(self._rng, 1_000, 3_000_000)
@@ -255,7 +255,7 @@ class ModelClient:
         def send() -> None:
             self._repeat(repeated, below(self._rng, NODES))
 
-        self._around.scheduler.after(delay_us, f"{self._name}.repeat", send)
+        self._context.scheduler.after(delay_us, f"{self._name}.repeat", send)
 
     def _perhaps_imposed(self, operation: ClientOperation) -> ClientOperation:
         """Return the operation, or another operation with its identity."""
@@ -265,7 +265,7 @@ class ModelClient:
             client=self._name,
             sequence=operation.sequence,
             action=ClientAction.UPSERT,
-            rows=(self._rows.one(),),
+            rows=(self._rows.draw_row(),),
             imposed=True,
             settled=True,
             schema=self._schema,
@@ -273,14 +273,14 @@ class ModelClient:
 
     def _repeat(self, repeated: ClientOperation, target: int) -> None:
         """Send an answered write again, perhaps with its neighbours in any state."""
-        self._around.coverage.hit("client.imposed" if repeated.imposed else "client.repeated")
+        self._context.coverage.hit("client.imposed" if repeated.imposed else "client.repeated")
         batch = [repeated]
         if chance(self._rng, REGROUPED):
             batch = neighbours(self._writes, repeated, self._rng)
         first = self._first_incomplete(self._lag)
         if not chance(self._rng, HASTY):
             first = min(batch[0].sequence, first)
-        self._around.tablet.write(self._number, target, batch, first, self._on_answer)
+        self._context.tablet.write(self._number, target, batch, first, self._on_answer)
 
     # -- reads and writes ------------------------------------------------------------------------
 
@@ -289,16 +289,16 @@ class ModelClient:
             self._left = max(0, self._left - 1)
         operation = ClientOperation(client=self._name, sequence=sequence, action=action, rows=rows, schema=self._schema)
         if operation.is_write:
-            operation.columns = self._rows.columns_of(operation)
-        self._around.history.begin(operation)
-        self._around.watch.invoked(operation)
+            operation.columns = self._rows.draw_columns(operation)
+        self._context.history.begin(operation)
+        self._context.facts.invoked(operation)
         return operation
 
     def _settle(self, operation: ClientOperation, answer: ClientAnswer) -> None:
-        self._around.history.end(operation, answer)
-        self._around.watch.answered(operation, answer)
+        self._context.history.end(operation, answer)
+        self._context.facts.answered(operation, answer)
 
-    def _turn_to(self, answer: ClientAnswer) -> None:
+    def _choose_target(self, answer: ClientAnswer) -> None:
         """Choose the next node: the leader that the answer names, else a random node."""
         known = answer.leader is not None and answer.leader != answer.node
         self._target = answer.leader if known and answer.leader is not None else below(self._rng, NODES)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stelae.sim.agreed import Agreed
+from stelae.sim.agreed_writes import AgreedWrites
 from stelae.spi.consensus import HardState, LogView, Ready, Status, TabletConfig
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry
 
-NOTHING_SAID = HardState()
+INITIAL_HARD_STATE = HardState()
 
 
 @dataclass(slots=True)
@@ -45,9 +45,9 @@ class ObservedNode:
     base: OpId = ZERO
     log: list[OpId] = field(default_factory=list)
     durable: list[OpId] = field(default_factory=list)
-    hard_state: HardState = NOTHING_SAID
-    saved: HardState = NOTHING_SAID
-    exposed: HardState = NOTHING_SAID
+    hard_state: HardState = INITIAL_HARD_STATE
+    saved: HardState = INITIAL_HARD_STATE
+    exposed: HardState = INITIAL_HARD_STATE
     configs: list[TabletConfig] = field(default_factory=list)
     committed_config: TabletConfig | None = None
     commit: int = 0
@@ -100,27 +100,27 @@ class ObservedNode:
         self.committed_config = config
         self.commit = 0
 
-    def follow(self, ready: Ready, configs: Sequence[TabletConfig]) -> None:
+    def apply_ready(self, ready: Ready, configs: Sequence[TabletConfig]) -> None:
         """Update term, vote, log and configs from a Ready."""
         if ready.hard_state is not None:
             self.hard_state = ready.hard_state
         if ready.append is not None:
             if ready.append.replace_from is not None:
-                self.cut(ready.append.replace_from)
+                self.truncate_log(ready.append.replace_from)
             self.log.extend(entry.op_id for entry in ready.append.entries)
             self.configs.extend(configs)
         if ready.committed_config is not None:
             self.committed_config = ready.committed_config
 
-    def cut(self, from_index: int) -> None:
+    def truncate_log(self, from_index: int) -> None:
         """Remove the entries at and above an index from the core's log."""
         del self.log[max(0, from_index - self.base.index - 1) :]
         self.configs = [c for c in self.configs if c.op_id.index < from_index]
 
     def expose(self, hard_state: HardState) -> None:
         """Record that a message which depends on a hard state was sent."""
-        told = self.exposed
-        if hard_state.term > told.term or (hard_state.term == told.term and told.voted_for is None):
+        before = self.exposed
+        if hard_state.term > before.term or (hard_state.term == before.term and before.voted_for is None):
             self.exposed = hard_state
 
     def persisted(self, replace_from: int | None, entries: Sequence[Entry]) -> None:
@@ -153,7 +153,7 @@ class World:
     now_us: Callable[[], int]
     committed: list[OpId] = field(default_factory=list)
     entries: dict[OpId, Entry] = field(default_factory=dict)
-    agreed: Agreed = field(default_factory=Agreed)
+    agreed: AgreedWrites = field(default_factory=AgreedWrites)
 
     def majority(self) -> int:
         """Return the number of nodes in a majority."""
@@ -169,7 +169,7 @@ class World:
             return node.durable_at(op_id.index) == op_id
         return op_id.index <= len(self.committed) and self.committed[op_id.index - 1] == op_id
 
-    def settled(self) -> int:
+    def settled_index(self) -> int:
         """Return the highest index up to which the committed entries are durable on all nodes that are not given up."""
         ends = [self._settled_on(node) for node in self.nodes if not node.given_up]
         return min(ends, default=0)

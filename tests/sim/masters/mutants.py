@@ -37,7 +37,7 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="source, ordering contract, step 1",
         target=f"{CORE}.locks:Locks.conflict",
         replacement=mutations.lock_identities_alone,
-        invariant="one_way",
+        invariant="forward_only",
         seed=22,
     ),
     Mutant(
@@ -89,7 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="source, appendix A, case 1; behaviour M4",
         target=f"{CORE}.reconcile:_reported",
         replacement=mutations.delete_strangers,
-        invariant="strangers_untouched",
+        invariant="unknown_tablets_untouched",
     ),
     Mutant(
         name="reconciler: newcomers are evicted, by a config that is not on record",
@@ -110,21 +110,21 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="source, appendix A, cases 3 and 4",
         target=f"{CORE}.reconcile:_running",
         replacement=mutations.believe_any_report,
-        invariant="one_way",
+        invariant="forward_only",
     ),
     Mutant(
         name="reconciler: an alteration ends although tablets do not know it",
         rule="source, appendix B, heartbeating, step 11",
         target=f"{CORE}.master_core:settle",
         replacement=mutations.settle_at_once,
-        invariant="one_way",
+        invariant="forward_only",
     ),
     Mutant(
         name="changes: a second change of a schema does not wait until every tablet has the first",
         rule="behaviour M1",
         target=f"{CORE}.ddl:_check_settled",
         replacement=mutations.alter_at_once,
-        invariant="schemas_in_reach",
+        invariant="schema_versions_in_order",
     ),
     Mutant(
         name="fences: an eviction takes effect whatever config the replica has",

@@ -10,7 +10,7 @@ from stelae.host.hybrid_clock import timestamp
 from stelae.sim.clock import EPOCH_US
 from stelae.sim.history import SCHEMA, AnswerKind, ClientAction, ClientAnswer, HistoryRow
 from stelae.sim.log_model import LogModel
-from stelae.sim.stale import Told
+from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.world import Needs
 from stelae.spi.consensus import (
     HardState,
@@ -88,14 +88,14 @@ def changes_its_vote(rig: Rig) -> None:
 def forgets_a_vote_it_showed(rig: Rig) -> None:
     node = rig.world.nodes[0]
     node.saved = HardState(4, NAMES[1])
-    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
+    rig.facts.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
     rig.restart(0, term=4)
 
 
 def starts_in_an_older_term(rig: Rig) -> None:
     node = rig.world.nodes[0]
     node.saved = HardState(4, None)
-    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, None)))
+    rig.facts.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, None)))
     rig.restart(0, term=3)
 
 
@@ -104,7 +104,7 @@ def acts_on_a_term_that_was_not_handed_out(rig: Rig) -> None:
     rig.status(0, Role.FOLLOWER, 2)
     assert node.status is not None
     node.hard_state = HardState(1, None)
-    rig.watch.status(node, node.status)
+    rig.facts.status(node, node.status)
 
 
 def believes_durable_what_is_not(rig: Rig) -> None:
@@ -112,22 +112,22 @@ def believes_durable_what_is_not(rig: Rig) -> None:
     rig.ready(0, append=LogAppend(entries=(entry(1, 1),)))
     rig.status(0, Role.FOLLOWER, 1)
     assert node.status is not None
-    rig.watch.status(node, msgspec.structs.replace(node.status, durable_index=1))
+    rig.facts.status(node, msgspec.structs.replace(node.status, durable_index=1))
 
 
 def sends_before_the_vote_is_saved(rig: Rig) -> None:
     node = rig.world.nodes[0]
-    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
+    rig.facts.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
 
 
 def sends_before_the_log_is_durable(rig: Rig) -> None:
     node = rig.world.nodes[0]
     rig.ready(0, append=LogAppend(entries=(entry(1, 1),)))
-    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 0), Needs(HardState(), OpId(1, 1)))
+    rig.facts.sent(node, Outbound(NAMES[1], CONFIG, 0), Needs(HardState(), OpId(1, 1)))
 
 
 def asks(rig: Rig, position: int = 0, token: int = 1) -> None:
-    rig.watch.read(rig.world.nodes[position], token)
+    rig.facts.read(rig.world.nodes[position], token)
 
 
 def reads_before_its_first_entry(rig: Rig) -> None:
@@ -149,30 +149,32 @@ def reads_where_it_has_no_entry(rig: Rig) -> None:
     rig.ready(0, reads_ready=(ReadReady(1, 2),))
 
 
-def told(rig: Rig, **changes: object) -> None:
-    """Node 0 in term 2, told something of term 1."""
+def gets_stale_message(rig: Rig, **changes: object) -> None:
+    """Node 0 in term 2, which gets a message of term 1."""
     rig.status(0, Role.FOLLOWER, 2)
     status = rig.world.nodes[0].status
     assert status is not None
-    fact = Told(what="Append", term=1, before=status, after=status, deadline_before=7, deadline_after=7, effects="")
-    rig.watch.stale(rig.world.nodes[0], msgspec.structs.replace(fact, **changes))
+    fact = StaleDelivery(
+        what="Append", term=1, before=status, after=status, deadline_before=7, deadline_after=7, effects=""
+    )
+    rig.facts.stale(rig.world.nodes[0], msgspec.structs.replace(fact, **changes))
 
 
 def follows_an_older_term(rig: Rig) -> None:
     rig.status(1, Role.CANDIDATE, 2)
-    told(rig, after=rig.world.nodes[1].status)
+    gets_stale_message(rig, after=rig.world.nodes[1].status)
 
 
 def waits_longer_for_an_older_term(rig: Rig) -> None:
-    told(rig, deadline_after=8)
+    gets_stale_message(rig, deadline_after=8)
 
 
 def acts_for_an_older_term(rig: Rig) -> None:
-    told(rig, effects="commit 3")
+    gets_stale_message(rig, effects="commit 3")
 
 
 def syncs_once_more(rig: Rig) -> None:
-    rig.watch.trusted_again(rig.world.nodes[0], "a sync", "/wals/1.seg")
+    rig.facts.used_after_failed_sync(rig.world.nodes[0], "a sync", "/wals/1.seg")
 
 
 def config_lags_behind_the_log(rig: Rig) -> None:
@@ -230,28 +232,28 @@ def skips_what_never_took_effect(rig: Rig) -> None:
 def answers_an_imposition(rig: Rig) -> None:
     imposed = write()
     imposed.imposed = True
-    rig.watch.answered(imposed, done())
+    rig.facts.answered(imposed, done())
 
 
 def answers_an_error_that_was_not(rig: Rig) -> None:
     history(rig)
-    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.DONE, node=0, errors=((0, "NOT_FOUND"),)))
+    rig.facts.answered(write(), ClientAnswer(kind=AnswerKind.DONE, node=0, errors=((0, "NOT_FOUND"),)))
 
 
 def takes_a_row_that_is_unfit(rig: Rig) -> None:
     history(rig)
     operation = write()
     operation.rows = (HistoryRow(1, "v"), HistoryRow(2, "w", unfit=True))
-    rig.watch.answered(operation, done())
+    rig.facts.answered(operation, done())
 
 
 def calls_an_open_write_stale(rig: Rig) -> None:
-    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.STALE, node=0))
+    rig.facts.answered(write(), ClientAnswer(kind=AnswerKind.STALE, node=0))
 
 
 def applies_what_nobody_asked_for(rig: Rig) -> None:
     committed(rig, entry(1, 1))
-    rig.watch.applied(rig.world.nodes[0], OpId(1, 1), [applied(OpId(1, 1))])
+    rig.facts.applied(rig.world.nodes[0], OpId(1, 1), [applied(OpId(1, 1))])
 
 
 def applies_another_payload(rig: Rig) -> None:
@@ -262,26 +264,26 @@ def applies_another_payload(rig: Rig) -> None:
 
 def refuses_what_took_effect(rig: Rig) -> None:
     history(rig)
-    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.REFUSED, node=0))
+    rig.facts.answered(write(), ClientAnswer(kind=AnswerKind.REFUSED, node=0))
 
 
 def applies_what_was_refused(rig: Rig) -> None:
     committed(rig, entry(1, 1))
     begin(rig, write(), 1)
-    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.REFUSED, node=0))
+    rig.facts.answered(write(), ClientAnswer(kind=AnswerKind.REFUSED, node=0))
     rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
 
 
 def answers_with_the_time_of_another_entry(rig: Rig) -> None:
     history(rig)
-    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.DONE, node=0, timestamp=2))
+    rig.facts.answered(write(), ClientAnswer(kind=AnswerKind.DONE, node=0, timestamp=2))
 
 
 SECOND = Schema(2, (*SCHEMA.columns, Column(id=3, name="a", type="int64", nullable=True)), (1,))
 
 
 def alter(rig: Rig, index: int, schema: Schema, position: int = 0) -> None:
-    rig.watch.schema_applied(rig.world.nodes[position], OpId(1, index), schema)
+    rig.facts.schema_applied(rig.world.nodes[position], OpId(1, index), schema)
 
 
 def a_schema_skips_a_version(rig: Rig) -> None:
@@ -299,12 +301,12 @@ def replicas_apply_different_schemas(rig: Rig) -> None:
 
 
 def a_schema_is_acknowledged_that_is_not_in_force(rig: Rig) -> None:
-    rig.watch.altered(SECOND, taken=True)
+    rig.facts.altered(SECOND, taken=True)
 
 
 def a_schema_is_refused_that_is_in_force(rig: Rig) -> None:
     alter(rig, 1, SECOND)
-    rig.watch.altered(SECOND, taken=False)
+    rig.facts.altered(SECOND, taken=False)
 
 
 def rows_of_an_older_schema_take_effect(rig: Rig) -> None:
@@ -314,21 +316,21 @@ def rows_of_an_older_schema_take_effect(rig: Rig) -> None:
 
 
 def acknowledges_what_was_never_applied(rig: Rig) -> None:
-    rig.watch.answered(write(), done())
+    rig.facts.answered(write(), done())
 
 
 def acknowledged_write_vanishes(rig: Rig) -> None:
     committed(rig, entry(1, 1))
     rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
-    rig.watch.answered(write(), done())
+    rig.facts.answered(write(), done())
     rig.status(1, Role.FOLLOWER, 1)
     rig.world.nodes[1].durable.clear()
-    rig.watch.at_end()
+    rig.facts.at_end()
 
 
 def read(rig: Rig, value: str | None) -> None:
     operation = begin(rig, write(0, ClientAction.READ), 10)
-    rig.watch.answered(operation, done(value=value))
+    rig.facts.answered(operation, done(value=value))
 
 
 def reads_an_overwritten_value(rig: Rig) -> None:
@@ -345,10 +347,10 @@ def a_later_write_comes_earlier_in_the_log(rig: Rig) -> None:
     committed(rig, entry(1, 1), entry(1, 2))
     first = begin(rig, write(1, value="a"), 1)
     rig.apply(0, entry(1, 2), applied(OpId(1, 2), 1))
-    rig.watch.answered(first, done())
+    rig.facts.answered(first, done())
     second = begin(rig, write(2, value="b"), 2)
     rig.apply(1, entry(1, 1), applied(OpId(1, 1), 2))
-    rig.watch.answered(second, done())
+    rig.facts.answered(second, done())
 
 
 def recover(rig: Rig, base: OpId, *found: Entry, hint: int = 0) -> None:
@@ -356,7 +358,7 @@ def recover(rig: Rig, base: OpId, *found: Entry, hint: int = 0) -> None:
     model.entries = [entry(1, index) for index in (1, 2, 3)]
     last = found[-1].op_id if found else base
     state = LogState(base=base, last=last, commit_hint=hint)
-    rig.watch.recovered(rig.world.nodes[0], LOG, state, list(found), model)
+    rig.facts.recovered(rig.world.nodes[0], LOG, state, list(found), model)
 
 
 def log_loses_its_end(rig: Rig) -> None:
@@ -382,9 +384,9 @@ def log_goes_that_the_slowest_lacks(rig: Rig) -> None:
     rig.append(2, entry(1, 1))
     rig.ready(0, commit=2)
     rig.world.nodes[0].flushed = OpId(1, 2)
-    rig.watch.collect(rig.world.nodes[0], LOG, 1)
+    rig.facts.collect(rig.world.nodes[0], LOG, 1)
     assert rig.violated is None
-    rig.watch.collect(rig.world.nodes[0], LOG, 2)
+    rig.facts.collect(rig.world.nodes[0], LOG, 2)
 
 
 def leader_cannot_catch_a_peer_up(rig: Rig) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.sim.coverage import Coverage
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
 from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation, HistoryRow
 from stelae.sim.invariants import AppliedRequest
 from stelae.sim.scheduler import Scheduler
@@ -23,7 +23,7 @@ class Rig:
 
     def __init__(self) -> None:
         self.world = World(nodes=[ObservedNode(position) for position in range(3)], now_us=lambda: 0)
-        self.watch = Facts(self.world, Scheduler(), Coverage())
+        self.facts = FactFeed(self.world, Scheduler(), Coverage())
         self._begun: set[tuple[str, int]] = set()
         for node in self.world.nodes:
             self.restart(node.position)
@@ -32,10 +32,10 @@ class Rig:
         node = self.world.nodes[position]
         hard_state = HardState(term, None if vote is None else NAMES[vote])
         log = LogView(base=ZERO, last=node.last(), term_runs=runs(node.log))
-        self.watch.restarted(node, hard_state, log, commit, CONFIG)
+        self.facts.restarted(node, hard_state, log, commit, CONFIG)
 
     def ready(self, position: int, **effects: object) -> None:
-        self.watch.ready(self.world.nodes[position], Ready(id=1, **effects))  # type: ignore[arg-type]
+        self.facts.ready(self.world.nodes[position], Ready(id=1, **effects))  # type: ignore[arg-type]
 
     def lead(self, position: int, term: int) -> None:
         self.status(position, Role.LEADER, term)
@@ -45,7 +45,7 @@ class Rig:
     ) -> None:
         node = self.world.nodes[position]
         node.hard_state = HardState(term, None)
-        self.watch.status(
+        self.facts.status(
             node,
             Status(
                 node_id=NAMES[position],
@@ -68,22 +68,22 @@ class Rig:
         """Append in the core and on disk."""
         self.ready(position, append=LogAppend(entries=entries, replace_from=replace_from))
         append = Append(entries=entries, replace_from=replace_from)
-        self.watch.wal(self.world.nodes[position], append, Durable(entries[-1].op_id))
+        self.facts.wal(self.world.nodes[position], append, Durable(entries[-1].op_id))
 
     def apply(self, position: int, entry: Entry, *requests: AppliedRequest) -> None:
         """Apply an entry. Writes that the story has not begun are begun first."""
         for request in requests:
             if (request.client, request.sequence) not in self._begun:
                 self.invoked(write(request.sequence))
-        self.watch.applied(self.world.nodes[position], entry.op_id, requests)
+        self.facts.applied(self.world.nodes[position], entry.op_id, requests)
 
     def invoked(self, operation: ClientOperation) -> None:
         self._begun.add((operation.client, operation.sequence))
-        self.watch.invoked(operation)
+        self.facts.invoked(operation)
 
     @property
     def violated(self) -> str | None:
-        violation = self.watch.violation
+        violation = self.facts.violation
         return violation.invariant if violation is not None else None
 
 
@@ -132,4 +132,4 @@ def history(rig: Rig) -> None:
         operation = begin(rig, write(sequence, value=value), sequence)
         op_id = OpId(1, sequence)
         rig.apply(0, entry(1, sequence), applied(op_id, sequence))
-        rig.watch.answered(operation, done())
+        rig.facts.answered(operation, done())

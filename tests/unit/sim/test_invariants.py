@@ -11,7 +11,7 @@ from stelae.sim.history import ClientAction, HistoryRow
 from stelae.sim.invariants import INVARIANTS
 from stelae.spi.consensus import ReadReady, Role
 from stelae.spi.ids import OpId
-from tests.unit.sim.consensus_stories import FAULTY, asks, read, same_op_id_other_body, told, two_leaders
+from tests.unit.sim.consensus_stories import FAULTY, asks, gets_stale_message, read, same_op_id_other_body, two_leaders
 from tests.unit.sim.rig import Rig, applied, begin, committed, done, entry, history, write
 from tests.unit.sim.store_stories import FAULTLESS
 
@@ -40,7 +40,7 @@ def test_a_read_index_of_a_leader_that_serves_is_fine_and_so_is_an_old_message_w
     asks(rig)
     asks(rig, token=2)
     rig.ready(0, reads_ready=(ReadReady(1, 2),))
-    told(rig)
+    gets_stale_message(rig)
     assert rig.violated is None
 
 
@@ -51,7 +51,7 @@ def test_an_ordinary_history_violates_nothing() -> None:
         for index in (1, 2):
             rig.apply(position, entry(1, index), applied(OpId(1, index), index))
     read(rig, "b")
-    rig.watch.at_end()
+    rig.facts.at_end()
     assert rig.violated is None
 
 
@@ -59,7 +59,7 @@ def test_an_ordinary_history_violates_nothing() -> None:
 def test_an_ordinary_life_of_a_store_violates_nothing(story: Callable[[Rig], None]) -> None:
     rig = Rig()
     story(rig)
-    assert rig.watch.violation is None
+    assert rig.facts.violation is None
 
 
 def test_a_read_that_overlaps_a_write_may_see_either_state() -> None:
@@ -68,11 +68,11 @@ def test_a_read_that_overlaps_a_write_may_see_either_state() -> None:
         committed(rig, entry(1, 1), entry(1, 2))
         first = begin(rig, write(1, value="a"), 1)
         rig.apply(0, entry(1, 1), applied(OpId(1, 1), 1))
-        rig.watch.answered(first, done())
+        rig.facts.answered(first, done())
         begin(rig, write(2, value="b"), 2)
         reading = begin(rig, write(0, ClientAction.READ), 3)
         rig.apply(0, entry(1, 2), applied(OpId(1, 2), 2))
-        rig.watch.answered(reading, done(value=seen))
+        rig.facts.answered(reading, done(value=seen))
         assert rig.violated is None, seen
 
 
@@ -84,7 +84,7 @@ def test_rows_of_an_operation_change_their_keys_together_and_the_last_of_a_key_s
     begin(rig, operation, 1)
     request = msgspec.structs.replace(applied(OpId(1, 1)), errors=((3, "NOT_FOUND"),))
     rig.apply(0, entry(1, 1), request)
-    assert rig.watch.expected_rows() == {1: ("c",), 2: ("b",)}
+    assert rig.facts.expected_rows() == {1: ("c",), 2: ("b",)}
     read(rig, "c")
     assert rig.violated is None
     read(rig, "a")
@@ -95,9 +95,9 @@ def test_a_repetition_that_is_skipped_and_answered_alike_is_fine() -> None:
     rig = Rig()
     committed(rig, entry(1, 1), entry(1, 2))
     rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
-    rig.watch.answered(write(), done())
+    rig.facts.answered(write(), done())
     rig.apply(0, entry(1, 2), applied(OpId(1, 2), skipped=True))
-    rig.watch.answered(write(), done())
+    rig.facts.answered(write(), done())
     assert rig.violated is None
 
 

@@ -89,7 +89,7 @@ def test_a_wall_clock_jumps_and_is_set_right_and_its_worst_is_remembered() -> No
     clock.jump(100)
     clock.jump(-40)
     assert (clock.wall_us(), clock.ahead_us_max) == (EPOCH_US + 65, 105)
-    clock.set_right()
+    clock.undo_jumps()
     assert (clock.wall_us(), clock.ahead_us_max) == (EPOCH_US + 5, 105)
 
 

@@ -14,7 +14,7 @@ import msgspec
 from stelae.host.superblock import Superblock
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation, RowErrors
 from stelae.sim.log_model import LogModel
-from stelae.sim.stale import Told
+from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.table import Cell, Cells
 from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
@@ -54,7 +54,7 @@ class AppliedRequest(msgspec.Struct, frozen=True):
     version: int = SCHEMA.version
 
 
-class Scanned(msgspec.Struct, frozen=True):
+class ObservedScan(msgspec.Struct, frozen=True):
     """The result of a scan of all rows, once its cursor is at its end.
 
     Attributes:
@@ -69,7 +69,7 @@ class Scanned(msgspec.Struct, frozen=True):
     at: int
     floor: int
     rows: tuple[tuple[Cell, ...], ...] | None
-    told: int = 0
+    refused_floor: int = 0
     schema: Schema = SCHEMA
     at_least: int = 0
 
@@ -106,10 +106,10 @@ class Invariant:
     def on_read(self, node: ObservedNode, token: int) -> None:
         """A core was asked for a read index."""
 
-    def on_stale(self, node: ObservedNode, told: Told) -> None:
+    def on_stale(self, node: ObservedNode, delivery: StaleDelivery) -> None:
         """A message of an older term was delivered to a copy of the core."""
 
-    def on_trusted_again(self, node: ObservedNode, operation: str, path: str) -> None:
+    def on_use_after_failed_sync(self, node: ObservedNode, operation: str, path: str) -> None:
         """A process wrote to or synced a file after a sync of the file had failed."""
 
     def on_recovered(
@@ -156,7 +156,7 @@ class Invariant:
     def on_altered(self, schema: Schema, *, taken: bool) -> None:
         """A schema change was acknowledged (``taken``) or refused permanently."""
 
-    def on_scanned(self, node: ObservedNode, scanned: Scanned) -> None:
+    def on_scanned(self, node: ObservedNode, scanned: ObservedScan) -> None:
         """A replica has served or refused a scan as of a hybrid timestamp."""
 
     def at_end(self) -> None:

@@ -12,7 +12,7 @@ from stelae.sim.invariants.base import Invariant
 from stelae.sim.table import Cells
 
 
-class Holdings(msgspec.Struct, frozen=True, kw_only=True):
+class ReplicaContents(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of one live replica at the end of a run.
 
     Attributes:
@@ -36,10 +36,10 @@ class Convergence(Invariant):
     name: ClassVar[str] = "convergence"
     source: ClassVar[str] = "architecture.md section 2; issue: replicas agree"
 
-    def judge(self, holdings: Sequence[Holdings], expected: dict[int, Cells]) -> None:
+    def judge(self, replica_contents: Sequence[ReplicaContents], expected: dict[int, Cells]) -> None:
         """Compare all live replicas with each other and with the rows that the agreed writes produce."""
-        first = holdings[0]
-        for other in holdings[1:]:
+        first = replica_contents[0]
+        for other in replica_contents[1:]:
             for what in ("applied", "checksum", "results", "rows"):
                 if getattr(other, what) != getattr(first, what):
                     self.fail(
@@ -51,6 +51,6 @@ class Convergence(Invariant):
             self.fail(f"rows are {first.rows}, the agreed writes produce {expected}"[:600])
 
 
-def unresolved(operations: Sequence[ClientOperation]) -> list[str]:
+def unanswered_writes(operations: Sequence[ClientOperation]) -> list[str]:
     """Return the names of the writes that have no answer."""
     return [f"{o.client}/{o.sequence}" for o in operations if o.is_write and o.answer is None]

@@ -10,7 +10,7 @@ from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.superblock import Superblock
 from stelae.sim.history import AnswerKind, ClientAnswer, ClientOperation, RowErrors
 from stelae.sim.invariants.base import AppliedRequest, Invariant
-from stelae.sim.table import Cells, digest
+from stelae.sim.table import Cells, payload_digest
 from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import ClientId, OpId
 from stelae.spi.schema import Schema
@@ -61,7 +61,7 @@ class ExactlyOnce(Invariant):
         begun = self._begun.get(identity)
         if begun is None:
             self.fail(f"node {node.position} applies {identity} at {request.op_id}, but no client has started it")
-        elif request.digest and request.digest != digest(begun):
+        elif request.digest and request.digest != payload_digest(begun):
             self.fail(f"node {node.position} applies {identity} at {request.op_id} with a wrong payload")
         elif identity in self._refused:
             self.fail(f"node {node.position} applies {identity} at {request.op_id}, but it was refused to its client")

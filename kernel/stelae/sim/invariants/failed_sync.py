@@ -23,7 +23,7 @@ class FailedSync(Invariant):
     name: ClassVar[str] = "failed_sync"
     source: ClassVar[str] = "durability.md rule 7"
 
-    def on_trusted_again(self, node: ObservedNode, operation: str, path: str) -> None:
+    def on_use_after_failed_sync(self, node: ObservedNode, operation: str, path: str) -> None:
         """Check the use of a file after a failed sync of it."""
         if path.endswith(ENTRIES):
             self.fail(f"node {node.position}: {operation} of {path} after a failed sync of it")

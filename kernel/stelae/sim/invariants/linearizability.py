@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
-from stelae.sim.agreed import LogPosition
+from stelae.sim.agreed_writes import LogPosition
 from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.linear import LinearStep, OrderVerdict, TimedCall, check
+from stelae.sim.linearizability_checker import LinearStep, OrderVerdict, TimedCall, check
 from stelae.sim.world import World
 
 START = LogPosition(0, 0)
@@ -46,11 +46,11 @@ class Linearizability(Invariant):
         floor = self._floors.pop(operation.invoked, None)
         if floor is None:
             return
-        place = (
+        position = (
             self._judge_write(operation, floor) if operation.is_write else self._judge_read(operation, answer, floor)
         )
-        if place is not None and place > self._floor:
-            self._floor = place
+        if position is not None and position > self._floor:
+            self._floor = position
 
     def at_end(self) -> None:
         """Check the history of each key on its own.
@@ -59,10 +59,12 @@ class Linearizability(Invariant):
         Each such write would double the number of orders to try."""
         calls: dict[int, list[TimedCall]] = {}
         for operation in self._operations:
-            place = self.world.agreed.place_of(operation.client, operation.sequence) if operation.is_write else None
-            if operation.is_write and operation.answer is None and place is None:
+            position = (
+                self.world.agreed.position_of(operation.client, operation.sequence) if operation.is_write else None
+            )
+            if operation.is_write and operation.answer is None and position is None:
                 continue
-            for key, call in _calls(operation, place):
+            for key, call in _calls(operation, position):
                 calls.setdefault(key, []).append(call)
         for key, found in sorted(calls.items()):
             finding = check(found)
@@ -72,22 +74,22 @@ class Linearizability(Invariant):
                 self.fail(f"the history of key {key} is undecided after {finding.tried} states")
 
     def _judge_write(self, operation: ClientOperation, floor: LogPosition) -> LogPosition | None:
-        place = self.world.agreed.place_of(operation.client, operation.sequence)
-        if place is not None and place <= floor:
+        position = self.world.agreed.position_of(operation.client, operation.sequence)
+        if position is not None and position <= floor:
             self.fail(
-                f"write {operation.client}/{operation.sequence} takes effect at {place}, "
+                f"write {operation.client}/{operation.sequence} takes effect at {position}, "
                 f"but began after {floor} was answered"
             )
-        return place
+        return position
 
     def _judge_read(self, operation: ClientOperation, answer: ClientAnswer, floor: LogPosition) -> LogPosition | None:
         """Return the first position from ``floor`` on as of which the key has the value of the answer."""
         current, since = None, START
         key = operation.rows[0].key
         for effect in self.world.agreed.effects(key):
-            if effect.place > floor and answer.value == current:
+            if effect.position > floor and answer.value == current:
                 break
-            current, since = effect.value, effect.place
+            current, since = effect.value, effect.position
         if current == answer.value:
             return max(since, START)
         self.fail(
@@ -108,12 +110,12 @@ def _calls(operation: ClientOperation, hint: LogPosition | None) -> Iterator[tup
         return
     errors = dict(answer.errors) if answer is not None else {}
     steps: dict[int, list[LinearStep]] = {}
-    for place, row in enumerate(operation.rows):
+    for position, row in enumerate(operation.rows):
         if row.unfit:
             continue
         read = operation.action is ClientAction.READ and answer is not None
         value = answer.value if read and answer is not None else row.value
-        steps.setdefault(row.key, []).append(LinearStep(operation.action, value, errors.get(place)))
+        steps.setdefault(row.key, []).append(LinearStep(operation.action, value, errors.get(position)))
     for key, found in steps.items():
         answered = operation.answered if known else None
         name = f"{operation.client}/{operation.sequence or f'read {operation.invoked}'}"

@@ -36,7 +36,7 @@ class LogDurability(Invariant):
             return
         if state.commit_hint > model.hint:
             self.fail(f"{where} has commit hint {state.commit_hint}, but the highest hint given was {model.hint}")
-        wrong = model.settle(state.base, found)
+        wrong = model.match_recovered(state.base, found)
         if wrong is not None:
             self.fail(f"{where} {wrong}")
         elif state.last != (found[-1].op_id if found else state.base):

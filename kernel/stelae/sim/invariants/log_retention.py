@@ -21,7 +21,7 @@ class LogRetention(Invariant):
 
     def on_collect(self, node: ObservedNode, log: LogId, upto: int) -> None:
         """Compare the collected index with the entries of the slowest replica."""
-        settled = self.world.settled()
+        settled = self.world.settled_index()
         if upto > settled:
             where = f"log {log} of node {node.position}"
             self.fail(f"{where} is collected up to {upto}, the slowest replica holds the entries up to {settled}")

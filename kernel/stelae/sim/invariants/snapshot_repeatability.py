@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from stelae.sim.invariants.base import AppliedRequest, Invariant, Scanned
+from stelae.sim.invariants.base import AppliedRequest, Invariant, ObservedScan
 from stelae.sim.table import Cell
 from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import OpId
@@ -41,14 +41,16 @@ class SnapshotRepeatability(Invariant):
         if entry is not None and entry.timestamp <= self._served_max:
             self.fail(f"a scan at {self._served_max} was served before {op_id} at {entry.timestamp} was applied")
 
-    def on_scanned(self, node: ObservedNode, scanned: Scanned) -> None:
+    def on_scanned(self, node: ObservedNode, scanned: ObservedScan) -> None:
         """Check the rows of a scan, or its refusal."""
         what = f"node {node.position} at {scanned.at}"
         if scanned.rows is None:
             if scanned.at >= node.floor_max:
                 self.fail(f"{what} is refused as too old, but the highest floor is {node.floor_max}")
-            elif not scanned.at < scanned.told <= node.floor_max:
-                self.fail(f"{what} is refused with floor {scanned.told}, but the highest floor is {node.floor_max}")
+            elif not scanned.at < scanned.refused_floor <= node.floor_max:
+                self.fail(
+                    f"{what} is refused with floor {scanned.refused_floor}, but the highest floor is {node.floor_max}"
+                )
             return
         if scanned.at < scanned.floor:
             self.fail(f"{what} is served below the floor {scanned.floor}")

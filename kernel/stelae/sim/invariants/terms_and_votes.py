@@ -45,17 +45,19 @@ class TermsAndVotes(Invariant):
 
     def on_sent(self, node: ObservedNode, outbound: Outbound, needs: Needs) -> None:
         """Record the vote that the message exposes."""
-        told = needs.hard_state
-        if told.voted_for is None:
+        exposed = needs.hard_state
+        if exposed.voted_for is None:
             return
-        first = self._votes.setdefault((node.position, told.term), told.voted_for)
-        if first != told.voted_for:
-            self.fail(f"node {node.position} has exposed votes for {first} and {told.voted_for} in term {told.term}")
+        first = self._votes.setdefault((node.position, exposed.term), exposed.voted_for)
+        if first != exposed.voted_for:
+            self.fail(
+                f"node {node.position} has exposed votes for {first} and {exposed.voted_for} in term {exposed.term}"
+            )
 
     def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
         """Check that the exposed hard state was durable."""
-        told = node.exposed
-        if hard_state.term < told.term:
-            self.fail(f"node {node.position} starts in term {hard_state.term} after messages of term {told.term}")
-        elif hard_state.term == told.term and told.voted_for not in (None, hard_state.voted_for):
-            self.fail(f"node {node.position} has forgotten its vote of term {told.term}")
+        exposed = node.exposed
+        if hard_state.term < exposed.term:
+            self.fail(f"node {node.position} starts in term {hard_state.term} after messages of term {exposed.term}")
+        elif hard_state.term == exposed.term and exposed.voted_for not in (None, hard_state.voted_for):
+            self.fail(f"node {node.position} has forgotten its vote of term {exposed.term}")

@@ -34,7 +34,7 @@ from stelae.protocol.master_messages import (
 from stelae.sim.draw import between, chance, pick
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.messenger import Answer, Answered
-from stelae.sim.masters.network import SimAddress
+from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.masters.world import MastersWorld
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError
 from stelae.spi.ids import ClientId, NodeId
@@ -50,7 +50,7 @@ _RANGES = tuple(KeyRange(bytes([n]), bytes([n + 1])) for n in range(97, 103))
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked:
+class ClientChange:
     """One change of a client, from its first attempt to its outcome.
 
     Attributes:
@@ -63,7 +63,7 @@ class Asked:
     verdict: ChangeOutcome | None = None
 
 
-OutcomeTaken = Callable[[Asked], None]
+OutcomeTaken = Callable[[ClientChange], None]
 DescriptionTaken = Callable[[TableDescription], None]
 
 
@@ -76,7 +76,7 @@ class SimClient:
     """
 
     def __init__(self, world: MastersWorld, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
-        self.place = SimAddress(f"c{number}")
+        self.endpoint = SimEndpoint(f"c{number}")
         self.stopping = False
         self.on_outcome: OutcomeTaken = lambda asked: None
         self.on_description: DescriptionTaken = lambda description: None
@@ -87,7 +87,7 @@ class SimClient:
         self._client_id = ClientId(f"client-{number}")
         self._node_id = NodeId(f"{0xC11 + number:032x}")
         self._sequence = 0
-        self._open: Asked | None = None
+        self._open: ClientChange | None = None
         self._removable: list[TableId] = []
         self._altered: TableId | None = None
         self._target = between(rng, 0, len(masters) - 1)
@@ -102,7 +102,7 @@ class SimClient:
         self._after(between(self._rng, 0, 500_000), self._next)
 
     def _after(self, delay_us: int, action: Callable[[], None]) -> None:
-        self._world.scheduler.after(delay_us, f"{self.place.name} goes on", action)
+        self._world.scheduler.after(delay_us, f"{self.endpoint.name} goes on", action)
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -116,10 +116,10 @@ class SimClient:
             first_incomplete=self._sequence,
             change=self._draw_change(),
         )
-        self._open = Asked(request=request)
+        self._open = ClientChange(request=request)
         self._attempt(self._open)
 
-    def _attempt(self, asked: Asked) -> None:
+    def _attempt(self, asked: ClientChange) -> None:
         """Send the change to a master, and to another one if no answer arrives."""
         if asked.verdict is not None:
             return
@@ -136,18 +136,18 @@ class SimClient:
         network = self._world.network
 
         def answer(result: Answer) -> None:
-            network.send(master.place.name, self.place, "answer", lambda: answered(result))
+            network.send(master.endpoint.name, self.endpoint, "answer", lambda: answered(result))
 
         network.send(
-            self.place.name, master.place, kind, lambda: master.take_request(self._node_id, kind, body, answer)
+            self.endpoint.name, master.endpoint, kind, lambda: master.receive_request(self._node_id, kind, body, answer)
         )
 
-    def _give_up(self, asked: Asked, attempt: int) -> None:
+    def _give_up(self, asked: ClientChange, attempt: int) -> None:
         if asked.verdict is None and asked.attempts == attempt:
             self._target = between(self._rng, 0, len(self._masters) - 1)
             self._attempt(asked)
 
-    def _answered(self, asked: Asked, attempt: int, answer: Answer) -> None:
+    def _answered(self, asked: ClientChange, attempt: int, answer: Answer) -> None:
         """Handle an answer. A final answer decides the change, even if its attempt has timed out."""
         if asked.verdict is not None:
             return
@@ -173,7 +173,7 @@ class SimClient:
         else:
             self._target = between(self._rng, 0, len(self._masters) - 1)
 
-    def _decided(self, asked: Asked) -> None:
+    def _decided(self, asked: ClientChange) -> None:
         change = type(asked.request.change).__name__
         assert asked.verdict is not None
         outcome = "refused" if isinstance(asked.verdict, ChangeRefused) else "done"
@@ -234,9 +234,9 @@ class SimClient:
         staleness_ms = STALENESS_MS if chance(self._rng, 0.5) else 0
         request = CatalogReadRequest(question=question, staleness_ms=staleness_ms)
         described = isinstance(question, GetTable)
-        self._request(master, READ, encode(request), lambda answer: self._shown(answer, described=described))
+        self._request(master, READ, encode(request), lambda answer: self._read_answered(answer, described=described))
 
-    def _shown(self, answer: Answer, *, described: bool) -> None:
+    def _read_answered(self, answer: Answer, *, described: bool) -> None:
         self._world.coverage.hit("read.answered" if isinstance(answer, bytes) else f"read.{error_of(answer).code}")
         if isinstance(answer, bytes) and described:
             self.on_description(decode(answer, TableDescription))

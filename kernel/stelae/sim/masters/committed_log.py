@@ -46,16 +46,16 @@ class CommittedLog:
 
         return WatchedConsensus
 
-    def took_ready(self, view: ObservedNode, ready: Ready, status: Status) -> None:
+    def record_ready(self, view: ObservedNode, ready: Ready, status: Status) -> None:
         """Record the effects that a core returned."""
         if ready.append is not None:
             self._note_lost_tail(view, ready.append.replace_from)
             self._entries.update((entry.op_id, entry) for entry in ready.append.entries)
-        view.follow(ready, ())
+        view.apply_ready(ready, ())
         for index in range(len(self._world.log) + 1, (ready.commit or 0) + 1):
             self._commit(view, index, status)
 
-    def took_status(self, view: ObservedNode, status: Status) -> None:
+    def record_status(self, view: ObservedNode, status: Status) -> None:
         """Record the status of a core, taken after its effects."""
         if status.term > self.term:
             self.term = status.term
@@ -95,7 +95,7 @@ class _WatchedMasterCore(ConsensusCore):
         """Forward events. A failed append truncates the view of the log at once."""
         for event in events:
             if isinstance(event, PersistFailed):
-                self._view.cut(event.durable_index + 1)
+                self._view.truncate_log(event.durable_index + 1)
         self._inner.step(events)
 
     def can_wait(self, event: Event) -> bool:
@@ -106,8 +106,8 @@ class _WatchedMasterCore(ConsensusCore):
         """Report effects, then return them."""
         ready, status = self._inner.take_ready(), self._inner.status()
         if ready is not None:
-            self._log.took_ready(self._view, ready, status)
-        self._log.took_status(self._view, status)
+            self._log.record_ready(self._view, ready, status)
+        self._log.record_status(self._view, status)
         return ready
 
     def next_deadline(self) -> int | None:

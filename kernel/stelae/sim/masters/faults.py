@@ -132,7 +132,7 @@ class MastersFaultDriver:
         stopped: list[SimMaster | SimServer] = [*self._masters, *self._servers]
         for one in stopped:
             one.restart()
-            one.place.resume()
+            one.endpoint.resume()
         for server in self._servers:
             server.deaf = False
         for master in self._masters:
@@ -145,7 +145,7 @@ class MastersFaultDriver:
         self._world.coverage.hit(f"fault.{fault.kind}")
         match fault.kind:
             case MastersFaultKind.LOSSY | MastersFaultKind.SLOW:
-                self._worsen(fault)
+                self._disturb_links(fault)
             case MastersFaultKind.DEPOSE:
                 self._depose(fault)
             case MastersFaultKind.DEPOSE_BUSY:
@@ -157,13 +157,13 @@ class MastersFaultDriver:
             case MastersFaultKind.CRASH_SERVER | MastersFaultKind.PAUSE_SERVER:
                 self._stop(self._servers[fault.victim], fault, pause=fault.kind is MastersFaultKind.PAUSE_SERVER)
             case MastersFaultKind.PARTITION_SERVER:
-                self._cut(self._servers[fault.victim].place.name, [self._master(fault).place.name], fault)
+                self._cut(self._servers[fault.victim].endpoint.name, [self._master(fault).endpoint.name], fault)
             case MastersFaultKind.DEAF_SERVER:
                 self._deafen(self._servers[fault.victim], fault)
             case MastersFaultKind.CRASH_MASTER | MastersFaultKind.PAUSE_MASTER | MastersFaultKind.PARTITION_MASTER:
-                self._hit_master(self._master(fault), fault)
+                self._strike_master(self._master(fault), fault)
             case MastersFaultKind.STRIKE_CRASH | MastersFaultKind.STRIKE_PAUSE | MastersFaultKind.STRIKE_PARTITION:
-                self._arm(self._master(fault), fault)
+                self._schedule_retry(self._master(fault), fault)
 
     def _master(self, fault: MastersFault) -> SimMaster:
         if fault.victim != LEADER:
@@ -173,7 +173,7 @@ class MastersFaultDriver:
 
     def _leader(self) -> SimMaster | None:
         """Return the master that believes to lead in the highest term, if any."""
-        leaders = [(master.leads_term or 0, master.position) for master in self._masters if master.leads_term]
+        leaders = [(master.leader_term or 0, master.position) for master in self._masters if master.leader_term]
         return self._masters[max(leaders)[1]] if leaders else None
 
     def _depose(self, fault: MastersFault) -> None:
@@ -209,17 +209,17 @@ class MastersFaultDriver:
         master.fill_disk(full=True)
         self._undo(fault, lambda: master.fill_disk(full=False))
 
-    def _arm(self, master: SimMaster, fault: MastersFault) -> None:
+    def _schedule_retry(self, master: SimMaster, fault: MastersFault) -> None:
         def struck() -> None:
             if not self._world.healed:
                 self._world.coverage.hit(f"struck.{fault.step}.{fault.kind}")
-                self._hit_master(master, fault)
+                self._strike_master(master, fault)
 
         master.strike.arm(fault.step, fault.passes, struck)
 
-    def _hit_master(self, master: SimMaster, fault: MastersFault) -> None:
+    def _strike_master(self, master: SimMaster, fault: MastersFault) -> None:
         if fault.kind in (MastersFaultKind.PARTITION_MASTER, MastersFaultKind.STRIKE_PARTITION):
-            self._cut(master.place.name, [m.place.name for m in self._masters if m is not master], fault)
+            self._cut(master.endpoint.name, [m.endpoint.name for m in self._masters if m is not master], fault)
         else:
             self._stop(
                 master, fault, pause=fault.kind in (MastersFaultKind.PAUSE_MASTER, MastersFaultKind.STRIKE_PAUSE)
@@ -227,8 +227,8 @@ class MastersFaultDriver:
 
     def _stop(self, one: SimMaster | SimServer, fault: MastersFault, *, pause: bool) -> None:
         if pause:
-            one.place.pause()
-            self._undo(fault, one.place.resume)
+            one.endpoint.pause()
+            self._undo(fault, one.endpoint.resume)
         else:
             self._undo(fault, one.restart)
             one.crash()  # Raises within a turn of a master.
@@ -243,7 +243,7 @@ class MastersFaultDriver:
         server.deaf = True
         self._undo(fault, lambda: setattr(server, "deaf", False))
 
-    def _worsen(self, fault: MastersFault) -> None:
+    def _disturb_links(self, fault: MastersFault) -> None:
         network = self._world.network
         name = "lossy" if fault.kind is MastersFaultKind.LOSSY else "slow"
         setattr(network, name, True)

@@ -22,7 +22,7 @@ from stelae.sim.masters.master_node import LAYOUT, MasterNodeRun, MasterRun
 from stelae.sim.masters.master_profile import MasterProfile, master_config
 from stelae.sim.masters.messenger import Answered, Router, SimMessenger
 from stelae.sim.masters.peer_link import MasterLink
-from stelae.sim.masters.process_place import ProcessPlace
+from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.masters.steps import ChangeStep, Strike
 from stelae.sim.masters.world import CLUSTER, MastersWorld, master_member, master_node
 from stelae.sim.peers import FramesInFlight
@@ -58,7 +58,7 @@ class SimMaster:
         peers: Mapping[NodeId, SimMaster],
         router: Router,
     ) -> None:
-        self.place = ProcessPlace(f"m{position}")
+        self.endpoint = ProcessEndpoint(f"m{position}")
         self.position = position
         self.node_id = master_node(position)
         self.epoch = 0
@@ -98,10 +98,10 @@ class SimMaster:
         return self._node.master.core
 
     @property
-    def leads_term(self) -> int | None:
+    def leader_term(self) -> int | None:
         """The term in which its replica of the system tablet believes to lead, or ``None``."""
         replica = self._replica
-        leads = self.place.up and replica is not None and replica.status.role is Role.LEADER
+        leads = self.endpoint.up and replica is not None and replica.status.role is Role.LEADER
         return replica.status.term if leads and replica is not None else None
 
     def view(self) -> ClusterView:
@@ -116,15 +116,17 @@ class SimMaster:
 
     def start(self) -> None:
         """Start a process if none runs."""
-        if self.place.up:
+        if self.endpoint.up:
             return
         self.epoch += 1
         self._clock.reboot()
-        process = Process(self._world.scheduler, self._clock, f"{self.place.name}.{self.epoch}", self._raised)
-        self.place.begin(process)
-        self._messenger = SimMessenger(self.node_id, self.place, process, self._router, self._answered)
+        process = Process(
+            self._world.scheduler, self._clock, f"{self.endpoint.name}.{self.epoch}", self._handle_exception
+        )
+        self.endpoint.begin(process)
+        self._messenger = SimMessenger(self.node_id, self.endpoint, process, self._router, self._answered)
         incarnation_id = IncarnationId(f"{self.epoch:016x}")
-        link = self._link = MasterLink(self.node_id, incarnation_id, self.place, process, self._world, self._peers)
+        link = self._link = MasterLink(self.node_id, incarnation_id, self.endpoint, process, self._world, self._peers)
         run = MasterRun(
             seed=self._seed,
             position=self.position,
@@ -151,8 +153,8 @@ class SimMaster:
             self._stop()
             self._disk = self._disk.clone()
             if self._disk.faults.capacity_bytes is None:
-                self._world.report("healthy_masters", f"{self.place.name} cannot start: {error!r}")
-            self._world.scheduler.after(RETRY_US, f"{self.place.name}.start", self.restart)
+                self._world.report("healthy_masters", f"{self.endpoint.name} cannot start: {error!r}")
+            self._world.scheduler.after(RETRY_US, f"{self.endpoint.name}.start", self.restart)
             return
         self._node = node
         self.set_busy(busy=self.is_busy)
@@ -163,8 +165,8 @@ class SimMaster:
         Raises:
             PowerLost: the call is within a turn of the process, which ends with it.
         """
-        if self.place.in_turn:
-            raise PowerLost(f"power lost on {self.place.name}")
+        if self.endpoint.in_turn:
+            raise PowerLost(f"power lost on {self.endpoint.name}")
         self._stop()
         self._disk = self._disk.crash(self._rng)
 
@@ -173,13 +175,15 @@ class SimMaster:
         self.start()
 
     def _stop(self) -> None:
-        self.place.stop()
+        self.endpoint.stop()
         self._node = self._link = self._messenger = None
 
-    def _raised(self, raised: BaseException) -> None:
+    def _handle_exception(self, raised: BaseException) -> None:
         """Handle an exception that a turn of the process raised. The process has ended."""
         if not isinstance(raised, PowerLost):
-            self._world.report("no_exception", f"{self.place.name}: {type(raised).__name__}: {raised}{_where(raised)}")
+            self._world.report(
+                "no_exception", f"{self.endpoint.name}: {type(raised).__name__}: {raised}{_where(raised)}"
+            )
         self._stop()
         self._disk = self._disk.crash(self._rng)
 
@@ -203,27 +207,27 @@ class SimMaster:
             if (replica := self._replica) is not None:
                 replica.transfer(to, lambda error: self._world.coverage.hit(_transferred(error)))
 
-        self.place.receive(transfer)
+        self.endpoint.receive(transfer)
 
     # -- messages --------------------------------------------------------------------------------
 
-    def take_parcel(self, parcel: FramesInFlight) -> None:
+    def receive_message(self, message: FramesInFlight) -> None:
         """Process a message of another master, as a turn of the process."""
         if self._link is not None:
-            self._link.take(parcel)
+            self._link.receive(message)
 
-    def take_request(self, sender: NodeId, kind: str, body: bytes, answered: Answered) -> None:
+    def receive_request(self, sender: NodeId, kind: str, body: bytes, answered: Answered) -> None:
         """Process a request, as a turn of the process. ``answered`` gets the answer when it is sent."""
         if self._messenger is not None:
             self._messenger.dispatch(sender, kind, body, answered)
 
     def _answered(self, kind: str) -> None:
         if kind in (CHANGE, READ):
-            self.strike.passes(ChangeStep.ANSWERED)
+            self.strike.pass_step(ChangeStep.ANSWERED)
 
-    def acted(self, action: ServerAction) -> None:
+    def action_sent(self, action: ServerAction) -> None:
         """Report to the armed fault that an action was sent."""
-        self.strike.passes(ChangeStep.ACTED)
+        self.strike.pass_step(ChangeStep.ACTED)
 
     # -- CoreObserver ----------------------------------------------------------------------------
 
@@ -231,7 +235,7 @@ class SimMaster:
         """An entry was applied; ``None`` for all entries of the first step."""
         self.on_applied(self, before)
         if event is not None and event.batch is not None and self.core.status().serving:
-            self.strike.passes(ChangeStep.APPLIED)
+            self.strike.pass_step(ChangeStep.APPLIED)
 
     def core_received(self, heartbeat: Heartbeat) -> None:
         """A heartbeat was processed, or ignored as overtaken."""
@@ -256,7 +260,7 @@ class SimMaster:
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
         """Report a violation: no fault of these runs may lose the replica of a master."""
-        self._world.report("healthy_masters", f"{self.place.name}: the replica failed: {reason}")
+        self._world.report("healthy_masters", f"{self.endpoint.name}: the replica failed: {reason}")
 
 
 def _transferred(error: StelaeError | None) -> str:

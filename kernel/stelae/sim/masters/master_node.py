@@ -41,7 +41,7 @@ from stelae.sim.masters.steps import Strike
 from stelae.sim.masters.system_replica import FaultyReplica
 from stelae.sim.masters.world import MastersWorld
 from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool, VirtualReader
-from stelae.sim.services import CountedMetrics, VirtualWorkers
+from stelae.sim.services import CoverageMetrics, VirtualWorkers
 from stelae.spi.consensus import Campaign
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.services import EngineServices
@@ -91,7 +91,7 @@ class MasterNodeRun:
         self.messenger = run.messenger
         self.turns = run.process
         self.late_turns = LateTurns(run.process, run.rng("late"))
-        self.metrics = CountedMetrics(run.world.coverage)
+        self.metrics = CoverageMetrics(run.world.coverage)
         self.files, self.layout = run.disk, LAYOUT
         profile = run.profile
         self.metadata_pool = VirtualPool(run.process, run.rng("metadata"), "metadata", lambda: profile.metadata_us)

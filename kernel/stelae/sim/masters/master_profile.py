@@ -14,7 +14,7 @@ from stelae.sim.draw import between, chance, pick, skewed, stream
 from stelae.sim.engines import SimEngines
 from stelae.sim.masters import policy
 from stelae.sim.masters.world import CLUSTER, SETTINGS
-from stelae.sim.process import Span
+from stelae.sim.process import DurationRange
 from stelae.spi.consensus import Member
 from stelae.spi.policy import Action, MasterPolicy, PolicySnapshot
 from stelae.spi.store import TabletStore
@@ -40,12 +40,12 @@ class MasterProfile:
     """
 
     election_timeout_ms: int
-    sync_us: Span
-    metadata_us: Span
-    apply_us: Span
+    sync_us: DurationRange
+    metadata_us: DurationRange
+    apply_us: DurationRange
     apply_inline: bool
-    scan_us: Span
-    scanned_us: Span
+    scan_us: DurationRange
+    scanned_us: DurationRange
     late_timer_us: int
     store: str
     flush_bytes: int

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from stelae.server.master.driver.ports import IncomingRequest
-from stelae.sim.masters.process_place import ProcessPlace
+from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.process import Process
 from stelae.spi.errors import DeadlineExceeded, StelaeError, Unavailable
 from stelae.spi.ids import NodeId
@@ -34,7 +34,7 @@ class Router(Protocol):
         """Return true if a process runs there, so that a connection is possible."""
 
     def carry(
-        self, source: ProcessPlace, sender: NodeId, to: NodeId, kind: str, body: bytes, answered: Answered
+        self, source: ProcessEndpoint, sender: NodeId, to: NodeId, kind: str, body: bytes, answered: Answered
     ) -> None:
         """Carry one request. ``answered`` runs at the sender for each answer that arrives."""
 
@@ -103,10 +103,15 @@ class SimMessenger:
     """
 
     def __init__(
-        self, node_id: NodeId, place: ProcessPlace, process: Process, router: Router, answered: Callable[[str], None]
+        self,
+        node_id: NodeId,
+        endpoint: ProcessEndpoint,
+        process: Process,
+        router: Router,
+        answered: Callable[[str], None],
     ) -> None:
         self._node_id = node_id
-        self._place = place
+        self._endpoint = endpoint
         self._process = process
         self._router = router
         self._answered = answered
@@ -125,7 +130,7 @@ class SimMessenger:
         """Process a request that has arrived. ``answered`` gets the answer when it leaves this process."""
 
         def answer(result: Answer) -> None:
-            self._place.emit(lambda: answered(result))
+            self._endpoint.emit(lambda: answered(result))
             self._answered(kind)
 
         request = SimRequest(sender, kind, body, answer)
@@ -154,7 +159,7 @@ class SimMessenger:
             error = Unavailable(f"node {to} is not connected")
             process.schedule(UNREACHABLE_US, f"{kind} fails", lambda: call.end(error))
             return call
-        self._place.emit(lambda: self._router.carry(self._place, self._node_id, to, kind, body, answered))
+        self._endpoint.emit(lambda: self._router.carry(self._endpoint, self._node_id, to, kind, body, answered))
         late = DeadlineExceeded(f"no answer to {kind} within its deadline")
         process.schedule(deadline_ms * 1_000, f"{kind} deadline", lambda: call.end(late))
         return call

@@ -17,7 +17,7 @@ LOSS_WHEN_LOSSY = 0.3
 DUPLICATED = 0.03
 
 
-class SimAddress:
+class SimEndpoint:
     """A named receiver of messages. It may be down or paused."""
 
     def __init__(self, name: str) -> None:
@@ -69,7 +69,7 @@ class MastersNetwork:
         """Return true if no direction between two endpoints is cut."""
         return one == other or ((one, other) not in self.cut and (other, one) not in self.cut)
 
-    def send(self, source: str, target: SimAddress, label: str, deliver: Callable[[], None]) -> None:
+    def send(self, source: str, target: SimEndpoint, label: str, deliver: Callable[[], None]) -> None:
         """Send one message. ``deliver`` runs at the target once, twice or never."""
         copies = 2 if chance(self._rng, DUPLICATED) else 1
         for _ in range(copies):

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from stelae.host.hybrid_clock import HybridClock
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
-from stelae.sim.masters.process_place import ProcessPlace
+from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.masters.world import MastersWorld
 from stelae.sim.peers import FramesInFlight
 from stelae.sim.process import Process
@@ -22,19 +22,19 @@ LOST_NOTICE_EVERY = 8
 """Of so many messages that cannot be sent, one makes the node notice that its link is down."""
 
 
-class PeerEnd(Protocol):
+class PeerMaster(Protocol):
     """The receiving end of another master."""
 
-    place: ProcessPlace
+    endpoint: ProcessEndpoint
 
-    def take_parcel(self, parcel: FramesInFlight) -> None:
+    def receive_message(self, message: FramesInFlight) -> None:
         """Process a message that has arrived, as a turn of the process that runs there."""
 
 
-class PeerEnds(Protocol):
+class PeerMasters(Protocol):
     """All masters of a run."""
 
-    def __getitem__(self, node_id: NodeId, /) -> PeerEnd: ...
+    def __getitem__(self, node_id: NodeId, /) -> PeerMaster: ...
 
 
 class MasterLink:
@@ -44,14 +44,14 @@ class MasterLink:
         self,
         node_id: NodeId,
         incarnation_id: IncarnationId,
-        place: ProcessPlace,
+        endpoint: ProcessEndpoint,
         process: Process,
         world: MastersWorld,
-        peers: PeerEnds,
+        peers: PeerMasters,
     ) -> None:
         self._node_id = node_id
         self._incarnation_id = incarnation_id
-        self._place = place
+        self._endpoint = endpoint
         self._process = process
         self._world = world
         self._peers = peers
@@ -71,27 +71,29 @@ class MasterLink:
         except ClockError:
             return False
         peer, network = self._peers[to], self._world.network
-        if not network.connected(self._place.name, peer.place.name):
+        if not network.connected(self._endpoint.name, peer.endpoint.name):
             self._note_lost(to)
-        parcel = FramesInFlight(
+        message = FramesInFlight(
             self._node_id, self._incarnation_id, kind, tuple(bytes(frame) for frame in frames), stamp
         )
-        self._place.emit(lambda: network.send(self._place.name, peer.place, kind, lambda: peer.take_parcel(parcel)))
+        self._endpoint.emit(
+            lambda: network.send(self._endpoint.name, peer.endpoint, kind, lambda: peer.receive_message(message))
+        )
         return True
 
-    def take(self, parcel: FramesInFlight) -> None:
+    def receive(self, message: FramesInFlight) -> None:
         """Process a message that has arrived."""
         traffic, clock = self._traffic, self._clock
         if traffic is None or clock is None:
             return
         try:
-            clock.observe(parcel.stamp)
-            if parcel.kind == CONSENSUS:
-                traffic.consensus_arrived(parcel.sender, parcel.frames)
-            elif parcel.kind == BEAT:
-                traffic.beat_arrived(parcel.sender, parcel.incarnation_id, parcel.frames)
-            elif parcel.kind == BEAT_ACK:
-                traffic.beat_ack_arrived(parcel.sender, parcel.incarnation_id, parcel.frames)
+            clock.observe(message.stamp)
+            if message.kind == CONSENSUS:
+                traffic.consensus_arrived(message.sender, message.frames)
+            elif message.kind == BEAT:
+                traffic.beat_arrived(message.sender, message.incarnation_id, message.frames)
+            elif message.kind == BEAT_ACK:
+                traffic.beat_ack_arrived(message.sender, message.incarnation_id, message.frames)
         except (ClockError, PeerError):
             self._world.coverage.hit("network.refused")
 

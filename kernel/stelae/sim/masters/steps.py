@@ -28,7 +28,7 @@ class Strike:
         """Run ``action`` at the given pass of ``step``, counted from now. It replaces an action that is armed."""
         self._step, self._left, self._action = step, passes, action
 
-    def passes(self, step: ChangeStep) -> None:
+    def pass_step(self, step: ChangeStep) -> None:
         """Report that a step is passed. The armed action may end the process of the master."""
         if step is not self._step:
             return

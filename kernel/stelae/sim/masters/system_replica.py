@@ -78,7 +78,7 @@ class FaultyReplica:
 
     def write(self, request: WriteRequest, done: WriteDone) -> None:
         """As the replica. The armed fault may strike before and after the write."""
-        self._strike.passes(ChangeStep.PLANNED)
+        self._strike.pass_step(ChangeStep.PLANNED)
         if self._log.term > self.status.term:
             self._world.coverage.hit("log.proposed_by_deposed")
         if not self._world.healed and chance(self._rng, REFUSED):
@@ -88,7 +88,7 @@ class FaultyReplica:
             self._lose_answer(done)
             done = _ignore
         self._inner.write(request, done)
-        self._strike.passes(ChangeStep.REPLICATED)
+        self._strike.pass_step(ChangeStep.REPLICATED)
 
     def _lose_answer(self, done: WriteDone) -> None:
         self._world.coverage.hit("log.answer_lost")

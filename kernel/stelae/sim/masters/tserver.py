@@ -19,10 +19,10 @@ from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.sim.draw import between, skewed
-from stelae.sim.masters.groups import Groups, ModelReplica
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.messenger import Answer, Answered
-from stelae.sim.masters.network import SimAddress
+from stelae.sim.masters.network import SimEndpoint
+from stelae.sim.masters.tablet_groups import ModelReplica, TabletGroups
 from stelae.sim.masters.world import MastersWorld, master_node, server_node
 from stelae.spi.consensus import Role, TabletConfig
 from stelae.spi.errors import CallerError
@@ -49,13 +49,13 @@ class SimServer:
     """
 
     def __init__(self, world: MastersWorld, position: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
-        self.place = SimAddress(f"s{position}")
+        self.endpoint = SimEndpoint(f"s{position}")
         self.position = position
         self.node_id = server_node(position)
         self.disk: dict[TabletId, ModelReplica] = {}
         self.foreign = TabletId(f"foreign-{position}")
         self.deaf = False
-        self.groups: Groups | None = None
+        self.groups: TabletGroups | None = None
         self.on_deleted: Deleted = lambda server, action, replica: None
         self._world = world
         self._rng = rng
@@ -74,15 +74,15 @@ class SimServer:
 
     def crash(self) -> None:
         """End the process. The disk keeps its contents."""
-        self.place.stop()
+        self.endpoint.stop()
 
     def restart(self) -> None:
         """Start again from the disk. Partly copied replicas become tombstones (source "tablet startup")."""
-        if self.place.up:
+        if self.endpoint.up:
             return
         self._epoch += 1
         self._late, self._sent = self._sent, {}
-        self.place.up = True
+        self.endpoint.up = True
         self._reporter = self._new_reporter()
         for tablet_id, replica in self.disk.items():
             if replica.data_state is ReportedDataState.COPYING:
@@ -90,13 +90,13 @@ class SimServer:
             self._reporter.replica_changed(self.status(tablet_id))
         self._beat(self._epoch)
 
-    def holds(self) -> dict[TabletId, ModelReplica] | None:
+    def replicas(self) -> dict[TabletId, ModelReplica] | None:
         """Return its replicas, or ``None`` if it is down or paused."""
-        return self.disk if self.place.up and not self.place.paused else None
+        return self.disk if self.endpoint.up and not self.endpoint.paused else None
 
     def changed(self, tablet_id: TabletId) -> None:
         """Report that a replica has changed."""
-        if self.place.up:
+        if self.endpoint.up:
             self._reporter.replica_changed(self.status(tablet_id))
 
     def status(self, tablet_id: TabletId) -> ReplicaStatus:
@@ -126,9 +126,9 @@ class SimServer:
 
         def effect() -> None:
             if epoch == self._epoch:
-                self.place.receive(lambda: answered(self._effect(action, term)))
+                self.endpoint.receive(lambda: answered(self._effect(action, term)))
 
-        self._world.scheduler.after(delay_us, f"{self.place.name} acts", effect)
+        self._world.scheduler.after(delay_us, f"{self.endpoint.name} acts", effect)
 
     def _effect(self, action: ServerAction, term: int) -> Answer:
         """Check the fence of an action and carry the action out. Return the answer to the master."""
@@ -184,12 +184,12 @@ class SimServer:
 
     def _beat(self, epoch: int) -> None:
         """Send one round of heartbeats, and schedule the next."""
-        if epoch != self._epoch or not self.place.up:
+        if epoch != self._epoch or not self.endpoint.up:
             return
         self._world.scheduler.after(
             between(self._rng, INTERVAL_US // 2, INTERVAL_US), "beat", lambda: self._beat(epoch)
         )
-        if self.place.paused:
+        if self.endpoint.paused:
             return
         self._refresh()
         facts = ServerFacts(address=f"10.0.0.{self.position + 1}:7051", location=f"/dc/rack/{self.position}")
@@ -204,7 +204,7 @@ class SimServer:
 
     def _send(self, master: SimMaster, heartbeat: Heartbeat, epoch: int) -> None:
         def answered(answer: Answer) -> None:
-            self._world.network.send(master.place.name, self.place, "heartbeat reply", lambda: replied(answer))
+            self._world.network.send(master.endpoint.name, self.endpoint, "heartbeat reply", lambda: replied(answer))
 
         def replied(answer: Answer) -> None:
             if epoch == self._epoch and isinstance(answer, bytes):
@@ -216,13 +216,13 @@ class SimServer:
             kind = "full" if heartbeat.report.full else "incremental"
             self._world.coverage.hit(f"report.{kind}")
         self._world.network.send(
-            self.place.name,
-            master.place,
+            self.endpoint.name,
+            master.endpoint,
             "heartbeat",
-            lambda: master.take_request(self.node_id, HEARTBEAT, body, answered),
+            lambda: master.receive_request(self.node_id, HEARTBEAT, body, answered),
         )
-        self._sent[master.place.name] = heartbeat
-        late = self._late.pop(master.place.name, None)
+        self._sent[master.endpoint.name] = heartbeat
+        late = self._late.pop(master.endpoint.name, None)
         if late is not None:
             self._deliver_late(master, late)
 
@@ -232,6 +232,6 @@ class SimServer:
         def arrive() -> None:
             self._world.coverage.hit("report.of_a_former_run")
             body = encode(heartbeat)
-            master.place.receive(lambda: master.take_request(self.node_id, HEARTBEAT, body, lambda answer: None))
+            master.endpoint.receive(lambda: master.receive_request(self.node_id, HEARTBEAT, body, lambda answer: None))
 
         self._world.scheduler.after(LATE_US, "late heartbeat", arrive)

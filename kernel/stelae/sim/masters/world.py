@@ -60,8 +60,8 @@ class MastersWorld:
         self.network = network
         self.coverage = coverage
         self.log: list[Committed] = []
-        self.truth = Catalog.empty()
-        self.truths = {self.truth.applied: self.truth}
+        self.committed_catalog = Catalog.empty()
+        self.catalogs = {self.committed_catalog.applied: self.committed_catalog}
         """The committed catalog as of each committed entry, by op id."""
         self.violation: Violation | None = None
         self.healed = False
@@ -70,10 +70,10 @@ class MastersWorld:
 
     def commit(self, entry: Committed) -> None:
         """Add a committed entry, update the committed catalog, and report the entry."""
-        before = self.truth
+        before = self.committed_catalog
         self.log.append(entry)
-        self.truth = before.apply(entry.batch, entry.op_id)
-        self.truths[entry.op_id] = self.truth
+        self.committed_catalog = before.apply(entry.batch, entry.op_id)
+        self.catalogs[entry.op_id] = self.committed_catalog
         self.scheduler.note(f"commit {entry.op_id}")
         self.on_committed(before, entry)
 

@@ -7,15 +7,15 @@ from typing import ClassVar
 from stelae.protocol.master_messages import ChangeOutcome, ChangeRefused, ChangeReply, decode_outcome
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.records import RequestRecord, TableRecord
-from stelae.sim.masters.client import Asked
-from stelae.sim.masters.groups import Groups
+from stelae.sim.masters.client import ClientChange
 from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.tablet_groups import TabletGroups
 from stelae.sim.masters.tserver import SimServer
 from stelae.sim.masters.world import Committed, MastersWorld
 from stelae.spi.ids import ClientId, OpId
 
-_NEVER_KEPT = ("STALE_CHANGE", "PAYLOAD_MISMATCH")
+_UNRECORDED_CODES = ("STALE_CHANGE", "PAYLOAD_MISMATCH")
 
 
 class AcknowledgedChanges(MastersInvariant):
@@ -27,7 +27,7 @@ class AcknowledgedChanges(MastersInvariant):
     name: ClassVar[str] = "acknowledged_changes"
     source: ClassVar[str] = "issue: no acknowledged change is lost or doubled; durability.md rules 16 and 26"
 
-    def __init__(self, world: MastersWorld, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: TabletGroups) -> None:
         super().__init__(world, groups)
         self._decided: dict[tuple[ClientId, int], tuple[OpId, ChangeOutcome]] = {}
 
@@ -45,17 +45,19 @@ class AcknowledgedChanges(MastersInvariant):
         if made and not any(isinstance(record, RequestRecord) for record in puts):
             self.fail(f"table {made[0].name} is created at {entry.op_id} without the record of a request")
 
-    def on_outcome(self, asked: Asked) -> None:
+    def on_outcome(self, asked: ClientChange) -> None:
         """Check that the outcome is in the log, and is the same there."""
         identity = (asked.request.client_id, asked.request.sequence)
         found = self._decided.get(identity)
         if found is None:
             verdict = asked.verdict
-            if not isinstance(verdict, ChangeRefused) or verdict.code not in _NEVER_KEPT:
+            if not isinstance(verdict, ChangeRefused) or verdict.code not in _UNRECORDED_CODES:
                 self.fail(f"change {identity} is answered with {verdict}, but no entry has this outcome")
         elif found[1] != asked.verdict:
             self.fail(f"change {identity} is answered with {asked.verdict}, but the entry {found[0]} has {found[1]}")
-        elif isinstance(asked.verdict, ChangeReply) and asked.verdict.table_id not in self.world.truth.tables:
+        elif (
+            isinstance(asked.verdict, ChangeReply) and asked.verdict.table_id not in self.world.committed_catalog.tables
+        ):
             self.fail(f"change {identity} is answered with a table that has no record")
 
     def at_end(self, masters: list[SimMaster], servers: list[SimServer]) -> None:
@@ -64,5 +66,5 @@ class AcknowledgedChanges(MastersInvariant):
             catalog = master.core.catalog
             for (client_id, sequence), (op_id, _) in self._decided.items():
                 if sequence not in catalog.requests.get(client_id, {}):
-                    self.fail(f"change {(client_id, sequence)} of {op_id} is lost on {master.place.name}")
+                    self.fail(f"change {(client_id, sequence)} of {op_id} is lost on {master.endpoint.name}")
                     return

@@ -9,9 +9,9 @@ from stelae.protocol.master_heartbeats import Heartbeat
 from stelae.protocol.master_messages import TableDescription
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ReadAsked
-from stelae.sim.masters.client import Asked
-from stelae.sim.masters.groups import Groups
+from stelae.sim.masters.client import ClientChange
 from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.tablet_groups import TabletGroups
 from stelae.sim.masters.tserver import SimServer
 from stelae.sim.masters.world import Committed, MastersWorld
 
@@ -23,7 +23,7 @@ class MastersInvariant:
     source: ClassVar[str]
     """Source of the rule: a section of a paper, or a rule of the design."""
 
-    def __init__(self, world: MastersWorld, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: TabletGroups) -> None:
         self.world = world
         self.groups = groups
 
@@ -49,7 +49,7 @@ class MastersInvariant:
     def on_answered(self, master: SimMaster, asked: ReadAsked) -> None:
         """A master has answered a read from its own catalog, without asking a majority."""
 
-    def on_outcome(self, asked: Asked) -> None:
+    def on_outcome(self, asked: ClientChange) -> None:
         """A client has received the outcome of its change."""
 
     def on_description(self, description: TableDescription) -> None:

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ReadAsked
-from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.tablet_groups import TabletGroups
 from stelae.sim.masters.world import Committed, MastersWorld
 from stelae.spi.ids import OpId
 
@@ -23,7 +23,7 @@ class BoundedStaleness(MastersInvariant):
     name: ClassVar[str] = "bounded_staleness"
     source: ClassVar[str] = "issue: follower masters answer reads within a stated staleness"
 
-    def __init__(self, world: MastersWorld, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: TabletGroups) -> None:
         super().__init__(world, groups)
         self._times_us: list[int] = []
         self._entries: list[OpId] = []
@@ -50,6 +50,6 @@ class BoundedStaleness(MastersInvariant):
         if settled and applied < self._entries[settled - 1]:
             entry, since_us = self._entries[settled - 1], now_us - self._times_us[settled - 1]
             self.fail(
-                f"{master.place.name} {does} {age_us} us old, with {applied} applied: "
+                f"{master.endpoint.name} {does} {age_us} us old, with {applied} applied: "
                 f"{entry} was committed {since_us} us ago"
             )

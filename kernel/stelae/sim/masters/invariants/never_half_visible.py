@@ -28,17 +28,17 @@ class NeverHalfVisible(MastersInvariant):
             if before.tables.get(table_id) is not table or before.of_table.get(table_id) != now.of_table.get(table_id):
                 wrong = self._wrong(now, table)
                 if wrong:
-                    self.fail(f"{master.place.name} at {now.applied}: table {table.name}, {table.state}, {wrong}")
+                    self.fail(f"{master.endpoint.name} at {now.applied}: table {table.name}, {table.state}, {wrong}")
         lost = [t for t in now.of_table if t not in now.tables]
         if lost:
-            self.fail(f"{master.place.name} at {now.applied}: tablets of tables without a record: {lost}")
+            self.fail(f"{master.endpoint.name} at {now.applied}: tablets of tables without a record: {lost}")
 
     def on_description(self, description: TableDescription) -> None:
         """Check that the running tablets of an answer have members, and the others have none."""
-        for place in description.tablets:
-            if (place.state is TabletState.RUNNING) != bool(place.members):
+        for tablet in description.tablets:
+            if (tablet.state is TabletState.RUNNING) != bool(tablet.members):
                 self.fail(
-                    f"tablet {place.tablet_id} of {description.name} is {place.state} with members {place.members}"
+                    f"tablet {tablet.tablet_id} of {description.name} is {tablet.state} with members {tablet.members}"
                 )
 
     def _wrong(self, catalog: Catalog, table: TableRecord) -> str:

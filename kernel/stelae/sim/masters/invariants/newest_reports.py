@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from stelae.protocol.master_heartbeats import Heartbeat, ReplicaStatus
 from stelae.server.master.core.servers import Liveness
-from stelae.sim.masters.groups import Groups
 from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.tablet_groups import TabletGroups
 from stelae.sim.masters.world import MastersWorld
 from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId, TabletId
@@ -26,7 +26,7 @@ class NewestReports(MastersInvariant):
     name: ClassVar[str] = "newest_reports"
     source: ClassVar[str] = "behaviours.md M4; source, appendix A, cases 3 and 4; contracts, heartbeats"
 
-    def __init__(self, world: MastersWorld, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: TabletGroups) -> None:
         super().__init__(world, groups)
         self._ranks: dict[int, Rank] = {}
         self._statuses: list[ReplicaStatus] = []  # References keep the ``id`` of each status unique.
@@ -56,10 +56,10 @@ class NewestReports(MastersInvariant):
         return self._ranks[id(status)]
 
     def _judge_age(self, master: SimMaster, node_id: NodeId, status: ReplicaStatus) -> None:
-        held = (master.place.name, master.epoch, node_id, status.tablet_id)
+        held = (master.endpoint.name, master.epoch, node_id, status.tablet_id)
         rank = self._ranks[id(status)]
         if rank < self._held.get(held, rank):
-            self.fail(f"{master.place.name} goes back to an older report of {node_id}: {status}")
+            self.fail(f"{master.endpoint.name} goes back to an older report of {node_id}: {status}")
         self._held[held] = rank
 
     def _judge_leader(self, master: SimMaster, tablet_id: TabletId) -> None:
@@ -74,7 +74,7 @@ class NewestReports(MastersInvariant):
         self.world.coverage.hit("report.two_leaders")
         taken = view.leader_of(tablet_id)
         if taken is None or taken[1].term != max(claims):
-            self.fail(f"{master.place.name} uses {taken} as leader of {tablet_id}, but terms {claims} are reported")
+            self.fail(f"{master.endpoint.name} uses {taken} as leader of {tablet_id}, but terms {claims} are reported")
 
 
 def _statuses(heartbeat: Heartbeat) -> tuple[ReplicaStatus, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stelae.protocol.actions import DeleteReplica
-from stelae.sim.masters.groups import ModelReplica, TabletGroup
 from stelae.sim.masters.invariants.base import MastersInvariant
+from stelae.sim.masters.tablet_groups import ModelReplica, TabletGroup
 from stelae.sim.masters.tserver import SimServer
 from stelae.spi.consensus import MemberType
 from stelae.spi.ids import ZERO, NodeId
@@ -23,14 +23,14 @@ class NoWrongDeletion(MastersInvariant):
 
     def on_deleted(self, server: SimServer, action: DeleteReplica) -> None:
         """Check a deletion against the committed catalog and the state of the group."""
-        record = self.world.truth.tablets.get(action.tablet_id)
+        record = self.world.committed_catalog.tablets.get(action.tablet_id)
         if record is None or record.terminal:
             return  # Another invariant judges tablets without a record.
         group = self.groups.groups.get(action.tablet_id)
         if group is None or self._belongs(group, server.node_id, server.disk[action.tablet_id]):
             members = [] if group is None else sorted(group.members())
             self.fail(
-                f"{server.place.name} deletes its replica of {action.tablet_id}, which is {record.state} "
+                f"{server.endpoint.name} deletes its replica of {action.tablet_id}, which is {record.state} "
                 f"with members {members}, by {action.fence}"
             )
 
@@ -41,4 +41,4 @@ class NoWrongDeletion(MastersInvariant):
         member = group.config.member(node_id)
         if member is not None and member.member_type is MemberType.VOTER:
             return True
-        return node_id in group.members() and replica.newest >= group.without.get(node_id, ZERO)
+        return node_id in group.members() and replica.newest >= group.removed_by.get(node_id, ZERO)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from stelae.rows.checksum import LogicalChecksum
 from stelae.sim.history import SCHEMA, ClientAction, ClientOperation, RowErrors
-from stelae.sim.table import VALUE, Cell, Cells, brought, read_as
+from stelae.sim.table import VALUE, Cell, Cells, read_as, row_cells
 from stelae.spi.ids import OpId
 from stelae.spi.schema import Schema
 
@@ -27,7 +27,7 @@ class LogPosition(NamedTuple):
 class Effect(NamedTuple):
     """The row of one key after one operation: cells by column id, or ``None`` for no row."""
 
-    place: LogPosition
+    position: LogPosition
     cells: Mapping[int, Cell] | None
 
     @property
@@ -51,12 +51,12 @@ class AgreedRequest(Protocol):
     def errors(self) -> RowErrors: ...
 
 
-class Agreed:
+class AgreedWrites:
     """The rows of the tablet through its whole history, built from the entries that replicas apply."""
 
     def __init__(self) -> None:
         self._writes: dict[tuple[str, int], ClientOperation] = {}
-        self._places: dict[tuple[str, int], LogPosition] = {}
+        self._positions: dict[tuple[str, int], LogPosition] = {}
         self._effects: dict[int, list[Effect]] = {}
         self._indexes: list[int] = []
         self._stamps: list[int] = []
@@ -78,36 +78,36 @@ class Agreed:
         for request in requests:
             identity = (request.client, request.sequence)
             operation = self._writes.get(identity)
-            if request.skipped or identity in self._places or operation is None:
+            if request.skipped or identity in self._positions or operation is None:
                 continue
-            place = self._places[identity] = LogPosition(op_id.index, request.order)
-            untaken = {number for number, _ in request.errors}
+            position = self._positions[identity] = LogPosition(op_id.index, request.order)
+            refused = {number for number, _ in request.errors}
             for number, row in enumerate(operation.rows):
-                if number not in untaken:
+                if number not in refused:
                     deleted = operation.action is ClientAction.DELETE
-                    self._change(row.key, place, None if deleted else brought(operation, row))
+                    self._change(row.key, position, None if deleted else row_cells(operation, row))
 
     def schema_applied(self, op_id: OpId, schema: Schema) -> None:
         """Record a schema change. One that another replica has reported before changes nothing."""
         if op_id.index > max(self.schemas):
             self.schemas[op_id.index] = schema
 
-    def _change(self, key: int, place: LogPosition, brought: Mapping[int, Cell] | None) -> None:
+    def _change(self, key: int, position: LogPosition, new_cells: Mapping[int, Cell] | None) -> None:
         """Record the effect of one row. Cells that the row does not set keep their value.
 
         If an operation has several rows of one key, reads see the last of them."""
         effects = self._effects.setdefault(key, [])
         before = effects[-1].cells if effects else None
-        if effects and effects[-1].place == place:
+        if effects and effects[-1].position == position:
             effects.pop()
-        cells = brought if brought is None or before is None else {**before, **brought}
-        effects.append(Effect(place, cells))
+        cells = new_cells if new_cells is None or before is None else {**before, **new_cells}
+        effects.append(Effect(position, cells))
 
     # -- queries ---------------------------------------------------------------------------------
 
-    def place_of(self, client: str, sequence: int) -> LogPosition | None:
+    def position_of(self, client: str, sequence: int) -> LogPosition | None:
         """Return the log position at which a write took effect, or ``None`` if it has had no effect yet."""
-        return self._places.get((client, sequence))
+        return self._positions.get((client, sequence))
 
     def effects(self, key: int) -> Sequence[Effect]:
         """Return all effects on a key, in log order."""
@@ -145,10 +145,10 @@ class Agreed:
         total.add((key, *cells) for key, cells in self.rows(index, schema).items())
         return total.hex()
 
-    def moments(self, until_index: int) -> Sequence[int]:
+    def timestamps(self, until_index: int) -> Sequence[int]:
         """Return the hybrid timestamps of the entries up to a log index, ascending."""
         return self._stamps[: bisect_right(self._indexes, until_index)]
 
 
 def _entry_of(effect: Effect) -> int:
-    return effect.place.entry
+    return effect.position.entry

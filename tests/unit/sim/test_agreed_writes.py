@@ -7,7 +7,7 @@ import random
 import pytest
 
 from stelae.rows.checksum import LogicalChecksum
-from stelae.sim.agreed import Agreed
+from stelae.sim.agreed_writes import AgreedWrites
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.draw import stream
 from stelae.sim.history import SCHEMA, ClientAction, ClientOperation, HistoryRow
@@ -17,9 +17,9 @@ from stelae.spi.ids import OpId
 from stelae.spi.schema import Column, Schema
 
 
-def told(*steps: tuple[ClientAction, HistoryRow]) -> Agreed:
+def agreed_writes(*steps: tuple[ClientAction, HistoryRow]) -> AgreedWrites:
     """One write in each entry, at timestamps 10, 20, ..."""
-    agreed = Agreed()
+    agreed = AgreedWrites()
     for number, (action, row) in enumerate(steps, 1):
         agreed.invoked(ClientOperation(client="c", sequence=number, action=action, rows=(row,)))
         op_id = OpId(1, number)
@@ -28,7 +28,7 @@ def told(*steps: tuple[ClientAction, HistoryRow]) -> Agreed:
 
 
 def test_rows_as_of_an_entry_are_those_that_it_left() -> None:
-    agreed = told(
+    agreed = agreed_writes(
         (ClientAction.UPSERT, HistoryRow(2, "a")),
         (ClientAction.UPSERT, HistoryRow(1, "b")),
         (ClientAction.DELETE, HistoryRow(2, "")),
@@ -39,23 +39,23 @@ def test_rows_as_of_an_entry_are_those_that_it_left() -> None:
 
 
 def test_a_timestamp_names_the_last_entry_at_or_below_it() -> None:
-    agreed = told((ClientAction.UPSERT, HistoryRow(1, "a")), (ClientAction.UPSERT, HistoryRow(1, "b")))
+    agreed = agreed_writes((ClientAction.UPSERT, HistoryRow(1, "a")), (ClientAction.UPSERT, HistoryRow(1, "b")))
     assert [agreed.index_at(stamp) for stamp in (0, 9, 10, 19, 20, 99)] == [0, 0, 1, 1, 2, 2]
-    assert list(agreed.moments(1)) == [10]
+    assert list(agreed.timestamps(1)) == [10]
 
 
 def test_an_entry_that_another_replica_applies_adds_nothing() -> None:
-    agreed = told((ClientAction.UPSERT, HistoryRow(1, "a")), (ClientAction.UPSERT, HistoryRow(1, "b")))
+    agreed = agreed_writes((ClientAction.UPSERT, HistoryRow(1, "a")), (ClientAction.UPSERT, HistoryRow(1, "b")))
     agreed.applied(OpId(1, 1), 10, [AppliedRequest(OpId(1, 1), 0, "c", 1, False, ())])
     assert agreed.rows() == {1: ("b",)}
-    assert list(agreed.moments(9)) == [10, 20]
+    assert list(agreed.timestamps(9)) == [10, 20]
 
 
 def test_the_checksum_is_the_one_that_stores_give() -> None:
     total = LogicalChecksum()
     total.add([(1, "a")])
     assert (
-        told((ClientAction.UPSERT, HistoryRow(1, "a")), (ClientAction.DELETE, HistoryRow(1, ""))).checksum(1)
+        agreed_writes((ClientAction.UPSERT, HistoryRow(1, "a")), (ClientAction.DELETE, HistoryRow(1, ""))).checksum(1)
         == total.hex()
     )
 
@@ -65,7 +65,7 @@ WIDER = Schema(2, (*SCHEMA.columns, Column(id=3, name="a", type="int64", default
 
 
 def test_a_row_keeps_the_cells_that_a_later_write_does_not_bring_and_reads_as_the_schema_says() -> None:
-    agreed = told((ClientAction.UPSERT, HistoryRow(1, "a")))
+    agreed = agreed_writes((ClientAction.UPSERT, HistoryRow(1, "a")))
     agreed.schema_applied(OpId(1, 2), WIDER)
     for sequence, columns in ((3, None), (4, (1, 2))):
         write = ClientOperation(

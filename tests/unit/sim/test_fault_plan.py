@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.sim.plan import FaultKind, draw_plan, keep
+from stelae.sim.fault_plan import FaultKind, draw_plan, select_faults
 from stelae.sim.profile import draw_profile
 
 
@@ -31,6 +31,6 @@ def test_faults_lie_within_the_safety_phase_in_order_of_time() -> None:
 
 def test_a_plan_keeps_only_the_faults_that_are_named() -> None:
     plan = draw_plan(7, draw_profile(7))
-    assert keep(plan, None) == plan
-    assert [fault.number for fault in keep(plan, frozenset({0, 2, 999}))] == [0, 2]
-    assert keep(plan, frozenset()) == ()
+    assert select_faults(plan, None) == plan
+    assert [fault.number for fault in select_faults(plan, frozenset({0, 2, 999}))] == [0, 2]
+    assert select_faults(plan, frozenset()) == ()

@@ -14,13 +14,13 @@ from stelae.sim.masters.world import Committed
 from stelae.spi.ids import ZERO
 
 
-class OneWay(MastersInvariant):
+class ForwardOnly(MastersInvariant):
     """Each entry moves each record along its state table. Terminal states stay. Versions and configs only increase.
 
     No two tables that clients see have the same name. A schema change is recorded as complete only once every tablet
     has the schema."""
 
-    name: ClassVar[str] = "one_way"
+    name: ClassVar[str] = "forward_only"
     source: ClassVar[str] = "issue: two leader masters do no harm; durability.md rules 26 and 27"
 
     def on_committed(self, before: Catalog, entry: Committed) -> None:
@@ -31,7 +31,7 @@ class OneWay(MastersInvariant):
                 self.fail(f"{entry.op_id}: {'/'.join(record.key)} {wrong}")
         seen = Counter(
             table.name
-            for table in self.world.truth.tables.values()
+            for table in self.world.committed_catalog.tables.values()
             if table.state in (TableState.RUNNING, TableState.ALTERING)
         )
         twice = [name for name, count in seen.items() if count > 1]
@@ -57,7 +57,7 @@ class OneWay(MastersInvariant):
 
     def _unsettled(self, table: TableRecord) -> str:
         """Check a table whose schema change is recorded as complete: every tablet must have the schema."""
-        for tablet in self.world.truth.live_tablets(table.table_id):
+        for tablet in self.world.committed_catalog.live_tablets(table.table_id):
             group = self.groups.groups.get(tablet.tablet_id)
             if group is None or group.schema_version < table.newest.version:
                 return f"completes schema {table.newest.version}, but tablet {tablet.tablet_id} does not have it"

@@ -10,13 +10,13 @@ from typing import Final
 
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.writer_core import WriterCore
-from stelae.sim.client_gateway import Gateway
+from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.draw import between, chance, pick, skewed, stream
 from stelae.sim.history import SCHEMA, AnswerKind, ClientAnswer, ClientOperation
 from stelae.sim.messenger import VirtualMessenger
 from stelae.sim.node_start import TABLET
-from stelae.sim.rows import Rows
-from stelae.sim.table import encoded
+from stelae.sim.row_generator import RowGenerator
+from stelae.sim.table import encode_write
 from stelae.sim.workload import WRITES, WorkloadContext
 from stelae.spi.errors import DeadlineExceeded, StelaeError
 from stelae.spi.ids import ClientId
@@ -60,23 +60,23 @@ class WriterClient:
     """
 
     def __init__(
-        self, around: WorkloadContext, front: Gateway, number: int, seed: int, operations_max: int | None
+        self, context: WorkloadContext, gateway: ClientGateway, number: int, seed: int, operations_max: int | None
     ) -> None:
-        self._around = around
-        self._front = front
+        self._context = context
+        self._gateway = gateway
         self._rng = stream(seed, f"writer/{number}")
         self._left = operations_max
         self._name = f"writer-{number}"
-        self._rows = Rows(self._name, self._rng, around.profile, around.coverage)
+        self._rows = RowGenerator(self._name, self._rng, context.profile, context.coverage)
         rng = stream(seed, f"writer/{number}/messenger")
         place = FIRST_NUMBER + number
-        self._messenger = VirtualMessenger(around.scheduler, front, place, rng, around.profile, around.coverage)
+        self._messenger = VirtualMessenger(context.scheduler, gateway, place, rng, context.profile, context.coverage)
         self._core_rng = stream(seed, f"writer/{number}/core")
         self._schema = SCHEMA
         self._writers = 0
         self._client = ""
         self._core = self._new_core()
-        self._open: set[_Outcome] = set()
+        self._open: set[_OutcomeWaiter] = set()
         self.stopping = False
         self.timestamp = 0
         """Highest hybrid timestamp in the answers to its writes."""
@@ -88,8 +88,8 @@ class WriterClient:
 
     def start(self) -> None:
         """Begin to write at random times until ``stopping``."""
-        think_us = skewed(self._rng, *self._around.profile.think_us)
-        self._around.scheduler.after(think_us, f"{self._name}.act", self._act)
+        think_us = skewed(self._rng, *self._context.profile.think_us)
+        self._context.scheduler.after(think_us, f"{self._name}.act", self._act)
 
     def _act(self) -> None:
         if self.stopping or self._left == 0:
@@ -104,54 +104,54 @@ class WriterClient:
         if self._left is not None:
             self._left = max(0, self._left - 1)
         operation = ClientOperation(
-            client=self._client, sequence=0, action=pick(rng, WRITES), rows=self._rows.of_write(), schema=self._schema
+            client=self._client, sequence=0, action=pick(rng, WRITES), rows=self._rows.draw_rows(), schema=self._schema
         )
-        operation.columns = self._rows.columns_of(operation)
+        operation.columns = self._rows.draw_columns(operation)
         timeout_s = HURRIED_S * rng.random() + 0.01 if chance(rng, HURRIED) else PATIENT_S
-        outcome = _Outcome(self, operation)
-        operation.sequence = self._core.write(encoded(operation), timeout_s, outcome, follows=follows)
+        outcome = _OutcomeWaiter(self, operation)
+        operation.sequence = self._core.write(encode_write(operation), timeout_s, outcome, follows=follows)
         self._open.add(outcome)
-        self._around.history.begin(operation)
-        self._around.watch.invoked(operation)
+        self._context.history.begin(operation)
+        self._context.facts.invoked(operation)
         if chance(rng, LET_GO):
             delay_us = skewed(rng, 1_000, 1_000_000)
-            self._around.scheduler.after(delay_us, f"{self._name}.let_go", outcome.let_go)
+            self._context.scheduler.after(delay_us, f"{self._name}.let_go", outcome.let_go)
 
-    def answered(self, outcome: _Outcome, result: OpResult) -> None:
+    def answered(self, outcome: _OutcomeWaiter, result: OpResult) -> None:
         """Handle the result of an operation."""
         operation = outcome.operation
         self._open.discard(outcome)
         kind = REFUSALS.get(result.refusal, AnswerKind.DONE)
         if result.refusal and kind is AnswerKind.DONE:
-            self._around.watch.report("no_exception", f"{self._name}: a write is refused: {result.refusal}")
+            self._context.facts.report("no_exception", f"{self._name}: a write is refused: {result.refusal}")
         errors = tuple((error.row, error.code.name) for error in result.errors)
         answer = ClientAnswer(kind=kind, node=self._messenger.answering, errors=errors, timestamp=result.timestamp)
-        self._around.coverage.hit(f"writer.{kind}")
-        self._around.history.end(operation, answer)
-        self._around.watch.answered(operation, answer)
+        self._context.coverage.hit(f"writer.{kind}")
+        self._context.history.end(operation, answer)
+        self._context.facts.answered(operation, answer)
         self.timestamp = max(self.timestamp, result.timestamp)
-        if kind is AnswerKind.REFUSED and self._around.table.schema.version > self._schema.version:
-            self._schema = self._around.table.schema
+        if kind is AnswerKind.REFUSED and self._context.table.schema.version > self._schema.version:
+            self._schema = self._context.table.schema
             self._core = self._new_core()
 
-    def ended(self, outcome: _Outcome, error: StelaeError) -> None:
+    def ended(self, outcome: _OutcomeWaiter, error: StelaeError) -> None:
         """Handle an operation that ended with an error. Whether it has an effect, now or later, is unknown."""
         self._open.discard(outcome)
         if isinstance(error, DeadlineExceeded):
-            self._around.coverage.hit("writer.unknown")
+            self._context.coverage.hit("writer.unknown")
         else:
-            self._around.watch.report("no_exception", f"{self._name}: a write ends with {error!r}")
+            self._context.facts.report("no_exception", f"{self._name}: a write ends with {error!r}")
 
-    def let_go(self, outcome: _Outcome) -> None:
+    def let_go(self, outcome: _OutcomeWaiter) -> None:
         """Handle the cancellation of an operation."""
         self._open.discard(outcome)
-        self._around.coverage.hit("writer.let_go")
+        self._context.coverage.hit("writer.let_go")
 
     def _new_core(self) -> WriterCore:
         """Return a writer for the current schema, with a client id of its own."""
         self._writers += 1
         self._client = f"{self._name}-{self._writers}"
-        members = sorted(self._front.node_ids, key=lambda _: self._core_rng.random())
+        members = sorted(self._gateway.node_ids, key=lambda _: self._core_rng.random())
         return WriterCore(
             self._messenger,
             LeaderTracker(members),
@@ -162,7 +162,7 @@ class WriterClient:
         )
 
 
-class _Outcome:
+class _OutcomeWaiter:
     """Receives the outcome of one operation, as a future does (``writer_core.Waiter``)."""
 
     def __init__(self, writer: WriterClient, operation: ClientOperation) -> None:

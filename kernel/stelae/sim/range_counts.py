@@ -20,11 +20,11 @@ def count_sent(coverage: Coverage, operations: Sequence[ClientOperation], runs: 
     """Count the ranges of a request, and record in each of its operations the range in which it is sent."""
     asked = {operation.sequence: operation for operation in operations}
     for run in runs:
-        company = range(run.first_sequence, run.first_sequence + len(run.ops))
-        if any(asked[sequence].company not in (None, company) for sequence in company):
+        sent_range = range(run.first_sequence, run.first_sequence + len(run.ops))
+        if any(asked[sequence].sent_range not in (None, sent_range) for sequence in sent_range):
             coverage.hit("range.regrouped")
-        for sequence in company:
-            asked[sequence].company = company
+        for sequence in sent_range:
+            asked[sequence].sent_range = sent_range
 
 
 def count_applied(coverage: Coverage, payload: WritePayload, skipped: frozenset[int], faulty: frozenset[int]) -> None:

@@ -22,7 +22,7 @@ PARTIAL: Final = 0.4
 """Share of the writes that set only some columns, if the schema has more columns than the first schema."""
 
 
-class Rows:
+class RowGenerator:
     """Draws the rows of one client. Every value begins with the ``name`` of the client."""
 
     def __init__(self, name: str, rng: random.Random, profile: Profile, coverage: Coverage) -> None:
@@ -32,10 +32,10 @@ class Rows:
         self._coverage = coverage
         self._values = 0
 
-    def of_write(self) -> tuple[HistoryRow, ...]:
+    def draw_rows(self) -> tuple[HistoryRow, ...]:
         """Draw the rows of one write: one row, several, or none. One of them may be unfit."""
         rng = self._rng
-        rows = [self.one() for _ in range(1 if chance(rng, ONE_ROW) else between(rng, 0, ROWS_MAX))]
+        rows = [self.draw_row() for _ in range(1 if chance(rng, ONE_ROW) else between(rng, 0, ROWS_MAX))]
         self._coverage.hit(f"rows.{len(rows)}")
         if rows and chance(rng, UNFIT):
             place = below(rng, len(rows))
@@ -43,7 +43,7 @@ class Rows:
             self._coverage.hit("rows.unfit")
         return tuple(rows)
 
-    def columns_of(self, operation: ClientOperation) -> tuple[int, ...] | None:
+    def draw_columns(self, operation: ClientOperation) -> tuple[int, ...] | None:
         """Draw the columns that a write sets: the key, the value, and some of the others. ``None`` for all columns."""
         others = [column_id for column_id in operation.schema.layout.ids if column_id not in (KEY, VALUE)]
         if operation.action is ClientAction.DELETE or not others or not chance(self._rng, PARTIAL):
@@ -51,7 +51,7 @@ class Rows:
         self._coverage.hit("rows.partial")
         return (KEY, VALUE, *(column_id for column_id in others if chance(self._rng, 0.5)))
 
-    def one(self) -> HistoryRow:
+    def draw_row(self) -> HistoryRow:
         """Draw a row with a value that no other row of the run has."""
         self._values += 1
         key = below(self._rng, self._profile.keys)

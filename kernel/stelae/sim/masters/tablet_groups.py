@@ -44,7 +44,7 @@ class ModelReplica:
 
 
 @dataclass(slots=True, kw_only=True)
-class Pending:
+class PendingConfig:
     """A config that is appended and not committed yet."""
 
     op_id: OpId
@@ -68,9 +68,9 @@ class TabletGroup:
     term: int = 0
     index: int = 0
     leader: NodeId | None = None
-    pending: Pending | None = None
-    unheard_us: dict[NodeId, int] = field(default_factory=dict)
-    without: dict[NodeId, OpId] = field(default_factory=dict)
+    pending: PendingConfig | None = None
+    silent_since_us: dict[NodeId, int] = field(default_factory=dict)
+    removed_by: dict[NodeId, OpId] = field(default_factory=dict)
 
     def members(self) -> set[NodeId]:
         """Return the members of the committed config and of a pending one."""
@@ -82,7 +82,7 @@ Replicas = Callable[[NodeId], Mapping[TabletId, ModelReplica] | None]
 """Returns the replicas of a server by tablet, or ``None`` if the server is down or paused."""
 
 
-class Groups:
+class TabletGroups:
     """All tablets of a run.
 
     Args:
@@ -119,7 +119,7 @@ class Groups:
         """Replicate a schema version as the leader. Its followers learn it in later rounds."""
         group = self.groups[tablet_id]
         group.schema_version = max(group.schema_version, version)
-        self._teach(group)
+        self._propagate(group)
 
     def change(self, action: ChangeConfig) -> None:
         """Append a config as the leader. The fence of the action has passed already."""
@@ -147,7 +147,7 @@ class Groups:
     # -- rounds ------------------------------------------------------------------------------------
 
     def _round(self, group: TabletGroup) -> None:
-        self._listen(group)
+        self._update_silence(group)
         voters = group.config.voters()
         ready = [node_id for node_id in voters if self._ready(group, node_id)]
         if len(ready) <= len(voters) // 2:
@@ -156,33 +156,33 @@ class Groups:
             if chance(self._rng, 0.6):
                 self._lead(group, pick(self._rng, ready))
             return
-        self._teach(group)
+        self._propagate(group)
         if group.pending is not None:
-            self._tell_pending(group, group.pending)
-        self._vivify(group)
+            self._append_pending(group, group.pending)
+        self._start_copies(group)
         self._promote(group)
 
-    def _listen(self, group: TabletGroup) -> None:
+    def _update_silence(self, group: TabletGroup) -> None:
         now_us = self._world.scheduler.now_us
         for member in group.config.members:
-            held = self._replicas(member.node_id)
+            replicas = self._replicas(member.node_id)
             if (
-                held is not None
-                and group.tablet_id in held
-                and held[group.tablet_id].data_state is ReportedDataState.READY
+                replicas is not None
+                and group.tablet_id in replicas
+                and replicas[group.tablet_id].data_state is ReportedDataState.READY
             ):
-                group.unheard_us.pop(member.node_id, None)
+                group.silent_since_us.pop(member.node_id, None)
             else:
-                group.unheard_us.setdefault(member.node_id, now_us)
+                group.silent_since_us.setdefault(member.node_id, now_us)
 
     def unhealthy(self, group: TabletGroup) -> tuple[NodeId, ...]:
         """Return the members that the leader reports as unhealthy."""
         limit_us = self._world.scheduler.now_us - FAILED_US
-        return tuple(sorted(n for n, since_us in group.unheard_us.items() if since_us <= limit_us))
+        return tuple(sorted(n for n, since_us in group.silent_since_us.items() if since_us <= limit_us))
 
     def _ready(self, group: TabletGroup, node_id: NodeId) -> bool:
-        held = self._replicas(node_id)
-        replica = None if held is None else held.get(group.tablet_id)
+        replicas = self._replicas(node_id)
+        replica = None if replicas is None else replicas.get(group.tablet_id)
         return replica is not None and replica.data_state is ReportedDataState.READY
 
     def _lead(self, group: TabletGroup, node_id: NodeId) -> None:
@@ -200,37 +200,37 @@ class Groups:
             group.config = msgspec.structs.replace(group.config, op_id=OpId(group.term, group.index))
         if before is not None:
             self._changed(before, group.tablet_id)
-        self._teach(group)
+        self._propagate(group)
         self._changed(node_id, group.tablet_id)
 
-    def _tell_pending(self, group: TabletGroup, pending: Pending) -> None:
+    def _append_pending(self, group: TabletGroup, pending: PendingConfig) -> None:
         """Append a pending config to the logs of some members."""
         for member in pending.members:
-            held = self._replicas(member.node_id)
-            replica = None if held is None else held.get(group.tablet_id)
+            replicas = self._replicas(member.node_id)
+            replica = None if replicas is None else replicas.get(group.tablet_id)
             if replica is not None and replica.data_state is ReportedDataState.READY and chance(self._rng, 0.5):
                 replica.appended = pending.op_id
 
-    def _teach(self, group: TabletGroup) -> None:
+    def _propagate(self, group: TabletGroup) -> None:
         """Send config and schema to all members that can receive them. Former members get nothing."""
         for member in group.config.members:
-            held = self._replicas(member.node_id)
-            replica = None if held is None else held.get(group.tablet_id)
+            replicas = self._replicas(member.node_id)
+            replica = None if replicas is None else replicas.get(group.tablet_id)
             if replica is None or replica.data_state is not ReportedDataState.READY:
                 continue
             if replica.config != group.config or replica.schema_version != group.schema_version:
                 replica.config, replica.schema_version = group.config, group.schema_version
                 self._changed(member.node_id, group.tablet_id)
 
-    def _vivify(self, group: TabletGroup) -> None:
+    def _start_copies(self, group: TabletGroup) -> None:
         """Start copies of the tablet to members that have no replica (source "tablet copy")."""
         for node_id in sorted(group.members()):
-            held = self._replicas(node_id)
-            if held is None or (
-                group.tablet_id in held and held[group.tablet_id].data_state is not ReportedDataState.DELETED
+            replicas = self._replicas(node_id)
+            if replicas is None or (
+                group.tablet_id in replicas and replicas[group.tablet_id].data_state is not ReportedDataState.DELETED
             ):
                 continue
-            held[group.tablet_id] = ModelReplica(
+            replicas[group.tablet_id] = ModelReplica(
                 data_state=ReportedDataState.COPYING,
                 config=group.config,
                 schema_version=group.schema_version,
@@ -241,11 +241,11 @@ class Groups:
             self._after(COPY_US, "copy", partial(self._copied, group, node_id))
 
     def _copied(self, group: TabletGroup, node_id: NodeId) -> None:
-        held = self._replicas(node_id)
-        if held is None:
+        replicas = self._replicas(node_id)
+        if replicas is None:
             self._after(COPY_US, "copy", lambda: self._copied(group, node_id))
             return
-        replica = held.get(group.tablet_id)
+        replica = replicas.get(group.tablet_id)
         if replica is not None and replica.data_state is ReportedDataState.COPYING:
             replica.data_state = ReportedDataState.READY
             if group.config.member(node_id) is None:
@@ -261,18 +261,18 @@ class Groups:
             if self._ready(group, member.node_id):
                 promoted = msgspec.structs.replace(member, member_type=MemberType.VOTER)
                 self._append(group, (*others, promoted))
-            elif self._world.scheduler.now_us - group.unheard_us.get(member.node_id, 1 << 62) > GIVEN_UP_US:
+            elif self._world.scheduler.now_us - group.silent_since_us.get(member.node_id, 1 << 62) > GIVEN_UP_US:
                 self._append(group, others)
 
     def _append(self, group: TabletGroup, members: tuple[Member, ...]) -> None:
         in_order = tuple(sorted(members, key=lambda member: member.node_id))
         group.index += between(self._rng, 1, 3)
-        group.pending = pending = Pending(op_id=OpId(group.term, group.index), members=in_order)
+        group.pending = pending = PendingConfig(op_id=OpId(group.term, group.index), members=in_order)
         if group.leader is not None:
             self._changed(group.leader, group.tablet_id)
         self._after(COMMIT_US, "config", lambda: self._commit(group, pending))
 
-    def _commit(self, group: TabletGroup, pending: Pending) -> None:
+    def _commit(self, group: TabletGroup, pending: PendingConfig) -> None:
         if group.pending is not pending:
             return
         voters = [m.node_id for m in pending.members if m.member_type is MemberType.VOTER]
@@ -283,12 +283,12 @@ class Groups:
         group.pending = None
         before = group.config
         group.config = TabletConfig(op_id=pending.op_id, members=pending.members)
-        group.without |= {m.node_id: pending.op_id for m in before.members if group.config.member(m.node_id) is None}
-        gone = set(group.unheard_us) - {member.node_id for member in pending.members}
+        group.removed_by |= {m.node_id: pending.op_id for m in before.members if group.config.member(m.node_id) is None}
+        gone = set(group.silent_since_us) - {member.node_id for member in pending.members}
         for node_id in gone:
-            del group.unheard_us[node_id]
+            del group.silent_since_us[node_id]
         self._world.coverage.hit("tablet.config_changed")
-        self._teach(group)
+        self._propagate(group)
         self._changed(group.leader, group.tablet_id)
 
     def _after(self, bounds_us: tuple[int, int], label: str, action: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.sim.history import ClientAction
-from stelae.sim.linear import LinearStep, OrderVerdict, TimedCall, check
+from stelae.sim.linearizability_checker import LinearStep, OrderVerdict, TimedCall, check
 from tests.at_length import times
 
 UPSERT, INSERT, UPDATE, DELETE, READ = (

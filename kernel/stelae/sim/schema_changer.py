@@ -17,12 +17,12 @@ from stelae.protocol.master_messages import AddColumn, AlterStep, AlterTable, Dr
 from stelae.server.master.core.alter import Altered
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.records import TableRecord
-from stelae.sim.client_gateway import Gateway
+from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, between, chance, pick, skewed
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
+from stelae.sim.fault_plan import NODES
 from stelae.sim.history import SCHEMA
-from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
 from stelae.sim.scheduler import ScheduledEvent, Scheduler
 from stelae.sim.table import KEY, VALUE
@@ -81,7 +81,7 @@ class TableView:
         return altered.schema(), altered.next_column_id
 
 
-class Alterer:
+class SchemaChanger:
     """Changes the schema at random times.
 
     Args:
@@ -91,17 +91,17 @@ class Alterer:
     def __init__(
         self,
         scheduler: Scheduler,
-        front: Gateway,
+        gateway: ClientGateway,
         table: TableView,
-        watch: Facts,
+        facts: FactFeed,
         profile: Profile,
         rng: random.Random,
         coverage: Coverage,
     ) -> None:
         self._scheduler = scheduler
-        self._front = front
+        self._gateway = gateway
         self._table = table
-        self._watch = watch
+        self._facts = facts
         self._profile = profile
         self._rng = rng
         self._coverage = coverage
@@ -156,11 +156,11 @@ class Alterer:
         def answered(error: StelaeError | None) -> None:
             self._answered(schema, error)
 
-        self._front.alter(NUMBER, self._target, data, answered)
+        self._gateway.alter(NUMBER, self._target, data, answered)
         t_us = self._profile.election_timeout_ms * 1_000
-        self._again(schema, between(self._rng, t_us // 2, t_us * 2), elsewhere=True)
+        self._retry_after(schema, between(self._rng, t_us // 2, t_us * 2), elsewhere=True)
 
-    def _again(self, schema: Schema, wait_us: int, *, elsewhere: bool) -> None:
+    def _retry_after(self, schema: Schema, wait_us: int, *, elsewhere: bool) -> None:
         data = schema.to_bytes()
         if data in self._timers:
             self._timers[data].cancel()
@@ -178,15 +178,15 @@ class Alterer:
             return
         if error is not None and not isinstance(error, SchemaMismatch):
             leader = error.leader if isinstance(error, NotLeader) else None
-            self._target = below(self._rng, NODES) if leader is None else self._front.node_ids.index(NodeId(leader))
-            self._again(schema, skewed(self._rng, 1_000, 60_000), elsewhere=False)
+            self._target = below(self._rng, NODES) if leader is None else self._gateway.node_ids.index(NodeId(leader))
+            self._retry_after(schema, skewed(self._rng, 1_000, 60_000), elsewhere=False)
             return
         self._open.remove(schema)
         self._timers.pop(schema.to_bytes()).cancel()
         self._coverage.hit("alter.done" if error is None else "alter.refused")
         if error is None:
             self._table.schema = schema
-        self._watch.altered(schema, taken=error is None)
+        self._facts.altered(schema, taken=error is None)
 
     def _steps(self) -> list[AlterStep]:
         """Draw the steps of one change. A dropped name may be used again, with another column id."""

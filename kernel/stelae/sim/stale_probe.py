@@ -1,6 +1,6 @@
 """Tests what a core does with messages of older terms, on a copy of the core.
 
-Few such messages arrive in a run, and rarely at a moment at which they could do harm. So the probe keeps the last
+Few such messages arrive in a run, and rarely at a state at which they could do harm. So the probe keeps the last
 messages of each kind. Whenever role, term or leader of a replica has changed, it delivers them once more, one by one,
 to a copy of the core. The core itself is not affected, and neither is the run."""
 
@@ -18,7 +18,7 @@ Remembered = tuple[Event, Event | None]
 """The newest event of a kind, and the newest event of that kind from an earlier term."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class StaleDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """The delivery of one message of an older term to a copy of a core.
 
     Attributes:
@@ -42,11 +42,11 @@ class StaleProbe:
     """Keeps old messages of one replica, and delivers them to copies of its core."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Remembered] = {}
+        self._remembered: dict[str, Remembered] = {}
         self._now_us = 0
-        self._tried: tuple[object, ...] = ()
+        self._last_state: tuple[object, ...] = ()
 
-    def saw(self, events: Sequence[Event]) -> None:
+    def remember(self, events: Sequence[Event]) -> None:
         """Keep the events that carry a term."""
         for event in events:
             if isinstance(event, Tick):
@@ -56,24 +56,24 @@ class StaleProbe:
 
     def _keep(self, event: Event, term: int) -> None:
         kind = _kind_of(event)
-        newest, older = self._kept.get(kind, (event, None))
+        newest, older = self._remembered.get(kind, (event, None))
         known = _term_of(newest) or 0
         if term > known:
-            self._kept[kind] = (event, newest)
+            self._remembered[kind] = (event, newest)
         elif term == known:
-            self._kept[kind] = (event, older)
+            self._remembered[kind] = (event, older)
         else:
-            self._kept[kind] = (newest, event)
+            self._remembered[kind] = (newest, event)
 
-    def tried(self, core: ConsensusCore, status: Status) -> Iterator[Told]:
+    def deliver_to_copy(self, core: ConsensusCore, status: Status) -> Iterator[StaleDelivery]:
         """Deliver the kept events of older terms to a copy of ``core``.
 
         Does nothing if term, role, leader and serving state are those of the last call."""
-        moment = (status.term, status.role, status.leader, status.serving)
-        if moment == self._tried:
+        state = (status.term, status.role, status.leader, status.serving)
+        if state == self._last_state:
             return
-        self._tried = moment
-        old = [event for pair in self._kept.values() for event in pair if event is not None]
+        self._last_state = state
+        old = [event for pair in self._remembered.values() for event in pair if event is not None]
         old = [event for event in old if _is_stale(event, status.term)]
         if not old:
             return
@@ -83,14 +83,14 @@ class StaleProbe:
         for event in old:
             yield self._deliver(twin, event)
 
-    def _deliver(self, twin: ConsensusCore, event: Event) -> Told:
+    def _deliver(self, twin: ConsensusCore, event: Event) -> StaleDelivery:
         before, deadline_before = twin.status(), twin.next_deadline()
         if isinstance(event, LeaderAlive | PeerAlive):
             event = msgspec.structs.replace(event, heard_at_us=self._now_us)
         twin.step([event])
         sender = event.sender if isinstance(event, Received) else None
         effects = [found for ready in _drain(twin) if (found := _effects(ready, sender, before.term))]
-        return Told(
+        return StaleDelivery(
             what=_kind_of(event),
             term=_term_of(event) or 0,
             before=before,
@@ -117,8 +117,8 @@ def _term_of(event: Event) -> int | None:
 
 def _is_stale(event: Event, term: int) -> bool:
     """Return true if an event belongs to a term before ``term`` and names no later term."""
-    said = getattr(event.message, "term", 0) if isinstance(event, Received) else 0
-    return (_term_of(event) or 0) < term and said <= term
+    named_term = getattr(event.message, "term", 0) if isinstance(event, Received) else 0
+    return (_term_of(event) or 0) < term and named_term <= term
 
 
 def _drain(core: ConsensusCore) -> list[Ready]:

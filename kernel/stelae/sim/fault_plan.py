@@ -75,7 +75,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     amount: int
 
 
-LASTING = (FaultKind.SYNC_FAILED, FaultKind.DAMAGE, FaultKind.OLDER_LOG)
+PERMANENT = (FaultKind.SYNC_FAILED, FaultKind.DAMAGE, FaultKind.OLDER_LOG)
 """Kinds of faults that a replica does not recover from. Nothing replaces a lost replica in a run."""
 
 _COMMON = (
@@ -107,7 +107,7 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     rng = stream(seed, "plan")
     kinds = [pick(rng, _COMMON) for _ in range(profile.faults)]
     if chance(rng, 0.3):
-        kinds[between(rng, 0, len(kinds) - 1)] = _lasting(seed, pick(rng, LASTING[:2]))
+        kinds[between(rng, 0, len(kinds) - 1)] = _draw_permanent(seed, pick(rng, PERMANENT[:2]))
     drawn = []
     for kind in kinds:
         at_us = between(rng, profile.safety_us // 20, profile.safety_us)
@@ -120,7 +120,7 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     )
 
 
-def _lasting(seed: int, kind: FaultKind) -> FaultKind:
+def _draw_permanent(seed: int, kind: FaultKind) -> FaultKind:
     """Replace a drawn permanent fault by ``OLDER_LOG`` in a share of the plans."""
     return FaultKind.OLDER_LOG if chance(stream(seed, "plan/older"), 0.4) else kind
 
@@ -134,6 +134,6 @@ def _amount(share: float, kind: FaultKind) -> int:
     return int(share * 1_000_000)
 
 
-def keep(plan: Sequence[Fault], numbers: frozenset[int] | None) -> tuple[Fault, ...]:
+def select_faults(plan: Sequence[Fault], numbers: frozenset[int] | None) -> tuple[Fault, ...]:
     """Return the faults with those numbers, in order; all faults for ``None``."""
     return tuple(fault for fault in plan if numbers is None or fault.number in numbers)

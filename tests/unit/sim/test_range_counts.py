@@ -6,8 +6,8 @@ import random
 
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import AnswerKind, ClientAction, ClientOperation, HistoryRow
+from stelae.sim.range_counts import count_answered, count_applied, count_sent
 from stelae.sim.request_grouping import REACH_MAX, neighbours
-from stelae.sim.runs import count_answered, count_applied, count_sent
 from stelae.spi.ids import ClientId
 from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload
 from stelae.spi.write import OpKind, SequenceRange

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stelae.sim.masters.network import SimAddress
+from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.process import Process
 
 
-class ProcessPlace(SimAddress):
+class ProcessEndpoint(SimEndpoint):
     """The endpoint of one node, across all runs of its process."""
 
     def __init__(self, name: str) -> None:

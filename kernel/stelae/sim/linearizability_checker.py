@@ -169,8 +169,8 @@ def _after(state: str | None, call: TimedCall) -> tuple[bool, str | None]:
         needed = _NEEDED.get(step.action)
         refused = needed is not None and needed is (state is None)
         if call.answered is not None:
-            told = _ALREADY_PRESENT if needed is False else _NOT_FOUND
-            if step.error != (told if refused else None):
+            expected = _ALREADY_PRESENT if needed is False else _NOT_FOUND
+            if step.error != (expected if refused else None):
                 return False, state
         if not refused:
             state = None if step.action is ClientAction.DELETE else step.value

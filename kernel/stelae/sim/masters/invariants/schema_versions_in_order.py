@@ -10,12 +10,12 @@ from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.world import Committed
 
 
-class SchemasInReach(MastersInvariant):
+class SchemaVersionsInOrder(MastersInvariant):
     """A schema version is recorded only once every tablet of the table has the version before, or starts with it.
 
     A tablet applies schema versions one by one, and the catalog has only the newest."""
 
-    name: ClassVar[str] = "schemas_in_reach"
+    name: ClassVar[str] = "schema_versions_in_order"
     source: ClassVar[str] = "behaviour M1: an operation ends; durability.md rule 27"
 
     def on_committed(self, before: Catalog, entry: Committed) -> None:
