@@ -33,17 +33,17 @@ UNBOUNDED_BYTES = 1 << 50
 class VirtualLock:
     """An exclusive lock on one inode of a virtual disk."""
 
-    __slots__ = ("_held", "_number")
+    __slots__ = ("_locked_inodes", "_number")
 
-    def __init__(self, held: set[int], number: int) -> None:
-        self._held = held
+    def __init__(self, locked_inodes: set[int], number: int) -> None:
+        self._locked_inodes = locked_inodes
         self._number: int | None = number
-        held.add(number)
+        locked_inodes.add(number)
 
     def release(self) -> None:
         """Release the lock. Releasing it twice is harmless."""
         if self._number is not None:
-            self._held.discard(self._number)
+            self._locked_inodes.discard(self._number)
             self._number = None
 
 

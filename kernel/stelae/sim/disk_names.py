@@ -45,9 +45,9 @@ class NameChange:
     def touches(self, other: NameChange) -> bool:
         """Return true if both operations change the same name of the same directory."""
         return any(
-            mine is theirs and name == other_name
-            for mine, name, _ in self.edits
-            for theirs, other_name, _ in other.edits
+            own is other_directory and name == other_name
+            for own, name, _ in self.edits
+            for other_directory, other_name, _ in other.edits
         )
 
 

@@ -116,7 +116,7 @@ class ClientOperation:
     @property
     def unfit(self) -> list[int]:
         """Positions of the rows that no replica can accept."""
-        return [place for place, row in enumerate(self.rows) if row.unfit]
+        return [position for position, row in enumerate(self.rows) if row.unfit]
 
 
 @dataclass(slots=True)

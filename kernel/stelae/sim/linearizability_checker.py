@@ -128,8 +128,8 @@ class _Search:
         self._remember(mask, [call for _, call in candidates])
         ends = min((call.answered for _, call in candidates if call.answered is not None), default=None)
         options = [(1 << number, call) for number, call in candidates]
-        for place, call in enumerate(self._unknown):
-            bit = 1 << len(self._known) + place
+        for offset, call in enumerate(self._unknown):
+            bit = 1 << len(self._known) + offset
             if not mask & bit and (ends is None or call.invoked <= ends):
                 options.append((bit, call))
         options.sort(key=lambda option: (not option[1].hint, option[1].hint))
@@ -141,17 +141,17 @@ class _Search:
     def _candidates(self, mask: int) -> Iterator[tuple[int, TimedCall]]:
         """Yield the answered operations not taken yet that began before any other of them ended."""
         untaken = ~mask & self._all_known
-        number = (untaken & -untaken).bit_length() - 1 if untaken else len(self._known)
+        first = (untaken & -untaken).bit_length() - 1 if untaken else len(self._known)
         ends: int | None = None
-        for place in range(number, len(self._known)):
-            if mask >> place & 1:
+        for number in range(first, len(self._known)):
+            if mask >> number & 1:
                 continue
-            call = self._known[place]
+            call = self._known[number]
             if ends is not None and call.invoked > ends:
                 return
             assert call.answered is not None
             ends = call.answered if ends is None else min(ends, call.answered)
-            yield place, call
+            yield number, call
 
     def _remember(self, mask: int, candidates: Sequence[TimedCall]) -> None:
         taken = (mask & self._all_known).bit_count()

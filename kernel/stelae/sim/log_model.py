@@ -21,8 +21,8 @@ class LogModel:
         collectable: highest index up to which the engine was allowed to collect.
         damaged: true after flipped bits or a failed sync. The engine may refuse the log, but must not read wrong
             entries from it.
-        older: true if the log was replaced by an older copy. A replica must not use it, and its contents are not
-            checked."""
+        is_older_copy: true if the log was replaced by an older copy. A replica must not use the log, and its contents
+            are not checked."""
 
     base: OpId = ZERO
     entries: list[Entry] = field(default_factory=list)
@@ -30,7 +30,7 @@ class LogModel:
     hint: int = 0
     collectable: int = 0
     damaged: bool = False
-    older: bool = False
+    is_older_copy: bool = False
 
     def last(self) -> OpId:
         """Return the op id of the last durable entry."""

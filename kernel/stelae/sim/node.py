@@ -194,7 +194,7 @@ class SimNode:
                 file.sync()
         disk.sync_directory(f"{LAYOUT.wals}/{TABLET}")
         self._allow_log_loss()
-        self._models[LogId(TABLET, 1)].older = True
+        self._models[LogId(TABLET, 1)].is_older_copy = True
         self._context.coverage.hit("node.log_older")
 
     def jump_clock(self, by_us: int, *, seen: bool) -> None:

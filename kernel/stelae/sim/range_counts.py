@@ -16,11 +16,11 @@ from stelae.spi.payload import WritePayload
 from stelae.spi.write import SequenceRange
 
 
-def count_sent(coverage: Coverage, operations: Sequence[ClientOperation], runs: Sequence[SequenceRange]) -> None:
+def count_sent(coverage: Coverage, operations: Sequence[ClientOperation], ranges: Sequence[SequenceRange]) -> None:
     """Count the ranges of a request, and record in each of its operations the range in which it is sent."""
     asked = {operation.sequence: operation for operation in operations}
-    for run in runs:
-        sent_range = range(run.first_sequence, run.first_sequence + len(run.ops))
+    for sequence_range in ranges:
+        sent_range = range(sequence_range.first_sequence, sequence_range.first_sequence + len(sequence_range.ops))
         if any(asked[sequence].sent_range not in (None, sent_range) for sequence in sent_range):
             coverage.hit("range.regrouped")
         for sequence in sent_range:
@@ -35,8 +35,8 @@ def count_applied(coverage: Coverage, payload: WritePayload, skipped: frozenset[
         faulty: numbers of the operations with row errors, counted likewise.
     """
     start = 0
-    for run in payload.sequences:
-        operations = range(start, start + len(run.digests))
+    for sequence_range in payload.sequences:
+        operations = range(start, start + len(sequence_range.digests))
         start = operations.stop
         if len(operations) == 1:
             continue
@@ -47,9 +47,9 @@ def count_applied(coverage: Coverage, payload: WritePayload, skipped: frozenset[
             coverage.hit("range.fault_within")
 
 
-def count_answered(coverage: Coverage, runs: Sequence[SequenceRange], answers: Mapping[int, AnswerKind]) -> None:
+def count_answered(coverage: Coverage, ranges: Sequence[SequenceRange], answers: Mapping[int, AnswerKind]) -> None:
     """Count the ranges of a request. ``answers`` has the answers of its operations by sequence number."""
-    for run in runs:
-        kinds = {answers.get(run.first_sequence + place) for place in range(len(run.ops))}
+    for sequence_range in ranges:
+        kinds = {answers.get(sequence_range.first_sequence + offset) for offset in range(len(sequence_range.ops))}
         if AnswerKind.STALE in kinds and len(kinds) > 1:
             coverage.hit("range.partly_stale")

@@ -32,10 +32,10 @@ TIMES_MAX: Final = 8
 AHEAD_US: Final = 20_000
 """How far ahead of true time the requested time of most scans may be. The clocks of nodes have larger errors."""
 
-EARLY: Final = 0.3
-"""Share of the scans near the present that may ask for a time up to ``EARLY_US`` ahead of true time."""
+FAR_AHEAD: Final = 0.3
+"""Share of the scans near the present that may ask for a time up to ``FAR_AHEAD_US`` ahead of true time."""
 
-EARLY_US: Final = 3_000_000
+FAR_AHEAD_US: Final = 3_000_000
 """A node refuses scans so far ahead, unless it gets them late: a node that was paused may serve them afterwards."""
 
 PROBED_AGAIN_US: Final = (100_000, 500_000)
@@ -55,7 +55,7 @@ class ReplicaReader:
         self._context = context
         self._gateway = gateway
         self._writer = writer
-        self._place = FIRST_NUMBER + number
+        self._position = FIRST_NUMBER + number
         self._name = f"reader-{number}"
         self._rng = rng
         self._target = below(rng, NODES)
@@ -115,9 +115,9 @@ class ReplicaReader:
             elif isinstance(result, NotLeader) and result.leader is not None:
                 self._target = self._gateway.node_ids.index(NodeId(result.leader))
 
-        self._gateway.scan(self._place, node, request, must_see, answered)
+        self._gateway.scan(self._position, node, request, must_see, answered)
 
     def _about_now(self) -> int:
         now_us = EPOCH_US + self._context.scheduler.now_us
-        ahead_us = EARLY_US if chance(self._rng, EARLY) else AHEAD_US
+        ahead_us = FAR_AHEAD_US if chance(self._rng, FAR_AHEAD) else AHEAD_US
         return timestamp(now_us + between(self._rng, -BEHIND_US, ahead_us))

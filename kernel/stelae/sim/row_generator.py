@@ -38,8 +38,8 @@ class RowGenerator:
         rows = [self.draw_row() for _ in range(1 if chance(rng, ONE_ROW) else between(rng, 0, ROWS_MAX))]
         self._coverage.hit(f"rows.{len(rows)}")
         if rows and chance(rng, UNFIT):
-            place = below(rng, len(rows))
-            rows[place] = rows[place]._replace(unfit=True)
+            position = below(rng, len(rows))
+            rows[position] = rows[position]._replace(unfit=True)
             self._coverage.hit("rows.unfit")
         return tuple(rows)
 

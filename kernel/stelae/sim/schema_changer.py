@@ -217,9 +217,9 @@ class SchemaChanger:
             columns.remove(dropped)
             return DropColumn(dropped.name)
         if share >= 0.8:
-            place = between(self._rng, 1, len(columns) - 1)
-            before, name = columns[place], _free(self._rng, columns)
-            columns[place] = Column(
+            position = between(self._rng, 1, len(columns) - 1)
+            before, name = columns[position], _free(self._rng, columns)
+            columns[position] = Column(
                 id=before.id, name=name, type=before.type, nullable=before.nullable, default=before.default
             )
             return RenameColumn(before.name, name)

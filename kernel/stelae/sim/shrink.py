@@ -66,8 +66,8 @@ class Shrinker:
         while size >= 1 and self._faults:
             at = 0
             while at < len(self._faults):
-                kept = self._faults[:at] + self._faults[at + size :]
-                if not self._still_fails(kept, self._operations_max):
+                faults = self._faults[:at] + self._faults[at + size :]
+                if not self._still_fails(faults, self._operations_max):
                     at += size
             size //= 2
 

@@ -31,14 +31,14 @@ RECENT: Final = 16
 RESUMED: Final = 0.2
 """Share of the steps that resume a scan with a new cursor."""
 
-BEHIND: Final = 0.7
+BELOW_FLOOR: Final = 0.7
 """Share of the scans below the highest floor while a restarted store has a lower floor. If the store still serves such
 a scan, the rows must be right."""
 
 FIRST_US: Final = (1_000, 400_000)
 """Shortest and longest time from a start to the first scan: before maintenance sets the history floor again."""
 
-WHOLE: Final = 0.5
+READ_AT_ONCE: Final = 0.5
 """Share of the scans that are read to the end at once."""
 
 
@@ -93,7 +93,7 @@ class SnapshotReader:
         if self._scan is None:
             self._begin()
         else:
-            self._go_on(self._scan)
+            self._continue(self._scan)
         self._process.schedule(skewed(self._rng, *PAUSE_US), "historian", self._act)
 
     def _begin(self) -> None:
@@ -109,9 +109,9 @@ class SnapshotReader:
             self._refused(at, floor, error)
             return
         self._scan = _SnapshotScan(at, floor, order, cursor, self._node.edits, store.schema)
-        self._read(self._scan, whole=chance(self._rng, WHOLE))
+        self._read(self._scan, to_end=chance(self._rng, READ_AT_ONCE))
 
-    def _go_on(self, scan: _SnapshotScan) -> None:
+    def _continue(self, scan: _SnapshotScan) -> None:
         token = scan.cursor.resume_token
         if token is not None and chance(self._rng, RESUMED):
             scan.cursor.close()
@@ -127,12 +127,12 @@ class SnapshotReader:
                 self._refused(scan.at, scan.floor, error)
                 return
             self._coverage.hit("snapshot.resumed")
-        self._read(scan, whole=False)
+        self._read(scan, to_end=False)
 
-    def _read(self, scan: _SnapshotScan, *, whole: bool) -> None:
+    def _read(self, scan: _SnapshotScan, *, to_end: bool) -> None:
         while (batch := scan.cursor.next_batch(between(self._rng, 1, ROWS_MAX))) is not None:
             scan.rows += batch.to_rows()
-            if not whole:
+            if not to_end:
                 return
         self._scan = None
         scan.cursor.close()
@@ -153,10 +153,10 @@ class SnapshotReader:
         if not timestamps:
             return None
         floor = self._node.floor_max
-        if self._node.floor < floor and chance(self._rng, BEHIND):
-            behind = timestamps[: bisect_left(timestamps, floor)]
-            if behind:
-                return pick(self._rng, behind[-RECENT:])
+        if self._node.floor < floor and chance(self._rng, BELOW_FLOOR):
+            below = timestamps[: bisect_left(timestamps, floor)]
+            if below:
+                return pick(self._rng, below[-RECENT:])
         share = self._rng.random()
         if share < 0.15 and floor:
             return min(timestamps[-1], floor + between(self._rng, -2, 1))

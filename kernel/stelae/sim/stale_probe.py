@@ -89,7 +89,7 @@ class StaleProbe:
             event = msgspec.structs.replace(event, heard_at_us=self._now_us)
         twin.step([event])
         sender = event.sender if isinstance(event, Received) else None
-        effects = [found for ready in _drain(twin) if (found := _effects(ready, sender, before.term))]
+        effects = [text for ready in _drain(twin) if (text := _effects(ready, sender, before.term))]
         return StaleDelivery(
             what=_kind_of(event),
             term=_term_of(event) or 0,
@@ -122,20 +122,20 @@ def _is_stale(event: Event, term: int) -> bool:
 
 
 def _drain(core: ConsensusCore) -> list[Ready]:
-    found = []
+    readies = []
     while (ready := core.take_ready()) is not None:
-        found.append(ready)
-    return found
+        readies.append(ready)
+    return readies
 
 
 def _effects(ready: Ready, sender: NodeId | None, term: int) -> str:
     """Name the effects of a Ready, except answers to the sender that carry the current term."""
-    found = []
+    effects = []
     for name in ready.__struct_fields__:
         value = getattr(ready, name)
         if name == "id" or value is None or value == ():
             continue
         answers = name in ("at_once", "after_persist")
         if not (answers and all(one.to == sender and one.term == term for one in value)):
-            found.append(f"{name} {value}")
-    return ", ".join(found)
+            effects.append(f"{name} {value}")
+    return ", ".join(effects)

@@ -210,18 +210,22 @@ def _requests(entry: ApplyEntry, payload: WritePayload, result: ApplyResult) -> 
     faults = {fault.row: fault.code.name for fault in result.faults}
     found: list[AppliedRequest] = []
     row = 0
-    operations = [(run, place) for run in payload.sequences for place in range(len(run.digests))]
-    for number, (run, place) in enumerate(operations):
-        rows = range(row, row + run.row_counts[place])
+    operations = [
+        (sequence_range, offset)
+        for sequence_range in payload.sequences
+        for offset in range(len(sequence_range.digests))
+    ]
+    for number, (sequence_range, offset) in enumerate(operations):
+        rows = range(row, row + sequence_range.row_counts[offset])
         row = rows.stop
-        unfit = {error.row: error.code.name for at, error in run.errors if at == place}
+        unfit = {error.row: error.code.name for at, error in sequence_range.errors if at == offset}
         # The entry does not have the unfit rows, but the positions in the answer count them.
         places = (sent for sent in itertools.count() if sent not in unfit)
         wrong = unfit | {sent: faults[r] for r, sent in zip(rows, places, strict=False) if r in faults}
-        client = payload.clients[run.client].client_id
-        sequence = run.first_sequence + place
+        client = payload.clients[sequence_range.client].client_id
+        sequence = sequence_range.first_sequence + offset
         errors = tuple(sorted(wrong.items()))
         skipped = number in entry.skip
-        digest, version = run.digests[place], payload.schema_version
+        digest, version = sequence_range.digests[offset], payload.schema_version
         found.append(AppliedRequest(entry.op_id, number, client, sequence, skipped, errors, digest, version))
     return found

@@ -40,7 +40,7 @@ class WalTap(WalEngine):
         self._damage_found: dict[LogId, Damage] = {}
         self._reused = 0.0
         for log, state in sorted(inner.logs().items()):
-            self._recovered(log, state)
+            self._check_recovered(log, state)
         for log in sorted(set(models) - set(inner.logs())):
             facts.report("log_durability", f"log {log} of node {node.position} is gone")
 
@@ -101,7 +101,7 @@ class WalTap(WalEngine):
     def repair(self, log: LogId) -> OpId:
         """As ``inner``. The result is compared with the model, as after a recovery."""
         durable = self._inner.repair(log)
-        self._recovered(log, self._inner.logs()[log])
+        self._check_recovered(log, self._inner.logs()[log])
         if log.tablet_id == self._replicated:
             base = self._node.base.index
             self._node.durable = [e.op_id for e in self._models[log].entries if e.op_id.index > base]
@@ -159,7 +159,7 @@ class WalTap(WalEngine):
             self._facts.coverage.hit("log.space_used_again")
         self._reused = reused
 
-    def _recovered(self, log: LogId, state: LogState) -> None:
+    def _check_recovered(self, log: LogId, state: LogState) -> None:
         """Read back all entries of a log and report them with the model."""
         model = self._models.get(log)
         if model is None:

@@ -45,7 +45,7 @@ EXTENDED = 0.3
 IMPOSED = 0.3
 """Share of the repetitions that send another payload under the identity of the write."""
 
-HASTY = 0.5
+SETTLING = 0.5
 """Share of the requests that settle as many answers as possible, even those of writes in the request."""
 
 
@@ -147,7 +147,7 @@ class ModelClient:
                 return
             self._reading = None
             if answer.kind is AnswerKind.DONE:
-                self._settle(operation, answer)
+                self._end(operation, answer)
             else:
                 self._choose_target(answer)
 
@@ -176,7 +176,7 @@ class ModelClient:
         for operation in batch:
             if operation.answered is None:
                 self._schedule_retry(operation)
-        lag = 0 if chance(self._rng, HASTY) else self._lag
+        lag = 0 if chance(self._rng, SETTLING) else self._lag
         tablet = self._context.tablet
         tablet.write(self._number, self._target, batch, self._first_incomplete(lag), self._on_answer)
 
@@ -230,7 +230,7 @@ class ModelClient:
         if operation.answered is not None or operation.imposed:
             self._context.facts.answered(operation, answer)
             return
-        self._settle(operation, answer)
+        self._end(operation, answer)
         del self._open[operation.sequence]
         self._answered[operation.sequence] = operation
         self._retry.pop(operation.sequence).cancel()
@@ -238,18 +238,18 @@ class ModelClient:
             self._schema = self._context.table.schema
             return
         self._answered_last = operation
-        self._perhaps_repeat(operation)
+        self._maybe_repeat(operation)
 
     def leader_serves(self, position: int) -> None:
         """Repeat the last answered write on a new leader, which may not have applied it yet."""
         if self._answered_last is not None and not self.stopping:
-            self._repeat(self._perhaps_imposed(self._answered_last), position)
+            self._repeat(self._maybe_imposed(self._answered_last), position)
 
-    def _perhaps_repeat(self, operation: ClientOperation) -> None:
+    def _maybe_repeat(self, operation: ClientOperation) -> None:
         """Perhaps send an answered write once more, much later, or another payload under its identity."""
         if self.stopping or not chance(self._rng, self._context.profile.repeats):
             return
-        repeated = self._perhaps_imposed(operation)
+        repeated = self._maybe_imposed(operation)
         delay_us = skewed(self._rng, 1_000, 3_000_000)
 
         def send() -> None:
@@ -257,7 +257,7 @@ class ModelClient:
 
         self._context.scheduler.after(delay_us, f"{self._name}.repeat", send)
 
-    def _perhaps_imposed(self, operation: ClientOperation) -> ClientOperation:
+    def _maybe_imposed(self, operation: ClientOperation) -> ClientOperation:
         """Return the operation, or another operation with its identity."""
         if not chance(self._rng, IMPOSED):
             return operation
@@ -278,7 +278,7 @@ class ModelClient:
         if chance(self._rng, REGROUPED):
             batch = neighbours(self._writes, repeated, self._rng)
         first = self._first_incomplete(self._lag)
-        if not chance(self._rng, HASTY):
+        if not chance(self._rng, SETTLING):
             first = min(batch[0].sequence, first)
         self._context.tablet.write(self._number, target, batch, first, self._on_answer)
 
@@ -294,7 +294,7 @@ class ModelClient:
         self._context.facts.invoked(operation)
         return operation
 
-    def _settle(self, operation: ClientOperation, answer: ClientAnswer) -> None:
+    def _end(self, operation: ClientOperation, answer: ClientAnswer) -> None:
         self._context.history.end(operation, answer)
         self._context.facts.answered(operation, answer)
 

@@ -28,20 +28,20 @@ FIRST_NUMBER: Final = 60
 BATCH_MAX: Final = 4
 IN_FLIGHT_MAX: Final = 8
 
-TIED: Final = 0.3
+FOLLOWING: Final = 0.3
 """Share of the operations that must be sent in the request of the operation before."""
 
-HURRIED: Final = 0.15
-"""Share of the writes with a timeout below ``HURRIED_S``. Most unknown outcomes come from these writes."""
+SHORT_TIMEOUT: Final = 0.15
+"""Share of the writes with a timeout below ``SHORT_TIMEOUT_S_MAX``. Most unknown outcomes come from these writes."""
 
-HURRIED_S: Final = 2.0
-"""Upper bound of the timeouts of hurried writes, in seconds."""
+SHORT_TIMEOUT_S_MAX: Final = 2.0
+"""Upper bound of a short timeout, in seconds."""
 
-PATIENT_S: Final = 250.0
+LONG_TIMEOUT_S: Final = 250.0
 """Timeout of all other writes, in seconds. It is longer than the liveness phase, so a write that gets no outcome is a
 violation of liveness."""
 
-LET_GO: Final = 0.03
+CANCELLED: Final = 0.03
 """Share of the writes that are cancelled a little later."""
 
 REFUSALS: Final = {
@@ -69,8 +69,8 @@ class WriterClient:
         self._name = f"writer-{number}"
         self._rows = RowGenerator(self._name, self._rng, context.profile, context.coverage)
         rng = stream(seed, f"writer/{number}/messenger")
-        place = FIRST_NUMBER + number
-        self._messenger = VirtualMessenger(context.scheduler, gateway, place, rng, context.profile, context.coverage)
+        position = FIRST_NUMBER + number
+        self._messenger = VirtualMessenger(context.scheduler, gateway, position, rng, context.profile, context.coverage)
         self._core_rng = stream(seed, f"writer/{number}/core")
         self._schema = SCHEMA
         self._writers = 0
@@ -95,8 +95,8 @@ class WriterClient:
         if self.stopping or self._left == 0:
             return
         room = IN_FLIGHT_MAX - len(self._open)
-        for place in range(between(self._rng, 0, min(BATCH_MAX, room))):
-            self._write(follows=place > 0 and chance(self._rng, TIED))
+        for position in range(between(self._rng, 0, min(BATCH_MAX, room))):
+            self._write(follows=position > 0 and chance(self._rng, FOLLOWING))
         self.start()
 
     def _write(self, *, follows: bool) -> None:
@@ -107,15 +107,15 @@ class WriterClient:
             client=self._client, sequence=0, action=pick(rng, WRITES), rows=self._rows.draw_rows(), schema=self._schema
         )
         operation.columns = self._rows.draw_columns(operation)
-        timeout_s = HURRIED_S * rng.random() + 0.01 if chance(rng, HURRIED) else PATIENT_S
+        timeout_s = SHORT_TIMEOUT_S_MAX * rng.random() + 0.01 if chance(rng, SHORT_TIMEOUT) else LONG_TIMEOUT_S
         outcome = _OutcomeWaiter(self, operation)
         operation.sequence = self._core.write(encode_write(operation), timeout_s, outcome, follows=follows)
         self._open.add(outcome)
         self._context.history.begin(operation)
         self._context.facts.invoked(operation)
-        if chance(rng, LET_GO):
+        if chance(rng, CANCELLED):
             delay_us = skewed(rng, 1_000, 1_000_000)
-            self._context.scheduler.after(delay_us, f"{self._name}.let_go", outcome.let_go)
+            self._context.scheduler.after(delay_us, f"{self._name}.let_go", outcome.cancel)
 
     def answered(self, outcome: _OutcomeWaiter, result: OpResult) -> None:
         """Handle the result of an operation."""
@@ -142,7 +142,7 @@ class WriterClient:
         else:
             self._context.facts.report("no_exception", f"{self._name}: a write ends with {error!r}")
 
-    def let_go(self, outcome: _OutcomeWaiter) -> None:
+    def outcome_cancelled(self, outcome: _OutcomeWaiter) -> None:
         """Handle the cancellation of an operation."""
         self._open.discard(outcome)
         self._context.coverage.hit("writer.let_go")
@@ -181,11 +181,11 @@ class _OutcomeWaiter:
         self._end()
         self._writer.ended(self, error)
 
-    def let_go(self) -> None:
+    def cancel(self) -> None:
         """Cancel the operation if it has no outcome yet."""
         if not self._done:
             self._done = True
-            self._writer.let_go(self)
+            self._writer.outcome_cancelled(self)
 
     def _end(self) -> None:
         if self._done:

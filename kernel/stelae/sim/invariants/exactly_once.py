@@ -102,7 +102,7 @@ class ExactlyOnce(Invariant):
                 self.fail(f"{identity} is answered {answer.errors}, its effect was {effect[1]}")
             elif effect is not None and answer.timestamp not in (0, self._stamp_of(effect[0])):
                 self.fail(f"{identity} is answered as of {answer.timestamp}, it took effect at {effect[0]}")
-            elif [place for place, code in answer.errors if code == "BAD_VALUE"] != operation.unfit:
+            elif [position for position, code in answer.errors if code == "BAD_VALUE"] != operation.unfit:
                 self.fail(f"{identity} is answered {answer.errors}, its unfit rows are {operation.unfit}")
         elif answer.kind is AnswerKind.MISMATCH and not operation.imposed:
             self.fail(f"{identity} is refused as another payload, but it has the first payload")

@@ -31,7 +31,7 @@ class LogBase(Invariant):
     ) -> None:
         """Check the base that recovery found."""
         where = f"log {log} of node {node.position}"
-        if model.older:
+        if model.is_older_copy:
             return
         if state.damage is not None:
             return

@@ -28,7 +28,7 @@ class LogDurability(Invariant):
     ) -> None:
         """Compare what recovery found with the model, and update the model."""
         where = f"log {log} of node {node.position}"
-        if model.older:
+        if model.is_older_copy:
             return
         if state.damage is not None:
             if not model.damaged:

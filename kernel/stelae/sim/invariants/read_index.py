@@ -22,28 +22,30 @@ class ReadIndex(Invariant):
 
     def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
         super().__init__(world, report)
-        self._asked: dict[tuple[int, int], int] = {}
+        self._committed_at: dict[tuple[int, int], int] = {}
 
     def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
         """Drop the requests of the previous process. Its tokens may be used again."""
-        self._asked = {asked: index for asked, index in self._asked.items() if asked[0] != node.position}
+        self._committed_at = {
+            request: index for request, index in self._committed_at.items() if request[0] != node.position
+        }
 
     def on_read(self, node: ObservedNode, token: int) -> None:
         """Record what is committed when a read index is requested."""
-        self._asked[node.position, token] = len(self.world.committed)
+        self._committed_at[node.position, token] = len(self.world.committed)
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Check the read indexes of a Ready."""
         term = (ready.hard_state or node.hard_state).term
         for read in ready.reads_ready:
-            committed = self._asked.pop((node.position, read.token), 0)
+            committed = self._committed_at.pop((node.position, read.token), 0)
             op_id = node.op_id_after(ready, read.index)
             if op_id is None or op_id.term != term:
                 self._fail_term(node, term, read.index, op_id)
             elif read.index < committed:
                 self.fail(f"node {node.position} returns read index {read.index}, but {committed} was committed before")
         for rejection in ready.rejections:
-            self._asked.pop((node.position, rejection.token), None)
+            self._committed_at.pop((node.position, rejection.token), None)
 
     def _fail_term(self, node: ObservedNode, term: int, index: int, op_id: OpId | None) -> None:
         self.fail(

@@ -39,9 +39,9 @@ class TermsAndVotes(Invariant):
 
     def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
         """Check that the core has handed out its current term and vote to be made durable."""
-        held = HardState(status.term, status.voted_for)
-        if held != node.hard_state:
-            self.fail(f"node {node.position} acts on {held}, but it has handed out {node.hard_state} to be saved")
+        shown = HardState(status.term, status.voted_for)
+        if shown != node.hard_state:
+            self.fail(f"node {node.position} acts on {shown}, but it has handed out {node.hard_state} to be saved")
 
     def on_sent(self, node: ObservedNode, outbound: Outbound, needs: Needs) -> None:
         """Record the vote that the message exposes."""

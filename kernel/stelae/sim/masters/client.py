@@ -55,12 +55,12 @@ class ClientChange:
 
     Attributes:
         attempts: number of attempts so far.
-        verdict: the outcome, once a master has given it.
+        outcome: the outcome, once a master has given it.
     """
 
     request: ChangeRequest
     attempts: int = 0
-    verdict: ChangeOutcome | None = None
+    outcome: ChangeOutcome | None = None
 
 
 OutcomeTaken = Callable[[ClientChange], None]
@@ -78,7 +78,7 @@ class SimClient:
     def __init__(self, world: MastersWorld, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
         self.endpoint = SimEndpoint(f"c{number}")
         self.stopping = False
-        self.on_outcome: OutcomeTaken = lambda asked: None
+        self.on_outcome: OutcomeTaken = lambda client_change: None
         self.on_description: DescriptionTaken = lambda description: None
         self.changes_max: int | None = None
         self._world = world
@@ -119,17 +119,19 @@ class SimClient:
         self._open = ClientChange(request=request)
         self._attempt(self._open)
 
-    def _attempt(self, asked: ClientChange) -> None:
+    def _attempt(self, client_change: ClientChange) -> None:
         """Send the change to a master, and to another one if no answer arrives."""
-        if asked.verdict is not None:
+        if client_change.outcome is not None:
             return
-        asked.attempts += 1
-        attempt = asked.attempts
+        client_change.attempts += 1
+        attempt = client_change.attempts
         if attempt > 1:
             self._world.coverage.hit("client.retry")
         master = self._masters[self._target]
-        self._request(master, CHANGE, encode(asked.request), lambda answer: self._answered(asked, attempt, answer))
-        self._after(PATIENCE_US, lambda: self._give_up(asked, attempt))
+        self._request(
+            master, CHANGE, encode(client_change.request), lambda answer: self._answered(client_change, attempt, answer)
+        )
+        self._after(PATIENCE_US, lambda: self._give_up(client_change, attempt))
 
     def _request(self, master: SimMaster, kind: str, body: bytes, answered: Answered) -> None:
         """Send one request. ``answered`` runs for each answer that arrives."""
@@ -142,29 +144,29 @@ class SimClient:
             self.endpoint.name, master.endpoint, kind, lambda: master.receive_request(self._node_id, kind, body, answer)
         )
 
-    def _give_up(self, asked: ClientChange, attempt: int) -> None:
-        if asked.verdict is None and asked.attempts == attempt:
+    def _give_up(self, client_change: ClientChange, attempt: int) -> None:
+        if client_change.outcome is None and client_change.attempts == attempt:
             self._target = between(self._rng, 0, len(self._masters) - 1)
-            self._attempt(asked)
+            self._attempt(client_change)
 
-    def _answered(self, asked: ClientChange, attempt: int, answer: Answer) -> None:
+    def _answered(self, client_change: ClientChange, attempt: int, answer: Answer) -> None:
         """Handle an answer. A final answer decides the change, even if its attempt has timed out."""
-        if asked.verdict is not None:
+        if client_change.outcome is not None:
             return
         if isinstance(answer, bytes):
-            asked.verdict = decode(answer, ChangeReply)
-            self._decided(asked)
+            client_change.outcome = decode(answer, ChangeReply)
+            self._on_decided(client_change)
             return
         error = error_of(answer)
         if isinstance(error, RetryableError):
             self._world.coverage.hit(f"refused.{error.code}")
-            if asked.attempts == attempt:
-                asked.attempts += 1
+            if client_change.attempts == attempt:
+                client_change.attempts += 1
                 self._follow(error)
-                self._after(between(self._rng, 5_000, 100_000), lambda: self._attempt(asked))
+                self._after(between(self._rng, 5_000, 100_000), lambda: self._attempt(client_change))
             return
-        asked.verdict = ChangeRefused(code=str(answer["code"]), detail=str(answer["text"]))
-        self._decided(asked)
+        client_change.outcome = ChangeRefused(code=str(answer["code"]), detail=str(answer["text"]))
+        self._on_decided(client_change)
 
     def _follow(self, error: StelaeError) -> None:
         nodes = [master.node_id for master in self._masters]
@@ -173,29 +175,29 @@ class SimClient:
         else:
             self._target = between(self._rng, 0, len(self._masters) - 1)
 
-    def _decided(self, asked: ClientChange) -> None:
-        change = type(asked.request.change).__name__
-        assert asked.verdict is not None
-        outcome = "refused" if isinstance(asked.verdict, ChangeRefused) else "done"
-        self._world.coverage.hit(f"change.{change}.{outcome}")
-        self._remember_soft_deleted(asked.request.change, asked.verdict)
-        self._remember_altered(asked.request.change, asked.verdict)
+    def _on_decided(self, client_change: ClientChange) -> None:
+        change = type(client_change.request.change).__name__
+        assert client_change.outcome is not None
+        result = "refused" if isinstance(client_change.outcome, ChangeRefused) else "done"
+        self._world.coverage.hit(f"change.{change}.{result}")
+        self._remember_soft_deleted(client_change.request.change, client_change.outcome)
+        self._remember_altered(client_change.request.change, client_change.outcome)
         self._open = None
-        self.on_outcome(asked)
+        self.on_outcome(client_change)
         self._ask(GetTable(table=pick(self._rng, NAMES)) if chance(self._rng, 0.8) else ListTables())
         pause_us = 900_000 if self._altered is None else 20_000
         self._after(between(self._rng, 1_000, pause_us), self._next)
 
-    def _remember_soft_deleted(self, change: Change, verdict: ChangeOutcome) -> None:
+    def _remember_soft_deleted(self, change: Change, outcome: ChangeOutcome) -> None:
         soft = isinstance(change, DeleteTable) and change.keep_ms > 0
-        if soft and isinstance(verdict, ChangeReply) and verdict.table_id is not None:
-            self._removable.append(verdict.table_id)
+        if soft and isinstance(outcome, ChangeReply) and outcome.table_id is not None:
+            self._removable.append(outcome.table_id)
 
-    def _remember_altered(self, change: Change, verdict: ChangeOutcome) -> None:
+    def _remember_altered(self, change: Change, outcome: ChangeOutcome) -> None:
         """Choose some of the tables that got a column to get another one at once."""
         adds = isinstance(change, AlterTable) and isinstance(change.steps[0], AddColumn)
-        again = adds and isinstance(verdict, ChangeReply) and chance(self._rng, 0.6)
-        self._altered = verdict.table_id if again and isinstance(verdict, ChangeReply) else None
+        again = adds and isinstance(outcome, ChangeReply) and chance(self._rng, 0.6)
+        self._altered = outcome.table_id if again and isinstance(outcome, ChangeReply) else None
 
     def _draw_change(self) -> Change:
         if self._altered is not None:

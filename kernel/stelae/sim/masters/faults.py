@@ -130,9 +130,9 @@ class MastersFaultDriver:
         network.lossy = network.slow = False
         network.cut.clear()
         stopped: list[SimMaster | SimServer] = [*self._masters, *self._servers]
-        for one in stopped:
-            one.restart()
-            one.endpoint.resume()
+        for target in stopped:
+            target.restart()
+            target.endpoint.resume()
         for server in self._servers:
             server.deaf = False
         for master in self._masters:
@@ -225,13 +225,13 @@ class MastersFaultDriver:
                 master, fault, pause=fault.kind in (MastersFaultKind.PAUSE_MASTER, MastersFaultKind.STRIKE_PAUSE)
             )
 
-    def _stop(self, one: SimMaster | SimServer, fault: MastersFault, *, pause: bool) -> None:
+    def _stop(self, target: SimMaster | SimServer, fault: MastersFault, *, pause: bool) -> None:
         if pause:
-            one.endpoint.pause()
-            self._undo(fault, one.endpoint.resume)
+            target.endpoint.pause()
+            self._undo(fault, target.endpoint.resume)
         else:
-            self._undo(fault, one.restart)
-            one.crash()  # Raises within a turn of a master.
+            self._undo(fault, target.restart)
+            target.crash()  # Raises within a turn of a master.
 
     def _cut(self, name: str, others: Sequence[str], fault: MastersFault) -> None:
         pairs = {pair for other in others for pair in ((name, other), (other, name))}

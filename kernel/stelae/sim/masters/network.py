@@ -65,9 +65,9 @@ class MastersNetwork:
         self.lossy = False
         self.slow = False
 
-    def connected(self, one: str, other: str) -> bool:
+    def connected(self, first: str, second: str) -> bool:
         """Return true if no direction between two endpoints is cut."""
-        return one == other or ((one, other) not in self.cut and (other, one) not in self.cut)
+        return first == second or ((first, second) not in self.cut and (second, first) not in self.cut)
 
     def send(self, source: str, target: SimEndpoint, label: str, deliver: Callable[[], None]) -> None:
         """Send one message. ``deliver`` runs at the target once, twice or never."""

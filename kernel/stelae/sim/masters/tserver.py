@@ -132,7 +132,7 @@ class SimServer:
 
     def _effect(self, action: ServerAction, term: int) -> Answer:
         """Check the fence of an action and carry the action out. Return the answer to the master."""
-        judgement = judge(action, self._local(action.tablet_id))
+        judgement = judge(action, self._local_replica(action.tablet_id))
         self._world.coverage.hit(f"action.{type(action).__name__}.{judgement.verdict}")
         if judgement.verdict is FenceVerdict.ACT:
             self._carry_out(action, term)
@@ -164,7 +164,7 @@ class SimServer:
             case _:
                 assert_never(action)
 
-    def _local(self, tablet_id: TabletId) -> LocalReplica | None:
+    def _local_replica(self, tablet_id: TabletId) -> LocalReplica | None:
         replica = self.disk.get(tablet_id)
         if replica is None or self.groups is None:
             return None

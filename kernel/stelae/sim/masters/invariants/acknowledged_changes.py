@@ -41,22 +41,26 @@ class AcknowledgedChanges(MastersInvariant):
                 if earlier is not None:
                     self.fail(f"change {identity} is decided at {earlier[0]} and again at {entry.op_id}")
                 self._decided[identity] = (entry.op_id, decode_outcome(record.answer))
-        made = [r for r in puts if isinstance(r, TableRecord) and r.table_id not in before.tables]
-        if made and not any(isinstance(record, RequestRecord) for record in puts):
-            self.fail(f"table {made[0].name} is created at {entry.op_id} without the record of a request")
+        created = [r for r in puts if isinstance(r, TableRecord) and r.table_id not in before.tables]
+        if created and not any(isinstance(record, RequestRecord) for record in puts):
+            self.fail(f"table {created[0].name} is created at {entry.op_id} without the record of a request")
 
-    def on_outcome(self, asked: ClientChange) -> None:
+    def on_outcome(self, client_change: ClientChange) -> None:
         """Check that the outcome is in the log, and is the same there."""
-        identity = (asked.request.client_id, asked.request.sequence)
-        found = self._decided.get(identity)
-        if found is None:
-            verdict = asked.verdict
-            if not isinstance(verdict, ChangeRefused) or verdict.code not in _UNRECORDED_CODES:
-                self.fail(f"change {identity} is answered with {verdict}, but no entry has this outcome")
-        elif found[1] != asked.verdict:
-            self.fail(f"change {identity} is answered with {asked.verdict}, but the entry {found[0]} has {found[1]}")
+        identity = (client_change.request.client_id, client_change.request.sequence)
+        decided = self._decided.get(identity)
+        if decided is None:
+            outcome = client_change.outcome
+            if not isinstance(outcome, ChangeRefused) or outcome.code not in _UNRECORDED_CODES:
+                self.fail(f"change {identity} is answered with {outcome}, but no entry has this outcome")
+        elif decided[1] != client_change.outcome:
+            self.fail(
+                f"change {identity} is answered with {client_change.outcome}, "
+                f"but the entry {decided[0]} has {decided[1]}"
+            )
         elif (
-            isinstance(asked.verdict, ChangeReply) and asked.verdict.table_id not in self.world.committed_catalog.tables
+            isinstance(client_change.outcome, ChangeReply)
+            and client_change.outcome.table_id not in self.world.committed_catalog.tables
         ):
             self.fail(f"change {identity} is answered with a table that has no record")
 

@@ -31,7 +31,7 @@ class NewestReports(MastersInvariant):
         self._ranks: dict[int, Rank] = {}
         self._statuses: list[ReplicaStatus] = []  # References keep the ``id`` of each status unique.
         self._reported_ranks: dict[Heartbeat, tuple[Rank, ...]] = {}
-        self._held: dict[tuple[str, int, NodeId, TabletId], Rank] = {}
+        self._newest_ranks: dict[tuple[str, int, NodeId, TabletId], Rank] = {}
 
     def on_reported(self, heartbeat: Heartbeat) -> None:
         """Number the statuses of a heartbeat in the order in which their server first reports them."""
@@ -56,11 +56,11 @@ class NewestReports(MastersInvariant):
         return self._ranks[id(status)]
 
     def _judge_age(self, master: SimMaster, node_id: NodeId, status: ReplicaStatus) -> None:
-        held = (master.endpoint.name, master.epoch, node_id, status.tablet_id)
+        replica = (master.endpoint.name, master.epoch, node_id, status.tablet_id)
         rank = self._ranks[id(status)]
-        if rank < self._held.get(held, rank):
+        if rank < self._newest_ranks.get(replica, rank):
             self.fail(f"{master.endpoint.name} goes back to an older report of {node_id}: {status}")
-        self._held[held] = rank
+        self._newest_ranks[replica] = rank
 
     def _judge_leader(self, master: SimMaster, tablet_id: TabletId) -> None:
         view = master.view()
@@ -72,9 +72,9 @@ class NewestReports(MastersInvariant):
         if len(set(claims)) < 2:
             return
         self.world.coverage.hit("report.two_leaders")
-        taken = view.leader_of(tablet_id)
-        if taken is None or taken[1].term != max(claims):
-            self.fail(f"{master.endpoint.name} uses {taken} as leader of {tablet_id}, but terms {claims} are reported")
+        used = view.leader_of(tablet_id)
+        if used is None or used[1].term != max(claims):
+            self.fail(f"{master.endpoint.name} uses {used} as leader of {tablet_id}, but terms {claims} are reported")
 
 
 def _statuses(heartbeat: Heartbeat) -> tuple[ReplicaStatus, ...]:
