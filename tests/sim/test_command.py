@@ -65,10 +65,10 @@ def test_a_plan_can_be_shown_and_cut_down(monkeypatch: pytest.MonkeyPatch, capsy
     [
         (["run"], "--seed N or --seeds A..B"),
         (["run", "--seed", "1", "--seeds", "1..2"], "--seed N or --seeds A..B"),
-        (["run", "--seeds", "5..1"], "no range"),
-        (["run", "--seeds", "1-5"], "no range"),
+        (["run", "--seeds", "5..1"], "takes a range such as 1..50"),
+        (["run", "--seeds", "1-5"], "takes a range such as 1..50"),
         (["run", "--seeds", "1..99999999"], "too many"),
-        (["run", "--seed", "1", "--faults", "a,b"], "give numbers"),
+        (["run", "--seed", "1", "--faults", "a,b"], "takes numbers from"),
     ],
 )
 def test_misuse_is_told_with_what_would_be_right(

@@ -38,7 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.locks:Locks.conflict",
         replacement=mutations.lock_identities_alone,
         invariant="forward_only",
-        seed=22,
+        seed=24,
     ),
     Mutant(
         name="operations: an unknown outcome counts as a failure and gives its locks back",
@@ -46,7 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.operations:Operations.decided",
         replacement=mutations.unknown_is_failure,
         invariant="acknowledged_changes",
-        seed=20,
+        seed=24,
     ),
     Mutant(
         name="operations: an unknown outcome is answered as done",
@@ -82,7 +82,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.reconcile:_replaced",
         replacement=mutations.replace_beside_the_old,
         invariant="never_half_visible",
-        seed=35,
+        seed=36,
     ),
     Mutant(
         name="reconciler: tablets without a record are deleted",
@@ -132,7 +132,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{FENCES}:_delete",
         replacement=mutations.delete_without_the_fence,
         invariant="no_wrong_deletion",
-        seed=24,
+        seed=35,
     ),
     Mutant(
         name="freshness: a leader's answer counts before the catalog holds what it names",
@@ -154,6 +154,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.reconcile:ClusterView.leader_of",
         replacement=mutations.lead_by_node_id,
         invariant="newest_reports",
+        seed=4,
     ),
     Mutant(
         name="reports: of two that claim to lead a tablet the first one counts, dead or not",
@@ -168,6 +169,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.servers:Servers.heard",
         replacement=mutations.take_what_was_overtaken,
         invariant="newest_reports",
+        seed=4,
     ),
     Mutant(
         name="reports: a late heartbeat of a former run of a server is taken for a restart",
@@ -175,7 +177,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.servers:Servers.heard",
         replacement=mutations.take_a_former_run_for_a_restart,
         invariant="newest_reports",
-        seed=140,
+        seed=143,
     ),
     Mutant(
         name="driver: an unknown outcome of a batch is reported as certainly not",
@@ -183,6 +185,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{DRIVER}.batch_proposals:outcome_of",
         replacement=mutations.report_unknown_as_certainly_not,
         invariant="acknowledged_changes",
+        seed=12,
     ),
     Mutant(
         name="driver: a batch of a deposed leader is proposed in a later term",
@@ -198,7 +201,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{DRIVER}.catalog_loading:CatalogLoad.applied",
         replacement=mutations.leave_out_entries,
         invariant="catalog_follows_log",
-        seed=20,
+        seed=21,
     ),
     Mutant(
         name="driver: a read index is confirmed before the leader's first entry is committed",
@@ -206,6 +209,6 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{DRIVER}.leader_read_index:confirm_leadership",
         replacement=mutations.confirm_before_the_first_entry,
         invariant="bounded_staleness",
-        seed=20,
+        seed=23,
     ),
 )
