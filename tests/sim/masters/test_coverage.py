@@ -1,4 +1,4 @@
-"""Floors: over some seeds everything happens to masters that can; nothing is violated."""
+"""Over some seeds every floor of the masters is met, and no run violates an invariant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stelae.sim.masters.run import MastersRunResult, run_seed
 from stelae.sim.masters.steps import ChangeStep
 
 pytestmark = pytest.mark.xdist_group("coverage of masters")
-"""One process runs the seeds, once for all tests of this file."""
+"""One process runs the seeds once for all tests of this file."""
 
 SEEDS = range(1, 49)
 
@@ -52,13 +52,13 @@ OTHERS = {
 
 @pytest.fixture(scope="module")
 def results() -> list[MastersRunResult]:
-    """The seeds, run once."""
+    """Run the seeds once."""
     return [run_seed(seed) for seed in SEEDS]
 
 
 @pytest.fixture(scope="module")
 def seen(results: list[MastersRunResult]) -> Counter[str]:
-    """What they have shown."""
+    """Return the sum of the coverage counts of all seeds."""
     total: Counter[str] = Counter()
     for result in results:
         total.update(result.coverage)
@@ -91,10 +91,10 @@ def test_every_action_takes_effect_and_is_refused_by_its_fence(seen: Counter[str
     assert [kind for kind in kinds if not seen[f"action.{kind}.{FenceVerdict.REFUSED}"]] == []
 
 
-def test_every_outcome_of_replication_comes_about(seen: Counter[str]) -> None:
+def test_every_outcome_of_replication_happens(seen: Counter[str]) -> None:
     assert [outcome for outcome in Outcome if not seen[f"outcome.{outcome}"]] == []
 
 
 @pytest.mark.parametrize("name", sorted(OTHERS))
-def test_everything_else_worth_counting_happens(seen: Counter[str], name: str) -> None:
+def test_everything_else_that_is_counted_happens(seen: Counter[str], name: str) -> None:
     assert seen[name] > 0

@@ -1,4 +1,4 @@
-"""A watch over three nodes, and short ways to show it facts."""
+"""A fact feed over three nodes, and short functions that report facts to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG = LogId(TabletId("t"), 1)
 
 
 class Rig:
-    """A watch over three nodes, and short ways to show it facts."""
+    """A fact feed over three nodes, with short methods that report facts to it."""
 
     def __init__(self) -> None:
         self.world = World(nodes=[ObservedNode(position) for position in range(3)], now_us=lambda: 0)
@@ -65,13 +65,13 @@ class Rig:
         )
 
     def append(self, position: int, *entries: Entry, replace_from: int | None = None) -> None:
-        """Append in the core and on disk."""
+        """Append entries in the core and on disk."""
         self.ready(position, append=LogAppend(entries=entries, replace_from=replace_from))
         append = Append(entries=entries, replace_from=replace_from)
         self.facts.wal(self.world.nodes[position], append, Durable(entries[-1].op_id))
 
     def apply(self, position: int, entry: Entry, *requests: AppliedRequest) -> None:
-        """Apply an entry. Writes that the story has not begun are begun first."""
+        """Apply an entry. Writes that the story has not started are started first."""
         for request in requests:
             if (request.client, request.sequence) not in self._begun:
                 self.invoked(write(request.sequence))
@@ -112,7 +112,7 @@ def done(node: int = 0, value: str | None = None) -> ClientAnswer:
 
 
 def committed(rig: Rig, *entries: Entry, term: int = 1) -> None:
-    """Let node 0 lead, all nodes store, and node 0 commit."""
+    """Make node 0 the leader, append on all nodes, and commit on node 0."""
     rig.ready(0, hard_state=HardState(term, NAMES[0]))
     for position in range(3):
         rig.append(position, *entries)
@@ -126,7 +126,7 @@ def begin(rig: Rig, operation: ClientOperation, moment: int) -> ClientOperation:
 
 
 def history(rig: Rig) -> None:
-    """Key 1 becomes ``a`` at 1.1, then ``b`` at 1.2; both are answered."""
+    """Write ``a`` to key 1 at 1.1, then ``b`` at 1.2. Both writes are answered."""
     committed(rig, entry(1, 1), entry(1, 2))
     for sequence, value in ((1, "a"), (2, "b")):
         operation = begin(rig, write(sequence, value=value), sequence)

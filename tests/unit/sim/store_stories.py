@@ -1,4 +1,4 @@
-"""What must not happen to the rows of a replica, as facts for a fact feed."""
+"""Stories that violate an invariant of the rows of a replica, and some that violate none."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def refuse(rig: Rig, at: int, floor: int) -> None:
 # -- snapshot repeatability -----------------------------------------------------------------------
 
 
-def a_read_in_the_past_sees_the_present(rig: Rig) -> None:
+def a_read_in_the_past_returns_the_present_rows(rig: Rig) -> None:
     history(rig)
     scan(rig, 1, (1, "b"))
 
 
-def a_read_in_the_past_sees_nothing(rig: Rig) -> None:
+def a_read_in_the_past_returns_no_rows(rig: Rig) -> None:
     history(rig)
     scan(rig, 2)
 
@@ -76,14 +76,14 @@ def a_read_at_the_floor_is_refused(rig: Rig) -> None:
     refuse(rig, 2, 3)
 
 
-def a_refusal_names_a_floor_that_never_was(rig: Rig) -> None:
+def a_refusal_names_a_floor_that_was_never_set(rig: Rig) -> None:
     history(rig)
     rig.facts.floor_raised(rig.world.nodes[0], 3)
     refuse(rig, 2, 4)
 
 
-def a_store_forgets_its_floor_and_what_it_has_dropped(rig: Rig) -> None:
-    """After a restart the floor may be lower again, but rows behind it are right or are refused."""
+def a_restarted_store_serves_a_scan_without_the_dropped_rows(rig: Rig) -> None:
+    """After a restart the floor may be lower than before, but scans below the old floor are right or are refused."""
     history(rig)
     node = rig.world.nodes[0]
     rig.facts.floor_raised(node, 2)
@@ -91,8 +91,8 @@ def a_store_forgets_its_floor_and_what_it_has_dropped(rig: Rig) -> None:
     scan(rig, 1)
 
 
-def a_scan_is_served_at_a_time_that_a_later_entry_is_below(rig: Rig) -> None:
-    """Whoever serves a time that nobody led up to misses entries that have no place in its log yet."""
+def a_scan_is_served_above_the_time_of_a_later_entry(rig: Rig) -> None:
+    """A replica that serves a time without a leader's confirmation misses entries that are not in its log yet."""
     history(rig)
     scan(rig, 9, (1, "b"))
     for position in range(3):
@@ -120,7 +120,7 @@ def replicas_differ(rig: Rig) -> None:
     checksum(rig, 1, rig.world.agreed.checksum(2), position=1)
 
 
-def a_store_comes_back_with_older_rows(rig: Rig) -> None:
+def a_restarted_store_has_older_rows(rig: Rig) -> None:
     history(rig)
     checksum(rig, 2, rig.world.agreed.checksum(1))
 
@@ -128,7 +128,7 @@ def a_store_comes_back_with_older_rows(rig: Rig) -> None:
 # -- flush ----------------------------------------------------------------------------------------
 
 
-def a_store_flushes_what_its_log_does_not_hold(rig: Rig) -> None:
+def a_store_flushes_entries_that_its_log_does_not_hold(rig: Rig) -> None:
     committed(rig, entry(1, 1))
     rig.world.nodes[0].durable.clear()
     rig.facts.proposed(rig.world.nodes[0], OpId(1, 1))
@@ -148,11 +148,11 @@ def a_start_finds_an_older_superblock(rig: Rig) -> None:
     rig.facts.store_opened(rig.world.nodes[0], OpId(1, 1))
 
 
-def a_file_goes_before_its_time(rig: Rig) -> None:
+def a_needed_file_is_removed(rig: Rig) -> None:
     rig.facts.missing(rig.world.nodes[0], ["00000001.parquet"])
 
 
-def the_log_goes_before_its_rows_are_flushed(rig: Rig) -> None:
+def the_log_is_collected_above_the_flushed_op_id(rig: Rig) -> None:
     committed(rig, entry(1, 1), entry(1, 2), entry(1, 3))
     rig.facts.saved(rig.world.nodes[0], block(2), [])
     rig.facts.collect(rig.world.nodes[0], LOG, 2)
@@ -178,16 +178,16 @@ def a_repetition_changes_a_row_again(rig: Rig) -> None:
     rig.facts.changed(rig.world.nodes[0], again, {1: ("a",)})
 
 
-def an_entry_leaves_no_trace(rig: Rig) -> None:
+def an_entry_changes_no_row(rig: Rig) -> None:
     history(rig)
     rig.facts.changed(rig.world.nodes[0], OpId(1, 2), {})
 
 
-# -- linearizability, as the checker sees it ------------------------------------------------------
+# -- linearizability, at the end of a run ---------------------------------------------------------
 
 
 def an_insert_replaces_a_row_on_every_replica(rig: Rig) -> None:
-    """The log agrees with it, and all replicas with each other: only who knows what an insert is can tell."""
+    """Log and all replicas agree with each other. Only a checker that knows the meaning of an insert finds it."""
     committed(rig, entry(1, 1), entry(1, 2))
     for sequence, value in ((1, "a"), (2, "b")):
         operation = begin(rig, write(sequence, ClientAction.INSERT, value), 2 * sequence)
@@ -200,36 +200,36 @@ def an_insert_replaces_a_row_on_every_replica(rig: Rig) -> None:
 
 FAULTY_STORES: dict[str, list[Callable[[Rig], None]]] = {
     "snapshot_repeatability": [
-        a_read_in_the_past_sees_the_present,
-        a_read_in_the_past_sees_nothing,
+        a_read_in_the_past_returns_the_present_rows,
+        a_read_in_the_past_returns_no_rows,
         a_row_is_read_twice,
         two_replicas_read_differently,
         a_read_below_the_floor_is_answered,
         a_read_at_the_floor_is_refused,
-        a_refusal_names_a_floor_that_never_was,
-        a_store_forgets_its_floor_and_what_it_has_dropped,
-        a_scan_is_served_at_a_time_that_a_later_entry_is_below,
+        a_refusal_names_a_floor_that_was_never_set,
+        a_restarted_store_serves_a_scan_without_the_dropped_rows,
+        a_scan_is_served_above_the_time_of_a_later_entry,
         a_reader_does_not_see_its_own_write,
     ],
-    "replica_checksums": [replicas_differ, a_store_comes_back_with_older_rows],
+    "replica_checksums": [replicas_differ, a_restarted_store_has_older_rows],
     "flush_durability": [
-        a_store_flushes_what_its_log_does_not_hold,
+        a_store_flushes_entries_that_its_log_does_not_hold,
         a_superblock_names_a_file_that_is_not_synced,
         a_superblock_goes_back,
         a_start_finds_an_older_superblock,
-        a_file_goes_before_its_time,
+        a_needed_file_is_removed,
     ],
-    "log_base": [the_log_goes_before_its_rows_are_flushed],
-    "exactly_once": [a_flush_forgets_results, a_repetition_changes_a_row_again, an_entry_leaves_no_trace],
+    "log_base": [the_log_is_collected_above_the_flushed_op_id],
+    "exactly_once": [a_flush_forgets_results, a_repetition_changes_a_row_again, an_entry_changes_no_row],
     "linearizability": [an_insert_replaces_a_row_on_every_replica],
 }
 
 
-# -- what must not be reported --------------------------------------------------------------------
+# -- legal stories --------------------------------------------------------------------------------
 
 
-def a_life_in_order(rig: Rig) -> None:
-    """Reads now and then, a flush, a floor, a restart, and a read that is refused in time."""
+def an_ordinary_history_of_a_store(rig: Rig) -> None:
+    """Reads, a flush, a history floor, a restart, and a read that is refused as too old."""
     history(rig)
     scan(rig, 1, (1, "a"))
     scan(rig, 2, (1, "b"), position=1)
@@ -251,7 +251,7 @@ def a_life_in_order(rig: Rig) -> None:
 
 
 def unknown_outcomes(rig: Rig) -> None:
-    """A write that nobody answered, and a delete of the row that only it can have brought."""
+    """An unanswered write, and a delete of the row that only this write can have inserted."""
     committed(rig, entry(1, 1), entry(1, 2))
     begin(rig, write(1, value="a"), 1)
     rig.apply(0, entry(1, 1), applied(OpId(1, 1), 1))
@@ -263,4 +263,4 @@ def unknown_outcomes(rig: Rig) -> None:
     rig.facts.at_end()
 
 
-FAULTLESS: list[Callable[[Rig], None]] = [a_life_in_order, unknown_outcomes]
+FAULTLESS: list[Callable[[Rig], None]] = [an_ordinary_history_of_a_store, unknown_outcomes]

@@ -1,4 +1,4 @@
-"""What the agreed writes make of the rows, as of any entry; and which files a crash would find."""
+"""The rows that the agreed writes produce as of any entry, and the files that survive a crash."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stelae.spi.schema import Column, Schema
 
 
 def agreed_writes(*steps: tuple[ClientAction, HistoryRow]) -> AgreedWrites:
-    """One write in each entry, at timestamps 10, 20, ..."""
+    """Record one write in each entry, at timestamps 10, 20, ..."""
     agreed = AgreedWrites()
     for number, (action, row) in enumerate(steps, 1):
         agreed.invoked(ClientOperation(client="c", sequence=number, action=action, rows=(row,)))
@@ -27,7 +27,7 @@ def agreed_writes(*steps: tuple[ClientAction, HistoryRow]) -> AgreedWrites:
     return agreed
 
 
-def test_rows_as_of_an_entry_are_those_that_it_left() -> None:
+def test_rows_as_of_an_entry_are_those_after_the_entry() -> None:
     agreed = agreed_writes(
         (ClientAction.UPSERT, HistoryRow(2, "a")),
         (ClientAction.UPSERT, HistoryRow(1, "b")),
@@ -38,20 +38,20 @@ def test_rows_as_of_an_entry_are_those_that_it_left() -> None:
     assert list(agreed.rows(2)) == [1, 2]
 
 
-def test_a_timestamp_names_the_last_entry_at_or_below_it() -> None:
+def test_a_timestamp_maps_to_the_last_entry_at_or_below_it() -> None:
     agreed = agreed_writes((ClientAction.UPSERT, HistoryRow(1, "a")), (ClientAction.UPSERT, HistoryRow(1, "b")))
     assert [agreed.index_at(stamp) for stamp in (0, 9, 10, 19, 20, 99)] == [0, 0, 1, 1, 2, 2]
     assert list(agreed.timestamps(1)) == [10]
 
 
-def test_an_entry_that_another_replica_applies_adds_nothing() -> None:
+def test_an_entry_that_another_replica_applies_changes_nothing() -> None:
     agreed = agreed_writes((ClientAction.UPSERT, HistoryRow(1, "a")), (ClientAction.UPSERT, HistoryRow(1, "b")))
     agreed.applied(OpId(1, 1), 10, [AppliedRequest(OpId(1, 1), 0, "c", 1, False, ())])
     assert agreed.rows() == {1: ("b",)}
     assert list(agreed.timestamps(9)) == [10, 20]
 
 
-def test_the_checksum_is_the_one_that_stores_give() -> None:
+def test_the_checksum_is_the_one_that_stores_compute() -> None:
     total = LogicalChecksum()
     total.add([(1, "a")])
     assert (
@@ -64,7 +64,7 @@ WIDER = Schema(2, (*SCHEMA.columns, Column(id=3, name="a", type="int64", default
 """The second version: one more column."""
 
 
-def test_a_row_keeps_the_cells_that_a_later_write_does_not_bring_and_reads_as_the_schema_says() -> None:
+def test_a_row_keeps_the_cells_that_a_later_write_does_not_set_and_reads_under_the_schema() -> None:
     agreed = agreed_writes((ClientAction.UPSERT, HistoryRow(1, "a")))
     agreed.schema_applied(OpId(1, 2), WIDER)
     for sequence, columns in ((3, None), (4, (1, 2))):
@@ -102,7 +102,7 @@ def test_a_file_is_durable_once_it_and_all_names_above_it_are_synced() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_called_durable_is_found_after_a_crash_and_what_is_found_by_luck_is_not(seed: int) -> None:
+def test_files_that_are_durable_survive_every_crash(seed: int) -> None:
     rng, disk = stream(seed, "durable"), VirtualDisk()
     disk.make_directory("/d")
     disk.sync_directory("/")
@@ -119,7 +119,7 @@ def test_what_is_called_durable_is_found_after_a_crash_and_what_is_found_by_luck
         assert all(found.get(path) == b"x" * 2_000 for path in durable)
 
 
-def test_runs_with_files_without_and_with_both_are_drawn() -> None:
+def test_runs_with_either_store_and_with_both_are_drawn() -> None:
     drawn = [draw_store_profile(seed).engines for seed in range(1, 200)]
     alike = {engines[0] for engines in drawn if len(set(engines)) == 1}
     assert alike == set(STORES)

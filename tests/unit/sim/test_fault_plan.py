@@ -1,4 +1,4 @@
-"""Profiles and plans are functions of the seed, and plans can be cut down."""
+"""Profiles and plans are functions of the seed, and faults can be left out of a plan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_faults_lie_within_the_safety_phase_in_order_of_time() -> None:
         assert sum(fault.kind is FaultKind.SYNC_FAILED for fault in plan) <= 1
 
 
-def test_a_plan_keeps_only_the_faults_that_are_named() -> None:
+def test_a_plan_can_be_reduced_to_the_faults_with_given_numbers() -> None:
     plan = draw_plan(7, draw_profile(7))
     assert select_faults(plan, None) == plan
     assert [fault.number for fault in select_faults(plan, frozenset({0, 2, 999}))] == [0, 2]

@@ -1,4 +1,4 @@
-"""The checker of linearizability: what a register can do it accepts, what none can do it refuses."""
+"""The checker of linearizability accepts the histories that a register can have, and refuses all others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refused(*calls: TimedCall) -> bool:
     return verdict(*calls) is OrderVerdict.IMPOSSIBLE
 
 
-# -- histories that no register has ---------------------------------------------------------------
+# -- histories that no register can have ----------------------------------------------------------
 
 
 def test_a_stale_read_after_an_answered_write_is_refused() -> None:
@@ -55,7 +55,7 @@ def test_a_stale_read_after_an_answered_write_is_refused() -> None:
 
 
 def test_two_readers_who_see_concurrent_writes_in_opposite_orders_are_refused() -> None:
-    """Each read alone has an explanation; both together have none (Herlihy and Wing, section 2)."""
+    """Each read alone is possible; both together are not (Herlihy and Wing, section 2)."""
     writes = (write(1, 20, "a"), write(2, 21, "b"))
     assert accepted(*writes, read(3, 4, "a"), read(5, 6, "b"))
     assert refused(*writes, read(3, 4, "a"), read(5, 6, "b"), read(7, 8, "a"))
@@ -65,16 +65,16 @@ def test_a_value_that_was_never_written_is_refused() -> None:
     assert refused(write(1, 2, "a"), read(3, 4, "z"))
 
 
-def test_a_read_of_what_is_written_only_later_is_refused() -> None:
+def test_a_read_of_a_value_that_is_written_later_is_refused() -> None:
     assert refused(read(1, 2, "a"), write(3, 4, "a"))
 
 
-def test_two_inserts_of_one_key_cannot_both_be_taken() -> None:
+def test_two_inserts_of_one_key_cannot_both_succeed() -> None:
     assert refused(write(1, 4, "a", INSERT), write(2, 5, "b", INSERT))
     assert accepted(write(1, 4, "a", INSERT), write(2, 5, "b", INSERT, PRESENT))
 
 
-def test_a_delete_that_found_its_row_leaves_none() -> None:
+def test_after_a_delete_that_succeeded_there_is_no_row() -> None:
     assert refused(write(1, 2, "a"), call(3, 4, LinearStep(DELETE)), read(5, 6, "a"))
     assert refused(write(1, 2, "a"), call(3, 4, LinearStep(DELETE)), write(5, 6, "b", UPDATE))
     assert refused(call(1, 2, LinearStep(DELETE)))
@@ -87,12 +87,12 @@ def test_an_error_that_does_not_fit_the_state_is_refused() -> None:
     assert refused(write(1, 2, "a", INSERT, MISSING))
 
 
-def test_what_is_stuck_is_named() -> None:
+def test_the_operations_that_do_not_fit_are_named() -> None:
     finding = check([write(1, 2, "a"), call(3, 4, LinearStep(READ, "z"), name="the reader")])
     assert finding.stuck == ("the reader",)
 
 
-# -- histories that one has -----------------------------------------------------------------------
+# -- histories that a register can have -----------------------------------------------------------
 
 
 def test_a_write_of_unknown_outcome_may_be_seen_later_or_never() -> None:
@@ -139,7 +139,7 @@ def test_a_long_history_of_few_clients_takes_about_as_many_states_as_operations(
 
 
 def play(order: tuple[TimedCall, ...]) -> bool:
-    """Do operations in an order, by the words of the contract, one row after the other."""
+    """Carry out operations in an order, by the contract, one row after the other. Return whether the answers fit."""
     row: str | None = None
     for done in order:
         for step in done.steps:

@@ -29,14 +29,14 @@ def model() -> LogModel:
 
 
 @pytest.mark.parametrize("done", [0, 1, 2, 3])
-def test_a_prefix_of_what_was_under_way_is_legal(model: LogModel, done: int) -> None:
+def test_a_prefix_of_the_append_under_way_is_legal(model: LogModel, done: int) -> None:
     found = entries(1, 1, 3) + entries(2, 4, 3 + done)
     assert model.match_recovered(ZERO, found) is None
     assert model.last() == found[-1].op_id
     assert model.match_recovered(ZERO, found) is None
 
 
-def test_the_old_suffix_whole_is_legal(model: LogModel) -> None:
+def test_the_whole_old_suffix_is_legal(model: LogModel) -> None:
     assert model.match_recovered(ZERO, entries(1, 1, 5)) is None
 
 
@@ -53,11 +53,11 @@ def test_the_old_suffix_whole_is_legal(model: LogModel) -> None:
     ],
     ids=["part-of-old", "lost", "empty", "old-behind-new", "new-behind-old", "extra", "altered"],
 )
-def test_mixtures_losses_and_inventions_are_named(model: LogModel, found: list[Entry]) -> None:
+def test_mixed_lost_and_unknown_entries_are_reported(model: LogModel, found: list[Entry]) -> None:
     assert model.match_recovered(ZERO, found) is not None
 
 
-def test_a_collected_beginning_may_be_missing_and_nothing_else(model: LogModel) -> None:
+def test_only_the_collected_entries_may_be_missing(model: LogModel) -> None:
     model.complete()
     assert model.match_recovered(OpId(1, 2), entries(1, 3, 3) + entries(2, 4, 6)) is None
     assert model.match_recovered(OpId(1, 2), entries(2, 4, 6)) is not None

@@ -1,4 +1,4 @@
-"""Which writes travel together, and what is counted of the runs in which they do."""
+"""Which writes share a request, and what is counted about their sequence ranges."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_neighbours_reach_only_so_far() -> None:
     assert lengths == set(range(1, 2 * REACH_MAX + 2))
 
 
-def test_another_operation_under_the_identity_takes_its_place() -> None:
+def test_an_operation_with_another_payload_replaces_the_one_with_its_identity() -> None:
     known, imposed = writes(1, 2, 3), writes(2)[2]
     for seed in range(20):
         batch = neighbours(known, imposed, random.Random(seed))
@@ -54,7 +54,7 @@ def test_another_operation_under_the_identity_takes_its_place() -> None:
         assert known[2] not in batch
 
 
-def test_a_run_counts_as_regrouped_once_one_of_its_operations_had_other_company() -> None:
+def test_a_range_counts_as_regrouped_if_one_of_its_operations_was_sent_in_another_range_before() -> None:
     coverage, known = Coverage(), writes(1, 2, 3)
     count_sent(coverage, [known[1], known[2]], [run_of(1, 2)])
     count_sent(coverage, [known[1], known[2]], [run_of(1, 2)])
@@ -64,7 +64,7 @@ def test_a_run_counts_as_regrouped_once_one_of_its_operations_had_other_company(
     assert coverage.as_dict() == {"range.regrouped": 2}
 
 
-def test_only_runs_of_several_count_as_known_or_faulty_in_part() -> None:
+def test_only_ranges_of_several_operations_count_as_partly_known_or_faulty() -> None:
     coverage = Coverage()
     count_applied(coverage, payload(1, 1), frozenset({0}), frozenset({1}))
     assert coverage.as_dict() == {}
@@ -74,7 +74,7 @@ def test_only_runs_of_several_count_as_known_or_faulty_in_part() -> None:
     assert coverage.as_dict() == {"range.fault_within": 1, "range.partly_known": 1, "range.several": 3}
 
 
-def test_a_run_is_partly_stale_if_some_answers_say_so_and_others_do_not() -> None:
+def test_a_range_is_partly_stale_if_some_but_not_all_answers_are_stale() -> None:
     coverage = Coverage()
     stale, done = AnswerKind.STALE, AnswerKind.DONE
     count_answered(coverage, [run_of(1, 2)], {1: stale, 2: stale})
