@@ -63,7 +63,7 @@ class ClientGateway:
         """Send an encoded ``WriteRequest``; ``answered`` gets the encoded reply."""
 
         def done(result: WriteReply | StelaeError) -> None:
-            answer = encode_reply(result) if isinstance(result, WriteReply) else _over_the_wire(result)
+            answer = encode_reply(result) if isinstance(result, WriteReply) else _received_error(result)
             self._reply(node, client, lambda: answered(answer))
 
         self._ask(client, node, "write", lambda replica: replica.write(decode_request(request), done), done)
@@ -72,7 +72,7 @@ class ClientGateway:
         """Send the next schema. ``answered`` gets ``SchemaMismatch`` if the change is refused permanently."""
 
         def done(result: WriteReply | StelaeError) -> None:
-            error = _refusal(result) if isinstance(result, WriteReply) else _over_the_wire(result)
+            error = _refusal(result) if isinstance(result, WriteReply) else _received_error(result)
             self._reply(node, client, lambda: answered(error))
 
         serve: Serve = lambda replica: replica.change_schema(Schema.from_bytes(schema), done)  # noqa: E731
@@ -87,7 +87,7 @@ class ClientGateway:
         data = encode(request)
 
         def refused(error: StelaeError) -> None:
-            self._reply(node, client, lambda: answered(_over_the_wire(error)))
+            self._reply(node, client, lambda: answered(_received_error(error)))
 
         def serve(replica: Replica) -> None:
             scan = decode(data, ScanRequest)
@@ -150,5 +150,5 @@ def _refusal(reply: WriteReply) -> StelaeError | None:
     return SchemaMismatch(answer.result.detail) if answer.result.refusal else None
 
 
-def _over_the_wire(error: StelaeError) -> StelaeError:
+def _received_error(error: StelaeError) -> StelaeError:
     return error_of(error_fields(error))

@@ -16,8 +16,8 @@ from stelae.sim.history import SCHEMA, AnswerKind, ClientAnswer, ClientOperation
 from stelae.sim.invariants.convergence import ReplicaContents
 from stelae.sim.network import Network
 from stelae.sim.node import SimNode
+from stelae.sim.node_links import FramesInFlight
 from stelae.sim.node_start import TABLET, NodeContext
-from stelae.sim.peers import FramesInFlight
 from stelae.sim.profile import Profile
 from stelae.sim.range_counts import count_answered, count_sent
 from stelae.sim.scheduler import Scheduler
@@ -170,8 +170,8 @@ class SimCluster:
     ) -> None:
         """Send writes of one client, in one request for each version of the schema that they were made for."""
         for version in sorted({operation.schema.version for operation in operations}):
-            alike = [operation for operation in operations if operation.schema.version == version]
-            self._write(client, node, alike, first_incomplete, answer)
+            same_version = [operation for operation in operations if operation.schema.version == version]
+            self._write(client, node, same_version, first_incomplete, answer)
 
     def _write(
         self,

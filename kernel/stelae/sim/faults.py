@@ -106,7 +106,7 @@ class FaultDriver:
     def schedule(self, plan: Sequence[Fault]) -> None:
         """Schedule every fault for its time."""
         for fault in plan:
-            self._scheduler.at(fault.at_us, f"fault.{fault.kind}", self._striker(fault))
+            self._scheduler.at(fault.at_us, f"fault.{fault.kind}", self._start_fault_call(fault))
 
     def heal(self) -> None:
         """End all faults, also those still planned. All links, disks and clocks work, and all nodes run."""
@@ -120,11 +120,11 @@ class FaultDriver:
             node.resume()
             node.start()
 
-    def _striker(self, fault: Fault) -> Callable[[], None]:
+    def _start_fault_call(self, fault: Fault) -> Callable[[], None]:
         def strike() -> None:
             if self._healed:
                 return
-            undo = self._strike(fault)
+            undo = self._start_fault(fault)
             if undo is None:
                 return
             self._coverage.hit(f"fault.{fault.kind}")
@@ -137,20 +137,20 @@ class FaultDriver:
         if not self._healed:
             undo()
 
-    def _strike(self, fault: Fault) -> Undo | None:
+    def _start_fault(self, fault: Fault) -> Undo | None:
         """Start a fault. Return how to undo it, or ``None`` if it changes nothing."""
         position = self._position(fault)
         node = self._nodes[position]
         kind = fault.kind
         if kind is FaultKind.LOSSY or kind is FaultKind.SLOW_LINKS:
-            return self._disturb(kind)
+            return self._start_link_fault(kind)
         links = _links(kind, position, fault.amount)
         if links:
             self._network.cut(links)
             return lambda: self._network.mend(links)
-        return self._strike_node(node, fault) if node.up else None
+        return self._start_node_fault(node, fault) if node.up else None
 
-    def _strike_node(self, node: FaultTarget, fault: Fault) -> Undo:
+    def _start_node_fault(self, node: FaultTarget, fault: Fault) -> Undo:
         match fault.kind:
             case FaultKind.CRASH:
                 node.crash()
@@ -188,7 +188,7 @@ class FaultDriver:
                 assert_never(fault.kind)
         return node.start
 
-    def _disturb(self, kind: FaultKind) -> Undo:
+    def _start_link_fault(self, kind: FaultKind) -> Undo:
         network = self._network
         if kind is FaultKind.LOSSY:
             network.lossy += 1

@@ -47,7 +47,7 @@ class SimNode:
         self._extra_us = 0
         self._may_be_lost = False
         self._backup: tuple[int, dict[str, bytes]] | None = None
-        self._disk = self._watched(VirtualDisk())
+        self._disk = self._observe_disk(VirtualDisk())
         self.running: RunningNode | None = None
         view.clock_ahead_us_max = self._clock.ahead_us_max
         format_node(context, context.node_ids[view.position], self._disk)
@@ -115,8 +115,8 @@ class SimNode:
     def crash(self) -> None:
         """Lose power: un-synced changes are lost, torn or reordered."""
         self._end()
-        self._disk = self._watched(self._disk.crash(self._rng))
-        self._back_up()
+        self._disk = self._observe_disk(self._disk.crash(self._rng))
+        self._save_backup()
 
     def crash_after(self, operations: int | None) -> None:
         """Lose power after so many more disk operations; ``None`` cancels this."""
@@ -125,8 +125,8 @@ class SimNode:
     def kill(self) -> None:
         """End the process. The disk keeps everything that was written."""
         self._end()
-        self._disk = self._watched(self._disk.clone())
-        self._back_up()
+        self._disk = self._observe_disk(self._disk.clone())
+        self._save_backup()
 
     def pause(self) -> None:
         """Pause the process."""
@@ -233,7 +233,7 @@ class SimNode:
             self.running = boot.run(self)
         except StelaeError as error:
             self._end()
-            self._disk = self._watched(self._disk.clone())
+            self._disk = self._observe_disk(self._disk.clone())
             if self._may_be_lost:
                 self._give_up()
             elif self._disk.faults.capacity_bytes is None and not isinstance(error, ClockError):
@@ -260,14 +260,14 @@ class SimNode:
         """Return the files of the replicated log, if it has a directory of its own."""
         return {p: d for p, d in self._disk.tree().items() if p.startswith(f"{LAYOUT.wals}/{TABLET}/")}
 
-    def _back_up(self) -> None:
+    def _save_backup(self) -> None:
         """Keep the first copy of the log that is taken while the node is down, with the highest index in it."""
         model, files = self._models.get(LogId(TABLET, 1)), self._log_files()
         if self._backup is None and model is not None and files:
             under_way = model.pending.entries if model.pending is not None else ()
             self._backup = model.last().index + len(under_way), files
 
-    def _watched(self, disk: VirtualDisk) -> VirtualDisk:
+    def _observe_disk(self, disk: VirtualDisk) -> VirtualDisk:
         """Report each use of a file of the disk after a failed sync of it. Return the disk."""
         facts = self._context.facts
         disk.faults.on_use_after_failed_sync = lambda operation, path: facts.used_after_failed_sync(

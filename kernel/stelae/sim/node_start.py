@@ -32,13 +32,13 @@ from stelae.sim.history import SCHEMA
 from stelae.sim.log_model import LogModel
 from stelae.sim.maintenance import maintenance_of
 from stelae.sim.network import Network
-from stelae.sim.peers import FramesInFlight, NodeLink, WatchedNetwork
+from stelae.sim.node_links import FramesInFlight, NodeLink, ObservedNetwork
 from stelae.sim.process import Call, DurationRange, Process, VirtualLogDriver, VirtualPool, VirtualReader
 from stelae.sim.profile import Profile
 from stelae.sim.scratch_log import SCRATCH_LOG, ScratchLogWriter
 from stelae.sim.services import CoverageMetrics, VirtualWorkers
 from stelae.sim.snapshot_reader import SnapshotReader
-from stelae.sim.store_files import StoreFiles, WatchedSuperblock
+from stelae.sim.store_files import ObservedSuperblockFile, StoreFiles
 from stelae.sim.tap_core import CoreTap, tapped_engine
 from stelae.sim.tap_store import tapped_store
 from stelae.sim.tap_wal import WalTap
@@ -158,7 +158,7 @@ class NodeStart:
         process, durations = self._process, self._durations
         driver = VirtualLogDriver(process, wal, self._rng("wal"), durations.sync_us, fast=fast, writer=self._writer)
         codec = PeerCodec(self._context.engines.consensus.message_types)
-        traffic = PeerTraffic(codec, process, self._metrics, self._beat_interval_us)
+        traffic = PeerTraffic(codec, process, self._metrics, self._heartbeat_interval_us)
         link = self._link(hybrid)
         replica = self._replica(wal, driver.writer, traffic, hybrid, observer)
         traffic.add(replica)
@@ -176,7 +176,7 @@ class NodeStart:
         )
 
     @property
-    def _beat_interval_us(self) -> int:
+    def _heartbeat_interval_us(self) -> int:
         return self._context.profile.election_timeout_ms * 1_000 // 5
 
     def _rng(self, name: str) -> random.Random:
@@ -239,11 +239,11 @@ class NodeStart:
     ) -> Replica:
         record = ConsensusMetadata(self._disk, LAYOUT, TABLET).load()
         files = StoreFiles(self._disk, STORE, self._node, self._context.facts)
-        superblock_file = WatchedSuperblock(self._disk, LAYOUT, TABLET, files.saved)
+        superblock_file = ObservedSuperblockFile(self._disk, LAYOUT, TABLET, files.saved)
         block = superblock_file.load()
         engines, cores = self._engines(wal, block.store_engine, files)
         recovered = recover(block, record, engines, STORE)
-        network = WatchedNetwork(traffic, self._node, self._context.facts, cores)
+        network = ObservedNetwork(traffic, self._node, self._context.facts, cores)
         return assemble(
             recovered,
             engines,
@@ -279,7 +279,7 @@ class NodeStart:
         self,
         wal: WalTap,
         writer: LogWriter,
-        network: WatchedNetwork,
+        network: ObservedNetwork,
         traffic: PeerTraffic,
         hybrid: HybridClock,
         observer: ReplicaObserver,
@@ -291,7 +291,7 @@ class NodeStart:
             turns=process,
             writer=writer,
             reader=VirtualReader(wal, reads),
-            hard_states=WatchedHardStates(hard_states, self._node),
+            hard_states=ObservedHardStates(hard_states, self._node),
             network=network,
             batcher=batcher_of,
             heartbeats=traffic.heartbeats,
@@ -320,7 +320,7 @@ class NodeStart:
         return snapshot_reader
 
 
-class WatchedHardStates:
+class ObservedHardStates:
     """The ``HardStates`` of a replica. It records each hard state once it is durable."""
 
     def __init__(self, inner: HardStateWriter, node: ObservedNode) -> None:

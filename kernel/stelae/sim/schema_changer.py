@@ -130,18 +130,18 @@ class SchemaChanger:
         if self._profile.alter_us is not None and self.idle and extra and DROPS:
             self._coverage.hit("alter.swap")
             kind, nullable, default = pick(self._rng, KINDS)
-            name = _free(self._rng, columns)
-            self._begin([AddColumn(name, kind, nullable, default), DropColumn(pick(self._rng, extra).name)])
+            name = _draw_free_name(self._rng, columns)
+            self._start_changes([AddColumn(name, kind, nullable, default), DropColumn(pick(self._rng, extra).name)])
 
     def _act(self) -> None:
         if self.stopping:
             return
         if self.idle:
             rival = chance(self._rng, RIVALS)
-            self._begin(self._steps(), self._steps() if rival else None)
+            self._start_changes(self._steps(), self._steps() if rival else None)
         self.start()
 
-    def _begin(self, steps: Sequence[AlterStep], rival: Sequence[AlterStep] | None = None) -> None:
+    def _start_changes(self, steps: Sequence[AlterStep], rival: Sequence[AlterStep] | None = None) -> None:
         changes = [self._table.changed(steps)]
         if rival is not None:
             changes.append(self._table.changed(rival))
@@ -200,7 +200,7 @@ class SchemaChanger:
         kinds = {type(step) for step in steps}
         if {AddColumn, DropColumn} <= kinds:
             self._coverage.hit("alter.add_and_drop")
-        return steps or [RenameColumn(columns[-1].name, _free(self._rng, columns))]
+        return steps or [RenameColumn(columns[-1].name, _draw_free_name(self._rng, columns))]
 
     def _step(self, columns: list[Column]) -> AlterStep | None:
         """Draw one step and carry it out on ``columns``; ``None`` if the drawn step is impossible."""
@@ -208,7 +208,7 @@ class SchemaChanger:
         share = self._rng.random()
         if share < 0.45 and len(columns) < COLUMNS_MAX:
             kind, nullable, default = pick(self._rng, KINDS)
-            name = _free(self._rng, columns)
+            name = _draw_free_name(self._rng, columns)
             # The id of a new column only has to differ from the ids of the two fixed columns here.
             columns.append(Column(id=1 << 30 | len(columns), name=name, type=kind, nullable=nullable, default=default))
             return AddColumn(name, kind, nullable, default)
@@ -218,7 +218,7 @@ class SchemaChanger:
             return DropColumn(dropped.name)
         if share >= 0.8:
             position = between(self._rng, 1, len(columns) - 1)
-            before, name = columns[position], _free(self._rng, columns)
+            before, name = columns[position], _draw_free_name(self._rng, columns)
             columns[position] = Column(
                 id=before.id, name=name, type=before.type, nullable=before.nullable, default=before.default
             )
@@ -226,7 +226,7 @@ class SchemaChanger:
         return None
 
 
-def _free(rng: random.Random, columns: Sequence[Column]) -> str:
+def _draw_free_name(rng: random.Random, columns: Sequence[Column]) -> str:
     """Draw a name that no column has."""
     taken = {column.name for column in columns}
     return pick(rng, [name for name in NAMES if name not in taken])

@@ -68,7 +68,7 @@ class ScratchLogWriter:
         first, replace_from = self._last.index + 1, None
         if replace and self._last.index > self._floor:
             first = replace_from = between(self._rng, self._floor + 1, self._last.index)
-            self._coverage.hit("scribe.replaced")
+            self._coverage.hit("scratch_log.replaced")
         if replace_from is not None or chance(self._rng, 0.1):
             self._terms += 1
         entries = tuple(
@@ -78,7 +78,7 @@ class ScratchLogWriter:
         try:
             slot = self._writer.reserve(SCRATCH_LOG, size_bytes)
         except StelaeError:
-            self._coverage.hit("scribe.refused")
+            self._coverage.hit("scratch_log.refused")
             return
         self._last = entries[-1].op_id
         self._in_flight += 1
@@ -93,7 +93,7 @@ class ScratchLogWriter:
         self._in_flight -= 1
         if isinstance(outcome, Failed) and not self._broken:
             self._broken = True
-            self._coverage.hit("scribe.failed")
+            self._coverage.hit("scratch_log.failed")
             self._process.schedule(REPAIR_US, "scribe.repair", self._repair)
 
     def _repair(self) -> None:
@@ -113,5 +113,5 @@ class ScratchLogWriter:
             return
         upto = between(self._rng, self._floor + 1, self._last.index)
         self._floor = upto
-        self._coverage.hit("scribe.collected")
+        self._coverage.hit("scratch_log.collected")
         self._writer.submit_job(lambda engine: engine.collect(SCRATCH_LOG, upto), lambda _: None)

@@ -40,7 +40,7 @@ class Shrinker:
 
     Args:
         failed: the result of the full run.
-        rerun: runs a part of it.
+        rerun: repeats the run with fewer faults and operations.
         runs_max: limit on the number of runs.
     """
 

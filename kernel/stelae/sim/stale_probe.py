@@ -77,26 +77,26 @@ class StaleProbe:
         old = [event for event in old if _is_stale(event, status.term)]
         if not old:
             return
-        twin = copy.deepcopy(core)
-        twin.step([])
-        _drain(twin)
+        core_copy = copy.deepcopy(core)
+        core_copy.step([])
+        _drain(core_copy)
         for event in old:
-            yield self._deliver(twin, event)
+            yield self._deliver(core_copy, event)
 
-    def _deliver(self, twin: ConsensusCore, event: Event) -> StaleDelivery:
-        before, deadline_before = twin.status(), twin.next_deadline()
+    def _deliver(self, core_copy: ConsensusCore, event: Event) -> StaleDelivery:
+        before, deadline_before = core_copy.status(), core_copy.next_deadline()
         if isinstance(event, LeaderAlive | PeerAlive):
             event = msgspec.structs.replace(event, heard_at_us=self._now_us)
-        twin.step([event])
+        core_copy.step([event])
         sender = event.sender if isinstance(event, Received) else None
-        effects = [text for ready in _drain(twin) if (text := _effects(ready, sender, before.term))]
+        effects = [text for ready in _drain(core_copy) if (text := _effects(ready, sender, before.term))]
         return StaleDelivery(
             what=_kind_of(event),
             term=_term_of(event) or 0,
             before=before,
-            after=twin.status(),
+            after=core_copy.status(),
             deadline_before=deadline_before,
-            deadline_after=twin.next_deadline(),
+            deadline_after=core_copy.next_deadline(),
             effects=", ".join(effects),
         )
 

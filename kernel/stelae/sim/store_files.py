@@ -55,7 +55,7 @@ class StoreFiles:
         return frozenset(self._disk.listdir(self._directory))
 
 
-class WatchedSuperblock(SuperblockFile):
+class ObservedSuperblockFile(SuperblockFile):
     """A superblock file on a virtual disk. ``on_saved`` gets each superblock once it is durable."""
 
     def __init__(

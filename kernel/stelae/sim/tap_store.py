@@ -22,10 +22,10 @@ from stelae.spi.services import EngineServices
 from stelae.spi.store import ApplyEntry, ApplyResult, Changes, Cursor, Edit, StoreSnapshot, TabletStore, VersionedRows
 
 CHECKSUM_EVERY = 32
-"""Of so many entries, one has the checksum as of it compared."""
+"""The checksum is compared as of one of so many entries."""
 
 CHANGES_EVERY = 64
-"""Of so many entries, one has the rows that it changed compared."""
+"""The changed rows are compared for one of so many entries."""
 
 REPEATED_EVERY = 4
 """As ``CHANGES_EVERY``, for entries with repeated operations."""

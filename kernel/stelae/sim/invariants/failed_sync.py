@@ -26,4 +26,4 @@ class FailedSync(Invariant):
     def on_use_after_failed_sync(self, node: ObservedNode, operation: str, path: str) -> None:
         """Check the use of a file after a failed sync of it."""
         if path.endswith(ENTRIES):
-            self.fail(f"node {node.position}: {operation} of {path} after a failed sync of it")
+            self.fail(f"node {node.position}: {operation} of {path} after a failed sync of the file")

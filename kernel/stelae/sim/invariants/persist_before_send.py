@@ -24,8 +24,8 @@ class PersistBeforeSend(Invariant):
         if _is_behind(node.saved, needs.hard_state):
             self.fail(f"{what} that needs {needs.hard_state}, but {node.saved} is on disk")
         last = needs.last
-        stands = node.op_id_at(last.index) == last
-        if stands and node.durable_at(last.index) != last:
+        in_log = node.op_id_at(last.index) == last
+        if in_log and node.durable_at(last.index) != last:
             self.fail(f"{what} that needs {last} before it is durable")
 
     def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:

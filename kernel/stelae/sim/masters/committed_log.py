@@ -29,11 +29,11 @@ class CommittedLog:
         self._entries: dict[OpId, Entry] = {}
         self.term = 0
 
-    def watched(self, engine: type[ConsensusEngine], position: int) -> type[ConsensusEngine]:
+    def observed_engine(self, engine: type[ConsensusEngine], position: int) -> type[ConsensusEngine]:
         """Return an engine whose cores report to this log."""
         view, committed_log = self._views[position], self
 
-        class WatchedConsensus(engine):  # type: ignore[misc, valid-type]
+        class ObservedConsensus(engine):  # type: ignore[misc, valid-type]
             """The engine under test. Only ``restore`` differs."""
 
             name: ClassVar[str] = engine.name
@@ -42,9 +42,9 @@ class CommittedLog:
             def restore(cls, *, log: LogView, **restored: Any) -> ConsensusCore:
                 """Restore a core as the engine does, and observe it."""
                 view.restore(restored["hard_state"], log, restored["committed_config"])
-                return _WatchedMasterCore(super().restore(log=log, **restored), view, committed_log)
+                return _ObservedMasterCore(super().restore(log=log, **restored), view, committed_log)
 
-        return WatchedConsensus
+        return ObservedConsensus
 
     def record_ready(self, view: ObservedNode, ready: Ready, status: Status) -> None:
         """Record the effects that a core returned."""
@@ -83,7 +83,7 @@ class CommittedLog:
             self._world.coverage.hit("log.tail_lost")
 
 
-class _WatchedMasterCore(ConsensusCore):
+class _ObservedMasterCore(ConsensusCore):
     """One core that reports to a ``CommittedLog``. Behaves exactly like ``inner``."""
 
     def __init__(self, inner: ConsensusCore, view: ObservedNode, committed_log: CommittedLog) -> None:

@@ -25,7 +25,7 @@ from stelae.sim.masters.peer_link import MasterLink
 from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.masters.steps import ChangeStep, Strike
 from stelae.sim.masters.world import CLUSTER, MastersWorld, master_member, master_node
-from stelae.sim.peers import FramesInFlight
+from stelae.sim.node_links import FramesInFlight
 from stelae.sim.process import Process
 from stelae.spi.consensus import Member, Role, Status
 from stelae.spi.errors import StelaeError

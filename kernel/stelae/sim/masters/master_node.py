@@ -147,7 +147,7 @@ class MasterNodeRun:
         services = EngineServices(run.disk, run.clock, self.metrics, VirtualWorkers(workers))
         return Engines(
             wal=config.wal.engine.open(LAYOUT.wals, config.wal.config, services),
-            consensus=run.committed_log.watched(config.consensus.engine, run.position),
+            consensus=run.committed_log.observed_engine(config.consensus.engine, run.position),
             consensus_config=config.consensus.config,
             store=config.store.engine,
             store_config=config.store.config,

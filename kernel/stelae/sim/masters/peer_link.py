@@ -12,7 +12,7 @@ from stelae.host.hybrid_clock import HybridClock
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
 from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.masters.world import MastersWorld
-from stelae.sim.peers import FramesInFlight
+from stelae.sim.node_links import FramesInFlight
 from stelae.sim.process import Process
 from stelae.spi.errors import ClockError, PeerError
 from stelae.spi.ids import IncarnationId, NodeId

@@ -27,11 +27,13 @@ def plan(snapshot: PolicySnapshot, rng: random.Random) -> tuple[Action, ...]:
     for tablet in snapshot.tablets.values():
         if chance(rng, NONSENSE) and snapshot.nodes:
             actions.append(_nonsense(tablet, pick(rng, list(snapshot.nodes)), rng))
-        actions += _of_tablet(snapshot, tablet, load, rng)
+        actions += _plan_tablet(snapshot, tablet, load, rng)
     return tuple(actions)
 
 
-def _of_tablet(snapshot: PolicySnapshot, tablet: TabletView, load: Counter[NodeId], rng: random.Random) -> list[Action]:
+def _plan_tablet(
+    snapshot: PolicySnapshot, tablet: TabletView, load: Counter[NodeId], rng: random.Random
+) -> list[Action]:
     members = {replica.node_id for replica in tablet.replicas}
     free = sorted((n for n in load if n not in members), key=lambda n: (load[n], n))
     if not tablet.replicas:

@@ -67,8 +67,8 @@ class SimServer:
 
     def start(self) -> None:
         """Start the first run, with a replica of a tablet that no master knows on the disk."""
-        nobody = TabletConfig(op_id=ZERO, members=())
-        self.disk[self.foreign] = ModelReplica(data_state=ReportedDataState.READY, config=nobody, schema_version=1)
+        config = TabletConfig(op_id=ZERO, members=())
+        self.disk[self.foreign] = ModelReplica(data_state=ReportedDataState.READY, config=config, schema_version=1)
         self._reporter.replica_changed(self.status(self.foreign))
         self._beat(self._epoch)
 

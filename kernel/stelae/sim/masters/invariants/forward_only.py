@@ -42,9 +42,9 @@ class ForwardOnly(MastersInvariant):
         if isinstance(record, TableRecord):
             table = before.tables.get(record.table_id)
             if not table_may_become(None if table is None else table.state, record.state):
-                return f"goes from {'nothing' if table is None else table.state} to {record.state}"
+                return f"changes from {'nothing' if table is None else table.state} to {record.state}"
             if table is not None and not record.terminal and record.newest.version < table.newest.version:
-                return f"goes from schema {table.newest.version} to {record.newest.version}"
+                return f"changes from schema {table.newest.version} back to {record.newest.version}"
             if table is not None and (table.state, record.state) == (TableState.ALTERING, TableState.RUNNING):
                 return self._unsettled(record)
             if table is not None and not record.terminal and record.next_column_id < table.next_column_id:
@@ -65,12 +65,12 @@ class ForwardOnly(MastersInvariant):
 
     def _wrong_tablet(self, old: TabletRecord | None, record: TabletRecord) -> str:
         if not tablet_may_become(None if old is None else old.state, record.state):
-            return f"goes from {'nothing' if old is None else old.state} to {record.state}"
+            return f"changes from {'nothing' if old is None else old.state} to {record.state}"
         if old is None or old.config is None:
             return ""
         op_id = ZERO if record.config is None else record.config.op_id
         if op_id < old.config.op_id:
-            return f"goes from config {old.config.op_id} to {op_id}"
+            return f"changes from config {old.config.op_id} back to {op_id}"
         if not record.terminal and record.partition != old.partition:
             return "moves to another partition"
         return ""

@@ -118,7 +118,7 @@ class FramesInFlight:
         self.stamp = stamp
 
 
-class WatchedNetwork:
+class ObservedNetwork:
     """The ``PeerNetwork`` of a replica. It reports each message to the invariants before the message is encoded."""
 
     def __init__(self, traffic: PeerTraffic, node: ObservedNode, facts: FactFeed, cores: Sequence[CoreTap]) -> None:
