@@ -60,18 +60,21 @@ def tool(name: str, *arguments: str) -> Command:
 SEEDS_COUNT = 40
 """Seeds that `sim` runs for each change."""
 
+MASTERS_SEEDS_COUNT = 20
+"""Seeds that `masters` runs for each change."""
+
 SEEDS_SOAK = "101..1100"
 
 
-def seeds_of_this_change() -> str:
-    """The seeds of `sim`, drawn from the commit: each change runs others, and the same commit always the same."""
+def seeds_of_this_change(count: int) -> str:
+    """Seeds of a simulator, drawn from the commit: each change runs others, and the same commit always the same."""
     try:
         asked = subprocess.run(("git", "rev-parse", "HEAD"), cwd=ROOT, check=True, capture_output=True, text=True)
         commit = asked.stdout[:7]
     except (OSError, subprocess.CalledProcessError):
         commit = "0"  # A copy of the files without their history.
     first = 1_000 + int(commit, 16)
-    return f"{first}..{first + SEEDS_COUNT - 1}"
+    return f"{first}..{first + count - 1}"
 
 
 MODULES = ("tests/unit", "tests/traces", "tests/conformance")
@@ -81,7 +84,8 @@ FLOORS_LEFT_OUT = tuple(f"--ignore={path}" for path in FLOORS)
 GROUPS: dict[str, Command] = {
     "tidy": pytest("tests/tidy"),
     "modules": pytest("-n", "2", *MODULES),
-    "sim": tool("stelae", "sim", "run", "--jobs", "1", "--seeds", seeds_of_this_change()),
+    "sim": tool("stelae", "sim", "run", "--jobs", "1", "--seeds", seeds_of_this_change(SEEDS_COUNT)),
+    "masters": tool("stelae", "sim", "masters", "--jobs", "1", "--seeds", seeds_of_this_change(MASTERS_SEEDS_COUNT)),
     "floors": pytest(*FLOORS),
     "mutants": pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT),
     "e2e": pytest("-n", "2", "--dist", "loadfile", "tests/e2e"),
@@ -175,7 +179,8 @@ def announce(groups: Sequence[str]) -> None:
     (waiting, single), afterwards = lanes_of(groups)
     print(f"beside each other: {' '.join(waiting)} | {' '.join(single)}")
     print(f"then on both cores: {' '.join(afterwards)}")
-    print(f"{SEEDS_COUNT} seeds of this commit: {seeds_of_this_change()}", flush=True)
+    seeds = seeds_of_this_change(SEEDS_COUNT)
+    print(f"seeds of this commit: {seeds}, and the first {MASTERS_SEEDS_COUNT} of them for masters", flush=True)
 
 
 def say_what_is_left() -> None:

@@ -11,9 +11,11 @@ import time
 import msgspec
 
 from stelae.cli.seeds import over_processes
+from stelae.sim.masters.run import run_seed as run_masters_seed
 from stelae.sim.run import run_seed
 from tests.sim.first_seeds import PATH, FirstSeeds, first_seeds, seeds_of
 from tests.sim.floors import FLOORS, SEEDS, run_counted
+from tests.sim.masters import floors as masters_floors
 from tests.sim.planting import planted
 from tests.sim.test_mutants import ALL
 
@@ -48,6 +50,14 @@ def what_a_seed_shows(seed: int) -> tuple[int, float, frozenset[str]]:
     return seed, time.process_time() - started, names & FLOORS
 
 
+def what_a_seed_of_masters_shows(seed: int) -> tuple[int, float, frozenset[str]]:
+    """Run a seed of the masters' simulator. Return the same as :func:`what_a_seed_shows`."""
+    logging.disable(logging.CRITICAL)
+    started = time.process_time()
+    result = run_masters_seed(seed)
+    return seed, time.process_time() - started, masters_floors.names_of(result) & masters_floors.FLOORS
+
+
 def chosen(runs: list[tuple[int, float, frozenset[str]]]) -> tuple[int, ...]:
     """Choose seeds that meet every floor that any run meets, each time the one with most new floors for its cost."""
     missing, found = frozenset[str]().union(*(names for _, _, names in runs)), []
@@ -61,11 +71,13 @@ def chosen(runs: list[tuple[int, float, frozenset[str]]]) -> tuple[int, ...]:
 def main() -> None:
     """Draw all seeds and write the file."""
     floors = chosen(list(over_processes(what_a_seed_shows, SEEDS, 0)))
+    of_masters = chosen(list(over_processes(what_a_seed_of_masters_shows, masters_floors.SEEDS, 0)))
     seeds = over_processes(seed_of_mutant, range(len(ALL)), 0)
     mutants = {mutant.name: seed for mutant, seed in zip(ALL, seeds, strict=True) if seed is not None}
-    text = msgspec.json.format(msgspec.json.encode(FirstSeeds(floors, dict(sorted(mutants.items())))), indent=2)
-    PATH.write_bytes(text + b"\n")
-    print(f"{len(floors)} seeds meet the floors; {len(ALL) - len(mutants)} planted bugs are shown by no seed")
+    found = FirstSeeds(floors, of_masters, dict(sorted(mutants.items())))
+    PATH.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    print(f"{len(floors)} seeds meet the floors of the tablets' simulator, {len(of_masters)} those of the masters'")
+    print(f"{len(ALL) - len(mutants)} planted bugs are shown by no seed")
 
 
 if __name__ == "__main__":

@@ -22,10 +22,12 @@ class FirstSeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         floors: seeds that together meet all floors of ``tests.sim.floors``.
+        masters_floors: seeds that together meet all floors of ``tests.sim.masters.floors``.
         mutants: a seed whose run shows a planted bug, by the name of the bug.
     """
 
     floors: tuple[int, ...] = ()
+    masters_floors: tuple[int, ...] = ()
     mutants: dict[str, int] = {}
 
 

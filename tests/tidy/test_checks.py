@@ -86,7 +86,8 @@ def test_the_pages_say_the_numbers_of_the_script(script: dict[str, Any], page: s
     text = text_of(page)
     assert re.findall(r"(\d+) minutes", text) == [f"{budget_s // 60}"]
     assert f"{budget_s // 60} minutes on two quiet cores" in text
-    assert set(re.findall(r"(\d+) seeds", text)) == {f"{script['SEEDS_COUNT']}", f"{soak}"}
+    counts = (script["SEEDS_COUNT"], script["MASTERS_SEEDS_COUNT"], soak)
+    assert set(re.findall(r"(\d+) seeds", text)) == {f"{count}" for count in counts}
     assert set(re.findall(r"of (\d+) budgeted", text)) <= {f"{budget_s}"}
 
 
@@ -101,7 +102,10 @@ def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand(script: dict
     seeds = script["GROUPS"]["sim"][-1]
     assert count_of(seeds) == script["SEEDS_COUNT"] == 40
     assert int(seeds.split("..")[0]) >= 1_000 > max(COVERED)
-    assert script["seeds_of_this_change"]() == seeds
+    assert script["seeds_of_this_change"](40) == seeds
+    of_masters = script["GROUPS"]["masters"][-1]
+    assert count_of(of_masters) == script["MASTERS_SEEDS_COUNT"] == 20
+    assert of_masters.split("..")[0] == seeds.split("..")[0]
     for group in ("soak-sim", "soak-masters"):
         assert count_of(script["SOAK"][group][-1]) >= 1_000
 

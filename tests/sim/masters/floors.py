@@ -1,0 +1,92 @@
+"""Floors of the masters' simulator: what must happen at least once over some seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stelae.protocol.actions import ServerAction
+from stelae.protocol.fences import FenceVerdict
+from stelae.protocol.master_messages import Change
+from stelae.server.master.core.operations import Outcome
+from stelae.sim.masters.faults import MastersFaultKind
+from stelae.sim.masters.run import MastersRunResult, run_seed
+from stelae.sim.masters.steps import ChangeStep
+from tests.at_length import AT_LENGTH
+from tests.sim.first_seeds import first_seeds
+
+SEEDS = range(1, 49)
+
+FAULTS = {f"fault.{kind}" for kind in MastersFaultKind}
+
+STRIKES = {
+    f"struck.{step}.{kind}"
+    for step in ChangeStep
+    for kind in (MastersFaultKind.STRIKE_CRASH, MastersFaultKind.STRIKE_PAUSE, MastersFaultKind.STRIKE_PARTITION)
+}
+
+CHANGES = {
+    f"change.{kind.__name__}.{end}"
+    for kind in Change.__args__
+    if kind.__name__ != "SetServerMode"
+    for end in ("done", "refused")
+}
+
+ACTIONS = {
+    f"action.{kind.__name__}.{verdict}"
+    for kind in ServerAction.__args__
+    for verdict in (FenceVerdict.ACT, FenceVerdict.REFUSED)
+}
+
+OUTCOMES = {f"outcome.{outcome}" for outcome in Outcome}
+
+OTHERS = {
+    "action.of_a_deposed_master",
+    "deleted.Evicted",
+    "deleted.Terminal",
+    "log.proposed_by_deposed",
+    "log.tail_lost",
+    "log.tail_survived",
+    "network.duplicated",
+    "network.lost",
+    "read.NOT_LEADER",
+    "read.TOO_STALE",
+    "read.answered",
+    "read.by_follower",
+    "read.by_leader",
+    "refused.NOT_LEADER",
+    "refused.NOT_REPLICATED",
+    "refused.OUTCOME_UNKNOWN",
+    "refused.TABLE_BUSY",
+    "report.full",
+    "report.incremental",
+    "report.of_a_former_run",
+    "report.two_leaders",
+    "tablet.config_changed",
+    "tablet.copied",
+    "tablet.newcomer_of_pending",
+    "unheard.AlterSchema",
+}
+
+FLOORS = FAULTS | STRIKES | CHANGES | ACTIONS | OUTCOMES | OTHERS
+
+
+def seeds_in_order() -> list[int]:
+    """Return all seeds; first those that together meet all floors, as far as is known."""
+    first = [seed for seed in first_seeds().masters_floors if seed in SEEDS]
+    return [*first, *(seed for seed in SEEDS if seed not in first)]
+
+
+def names_of(result: MastersRunResult) -> frozenset[str]:
+    """Return the names of everything that happened in a run."""
+    return frozenset(name for name, count in result.coverage.items() if count)
+
+
+def run_until_seen() -> Iterator[MastersRunResult]:
+    """Run seeds until every floor is met; in `make soak` run all seeds."""
+    missing = set(FLOORS)
+    for seed in seeds_in_order():
+        result = run_seed(seed)
+        yield result
+        missing -= names_of(result)
+        if not missing and not AT_LENGTH:
+            return
