@@ -1,6 +1,6 @@
 """A node's virtual clock: monotonic time follows the scheduler, wall time may be wrong.
 
-``jump`` moves the wall clock of one node, and ``set_right`` undoes all jumps. The monotonic clock
+``jump`` moves the wall clock of one node, and ``undo_jumps`` undoes all jumps. The monotonic clock
 restarts with each start of the node's process, as on a rebooted machine."""
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ OPEN_REACH_BYTES_MIN: Final = 2_000
 
 
 class SimNode:
-    """One simulated node. Implements ``faults.Victim``."""
+    """One simulated node. Implements ``faults.FaultTarget``."""
 
     def __init__(self, context: NodeContext, scheduler: Scheduler, view: ObservedNode, error_us: int) -> None:
         self._context = context

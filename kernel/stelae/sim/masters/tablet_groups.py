@@ -58,8 +58,8 @@ class TabletGroup:
     Attributes:
         config: the committed config.
         pending: the config that is appended and not committed, if any.
-        unheard_us: the time since which a member has not responded, by member.
-        without: op id of the config that removed a former member, by member.
+        silent_since_us: the time since which a member has not responded, by member.
+        removed_by: op id of the config that removed a former member, by member.
     """
 
     tablet_id: TabletId
