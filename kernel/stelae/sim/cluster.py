@@ -108,7 +108,7 @@ class SimCluster:
         return found
 
     def is_converged(self) -> bool:
-        """Return true if all replicas that are not lost serve, have the same durable log, and have applied all of it."""
+        """Return true if all replicas that are not lost serve, have the same durable log, and have applied it."""
         replicas = [node.replica for node in self.nodes if not node.given_up]
         ends = set()
         for replica in replicas:
