@@ -28,7 +28,7 @@ Hook = Callable[..., None]
 class FactFeed:
     """Receives the facts of one run and passes them to its invariants.
 
-    The hooks of the invariants run before the world is updated, except those of ``status``.
+    The hooks of the invariants run before the view of the node is updated, except ``on_status``.
 
     Attributes:
         violation: the first violation, or ``None``.
