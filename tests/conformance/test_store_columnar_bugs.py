@@ -92,7 +92,7 @@ def prunes_by_absent_defaults(self: SchemaAdapter, layout: Any, versions: Any) -
 
 def settles_what_overlaps(self: BlockMerger, state: Any, floor: int, inner: Any = BlockMerger.flushed) -> Any:
     found = inner(self, state, floor)
-    return Levels([*found.settled.blocks, *(level.blocks[0] for level in found.fresh)])
+    return Levels([*found.level1.blocks, *(level.blocks[0] for level in found.level0)])
 
 
 def deletes_count_as_rows(self: ColumnarBlock, piece: int, row: int) -> bool:

@@ -313,7 +313,7 @@ class LmdbChecks(WalNative):
 
     def test_collecting_and_dropping_work_on_a_full_disk_and_free_it(self, harness: LmdbHarness) -> None:
         # The list of the pages that a removal frees needs a run of pages: appends have left none.
-        harness.config = LmdbConfig(map_bytes=1 << 30, file_step_bytes=1 << 16, reserve_bytes=1 << 18)
+        harness.config = LmdbConfig(map_bytes=1 << 30, file_growth_bytes=1 << 16, reserve_bytes=1 << 18)
         engine, model = self._filled(harness, limit_bytes=24 << 20, size_bytes=300_000)
         index = 1
         while isinstance(engine.commit({OTHER: Append(entries=(entry(index, 1, 3000),))}, sync=True)[OTHER], Durable):

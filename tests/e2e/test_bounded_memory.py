@@ -36,7 +36,7 @@ SMALL = {
     "maintenance": {"flush_bytes": MEMORY_MAX, "replica_memory_bytes_max": MEMORY_MAX, "memory_bytes": 2 * MEMORY_MAX},
     "store.columnar": {
         "block_bytes_max": 4 * MIB,
-        "compact_rows": 16_384,
+        "merge_step_rows": 16_384,
         "row_group_rows": 1024,
         "cache_bytes": 4 * MIB,
     },

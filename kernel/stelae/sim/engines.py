@@ -61,9 +61,9 @@ class SimEngines:
         return config(
             row_group_rows=store.row_group_rows,
             block_rows_max=4 * store.row_group_rows,
-            fresh_blocks_min=store.fresh_blocks_min,
-            fresh_blocks_max=2 * store.fresh_blocks_min,
-            compact_rows=store.compact_rows,
+            level0_blocks_min=store.fresh_blocks_min,
+            level0_blocks_max=2 * store.fresh_blocks_min,
+            merge_step_rows=store.compact_rows,
             cache_bytes=4_096,
             compression="none",
         )

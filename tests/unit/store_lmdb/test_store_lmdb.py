@@ -1,4 +1,4 @@
-"""What is the store's own: readers beside a writer, imports in pieces, schemas alone, keys that narrow a scan."""
+"""What is the store's own: readers beside a writer, imports in batches, schemas alone, keys that narrow a scan."""
 
 from __future__ import annotations
 

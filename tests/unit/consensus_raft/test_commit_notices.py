@@ -82,5 +82,5 @@ def test_a_peer_that_was_busy_long_ago_has_its_burst_again_and_no_more() -> None
 
 
 def test_an_interval_of_zero_tells_every_commit_at_once() -> None:
-    solo = Solo(settings=RaftConfig(commit_news_ms=0)).serve()
+    solo = Solo(settings=RaftConfig(commit_notice_ms=0)).serve()
     assert all(commit_one(solo) for _ in range(50))
