@@ -14,6 +14,7 @@ from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_basics import WalBasics, always_synced, check_hints
 from stelae.testing.conformance.wal_opening import check_starts
+from stelae.testing.conformance.wal_partial_writes import disks_within_writes
 from stelae.testing.wal_failing import READS, WRITES, cannot_read, no_space
 from stelae.testing.wal_harness import PowerLost, Survival, VirtualDisk, VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
@@ -271,21 +272,19 @@ class WalCrashes(WalBasics):
         self._cut_everywhere(harness, before, Append(entries=entries(3, 2, term=3), replace_from=3))
 
     def _cut_everywhere(self, harness: VirtualHarness, before: Model, last: Append) -> None:
-        length, whole = 0, False
-        while not whole:
-            twin = harness.fork(length)
-            engine = twin.open()
-            twin.disk.faults.lose_power_after(written_bytes=length)
-            try:
-                commit(engine, last)
-                whole = True
-            except PowerLost:
-                pass
-            twin.crash(survival=Survival.KEPT)
-            life = CrashRun({LOG: [before.append(last)] if whole else before.possible_after(last)})
-            check_after_crash(twin, life)
-            length += 1
-        assert length > sum(len(e.body) for e in last.entries)
+        twin = harness.fork()
+        engine = twin.open()
+        written_bytes = twin.disk.faults.written_bytes
+        cuts = 0
+        for disk in disks_within_writes(twin.disk, lambda: commit(engine, last)):
+            cuts += 1
+            cut = harness.on(disk, cuts)
+            cut.crash(survival=Survival.KEPT)
+            check_after_crash(cut, CrashRun({LOG: before.possible_after(last)}))
+        assert twin.disk.faults.written_bytes - written_bytes > sum(len(e.body) for e in last.entries)
+        assert cuts > len(last.entries)
+        twin.crash(survival=Survival.KEPT)
+        check_after_crash(twin, CrashRun({LOG: [before.append(last)]}))
 
     def test_a_group_torn_into_sectors_leaves_a_prefix_of_it(self, harness: VirtualHarness) -> None:
         engine = harness.open()
