@@ -1,4 +1,4 @@
-"""What the bare machine does: one durable 4 KiB write, one ZeroMQ round trip between processes."""
+"""Measures the bare machine: a durable 4 KiB write, and a ZeroMQ round trip between two processes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ MESSAGE = b"x" * 64
 ANSWER_TIMEOUT_MS = 5_000
 
 
-class EchoEnded(StelaeError):
-    """The process that answers round trips does not."""
+class EchoProcessEnded(StelaeError):
+    """The process that answers round trips did not start, or ended."""
 
     code = "BENCH_ECHO_ENDED"
 
 
 class BareDisk:
-    """A file that was written once, so that what is timed is a write in place and its sync.
+    """A file that was written once before, so that a timed write is one in place, with its sync.
 
     Args:
-        directory: on the disk to be measured.
+        directory: a directory on the disk to measure.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -59,7 +59,7 @@ class BareDisk:
 
 
 class BareNetwork:
-    """A ZeroMQ connection over TCP on loopback to a process that echoes."""
+    """A ZeroMQ connection over TCP on the loopback interface to a process that echoes messages."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -76,14 +76,14 @@ class BareNetwork:
         port = self._process.stdout.readline().strip().decode()
         if not port.isdigit():
             self.close()
-            raise EchoEnded("the process that answers round trips did not start")
+            raise EchoProcessEnded("the process that answers round trips did not start")
         self._socket.connect(f"tcp://127.0.0.1:{port}")
 
     def round_trip_us(self) -> float:
         """Return the median time of a small round trip, in microseconds.
 
         Raises:
-            EchoEnded: no answer came.
+            EchoProcessEnded: no answer came.
         """
         times = []
         try:
@@ -93,7 +93,7 @@ class BareNetwork:
                 self._socket.recv()
                 times.append(time.perf_counter() - began)
         except zmq.Again as error:
-            raise EchoEnded("the process that answers round trips is gone") from error
+            raise EchoProcessEnded("the process that answers round trips ended") from error
         return median(times) * 1e6
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The same groups in RocksDB and SQLite: each one synced batch, or one transaction."""
+"""Writes groups to RocksDB and SQLite: each group is one batch, or one transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEY_BYTES = 8
 
 
 class RocksDb(GroupReplay):
-    """RocksDB with its default options: one ``WriteBatch`` for each group, with ``sync`` where it is to be durable.
+    """RocksDB with its default options: one ``WriteBatch`` for each group, with ``sync`` if it must be durable.
 
     Raises:
         MissingExtra: rocksdict is not installed.
@@ -33,7 +33,7 @@ class RocksDb(GroupReplay):
         self._last = 0
 
     def prepare(self, bodies: Sequence[bytes]) -> None:
-        """Nothing: the database makes its own room."""
+        """Do nothing: the database allocates its own space."""
 
     def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
         batch = self._library.WriteBatch(raw_mode=True)
@@ -44,8 +44,8 @@ class RocksDb(GroupReplay):
         self._database.write(batch, self._synced if sync else self._unsynced)
         self._last = last
 
-    def tidy(self) -> None:
-        """Remove all entries, and the files that held them."""
+    def free_space(self) -> None:
+        """Remove all entries and their files."""
         ends = bytes(_KEY_BYTES), (self._last + 1).to_bytes(_KEY_BYTES, "big")
         self._database.delete_range(*ends)
         self._database.flush()
@@ -56,9 +56,9 @@ class RocksDb(GroupReplay):
 
 
 class Sqlite(GroupReplay):
-    """SQLite in WAL mode: one transaction for each group, ``synchronous=FULL`` where it is to be durable, else ``OFF``.
+    """SQLite in WAL mode: one transaction for each group; ``synchronous=FULL`` if it must be durable, else ``OFF``.
 
-    A transaction that is synced makes the ones before it durable, too: they stand in the same file."""
+    A synced transaction makes earlier ones durable, too, because they are in the same file."""
 
     name = "sqlite"
 
@@ -71,7 +71,7 @@ class Sqlite(GroupReplay):
         self._last = 0
 
     def prepare(self, bodies: Sequence[bytes]) -> None:
-        """Nothing: the database makes its own room."""
+        """Do nothing: the database allocates its own space."""
 
     def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
         if sync is not self._synced:
@@ -86,8 +86,8 @@ class Sqlite(GroupReplay):
         self._database.execute(f"PRAGMA synchronous={'FULL' if synced else 'OFF'}")
         self._synced = synced
 
-    def tidy(self) -> None:
-        """Remove all entries, and begin the log file anew."""
+    def free_space(self) -> None:
+        """Remove all entries, and truncate the log file."""
         self._database.execute("DELETE FROM log")
         self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -96,7 +96,7 @@ class Sqlite(GroupReplay):
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of those that are there."""
+    """Return the versions of the installed databases."""
     found = {"sqlite": sqlite3.sqlite_version}
     for name in ("rocksdict", "lmdb"):
         with suppress(PackageNotFoundError):

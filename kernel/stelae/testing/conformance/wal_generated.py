@@ -1,7 +1,8 @@
-"""Histories of one log that Hypothesis draws, beside the model: no crash, any disk, any engine.
+"""Conformance check for log engines: histories of one log that Hypothesis generates, compared with the model.
 
-What fails is shrunk to the fewest and smallest steps. The examples are the same in every run of the same tests with the
-same versions: Hypothesis also draws constants from the modules that are imported."""
+The histories have no crashes and run on any disk. Hypothesis shrinks a failing history to the fewest and smallest
+steps. Every run of the same tests with the same versions has the same examples. Hypothesis also draws constants from
+the imported modules, so other imports give other examples."""
 
 from __future__ import annotations
 
@@ -21,18 +22,18 @@ STEPS_MAX = 20
 KINDS = ("append", "replace", "misfit", "collect", "read", "cool", "reopen")
 
 
-class Drawn(msgspec.Struct, frozen=True):
-    """One step: what, where in the log as a share of its length, how many entries of what size, synced or not."""
+class GeneratedStep(msgspec.Struct, frozen=True):
+    """One step of a history."""
 
-    kind: str
-    share: float
-    count: int
-    size_bytes: int
-    sync: bool
+    kind: str  #: One of ``KINDS``.
+    share: float  #: Where in the log the step is, as a share of its length.
+    count: int  #: How many entries are appended.
+    size_bytes: int  #: The size of each body.
+    sync: bool  #: Whether the commit is synced.
 
 
 STEPS = st.builds(
-    Drawn,
+    GeneratedStep,
     kind=st.sampled_from(KINDS),
     share=st.floats(0, 1),
     count=st.integers(0, 6),
@@ -41,24 +42,24 @@ STEPS = st.builds(
 )
 
 
-def live_as_drawn(harness: WalHarness) -> None:
-    """Let an engine live through drawn histories, each in a log of its own, and compare it after every step."""
-    bench = _Bench(harness)
+def check_generated_histories(harness: WalHarness) -> None:
+    """Run generated histories, each in a log of its own, and compare the engine with the model after every step."""
+    runner = _HistoryRunner(harness)
 
     @settings(max_examples=HISTORIES, derandomize=True, database=None, deadline=None)
     @given(st.lists(STEPS, max_size=STEPS_MAX))
-    def live(steps: list[Drawn]) -> None:
-        bench.begin()
+    def run(steps: list[GeneratedStep]) -> None:
+        runner.begin()
         for step in steps:
-            bench.do(step)
-        bench.end()
+            runner.do(step)
+        runner.end()
 
-    live()
-    bench.engine.close()
+    run()
+    runner.engine.close()
 
 
-class _Bench:
-    """One engine, and the log and model of the present history."""
+class _HistoryRunner:
+    """Runs histories on one engine, with a log and a model for each."""
 
     def __init__(self, harness: WalHarness) -> None:
         self._harness = harness
@@ -66,19 +67,19 @@ class _Bench:
         self._count = 0
 
     def begin(self) -> None:
-        """An empty log."""
+        """Begin a history with an empty log."""
         self._count += 1
-        self.log = LogId(TabletId("drawn"), self._count)
+        self.log = LogId(TabletId("generated"), self._count)
         self.model = Model()
         self.engine.create(self.log, ZERO)
 
     def end(self) -> None:
-        """Drop the log; a failing history leaves its own, and the next one begins beside it."""
+        """End a history and drop its log. A failing history does not get here, and the next one uses another log."""
         self.engine.drop(self.log)
         assert self.log not in self.engine.logs()
 
-    def do(self, step: Drawn) -> None:
-        """Do a step on both, and compare them."""
+    def do(self, step: GeneratedStep) -> None:
+        """Do a step on engine and model, and compare them."""
         base = self.engine.logs()[self.log].base.index
         first = base + 1 + int(step.share * (self.model.last.index - base))
         match step.kind:
@@ -103,7 +104,7 @@ class _Bench:
                 self.engine = self._harness.open()
         check_holds(self.engine, self.model, self.log)
 
-    def _commit(self, step: Drawn, given: Append) -> None:
+    def _commit(self, step: GeneratedStep, given: Append) -> None:
         outcome = self.engine.commit({self.log: given}, sync=step.sync)[self.log]
         self.model = self.model.append(given)
         assert outcome == Durable(self.model.last)
@@ -113,8 +114,8 @@ class _Bench:
         assert isinstance(outcome, Failed) and isinstance(outcome.error, CallerError)
         assert self.engine.repair(self.log) == self.model.last
 
-    def _read(self, first: int, step: Drawn) -> None:
-        """At least one entry, and no more than the bytes allow."""
+    def _read(self, first: int, step: GeneratedStep) -> None:
+        """Check that a read returns at least one entry, and no more than its byte limit allows."""
         bytes_max = step.size_bytes * step.count
         found = self.engine.read(self.log, first, self.model.last.index + 1, bytes_max)
         held = [one for one in self.model.held if one.op_id.index >= first]

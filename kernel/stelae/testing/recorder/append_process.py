@@ -1,6 +1,6 @@
-"""The child that is killed: it appends for ever, and says so on its output each time that a group is durable.
+"""The child process that appends until it is killed. It prints the last index of each durable group.
 
-``python -m stelae.testing.recorder.endless SPEC DIRECTORY LAST``: the log ends at index ``LAST`` when it begins."""
+``python -m stelae.testing.recorder.append_process SPEC DIRECTORY LAST``: the log ends at index ``LAST`` at first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stelae.testing.wal_model import LOG, commit, entries
 
 
 def append_for_ever(spec: Spec, directory: str, last: int) -> None:
-    """Append groups of three entries behind ``last``."""
+    """Append groups of three entries after ``last``, without end."""
     spec.prepare()
     engine = spec.engine_type().open(directory, spec.settings(), fake_services(RealFiles()))
     if LOG not in engine.logs():

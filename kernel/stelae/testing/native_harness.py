@@ -1,8 +1,8 @@
 """The harness for a log engine whose library does its own input and output.
 
-No virtual disk gets between such an engine and the machine's. It lives on a real directory; what a loss of power
-may leave of it is computed from what it was recorded to do (``stelae.testing.recorder``), and opened in a process
-of its own, which a damaged file may kill."""
+Such an engine cannot run on a virtual disk. It runs on a real directory. The states that a loss of power may leave are
+computed from its recorded calls (``stelae.testing.recorder``), and each is opened in a child process, because a damaged
+file may kill the process."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from stelae.testing.wal_harness import RealHarness
 
 
 class NativeHarness(RealHarness):
-    """On a directory of the machine; engines do not outlive their crash, for they share a process with the next.
+    """A harness on a directory of the machine. ``crash`` also closes the engine, which shares a process with the next.
 
     Args:
         engine_type: the engine under test; a child imports it by module and name.
         root: an empty directory.
         config: its settings; its defaults if ``None``.
         setup: functions that a child calls before anything else, as ``module:name``.
-        shortcut: further ones in the children that judge; what is found wrong with them is judged again without.
-            For an engine that is slow to open where it may be lying, and quick where it may die.
-        mapped: names of files that it writes through a shared mapping, and whose contents mean nothing after a
-            restart of the machine. A mapping of any other file cannot be recorded and is an error.
+        shortcut: further such functions, for the children that check states. A state that fails is checked again
+            without them. For engines that open faster with a setup that may give wrong results.
+        mapped: names of files that the engine writes through a shared mapping, and whose contents do not matter after
+            a restart of the machine. A mapping of any other file cannot be recorded and is an error.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class NativeHarness(RealHarness):
 
     @property
     def root(self) -> str:
-        """The directory that all else is below; tests may put more beside ``0``, ``1`` and so on."""
+        """The directory of the harness. Tests may add others beside its ``0``, ``1`` and so on."""
         return self._root
 
     def crash(self, engine: WalEngine | None = None) -> None:
-        """Go on with a copy of the directory as the process left it."""
+        """Go on with a copy of the directory, and close the engine on the old one."""
         super().crash(engine)
         if engine is not None:
             engine.close()
 
     def spec(self, scenario: str, *arguments: int) -> Spec:
-        """What a child needs to know to live through a scenario with this engine."""
+        """Return what a child needs to run a scenario with this engine."""
         return Spec(
             engine=f"{self.engine_type.__module__}:{self.engine_type.__qualname__}",
             config=msgspec.Raw(msgspec.json.encode(self.config)),

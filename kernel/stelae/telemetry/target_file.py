@@ -1,8 +1,8 @@
-"""The file that says where a node's metrics are: a target file of Prometheus' file-based service discovery.
+"""The target file with the address of a node's metrics, for the file-based service discovery of Prometheus.
 
-So ``file_sd_configs`` with the path of these files, a glob for all nodes of a machine, needs no port by hand. It is
-written when the node serves, and removed when it stops in an orderly way; after a crash it is stale until the next
-start, and a scrape of it fails, as that of a dead node should."""
+With the path of these files in ``file_sd_configs``, or a glob for all nodes of a machine, Prometheus needs no port. The
+file is written when the node begins to serve, and removed when the node stops. After a crash it is stale until the next
+start, and a scrape of the address fails, as it should for a dead node."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 TARGET_FILE = "metrics-target.json"
-"""Its name, in the node's directory."""
+"""The name of the file in the node's directory."""
 
 
 def write_target(directory: str, address: str, labels: dict[str, str]) -> None:
-    """Say that metrics are at ``address``; a reader never sees half of it. Nothing durable depends on it."""
+    """Write the file with ``address``, atomically. It is not synced: nothing durable depends on it."""
     path = Path(directory) / TARGET_FILE
     temporary = path.with_name(f".{TARGET_FILE}.tmp")
     temporary.write_text(json.dumps([{"targets": [address], "labels": labels}], indent=2) + "\n")
@@ -24,13 +24,13 @@ def write_target(directory: str, address: str, labels: dict[str, str]) -> None:
 
 
 def remove_target(directory: str) -> None:
-    """Say that there are none any more."""
+    """Remove the file, if there is one."""
     with suppress(OSError):
         (Path(directory) / TARGET_FILE).unlink()
 
 
 def read_target(directory: str) -> str | None:
-    """Return where the node of a directory said that its metrics are, if it did."""
+    """Return the address in the target file of a directory; ``None`` if there is no valid file."""
     try:
         found = json.loads((Path(directory) / TARGET_FILE).read_text())[0]["targets"][0]
     except (OSError, ValueError, LookupError, TypeError):

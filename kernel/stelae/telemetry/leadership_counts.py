@@ -1,4 +1,4 @@
-"""Counts how replicas of a node rise and fall, as their observer."""
+"""Counts elections, changes of leadership and failures of a node's replicas."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from stelae.spi.services import Metrics
 
 
 class CountingObserver:
-    """``ReplicaObserver`` that counts, and passes everything on."""
+    """A ``ReplicaObserver`` that counts, and passes every call on to another observer."""
 
     def __init__(self, metrics: Metrics, inner: ReplicaObserver) -> None:
         self._metrics = metrics
         self._inner = inner
 
     def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
-        """Role, term, leader or readiness changed."""
+        """Count a change of role, term or leader."""
         metrics = self._metrics
         led, leads = before.role is Role.LEADER, after.role is Role.LEADER
         later = after.term > before.term
@@ -31,6 +31,6 @@ class CountingObserver:
         self._inner.status_changed(tablet_id, before, after)
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
-        """The replica is FAILED and serves nobody."""
+        """Count a failed replica."""
         self._metrics.count("replicas_failed")
         self._inner.replica_failed(tablet_id, before, reason)

@@ -1,7 +1,7 @@
-"""A log that was closed knows its length: what is cut from its files afterwards is missed (ADR 35).
+"""Conformance checks for log engines: a file of a closed log that was cut is reported (ADR 35).
 
-A segment that was open when its process died may end in a torn tail, which recovery has to cut. A closed one that was
-cut looks just like it, unless the engine wrote down somewhere else how much of it there is."""
+A segment that was open when its process died may end in a torn tail, which recovery has to cut. A closed segment that
+was cut looks the same, unless the engine has recorded its length somewhere else."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from stelae.spi.errors import Foreign, FutureVersion
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append
 from stelae.testing.conformance.wal_crashes import WalCrashes
-from stelae.testing.conformance.wal_damage import judge
+from stelae.testing.conformance.wal_damage import check_damaged
 from stelae.testing.wal_harness import VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG, OTHER, Model, commit, entries
 
-PLACES = 16
-"""In how many places each file is cut on a virtual disk, spread evenly over it."""
+CUTS = 16
+"""How many cuts of each file a virtual disk makes, spread evenly over the file."""
 
 
-class WalClosed(WalCrashes):
-    """Adds a check on a virtual disk, where it costs little to cut every file in many places."""
+class WalCutFiles(WalCrashes):
+    """Adds a check on a virtual disk, where many cuts of every file cost little."""
 
-    def test_what_is_cut_from_a_closed_log_is_missed(self, harness: VirtualHarness) -> None:
+    def test_a_cut_file_of_a_closed_log_is_reported(self, harness: VirtualHarness) -> None:
         check_cuts(harness, _cut_and_zeroed)
 
 
 def check_cuts(harness: WalHarness, cuts: Callable[[bytes], Iterable[bytes]]) -> None:
-    """Close a log, shorten one of its files after the other, and assert that no log opens shorter without a word.
+    """Close a log, cut each of its files in turn, and check that the log never opens shorter without a report.
 
-    What was reported once is reported for good, also after a crash and after closing.
+    Damage that was reported once is reported again, also after a crash and after a clean close.
 
     Args:
-        cuts: what is to stand in the place of a file with these contents."""
+        harness: an empty one.
+        cuts: yields the contents to try in place of a file's contents.
+    """
     model = _closed_twice(harness)
     reported = 0
     for path, contents in harness.tree().items():
@@ -42,33 +44,33 @@ def check_cuts(harness: WalHarness, cuts: Callable[[bytes], Iterable[bytes]]) ->
             twin = harness.fork()
             twin.write(f"{twin.directory}{name}", left)
             what = f"{name}, closed with {len(contents)} bytes: {len(left.rstrip(bytes(1)))} of {len(left)} are left"
-            if not judge(twin, model, what):
+            if not check_damaged(twin, model, what):
                 continue
             reported += 1
-            assert judge(twin, model, what), f"{what}: forgotten by a crash"
+            assert check_damaged(twin, model, what), f"{what}: not reported again after a crash"
             with suppress(Foreign, FutureVersion):
                 twin.open().close()
-            assert judge(twin, model, what), f"{what}: forgotten by closing"
-    assert reported, "no cut was ever noticed"
+            assert check_damaged(twin, model, what), f"{what}: not reported again after a clean close"
+    assert reported, "no cut was reported"
 
 
-def half_of_what_is_used(contents: bytes) -> Iterator[bytes]:
-    """A file cut in the middle of what stands before its zeros."""
+def first_half(contents: bytes) -> Iterator[bytes]:
+    """Yield the first half of a file's contents, not counting the zeros at its end."""
     used = len(contents.rstrip(b"\0"))
     if used:
         yield contents[: used // 2]
 
 
 def _cut_and_zeroed(contents: bytes) -> Iterator[bytes]:
-    yield from half_of_what_is_used(contents)
-    for length in range(0, len(contents), len(contents) // PLACES + 1):
+    yield from first_half(contents)
+    for length in range(0, len(contents), len(contents) // CUTS + 1):
         yield contents[:length]
         yield contents[:length] + bytes(len(contents) - length)
     yield contents[:-1]
 
 
 def _closed_twice(harness: WalHarness) -> Model:
-    """A log that was closed, goes on with a little, and is closed again."""
+    """Write a log, close it, append a little, and close it again; return its model."""
     engine, model = harness.open(), Model()
     for log in (LOG, OTHER):
         engine.create(log, ZERO)

@@ -1,4 +1,4 @@
-"""Checks of a policy: it is a function, has a plan for everything, and says what may be said."""
+"""Conformance checks for policies: plans are pure, exist for every snapshot, and consist of well-formed actions."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import msgspec
 from hypothesis import given, settings
 
 from stelae.spi.policy import PolicySnapshot
-from stelae.testing.conformance import policy_drawn
-from stelae.testing.conformance.policy_drawn import sane_clusters, wild_snapshots
+from stelae.testing.conformance import policy_strategies
 from stelae.testing.conformance.policy_harness import PolicyHarness
 from stelae.testing.conformance.policy_model import ModelCluster, check_form
+from stelae.testing.conformance.policy_strategies import sane_clusters, wild_snapshots
 
 
 def in_other_order(snapshot: PolicySnapshot, rng: random.Random) -> PolicySnapshot:
-    """The same snapshot, its mappings filled in another order."""
+    """Return the same snapshot with its mappings filled in another order."""
     nodes = sorted(snapshot.nodes.items(), key=lambda item: (rng.random(), item[0]))
     tablets = sorted(snapshot.tablets.items(), key=lambda item: (rng.random(), item[0]))
     return msgspec.structs.replace(snapshot, nodes=dict(nodes), tablets=dict(tablets))
 
 
-class PureChecks:
-    """Purity and form, whatever the policy."""
+class PurityChecks:
+    """Checks of purity and form."""
 
     def test_equal_snapshots_and_random_sources_give_equal_plans(self, harness: PolicyHarness) -> None:
-        @policy_drawn.EXAMPLES
+        @policy_strategies.EXAMPLES
         @given(sane_clusters())
         def plans_are_equal(cluster: ModelCluster) -> None:
             snapshot = cluster.snapshot()
@@ -35,8 +35,8 @@ class PureChecks:
 
         plans_are_equal()
 
-    def test_a_plan_leaves_its_snapshot_as_it_was(self, harness: PolicyHarness) -> None:
-        @policy_drawn.EXAMPLES
+    def test_a_plan_does_not_change_its_snapshot(self, harness: PolicyHarness) -> None:
+        @policy_strategies.EXAMPLES
         @given(sane_clusters())
         def is_left(cluster: ModelCluster) -> None:
             snapshot = cluster.snapshot()
@@ -46,10 +46,10 @@ class PureChecks:
 
         is_left()
 
-    def test_what_was_planned_before_has_no_effect(self, harness: PolicyHarness) -> None:
+    def test_earlier_plans_have_no_effect_on_a_plan(self, harness: PolicyHarness) -> None:
         plans: list[tuple[PolicySnapshot, object]] = []
 
-        @policy_drawn.EXAMPLES
+        @policy_strategies.EXAMPLES
         @given(sane_clusters())
         def collect(cluster: ModelCluster) -> None:
             plans.append((cluster.snapshot(), harness.plan(cluster.snapshot(), seed=3)))
@@ -59,15 +59,15 @@ class PureChecks:
             assert harness.plan(snapshot, seed=3) == plan
 
     def test_there_is_a_plan_for_every_snapshot(self, harness: PolicyHarness) -> None:
-        @settings(policy_drawn.EXAMPLES, max_examples=400)
+        @settings(policy_strategies.EXAMPLES, max_examples=400)
         @given(wild_snapshots())
         def has_a_plan(snapshot: PolicySnapshot) -> None:
             harness.plan(snapshot)
 
         has_a_plan()
 
-    def test_actions_are_of_known_kinds_with_fence_and_reason(self, harness: PolicyHarness) -> None:
-        @policy_drawn.EXAMPLES
+    def test_actions_have_a_known_kind_a_fence_and_a_reason(self, harness: PolicyHarness) -> None:
+        @policy_strategies.EXAMPLES
         @given(sane_clusters())
         def are_formed(cluster: ModelCluster) -> None:
             for action in harness.plan(cluster.snapshot()):
@@ -75,14 +75,14 @@ class PureChecks:
 
         are_formed()
 
-    def test_nothing_is_proposed_that_could_cost_a_majority_or_its_data(self, harness: PolicyHarness) -> None:
-        """The model refuses it: evictions, second replicas on a node, full disks, nodes that are not live."""
+    def test_no_action_could_cost_a_tablet_its_majority_or_its_data(self, harness: PolicyHarness) -> None:
+        """The model refuses unsafe evictions, second replicas on a node, full disks, nodes that are not live."""
 
-        @settings(policy_drawn.EXAMPLES, max_examples=200)
+        @settings(policy_strategies.EXAMPLES, max_examples=200)
         @given(sane_clusters())
         def is_refused_nothing(cluster: ModelCluster) -> None:
             for seed in range(4):
                 harness.step(cluster, seed)
-                cluster.settle()
+                cluster.pass_round()
 
         is_refused_nothing()

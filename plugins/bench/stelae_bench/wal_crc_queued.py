@@ -1,4 +1,4 @@
-"""What ``raw_crc`` writes, behind the kernel's writer: what an engine can reach that does no more than any log must."""
+"""The writes of ``raw_crc`` behind the kernel's writer: the performance of an engine with only the necessary work."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stelae_bench.wal_replay import RawCrc
 
 
 class CrcQueued:
-    """Stands where an engine would, as far as the benchmark asks one, and is no log: nothing of it can be read.
+    """Has the methods of an engine that the benchmark calls. It is not a log: nothing can be read.
 
-    One write for each group, whatever logs its entries are of, with a header and a CRC32C for each entry. Every 64 MiB
-    it reserves space for a file, while the group waits."""
+    Each group is one write, with entries of all logs, and each entry has a header and a CRC32C. Every 64 MiB it
+    reserves the space of a new file, while the group waits."""
 
     name: ClassVar[str] = CEILING
     Config: ClassVar[type[object]] = object
@@ -29,21 +29,21 @@ class CrcQueued:
 
     @classmethod
     def open(cls, directory: str, _config: object, _services: EngineServices) -> Self:
-        """Begin in a directory that must not exist."""
+        """Open in a directory that must not exist."""
         return cls(Path(directory))
 
     @classmethod
     def fast(cls) -> type[Self]:
-        """Itself: its commits can be begun."""
+        """Return this class: its commits can be begun."""
         return cls
 
     def create(self, log: LogId, base: OpId) -> None:
-        """Nothing: all logs share one file, in which nobody can tell them apart."""
+        """Do nothing: all logs share one file without any distinction."""
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        """Write all bodies of a group; without a group, sync what was not."""
+        """Write all bodies of a group. Without a group, sync earlier writes."""
         if not group:
-            self._raw.settle()
+            self._raw.sync()
             return {}
         bodies = _bodies(group)
         self._raw.prepare(bodies)
@@ -51,7 +51,7 @@ class CrcQueued:
         return _outcomes(group)
 
     def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
-        """Begin to write all bodies of a group."""
+        """Begin a write of all bodies of a group."""
         bodies = _bodies(group)
         self._raw.prepare(bodies)
         write = self._raw.write_of(bodies)
@@ -60,13 +60,13 @@ class CrcQueued:
             for failure in failures:
                 if failure is not None:
                     raise failure
-            self._raw.wrote(write)
+            self._raw.advance(write)
             return _outcomes(group)
 
         return Begun((write,), finish)
 
     def collect(self, _log: LogId, _upto: int) -> None:
-        """Nothing: a file goes when the next one is made."""
+        """Do nothing: a file is removed when the next one is created."""
 
     def close(self) -> None:
         """Remove the file."""

@@ -1,4 +1,4 @@
-"""Recording a process: what it did is seen, all of it, by whatever means this machine has."""
+"""Recording a process: every method that this machine has records everything that the process does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stelae.testing.recorder import calls, preload, straced
-from stelae.testing.recorder.record import MEANS, Means, Recording, RecordingFailed, record
+from stelae.testing.recorder import calls, preload, strace
+from stelae.testing.recorder.record import METHODS, Recording, RecordingFailed, RecordingMethod, record
 
 HERE = Path(__file__).parent
 
@@ -45,51 +45,51 @@ EVERY_CALL = (
 )
 
 
-def available() -> Iterator[tuple[str, Means]]:
-    return ((name, one) for name, one in MEANS.items() if one.available())
+def available() -> Iterator[tuple[str, RecordingMethod]]:
+    return ((name, one) for name, one in METHODS.items() if one.available())
 
 
-def recorded(program: str, tmp_path: Path, using: Means, *arguments: str) -> Recording:
+def recorded(program: str, tmp_path: Path, method: RecordingMethod, *arguments: str) -> Recording:
     root = Path(os.path.realpath(tmp_path)) / "root"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
     marks = f"{root}.marks"
     command = [sys.executable, str(HERE / program), str(root), *(arguments or [marks])]
-    return record(command, dict(os.environ), str(root), marks, using=using)
+    return record(command, dict(os.environ), str(root), marks, method=method)
 
 
-def test_linux_with_a_compiler_or_strace_has_means() -> None:
+def test_linux_with_a_compiler_or_strace_has_a_method() -> None:
     linux = sys.platform == "linux"
     assert preload.available() == (linux and any(map(shutil.which, ("cc", "gcc", "clang"))))
-    assert not straced.available() or shutil.which("strace")
+    assert not strace.available() or shutil.which("strace")
 
 
 def test_every_kind_of_call_is_seen_in_order_and_with_its_bytes(tmp_path: Path) -> None:
-    for name, using in available():
-        assert recorded("every_call.py", tmp_path, using).calls == EVERY_CALL, name
+    for name, method in available():
+        assert recorded("every_call.py", tmp_path, method).calls == EVERY_CALL, name
 
 
 @pytest.mark.parametrize(
     ("way", "said"), [("mapping", "through a mapping"), ("link", "cannot be repeated"), ("other", "ended with code 1")]
 )
-def test_what_cannot_be_repeated_is_an_error_and_no_recording(way: str, said: str, tmp_path: Path) -> None:
-    for _, using in available():
+def test_a_call_that_cannot_be_repeated_is_an_error(way: str, said: str, tmp_path: Path) -> None:
+    for _, method in available():
         with pytest.raises(RecordingFailed, match=said):
-            recorded("strange_calls.py", tmp_path, using, way)
+            recorded("strange_calls.py", tmp_path, method, way)
 
 
-def test_a_write_that_the_means_miss_shows_in_what_is_there(tmp_path: Path) -> None:
+def test_a_write_that_was_not_recorded_is_an_error(tmp_path: Path) -> None:
     if preload.available():
-        with pytest.raises(RecordingFailed, match="do not explain what is there: /a from byte 0 on"):
+        with pytest.raises(RecordingFailed, match="do not explain the files: /a from byte 0 on"):
             recorded("strange_calls.py", tmp_path, preload, "stdio")
 
 
-def test_a_machine_without_means_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stelae.testing.recorder.record.MEANS", {})
+def test_a_machine_without_a_method_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stelae.testing.recorder.record.METHODS", {})
     with pytest.raises(RecordingFailed, match="none of"):
         record(["true"], {}, str(tmp_path), f"{tmp_path}.marks")
 
 
 def test_a_trace_of_calls_that_wait_for_each_other_is_put_together() -> None:
     lines = ["7 fdatasync(3</a> <unfinished ...>", '8 write(4</b>, "\\x61", 1) = 1', "7 <... fdatasync resumed>) = 0"]
-    assert list(straced._whole_lines("\n".join(lines))) == [lines[1], "7 fdatasync(3</a>) = 0"]
+    assert list(strace._whole_lines("\n".join(lines))) == [lines[1], "7 fdatasync(3</a>) = 0"]

@@ -1,7 +1,7 @@
-"""What is worked out of a running node at the moment somebody asks: nothing of it costs the node anything before.
+"""Samples that are computed from a running node at each scrape. Between scrapes they cost the node nothing.
 
-Called on the thread of a scraper, beside the event loop. So it only reads: numbers, immutable snapshots (``status``),
-and copies of dictionaries, which the interpreter makes in one step."""
+They are computed on the thread of a scraper, beside the event loop. So this module only reads: numbers, immutable
+snapshots (``status``), and copies of dictionaries, which the interpreter makes in one step."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stelae.spi.consensus import Role
 from stelae.spi.ids import TabletId
 
 Sample: TypeAlias = tuple[str, tuple[str, ...], float]
-"""A family's name, the values of its labels, and the figure."""
+"""A family's name, the values of its labels, and the value."""
 
 
 class PoolLike(Protocol):
-    """A pool of threads, as far as it is looked at."""
+    """The part of a thread pool that is read here."""
 
     @property
     def name(self) -> str: ...
@@ -29,31 +29,31 @@ class PoolLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Tablet:
-    """What one replica shows."""
+class _ReplicaReading:
+    """The values of one replica."""
 
     name: TabletId
     state: str
     leads: bool
     term: int
-    behind_entries: int | None  #: Of the slowest peer; ``None``: led elsewhere.
+    behind_entries: int | None  #: Of the slowest peer; ``None`` if this replica does not lead.
     unapplied_entries: int
     memory_bytes: int
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """What asks most for attention comes first."""
+        """The sort key that puts replicas first which are furthest behind."""
         return (-(self.behind_entries or 0), -self.unapplied_entries, self.name)
 
 
-class NodeFigures:
-    """Figures of a node that stand nowhere until they are asked for.
+class NodeSamples:
+    """Computes the samples of a node.
 
     Args:
-        node: it has started.
-        pools: its threads.
+        node: a node that has started.
+        pools: its thread pools.
         about: node id, cluster id, role and version.
-        tablets_max: replicas that get figures of their own; those furthest behind go first.
+        tablets_max: the most replicas with samples of their own; those furthest behind go first.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class NodeFigures:
         self._tablets_max = tablets_max
 
     def samples(self) -> Iterator[Sample]:
-        """Everything, family by family."""
+        """Yield every sample, family by family."""
         node = self._node
         yield "node_info", self._about, 1
         yield "log_queue_bytes", (), node.writer.queued_bytes
@@ -74,11 +74,11 @@ class NodeFigures:
         for pool in self._pools:
             yield "pool_tasks", (pool.name,), pool.waiting
         yield from _of_tablets(
-            [_look(replica) for replica in list(node.replicas.values())], dict(node.failed_tablets), self._tablets_max
+            [_read(replica) for replica in list(node.replicas.values())], dict(node.failed_tablets), self._tablets_max
         )
 
 
-def _of_tablets(tablets: list[_Tablet], failed: Mapping[TabletId, str], tablets_max: int) -> Iterator[Sample]:
+def _of_tablets(tablets: list[_ReplicaReading], failed: Mapping[TabletId, str], tablets_max: int) -> Iterator[Sample]:
     states = Counter(tablet.state for tablet in tablets)
     states[ReplicaState.FAILED.value] += len(failed.keys() - {tablet.name for tablet in tablets})
     for state in ReplicaState:
@@ -98,12 +98,12 @@ def _of_tablets(tablets: list[_Tablet], failed: Mapping[TabletId, str], tablets_
         yield "tablet_memory_bytes", name, tablet.memory_bytes
 
 
-def _look(replica: Replica) -> _Tablet:
+def _read(replica: Replica) -> _ReplicaReading:
     status, applier = replica.status, replica.applier
     behind: int | None = None
     if status.role is Role.LEADER:
         behind = max((status.last.index - peer.match_index for peer in status.peers), default=0)
-    return _Tablet(
+    return _ReplicaReading(
         name=replica.tablet_id,
         state=replica.state.value,
         leads=status.role is Role.LEADER and status.serving and not replica.failure,

@@ -1,4 +1,4 @@
-"""Clusters that Hypothesis draws: sane ones, which a model can live on with, and wild ones, which only have a type."""
+"""Hypothesis strategies: sane clusters, on which the model runs, and wild snapshots, which only have valid types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stelae.spi.policy import NodeHealth, NodeView, PolicySnapshot, ReplicaView,
 from stelae.testing.conformance.policy_model import GIB, ModelCluster, node_name
 
 EXAMPLES = settings(max_examples=100, derandomize=True, database=None, deadline=None)
-"""How each check draws; the same examples in every run."""
+"""The Hypothesis settings of each check. Every run draws the same examples."""
 NODES_MAX = 9
 TABLETS_MAX = 14
 LOCATIONS = ("", "/a", "/a/r1/h1", "/a/r1/h2", "/a/r2/h3", "/b/r3/h4", "/b/r3/h5", "/b/r4/h6", "/c/r5/h7")
@@ -22,7 +22,7 @@ HEALTH = (*[NodeHealth.LIVE] * 8, NodeHealth.DEAD, NodeHealth.RETIRING, NodeHeal
 
 @st.composite
 def sane_clusters(draw: st.DrawFn) -> ModelCluster:
-    """A cluster as it may come to be: leaders where a majority is up, spares, half-done moves, changed factors."""
+    """Draw a cluster that may occur: a leader where a majority is up, extra replicas, half-done moves, any factor."""
     count = draw(st.integers(1, NODES_MAX))
     locations = draw(st.sampled_from([LOCATIONS, LOCATIONS[:1], LOCATIONS[2:]]))
     nodes = [
@@ -98,7 +98,7 @@ _WILD_TABLETS = st.lists(
 
 
 def wild_snapshots() -> st.SearchStrategy[PolicySnapshot]:
-    """Anything that the types allow: nodes that nobody knows, members twice, even factors, absurd numbers."""
+    """Draw any snapshot that the types allow: unknown nodes, members twice, even factors, absurd numbers."""
     return st.builds(
         lambda nodes, tablets: PolicySnapshot(
             now_us=1,

@@ -1,7 +1,7 @@
-"""A disk on which one call fails: the n-th of some kind, counted over all files.
+"""Files on which one call fails: the n-th of some kind, counted over all files.
 
-It stands between an engine and any ``Files``, the machine's or a virtual disk. A check lets the first call fail, then
-the second, and so on, until none is left to fail: so it meets every place in which an engine depends on a call."""
+They wrap any ``Files``, of the machine or of a virtual disk. A check lets the first call fail, then the second, and so
+on until no call fails. So it reaches every place in which an engine depends on a call."""
 
 from __future__ import annotations
 
@@ -12,24 +12,30 @@ from stelae.spi.errors import Full, StorageError
 from stelae.spi.services import Files
 
 READS = frozenset({"open", "listdir", "exists", "read_bytes", "pread"})
-"""Calls that a disk refuses which cannot be read now; opening is refused for want of handles or memory, too."""
+"""Calls that fail on a disk that cannot be read now. ``open`` also fails without handles or memory."""
 
 WRITES = frozenset({"create", "make_directory", "replace", "rename", "pwritev", "preallocate", "truncate"})
 """Calls that a full disk refuses."""
 
 
 def cannot_read(path: str) -> StorageError:
-    """As the machine's disk says that a call failed which may succeed the next time."""
+    """Return the error of a call that failed and may succeed the next time."""
     return StorageError("cannot read: Input/output error", path=path)
 
 
 def no_space(path: str) -> StorageError:
-    """As the machine's disk says that it is full."""
+    """Return the error of a full disk."""
     return Full("no space: No space left on device", path=path)
 
 
 class FailingFiles:
-    """``files``, on which one call fails: that which comes behind ``after`` others of its kind.
+    """Wraps ``files``; one call fails.
+
+    Args:
+        files: the files to wrap.
+        kind: names of the calls that are counted.
+        after: how many calls of the kind succeed before the one that fails. Later calls succeed again.
+        error: makes the error from the path.
 
     Attributes:
         calls: how many calls of the kind there were.
@@ -44,15 +50,15 @@ class FailingFiles:
 
     @property
     def failed(self) -> bool:
-        """Say whether the call was made that fails."""
+        """Say whether the failing call was made."""
         return self._after is None or self.calls > self._after
 
     def heal(self) -> None:
-        """Let nothing fail from now on."""
+        """Let no call fail from now on."""
         self._after = None
 
-    def passed(self, name: str, path: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same call, which fails if it is its turn."""
+    def wrap(self, name: str, path: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the call, wrapped so that it is counted and may fail."""
 
         def counted(*arguments: Any, **options: Any) -> Any:
             if name in self._kind:
@@ -65,7 +71,7 @@ class FailingFiles:
         return counted
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return self.passed(name, "", getattr(self._files, name))
+        return self.wrap(name, "", getattr(self._files, name))
 
 
 class _FailingFile:
@@ -75,4 +81,4 @@ class _FailingFile:
         self.path: str = file.path
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return self._files.passed(name, self.path, getattr(self._file, name))
+        return self._files.wrap(name, self.path, getattr(self._file, name))

@@ -1,6 +1,6 @@
-"""The life of one large log: filled, killed, opened, read, closed, opened again, collected.
+"""Measures one large log: it is filled, killed, opened, read, closed, opened again, and collected.
 
-Files are in the system's cache all along: what is measured is the engine, not a cold disk."""
+Its files stay in the page cache, so that the engine is measured and not a cold disk."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from stelae.spi.errors import StelaeError, StorageError
 from stelae.spi.ids import LogId
 from stelae.spi.wal import WalEngine
 from stelae_bench.figures import percentile
-from stelae_bench.wal_fill_process import ENTRY_BYTES, Filled, FillTask
-from stelae_bench.wal_open import Desk
+from stelae_bench.wal_fill_process import ENTRY_BYTES, FillResult, FillTask
+from stelae_bench.wal_open import BenchMachine
 
 READ_BYTES = 1 << 20
-"""How much one sequential read asks for, as a copy or a follower that lags would."""
+"""The bytes of one sequential read, as for a copy or a lagging follower."""
 
 RANDOM_READS = 1000
 _SECTOR_BYTES = 512
 
 
-class FillerEnded(StelaeError):
-    """The process that fills a log ended before it was done."""
+class FillProcessEnded(StelaeError):
+    """The process that fills a log ended before the log was full."""
 
     code = "BENCH_FILLER_ENDED"
 
 
-async def measure_life(
-    desk: Desk, engine: type[WalEngine], directory: Path, payload_bytes: int, seed: int
+async def measure_large_log(
+    machine: BenchMachine, engine: type[WalEngine], directory: Path, payload_bytes: int, seed: int
 ) -> Mapping[str, float]:
-    """Measure one log with at least ``payload_bytes`` of bodies; removes its directory.
+    """Measure one log with at least ``payload_bytes`` of bodies, and remove its directory.
 
     Raises:
-        FillerEnded: the log could not be filled.
-        StorageError: what was read is not what was acknowledged.
+        FillProcessEnded: the log could not be filled.
+        StorageError: the entries that were read differ from the acknowledged ones.
     """
     entries = max(1, -(-payload_bytes // ENTRY_BYTES))
     payload = entries * ENTRY_BYTES
-    task = FillTask(engine=engine.name, directory=str(directory), entries=entries, seed=seed, fast=desk.fast)
+    task = FillTask(engine=engine.name, directory=str(directory), entries=entries, seed=seed, fast=machine.fast)
     try:
         filled = await _fill(task)
         figures = {
@@ -54,13 +54,13 @@ async def measure_life(
             "cpu_s_per_gb": filled.cpu_s / payload * 1e9,
             "disk_bytes_per_payload_byte": disk_bytes(directory) / payload,
         }
-        return figures | await asyncio.to_thread(_use, desk, engine, directory, entries, seed)
+        return figures | await asyncio.to_thread(_read_and_collect, machine, engine, directory, entries, seed)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _fill(task: FillTask) -> Filled:
-    """Let a process fill the log, and kill it before it can close anything."""
+async def _fill(task: FillTask) -> FillResult:
+    """Let a process fill the log, and kill it before it closes the log."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "stelae_bench.wal_fill_process", msgspec.json.encode(task).decode()),
         stdin=asyncio.subprocess.PIPE,
@@ -75,22 +75,24 @@ async def _fill(task: FillTask) -> Filled:
             process.kill()
         await process.wait()
     if not line:
-        raise FillerEnded(f"the process that fills a log of {task.engine} ended; what it said stands above")
-    return msgspec.json.decode(line, type=Filled)
+        raise FillProcessEnded(f"the process that fills a log of {task.engine} ended; its message is above")
+    return msgspec.json.decode(line, type=FillResult)
 
 
-def _use(desk: Desk, engine_class: type[WalEngine], directory: Path, entries: int, seed: int) -> dict[str, float]:
+def _read_and_collect(
+    machine: BenchMachine, engine_class: type[WalEngine], directory: Path, entries: int, seed: int
+) -> dict[str, float]:
     began = time.perf_counter()
-    engine = desk.open(engine_class, directory)
+    engine = machine.open(engine_class, directory)
     figures = {"restart_after_kill_s": time.perf_counter() - began}
     try:
         ((log, state),) = engine.logs().items()
         if state.last.index != entries or state.damage is not None:
-            raise StorageError(f"{engine.name}: {entries} entries were acknowledged, {state} was found")
-        figures |= _read_all(engine, log, entries) | _read_some(engine, log, entries, seed)
+            raise StorageError(f"{engine.name}: {entries} entries were acknowledged, but the log is {state}")
+        figures |= _read_in_sequence(engine, log, entries) | _read_at_random(engine, log, entries, seed)
         engine.close()
         began = time.perf_counter()
-        engine = desk.open(engine_class, directory)
+        engine = machine.open(engine_class, directory)
         figures["restart_after_close_s"] = time.perf_counter() - began
         before = disk_bytes(directory)
         began = time.perf_counter()
@@ -102,14 +104,14 @@ def _use(desk: Desk, engine_class: type[WalEngine], directory: Path, entries: in
     return figures
 
 
-def _read_all(engine: WalEngine, log: LogId, entries: int) -> dict[str, float]:
+def _read_in_sequence(engine: WalEngine, log: LogId, entries: int) -> dict[str, float]:
     began, first = time.perf_counter(), 1
     while first <= entries:
         first = engine.read(log, first, entries + 1, READ_BYTES)[-1].op_id.index + 1
     return {"read_sequential_mb_per_s": entries * ENTRY_BYTES / (time.perf_counter() - began) / 1e6}
 
 
-def _read_some(engine: WalEngine, log: LogId, entries: int, seed: int) -> dict[str, float]:
+def _read_at_random(engine: WalEngine, log: LogId, entries: int, seed: int) -> dict[str, float]:
     rng = random.Random(seed)
     times_us = []
     for _ in range(RANDOM_READS):
@@ -124,7 +126,7 @@ def _read_some(engine: WalEngine, log: LogId, entries: int, seed: int) -> dict[s
 
 
 def disk_bytes(directory: Path) -> int:
-    """Return the space that files below a directory take, holes left out."""
+    """Return the disk space of the files below a directory, without holes."""
     found = 0
     for folder, _, names in os.walk(directory):
         found += sum(os.stat(os.path.join(folder, name)).st_blocks for name in names)

@@ -1,8 +1,8 @@
-"""What a start makes of a disk that fails: that something cannot be read now is no damage (ADR 38).
+"""Conformance checks for log engines: a disk that fails at a start is an error and not damage (ADR 38).
 
-A damaged replica is replaced, and never votes again under its node's uuid. So damage is what was read back whole and
-is wrong. Whatever cannot be read, or written for want of space, ends ``open`` with an error that names the place, and
-the next start finds every log as it was."""
+A damaged replica is replaced, and never votes again under its node's uuid. So only bytes that were read successfully
+and are wrong are damage. If something cannot be read, or written for lack of space, ``open`` fails with an error that
+names the path, and the next start finds every log unchanged."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from stelae.spi.errors import Corrupt, Foreign, Full, FutureVersion, Locked, Sto
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.services import Files
 from stelae.spi.wal import Append, WalEngine
-from stelae.testing.wal_failing import READS, WRITES, FailingFiles, cannot_read, no_space
+from stelae.testing.failing_files import READS, WRITES, FailingFiles, cannot_read, no_space
 from stelae.testing.wal_harness import WalHarness
 from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries
 
-NO_EXCUSE = (Corrupt, Foreign, FutureVersion, Locked)
-"""What an error of a disk must not be taken for."""
+OTHER_ERRORS = (Corrupt, Foreign, FutureVersion, Locked)
+"""Errors that a failing disk must not cause."""
 
 
-class WalOpening:
+class WalStartFailures:
     """Checks that run on any disk. The fixture ``harness`` is a :class:`WalHarness`, empty."""
 
-    def test_a_start_that_cannot_read_is_an_error_and_no_damage(self, harness: WalHarness) -> None:
+    def test_a_start_that_cannot_read_fails_without_damage(self, harness: WalHarness) -> None:
         check_starts(harness, lambda engine: engine.close(), READS, cannot_read)
 
     def test_a_start_without_space_loses_nothing_and_damages_nothing(self, harness: WalHarness) -> None:
@@ -35,14 +35,15 @@ class WalOpening:
 def check_starts(
     harness: WalHarness, end: Callable[[WalEngine], Any], kind: frozenset[str], error: Callable[[str], StorageError]
 ) -> None:
-    """Let a start fail in one call after the other; the start after it has to find everything.
+    """Let each call of a start fail in turn; the next start has to find everything.
 
     Args:
-        end: how the engine ended before; it may take away no more than what was not synced.
+        harness: an empty one.
+        end: ends the engine before the start. It may lose only what was not synced.
         kind: names of the calls that fail.
-        error: what they fail with, given a path.
+        error: makes the error of a failing call from its path.
     """
-    engine, held = _lived(harness)
+    engine, held = _with_two_logs(harness)
     end(engine)
     failed = 0
     for after in count():
@@ -53,7 +54,7 @@ def check_starts(
             engine = twin.open(cast(Files, files))
         except StorageError as found:
             failed += 1
-            assert not isinstance(found, NO_EXCUSE), f"{what}: {found!r}"
+            assert not isinstance(found, OTHER_ERRORS), f"{what}: {found!r}"
             assert isinstance(found, Full) == isinstance(error(""), Full), f"{what}: {found!r}"
             assert found.path, f"{what}: no path in {found!r}"
         else:
@@ -69,8 +70,8 @@ def check_starts(
     assert failed or kind is WRITES, "no start ever failed"
 
 
-def _lived(harness: WalHarness) -> tuple[WalEngine, dict[Any, Model]]:
-    """Two logs: one that was collected and has a replaced suffix, and one of a few entries."""
+def _with_two_logs(harness: WalHarness) -> tuple[WalEngine, dict[Any, Model]]:
+    """Write two logs: one that was collected and has a replaced suffix, and one of a few entries."""
     engine, model = harness.open(), Model()
     for log in (LOG, OTHER):
         engine.create(log, ZERO)
@@ -87,7 +88,7 @@ def _lived(harness: WalHarness) -> tuple[WalEngine, dict[Any, Model]]:
 
 
 def _check_all(engine: WalEngine, held: dict[Any, Model], what: str) -> None:
-    assert set(engine.logs()) == set(held), f"{what}: there are {sorted(engine.logs())}"
+    assert set(engine.logs()) == set(held), f"{what}: the logs are {sorted(engine.logs())}"
     for log, model in held.items():
         damage = engine.logs()[log].damage
         assert damage is None, f"{what}: log {log} is damaged: {damage}"

@@ -1,7 +1,7 @@
-"""Recording by ``strace``: every call that the system got, whoever made it, with its bytes.
+"""Recording by ``strace``: every system call of the process, with its bytes.
 
-Needs that processes may be traced, which is tried once. A trace says less than ``preload`` does: how long a file
-was, and whether a name was there before it was opened, follow from what was there at first and every call since."""
+It works only where processes may be traced; ``available`` tries that once. A trace does not contain the length of a
+file, nor whether a name existed before it was opened. Both follow from the earlier contents and every call since."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HANDLE = re.compile(r"(?<![\w\"])(AT_FDCWD|-?\d+)(?:<((?:\\x[0-9a-f]{2})*)>)?(\
 
 @functools.cache
 def available() -> bool:
-    """Say whether there is ``strace`` and processes may be traced."""
+    """Say whether ``strace`` is installed and processes may be traced."""
     found = shutil.which("strace")
     if found is None:
         return False
@@ -42,7 +42,7 @@ def available() -> bool:
 
 
 def run(command: Sequence[str], environment: dict[str, str], root: str, marks: str, folder: str) -> tuple[int, str]:
-    """Run a command and record what it does; return its exit code and what it said in error."""
+    """Run a command and record what it does; return its exit code and standard error."""
     options = ("-f", "-qq", "-y", "-xx", "-s", str(_BYTES_MAX), "-e", "signal=none", "-e", f"trace={_TRACED}")
     traced = ["strace", *options, "-o", f"{folder}/trace", "--", *command]
     done = subprocess.run(traced, env=environment, capture_output=True, check=False)
@@ -50,8 +50,8 @@ def run(command: Sequence[str], environment: dict[str, str], root: str, marks: s
 
 
 def read(folder: str, marks: str, before: DiskImage, root: str) -> Iterator[Call]:
-    """The calls of a trace that concern ``root``, in the order in which they ended."""
-    reader = _Reader({f"{root}{path}": len(data) for path, data in before.files.items()})
+    """Yield the calls of a trace that concern ``root``, in the order in which they ended."""
+    reader = _TraceReader({f"{root}{path}": len(data) for path, data in before.files.items()})
     for line in _whole_lines(Path(folder, "trace").read_text(errors="surrogateescape")):
         found = _LINE.match(line)
         if found is None or int(found[3]) < 0:
@@ -65,7 +65,7 @@ def read(folder: str, marks: str, before: DiskImage, root: str) -> Iterator[Call
 
 
 def _whole_lines(trace: str) -> Iterator[str]:
-    """Lines of a trace, with those joined that another thread came between."""
+    """Yield the lines of a trace. The two parts of a call that another thread interrupted are joined."""
     paused: dict[str, str] = {}
     for line in trace.splitlines():
         if found := _PAUSED.match(line):
@@ -76,26 +76,33 @@ def _whole_lines(trace: str) -> Iterator[str]:
             yield line
 
 
-class _Reader:
-    """What the calls so far say of sizes, of where and how files are open, and of where relative names begin."""
+class _TraceReader:
+    """Turns traced calls into recorded ones.
+
+    Attributes:
+        sizes: the length of each file.
+        working_directory: where relative paths begin.
+        offsets: the offset of each descriptor.
+        flags: the flags with which each descriptor was opened.
+    """
 
     def __init__(self, sizes: dict[str, int]) -> None:
         self.sizes = sizes
-        self.place = os.getcwd()
-        self.at: dict[int, int] = {}
+        self.working_directory = os.getcwd()
+        self.offsets: dict[int, int] = {}
         self.flags: dict[int, str] = {}
 
-    def calls_of(self, name: str, given: str, result: int, handle: str) -> Iterator[Named]:
-        """What one traced call did, if anything."""
+    def calls_of(self, name: str, given: str, result: int, handle: str) -> Iterator[CallWithPath]:
+        """Yield what one traced call did, if anything."""
         match name:
             case "open" | "openat" | "creat":
                 yield from self._open(name, given, result, _decoded(handle[1:-1]))
             case "write" | "writev" | "pwrite64" | "pwritev" | "pwritev2":
                 yield from self._write(name, given, result)
             case "lseek":
-                self.at[_handle(given)[0]] = result
+                self.offsets[_handle(given)[0]] = result
             case "chdir" | "fchdir":
-                self.place = self._absolute(given) or _handle(given)[1]
+                self.working_directory = self._absolute(given) or _handle(given)[1]
             case "ftruncate" | "truncate" | "fallocate":
                 yield from self._resize(name, given)
             case "fsync" | "fdatasync":
@@ -108,9 +115,9 @@ class _Reader:
             case _:
                 yield from self._names(name, given)
 
-    def _open(self, name: str, given: str, fd: int, path: str) -> Iterator[Named]:
+    def _open(self, name: str, given: str, fd: int, path: str) -> Iterator[CallWithPath]:
         flags = "O_CREAT|O_TRUNC" if name == "creat" else given[_TEXT.search(given).end() :]  # type: ignore[union-attr]
-        self.at[fd], self.flags[fd] = 0, flags
+        self.offsets[fd], self.flags[fd] = 0, flags
         known = path in self.sizes
         if "O_CREAT" in flags and not known:
             yield calls.Create(path)
@@ -119,7 +126,7 @@ class _Reader:
             yield calls.Resize(path, 0)
             self.sizes[path] = 0
 
-    def _write(self, name: str, given: str, written: int) -> Iterator[Named]:
+    def _write(self, name: str, given: str, written: int) -> Iterator[CallWithPath]:
         fd, path = _handle(given)
         if not path or not written:
             return
@@ -131,14 +138,14 @@ class _Reader:
         elif name.startswith("p"):
             offset = int(rest.split("], ")[-1].split(", ")[1])
         else:
-            offset = self.sizes.get(path, 0) if "O_APPEND" in flags else self.at.get(fd, 0)
-            self.at[fd] = offset + written
+            offset = self.sizes.get(path, 0) if "O_APPEND" in flags else self.offsets.get(fd, 0)
+            self.offsets[fd] = offset + written
         self.sizes[path] = max(self.sizes.get(path, 0), offset + written)
         data = b"".join(_bytes(text[1]) for text in texts)[:written]
         dsync = "O_DSYNC" in flags or "O_SYNC" in flags or bool(_DATA_SYNC.search(rest))
         yield calls.RecordedWrite(path, offset, data, dsync)
 
-    def _resize(self, name: str, given: str) -> Iterator[Named]:
+    def _resize(self, name: str, given: str) -> Iterator[CallWithPath]:
         arguments = given.split(", ")
         path = self._absolute(given) if name == "truncate" else _handle(given)[1]
         if not path:
@@ -153,7 +160,7 @@ class _Reader:
         self.sizes[path] = size
         yield calls.Resize(path, size)
 
-    def _names(self, name: str, given: str) -> Iterator[Named]:
+    def _names(self, name: str, given: str) -> Iterator[CallWithPath]:
         path = self._absolute(given)
         match name:
             case "mkdir" | "mkdirat":
@@ -171,16 +178,16 @@ class _Reader:
                 yield calls.Unknown(self._absolute(given[_TEXT.search(given).end() :]))  # type: ignore[union-attr]
 
     def _absolute(self, given: str) -> str:
-        """The first name of a call's arguments, behind its directory if it has one, as an absolute path."""
+        """Return the first name of a call's arguments as an absolute path, below its directory if it names one."""
         found = _TEXT.search(given)
         if found is None:
             return ""
-        directory = _handle(given[: found.start()])[1] or self.place
+        directory = _handle(given[: found.start()])[1] or self.working_directory
         path = os.path.normpath(os.path.join(directory, _decoded(found[1])))
         return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
-Named = (
+CallWithPath = (
     calls.RecordedWrite
     | calls.Resize
     | calls.RecordedSync
@@ -205,7 +212,7 @@ def _decoded(text: str) -> str:
 
 
 def _handle(given: str) -> tuple[int, str]:
-    """The first descriptor of a call's arguments and its path; empty if that has no name any more."""
+    """Return the first descriptor of a call's arguments and its path; empty if the file has no name any more."""
     found = _HANDLE.search(given)
     if found is None or found[3]:
         return -1, ""

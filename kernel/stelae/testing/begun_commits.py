@@ -1,4 +1,4 @@
-"""An engine whose commits are begun, written and finished, as the kernel does where the system writes for it."""
+"""Runs an engine's commits in two parts, ``begin`` and ``finish``, as the kernel does with io_uring."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from stelae.spi.wal import Append, Outcome, WalEngine
 Wal = TypeVar("Wal", bound=WalEngine)
 
 
-def begins(engine_type: type[Wal]) -> bool:
-    """Say whether an engine begins any commit at all."""
+def begins_commits(engine_type: type[Wal]) -> bool:
+    """Say whether an engine has a ``begin``."""
     return engine_type.begin is not WalEngine.begin
 
 
-def by_begun(engine_type: type[Wal]) -> type[Wal]:
-    """The same engine, of which ``commit`` goes the way of ``begin`` wherever there is one."""
+def with_begun_commits(engine_type: type[Wal]) -> type[Wal]:
+    """Return the same engine with a ``commit`` that begins and performs every group that ``begin`` accepts."""
 
     def commit(self: Wal, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         begun = self.begin(group) if sync else None
