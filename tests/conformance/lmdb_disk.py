@@ -13,7 +13,7 @@ import pytest
 from stelae.machine.files import RealFile, RealFiles
 from stelae.spi.errors import Full
 from stelae.spi.ids import LogId
-from stelae.testing.wal_native import NativeHarness
+from stelae.testing.native_harness import NativeHarness
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, engine, startup
 from stelae_wal_lmdb.check import EnvironmentReport, check
 

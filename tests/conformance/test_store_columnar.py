@@ -83,7 +83,7 @@ class TestMerged(StoreConformance):
     def harness(self) -> StoreHarness:
         return StoreHarness(Restless, tiny)
 
-    def test_memory_is_let_go_behind_the_floor(self, harness: StoreHarness) -> None:
+    def test_memory_of_versions_below_the_floor_is_freed(self, harness: StoreHarness) -> None:
         """Nothing is left in memory here: what the floor lets go of is on disk."""
         replica = harness.replica()
         for _ in range(20):
@@ -104,7 +104,7 @@ class TestOverlapping(StoreConformance):
     def harness(self) -> StoreHarness:
         return StoreHarness(Sluggish, lambda: ColumnarConfig(row_group_rows=4, level0_blocks_min=900))
 
-    def test_memory_is_let_go_behind_the_floor(self, harness: StoreHarness) -> None:
+    def test_memory_of_versions_below_the_floor_is_freed(self, harness: StoreHarness) -> None:
         """It is not: this one never merges. The floor is kept all the same."""
         replica = harness.replica()
         replica.insert((1, "a", 1))

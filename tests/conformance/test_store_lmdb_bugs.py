@@ -217,10 +217,10 @@ BUGS = {
     "a flush keeps no list of what it wrote": Bug(memtable_flush, "encode_list", keeps_no_list, every_moment),
     "of several flushes ahead one stays": Bug(opening, "_newest_transaction", takes_back_all_but_one, every_moment),
     "an edit claims more than is applied": Bug(
-        LmdbStore, "flush", flushed_to_the_future, Suite.test_what_was_flushed_needs_no_log
+        LmdbStore, "flush", flushed_to_the_future, Suite.test_flushed_rows_need_no_log
     ),
     "memory is emptied and nothing was written": Bug(
-        LmdbStore, "_move_to_environment", forgets_without_writing, Suite.test_what_was_flushed_needs_no_log
+        LmdbStore, "_move_to_environment", forgets_without_writing, Suite.test_flushed_rows_need_no_log
     ),
     "only the first transaction is written": Bug(
         Flush, "_cut", writes_the_first_transaction, Suite.test_many_rows_in_one_entry, committing=True
@@ -232,7 +232,7 @@ BUGS = {
         compaction,
         "superseded",
         keeps_what_a_deletion_hid,
-        Suite.test_keys_that_went_and_came_back_stand_once,
+        Suite.test_keys_that_were_deleted_and_inserted_again_appear_once,
         committing=True,
     ),
     "compaction takes the version that counts": Bug(
@@ -278,7 +278,7 @@ BUGS = {
         StoreEnvironment,
         "propose",
         records_the_first_schema,
-        Suite.test_columns_come_go_and_change_their_name_over_rows_of_every_age,
+        Suite.test_columns_can_be_added_dropped_and_renamed_over_rows_of_every_age,
     ),
     "a step looks into the environment first": Bug(
         LmdbView,

@@ -19,7 +19,7 @@ from stelae.host.apply import GROUP_BYTES_MAX
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.node_process import NodeProcess
 from stelae.spi.ids import TabletId
-from stelae.telemetry.target import TARGET_FILE
+from stelae.telemetry.target_file import TARGET_FILE
 
 MIB = 1 << 20
 WAIT_S = 60.0  #: Longest wait for an answer; reached only by a defect.

@@ -7,7 +7,7 @@ import pytest
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.errors import Full
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
-from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.conformance.wal_failures import limit_space
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, check_holds, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal, reader
@@ -115,7 +115,7 @@ def test_kept_files_go_with_the_end_of_what_they_are_for(harness: VirtualHarness
             harness.crash(engine)
             engine = harness.open()
         case _:
-            limit_room(harness, 0)
+            limit_space(harness, 0)
             outcome = engine.commit(
                 {LOG: Append(entries=entries(engine.logs()[LOG].last.index + 1, 9, 1, 5000))}, sync=True
             )[LOG]

@@ -11,7 +11,7 @@ from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.errors import Corrupt, Full, Overloaded, StorageError
 from stelae.spi.wal import Append, Failed, WalEngine
-from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.conformance.wal_failures import limit_space
 from stelae.testing.wal_harness import QueuedWorkers, VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, entries
 from stelae_wal_segmented import SegmentedConfig, reader
@@ -30,11 +30,11 @@ GROWING = SegmentedConfig(
 
 
 def fill_and_repair(harness: VirtualHarness, engine: WalEngine) -> None:
-    limit_room(harness, 0)
+    limit_space(harness, 0)
     last = engine.logs()[LOG].last
     outcome = engine.commit({LOG: Append(entries=entries(last.index + 1, 9, 1, 9000))}, sync=True)[LOG]
     assert isinstance(outcome, Failed) and isinstance(outcome.error, Full)
-    limit_room(harness, None)
+    limit_space(harness, None)
     engine.repair(LOG)
 
 
