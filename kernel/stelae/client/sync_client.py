@@ -276,6 +276,10 @@ class Table:
         """Return a hybrid timestamp for ``scan(at=...)``; see ``AsyncTable.now``."""
         return self._table.now()
 
+    def latest(self, *, timeout_s: float = TIMEOUT_S) -> int:
+        """Return a hybrid timestamp for ``scan(at=...)`` of now; see ``AsyncTable.latest``."""
+        return self._loop_thread.run(self._table.latest(timeout_s=timeout_s))
+
 
 class Scan:
     """A description of a scan or a diff; see ``AsyncScan``. Iteration yields ``pyarrow.RecordBatch`` objects."""
