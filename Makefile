@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 STAMP_RUN := $(VENV)/.stamp-run
 STAMP_DEV := $(VENV)/.stamp-dev
-GROUPS_TEST := tidy modules sim masters floors mutants e2e
+GROUPS_TEST := tidy modules sim masters floors mutants e2e spark
 GROUPS_MORE := lint format types docs
 PARTS := unit traces conformance
 

@@ -89,6 +89,7 @@ GROUPS: dict[str, Command] = {
     "floors": pytest(*FLOORS),
     "mutants": pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT),
     "e2e": pytest("-n", "2", "--dist", "loadfile", "tests/e2e"),
+    "spark": pytest("tests/spark"),
     "lint": tool("ruff", "check", "."),
     "format": tool("ruff", "format", "--check", "."),
     "types": tool("mypy"),
@@ -106,8 +107,10 @@ PARTS: dict[str, Command] = {
 WAITING = ("e2e",)
 """Groups of real processes, which mostly wait. Beside them run, one after the other, the groups of one process."""
 
-ON_BOTH_CORES = ("modules", "mutants")
-"""Groups that run afterwards, one after the other, each in two processes."""
+ON_BOTH_CORES = ("modules", "mutants", "spark")
+"""Groups that run afterwards, one after the other, each in two processes or more.
+
+Those of `spark` are a JVM and its Python workers, which must connect to it within 10 seconds."""
 
 SOAK: dict[str, Command] = {
     "soak-sim": tool("stelae", "sim", "run", "--seeds", SEEDS_SOAK),

@@ -130,7 +130,7 @@ KERNEL_PACKAGES = ("spi", "wire", "host", "config", "client", "server", "local",
 def error_classes() -> list[type[errors.StelaeError]]:
     """Every error class of the kernel and of our plugins, each branch after its head."""
     plugins = {p.value.partition(":")[0] for p in entry_points(group=hooks.ENTRY_POINT_GROUP)}
-    ours = sorted(name.split(".")[0] for name in plugins if name.startswith("stelae_"))
+    ours = sorted({name.split(".")[0] for name in plugins if name.startswith("stelae_")} | {"stelae_spark_sink"})
     for name in [*(f"stelae.{package}" for package in KERNEL_PACKAGES), *ours]:
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):

@@ -20,8 +20,9 @@ from tests.tidy.tree import ROOT, files
 
 GROUP = "stelae.plugins"
 PACKAGES = sorted(p.parent.parent.name for p in (ROOT / "plugins").glob("*/*/__init__.py"))
-PLUGINS = [name for name in PACKAGES if name != "shared"]
-"""Every package but the library that engines share: that one registers nothing."""
+PLUGINS = [name for name in PACKAGES if name not in ("shared", "spark_sink")]
+"""Every package but the library that engines share, which registers nothing, and the data source, which Spark finds by
+the name of a module."""
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,11 @@ def test_the_kernel_is_typed_and_the_wheel_holds_the_licence(wheel: zipfile.ZipF
     assert [n for n in names if n.endswith("/licenses/LICENSE")]
 
 
+def test_the_wheel_has_the_module_by_whose_name_spark_finds_the_data_source(wheel: zipfile.ZipFile) -> None:
+    found = [name for name in wheel.namelist() if "/" not in name]
+    assert found == ["pyspark_stelae.py"]
+
+
 @pytest.mark.parametrize("name", PLUGINS)
 def test_every_plugin_has_an_entry_point(entry_points: dict[str, str], name: str) -> None:
     assert f"stelae_{name}" in {target.split(":")[0].split(".")[0] for target in entry_points.values()}
@@ -99,9 +105,9 @@ def test_every_entry_point_leads_to_something_that_registers(entry_points: dict[
 
 def test_editable_mode_sees_every_package_that_the_wheel_has() -> None:
     build = project()["tool"]["hatch"]["build"]
-    parents = [str(Path(package).parent) for package in build["targets"]["wheel"]["packages"]]
+    parents = {str(Path(package).parent) for package in build["targets"]["wheel"]["packages"]}
     assert sorted(build["dev-mode-dirs"]) == sorted(parents)
-    assert sorted(parents) == sorted(["kernel", *(f"plugins/{name}" for name in PACKAGES)])
+    assert parents == {"kernel", *(f"plugins/{name}" for name in PACKAGES)}
 
 
 def test_the_type_checker_sees_every_package_that_the_wheel_has() -> None:

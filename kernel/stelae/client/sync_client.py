@@ -231,6 +231,10 @@ class Table(WriteMethods):
         """Return a hybrid timestamp for ``scan(at=...)``; see ``AsyncTable.now``."""
         return self._table.now()
 
+    def latest(self, *, timeout_s: float = TIMEOUT_S) -> int:
+        """Return a hybrid timestamp for ``scan(at=...)`` of now; see ``AsyncTable.latest``."""
+        return self._loop_thread.run(self._table.latest(timeout_s=timeout_s))
+
 
 class Epoch(WriteMethods):
     """One epoch of a source; see ``AsyncEpoch``. With ``with`` it begins, and is completed at the end of the block."""

@@ -16,6 +16,7 @@ from stelae.client.failures import WriteResult
 from stelae.client.filters import Filter, predicates
 from stelae.client.key_lookup import KeyLookup
 from stelae.client.key_values import bound_of, key_of, keys_of
+from stelae.client.latest_time import latest_time
 from stelae.client.locations import TableLocation
 from stelae.client.read_options import checked_limit, column_ids
 from stelae.client.relocated_tablet import RelocatedTablet
@@ -372,6 +373,18 @@ class AsyncTable(AsyncWriteMethods):
         It comes from this machine's clock. A node whose clock is behind serves the scan when its clock has reached the
         time."""
         return max(self._wall_timestamp(), *self._writer.written.values(), 0)
+
+    async def latest(self, *, timeout_s: float = TIMEOUT_S) -> int:
+        """Return a hybrid timestamp for ``scan(at=...)`` that shows every write acknowledged before, to any client.
+
+        The leader of each tablet is asked. This machine's clock is not used, so it may be behind those of the nodes.
+
+        Raises:
+            Unavailable: the leader of a tablet did not answer in time.
+        """
+        timeout_s = seconds("timeout_s", timeout_s)
+        await self._refresh_tablets(timeout_s)
+        return await latest_time(self.schema, self._tablets, timeout_s)
 
     # -- lookups of the table --------------------------------------------------------------------
 

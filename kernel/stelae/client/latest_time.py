@@ -1,0 +1,36 @@
+"""Finds a time at which reads of a table show every acknowledged write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from stelae.client.page_rows import PageRows
+from stelae.client.page_streams import ReadableTablet
+from stelae.spi.scan import ScanSpec
+from stelae.spi.schema import Schema
+
+LEADERS_AT_ONCE = 64
+"""The most leaders that are asked at the same time. A table may have thousands of tablets."""
+
+
+async def latest_time(schema: Schema, tablets: Sequence[ReadableTablet], timeout_s: float) -> int:
+    """Return a hybrid timestamp that is not before any write to these tablets that was acknowledged before the call.
+
+    Each leader serves a linearizable read of at most one row. Its time is at or above all writes acknowledged before.
+
+    Raises:
+        Unavailable: the leader of a tablet did not answer in time.
+    """
+    spec = ScanSpec(columns=schema.key, limit=1)
+    remaining = iter(tablets)
+
+    async def latest_of_some() -> int:
+        latest = 0
+        for tablet in remaining:
+            page, rows = await tablet.page(spec, at=None, at_least=None, reader=PageRows(spec), timeout_s=timeout_s)
+            await rows
+            latest = max(latest, page.at)
+        return latest
+
+    return max(await asyncio.gather(*(latest_of_some() for _ in range(min(LEADERS_AT_ONCE, len(tablets))))), default=0)

@@ -1,0 +1,21 @@
+"""Typed functions for reading and writing tables with Spark. They need the extra ``stelae[spark]``.
+
+.. code-block:: python
+
+    from stelae.spark import read_table
+
+    frame = read_table(spark, "127.0.0.1:7051", "readings", columns=["station", "celsius"])
+
+The functions set the options of the data source ``stelae``, which every Spark session finds by itself. They are
+implemented by the plugin ``stelae_spark_sink``."""
+
+from stelae.spi.extras import MissingExtra
+
+try:
+    from stelae_spark_sink.functions import read_table
+except ModuleNotFoundError as error:
+    if (error.name or "").split(".")[0] != "pyspark":
+        raise
+    raise MissingExtra("pyspark", "spark", wanted_by="stelae.spark") from error
+
+__all__ = ["read_table"]

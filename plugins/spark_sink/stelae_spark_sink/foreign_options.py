@@ -1,0 +1,44 @@
+"""The options of other connectors, and what to use instead of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def _use(name: str) -> str:
+    return f"use {name!r}"
+
+
+_NEAREST = "each task reads from any replica that can serve the snapshot; leave it out"
+_RETRIED = "scans continue at another replica by themselves; leave it out"
+_NO_VERSIONS = "a table has times, not version numbers; use 'timestampAsOf'"
+_COST = "use 'targetPartitionBytes'"
+
+FOREIGN: Mapping[str, str] = {
+    # kudu-spark
+    "kudu.master": _use("masters"),
+    "kudu.table": _use("table"),
+    "kudu.snapshottimestampms": "use 'timestampAsOf' with a time such as '2026-06-01T12:00:00Z'",
+    "kudu.scanlocality": _NEAREST,
+    "kudu.faulttolerantscan": _RETRIED,
+    "kudu.scanrequesttimeoutms": "use 'timeoutSeconds'",
+    "kudu.socketreadtimeoutms": "use 'timeoutSeconds'",
+    "kudu.keepaliveperiodms": "servers keep nothing between two pages of a scan; leave it out",
+    "kudu.splitsizebytes": _COST,
+    "kudu.batchsize": "servers choose the size of a page; leave it out",
+    # Delta
+    "versionasof": _NO_VERSIONS,
+    # Iceberg
+    "as-of-timestamp": "use 'timestampAsOf' with a time such as '2026-06-01T12:00:00Z'",
+    "snapshot-id": _NO_VERSIONS,
+    "branch": _NO_VERSIONS,
+    "tag": _NO_VERSIONS,
+    "split-size": _COST,
+    # JDBC, and sources of files
+    "url": _use("masters"),
+    "dbtable": _use("table"),
+    "path": "a table has a name, not a path: use 'table', and load() without an argument",
+    "partitioncolumn": _COST,
+    "numpartitions": _COST,
+}
+"""What to do instead, by the option's name in lower case."""

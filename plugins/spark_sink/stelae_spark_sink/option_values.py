@@ -1,0 +1,79 @@
+"""Parses the texts of options. Each function raises ``ValueError`` with what it expects."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+
+from stelae.client.times import hybrid
+from stelae.spi.errors import StelaeError
+
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_TIME_EXPECTED = "a time with a zone, such as 2026-06-01T12:00:00Z, or the timestamp of a write"
+
+SECONDS_MAX = 3600.0
+"""The longest time for which a task may retry."""
+
+
+def name(text: str) -> str:
+    """Return a name."""
+    if not text.strip():
+        raise ValueError("a name")
+    return text.strip()
+
+
+def addresses(text: str) -> tuple[str, ...]:
+    """Return the addresses of ``host:port,host:port``."""
+    found = tuple(address.strip() for address in text.split(",") if address.strip())
+    if not found or not all(re.fullmatch(r"\S+:\d{1,5}", address) for address in found):
+        raise ValueError("host:port,host:port")
+    return found
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return the names of ``a,b`` or ``["a", "b"]``; only the second form can have commas in names."""
+    expected = 'names such as a,b or ["a", "b"]'
+    listed = [one.strip() for one in text.split(",")]
+    if text.lstrip().startswith("["):
+        try:
+            listed = json.loads(text)
+        except ValueError:
+            raise ValueError(expected) from None
+    if not listed or not all(isinstance(one, str) and one for one in listed):
+        raise ValueError(expected)
+    if len({*listed}) != len(listed):
+        raise ValueError(f"each name once, in {expected}")
+    return tuple(listed)
+
+
+def seconds(text: str) -> float:
+    """Return a number of seconds above 0."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= SECONDS_MAX:
+        raise ValueError(f"a number of seconds above 0, at most {SECONDS_MAX:g}")
+    return found
+
+
+def size_bytes(text: str) -> int:
+    """Return the bytes of ``1048576``, ``128m`` or ``1g``."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or not int(found[1]):
+        raise ValueError("a number of bytes, such as 134217728, 128m or 1g")
+    return int(found[1]) << _SHIFTS[found[2].lower()]
+
+
+def time(text: str) -> int:
+    """Return the hybrid timestamp of a time with a zone, or of digits, which are a hybrid timestamp already."""
+    try:
+        stripped = text.strip()
+        given = int(stripped) if stripped.isdecimal() and len(stripped) > 8 else datetime.fromisoformat(stripped)
+        if isinstance(given, datetime) and given.tzinfo is None:
+            raise ValueError(_TIME_EXPECTED)
+        return hybrid(given)
+    except (ValueError, StelaeError):
+        raise ValueError(_TIME_EXPECTED) from None

@@ -1,0 +1,162 @@
+"""The options of the data source: one table, from which they are parsed, checked and documented.
+
+Spark hands options over as text, with names in any case. An unknown name is an error, because a misspelt option that is
+ignored would read or write something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from stelae.spi.errors import CallerError
+from stelae_spark_sink import option_values as values
+from stelae_spark_sink.foreign_options import FOREIGN
+
+_Value = TypeVar("_Value")
+
+
+class BadOption(CallerError, code="BAD_SPARK_OPTION"):
+    """An option of the Spark data source that is unknown, missing, or has a value that cannot be used."""
+
+
+class Use(StrEnum):
+    """What a source is used for. An option applies to some of these."""
+
+    READ = "read"
+    WRITE = "write"
+    STREAM_READ = "readStream"
+    STREAM_WRITE = "writeStream"
+
+
+_ALL = frozenset(Use)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOption(Generic[_Value]):
+    """One option: how it is parsed, and what the documentation says about it."""
+
+    name: str
+    kind: str  #: Its values, for the documentation.
+    parse: Callable[[str], _Value]  #: Raises ``ValueError`` with what is expected.
+    default: _Value | None = None
+    shown_default: str = ""  #: The default, for the documentation; empty: there is none.
+    uses: frozenset[Use] = _ALL
+    required: bool = False
+    text: str  #: What it does, as one or more sentences.
+
+
+MASTERS = SparkOption(
+    name="masters",
+    kind="addresses",
+    parse=values.addresses,
+    required=True,
+    text="Addresses of the masters as `host:port,host:port`. One master that answers is enough.",
+)
+TABLE = SparkOption(name="table", kind="text", parse=values.name, required=True, text="Name of the table.")
+TIMEOUT_S = SparkOption(
+    name="timeoutSeconds",
+    kind="seconds",
+    parse=values.seconds,
+    default=120.0,
+    shown_default="`120`",
+    text="How long a task retries one page of a scan, or one batch of rows, before it fails.",
+)
+COLUMNS = SparkOption(
+    name="columns",
+    kind="names",
+    parse=values.names,
+    uses=frozenset({Use.READ}),
+    text="The columns to read, separated by commas, or as a JSON list. Without it, all columns are read: Spark does "
+    "not tell a Python data source which columns a query needs.",
+)
+TIMESTAMP_AS_OF = SparkOption(
+    name="timestampAsOf",
+    kind="time",
+    parse=values.time,
+    uses=frozenset({Use.READ}),
+    text="Read the table as of this time: `2026-06-01T12:00:00Z`, with a time zone, or the `timestamp` of a write. "
+    "Without it, the driver chooses the present time when it plans a query. All tasks of a query read at one time.",
+)
+TARGET_PARTITION_BYTES = SparkOption(
+    name="targetPartitionBytes",
+    kind="bytes",
+    parse=values.size_bytes,
+    default=128 << 20,
+    shown_default="`128m`",
+    uses=frozenset({Use.READ}),
+    text="About how many bytes of stored rows one Spark partition reads.",
+)
+
+OPTIONS: tuple[SparkOption[Any], ...] = (MASTERS, TABLE, COLUMNS, TIMESTAMP_AS_OF, TARGET_PARTITION_BYTES, TIMEOUT_S)
+"""Every option, in the order of the documentation."""
+
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
+NO_OPTIONS = (
+    "the options 'masters' and 'table' are missing. In SQL, use CREATE TEMPORARY VIEW v USING stelae OPTIONS (masters "
+    "'host:port', table 'name'): Spark does not keep the options of CREATE TABLE ... USING stelae. In Python, set "
+    "them with .option('masters', 'host:port').option('table', 'name')"
+)
+
+
+class SourceOptions:
+    """The checked options of one use of the source. ``options[COLUMNS]`` is the value of an option, or its default."""
+
+    def __init__(self, given: Mapping[str, str], *uses: Use) -> None:
+        """Parse and check options.
+
+        Args:
+            given: the options as Spark hands them over.
+            uses: what the source is used for. Each option must apply to at least one of these.
+
+        Raises:
+            BadOption: an option is unknown, does not apply to this use, cannot be parsed, or is missing.
+        """
+        given = {name.lower(): text for name, text in given.items()}
+        if not given:
+            raise BadOption(NO_OPTIONS)
+        self._values: dict[str, Any] = {}
+        for name, text in given.items():
+            option = _known(name, uses)
+            try:
+                self._values[option.name] = option.parse(text)
+            except ValueError as error:
+                raise BadOption(f"option {option.name!r} is {text!r:.80}; expected {error}") from None
+        for option in OPTIONS:
+            if option.required and option.name not in self._values:
+                raise BadOption(f"the option {option.name!r} is missing; set it with .option({option.name!r}, ...)")
+
+    def __getitem__(self, option: SparkOption[_Value]) -> _Value:
+        """Return the value of an option that is required or has a default."""
+        found = self.get(option)
+        assert found is not None, option.name
+        return found
+
+    def get(self, option: SparkOption[_Value]) -> _Value | None:
+        """Return the value of an option, or ``None`` if it is not given and has no default."""
+        found: _Value | None = self._values.get(option.name, option.default)
+        return found
+
+
+def _known(name: str, uses: Iterable[Use]) -> SparkOption[Any]:
+    """Return the option of a name in lower case. It must apply to one of the uses."""
+    option = _BY_NAME.get(name)
+    if option is None:
+        raise BadOption(f"unknown option {name!r}: {_advice(name, uses)}")
+    if option.uses.isdisjoint(uses):
+        applies, used = " and ".join(sorted(option.uses)), " or ".join(sorted(uses))
+        raise BadOption(f"option {option.name!r} applies to {applies}, not to {used}: leave it out")
+    return option
+
+
+def _advice(name: str, uses: Iterable[Use]) -> str:
+    foreign = FOREIGN.get(name)
+    if foreign is not None:
+        return foreign
+    known = {option.name.lower(): option.name for option in OPTIONS if not option.uses.isdisjoint(uses)}
+    close = get_close_matches(name, known, 1)
+    listed = ", ".join(known.values())
+    return (f"did you mean {known[close[0]]!r}? " if close else "") + f"known options: {listed}"

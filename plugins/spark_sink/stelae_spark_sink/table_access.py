@@ -1,0 +1,87 @@
+"""Connects a Python worker of Spark to clusters and opens tables.
+
+Spark gives many tasks to one worker, so a process keeps its connections and tables. A worker runs one task at a time,
+in one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stelae.client import Client, Scan, ScanToken, Table, connect
+from stelae.spi.errors import CallerError, Unavailable
+from stelae_spark_sink.options import MASTERS, TABLE, TIMEOUT_S, SourceOptions
+
+CONNECT_TIMEOUT_S = 30.0
+"""How long a connection may take, in seconds."""
+
+_clients: dict[Sequence[str], Client] = {}
+_tables: dict[tuple[Sequence[str], str], Table] = {}
+
+
+def client_of(options: SourceOptions) -> Client:
+    """Return this process's client of the cluster in the options.
+
+    Raises:
+        Unavailable: no master answered.
+    """
+    addresses = options[MASTERS]
+    client = _clients.get(addresses)
+    if client is None:
+        try:
+            client = connect(addresses, timeout_s=min(CONNECT_TIMEOUT_S, options[TIMEOUT_S]))
+        except Unavailable as error:
+            fact = f"cannot connect to the masters at {','.join(addresses)}"
+            raise Unavailable(f"{fact}: {error}; check the option 'masters', and that the cluster runs") from error
+        _clients[addresses] = client
+    return client
+
+
+def table_of(options: SourceOptions) -> Table:
+    """Return the table in the options, with its present columns and tablets.
+
+    Raises:
+        NoSuchTable: there is no such table.
+        Unavailable: no master answered.
+    """
+    key = (options[MASTERS], options[TABLE])
+    table = _tables.get(key)
+    try:
+        if table is not None:
+            table.refresh(timeout_s=options[TIMEOUT_S])
+            if table.name == options[TABLE]:
+                return table
+        table = client_of(options).table(options[TABLE], timeout_s=options[TIMEOUT_S])
+    except BaseException:
+        forget(options)
+        raise
+    _tables[key] = table
+    return table
+
+
+def scan_of(options: SourceOptions, token: ScanToken) -> Scan:
+    """Return the scan of a token, on the table of the token, even if it was renamed.
+
+    Raises:
+        BadToken: the table was dropped.
+        SchemaMismatch: a column that the token reads was dropped.
+    """
+    key = (options[MASTERS], token.table_id or token.table)
+    table = _tables.get(key)
+    if table is not None:
+        try:
+            return table.open(token, timeout_s=options[TIMEOUT_S])
+        except CallerError:
+            table.refresh(timeout_s=options[TIMEOUT_S])  # The token may be of a newer version of the table.
+            return table.open(token, timeout_s=options[TIMEOUT_S])
+    table = _tables[key] = client_of(options).table(token.table_id or token.table, timeout_s=options[TIMEOUT_S])
+    return table.open(token, timeout_s=options[TIMEOUT_S])
+
+
+def forget(options: SourceOptions) -> None:
+    """Close this process's client of a cluster, so that the next task connects again."""
+    addresses = options[MASTERS]
+    for key in [key for key in _tables if key[0] == addresses]:
+        del _tables[key]
+    client = _clients.pop(addresses, None)
+    if client is not None:
+        client.close()
