@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -179,6 +180,7 @@ class AsyncSession:
         self._room = asyncio.Event()
         self._lock = Lock()
         self._failures: list[RowFailure] = []
+        self._counts: Counter[str] = Counter()
         self._answered = 0
         self._timestamp = 0
         self._error: BaseException | None = None
@@ -269,7 +271,10 @@ class AsyncSession:
             failures, self._failures = self._failures, []
             failed, self.unreported.failed, self.unreported.seen = self.unreported.failed, 0, 0
             rows, self._answered = self._answered, 0
-        return WriteResult(rows=rows, failed=failed, failures=tuple(failures), timestamp=self._timestamp)
+            counts, self._counts = self._counts, Counter()
+        return WriteResult(
+            rows=rows, failed=failed, failures=tuple(failures), counts=dict(counts), timestamp=self._timestamp
+        )
 
     async def close(self) -> None:
         """Flush the session and close it.
@@ -374,6 +379,7 @@ class AsyncSession:
             self._answered += len(buffered)
             for tally in tallies:
                 self.unreported.failed += tally.failed
+                self._counts += tally.counts
                 self._failures += tally.result().failures[: FAILURES_MAX - len(self._failures)]
                 self.unreported.reason = str(self._failures[0]) if self._failures else ""
                 self._timestamp = max(self._timestamp, tally.timestamp)

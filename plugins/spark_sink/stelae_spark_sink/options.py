@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from stelae.spi.errors import CallerError
+from stelae.spi.write import OpKind
 from stelae_spark_sink import option_values as values
 from stelae_spark_sink.foreign_options import FOREIGN
 
@@ -90,7 +91,56 @@ TARGET_PARTITION_BYTES = SparkOption(
     text="About how many bytes of stored rows one Spark partition reads.",
 )
 
-OPTIONS: tuple[SparkOption[Any], ...] = (MASTERS, TABLE, COLUMNS, TIMESTAMP_AS_OF, TARGET_PARTITION_BYTES, TIMEOUT_S)
+_WRITES = frozenset({Use.WRITE, Use.STREAM_WRITE})
+OPERATION = SparkOption(
+    name="operation",
+    kind="name",
+    parse=values.operation,
+    default=OpKind.UPSERT,
+    shown_default="`upsert`",
+    uses=_WRITES,
+    text="What is done with each row: `insert`, `upsert`, `update`, `delete`, `insert_ignore`, `update_ignore` or "
+    "`delete_ignore`.",
+)
+SOURCE = SparkOption(
+    name="source",
+    kind="text",
+    parse=values.source,
+    uses=_WRITES,
+    text="Name of the source of the rows, for exactly-once writes. A batch needs it together with `epoch`. A stream "
+    "uses the id of its query without it; a name lets a query with a new checkpoint follow an old one.",
+)
+EPOCH = SparkOption(
+    name="epoch",
+    kind="integer",
+    parse=values.epoch,
+    uses=frozenset({Use.WRITE}),
+    text="Number of the run of the `source`, higher than that of the run before. A run that is complete is not written "
+    "again. In `foreachBatch` it is the batch id.",
+)
+FAIL_ON_ROW_ERRORS = SparkOption(
+    name="failOnRowErrors",
+    kind="boolean",
+    parse=values.boolean,
+    default=True,
+    shown_default="`true`",
+    uses=_WRITES,
+    text="Whether the job fails if rows were not written, such as an insert whose key exists. All other rows are "
+    "written in both cases. With `false`, the log of the driver has the number of these rows and the first of them.",
+)
+
+OPTIONS: tuple[SparkOption[Any], ...] = (
+    MASTERS,
+    TABLE,
+    COLUMNS,
+    TIMESTAMP_AS_OF,
+    TARGET_PARTITION_BYTES,
+    OPERATION,
+    SOURCE,
+    EPOCH,
+    FAIL_ON_ROW_ERRORS,
+    TIMEOUT_S,
+)
 """Every option, in the order of the documentation."""
 
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}

@@ -85,6 +85,7 @@ def test_a_row_that_was_there_with_other_values_is_a_failure() -> None:
         with pytest.raises(RowsFailed) as error:
             await epoch_of(memory, 1).insert(MANY)
         assert 20 > error.value.result.failed > 2
+        assert error.value.result.counts == {"ALREADY_PRESENT": error.value.result.failed}
 
     over_three_tablets(work)
 
