@@ -78,7 +78,7 @@ class PurityChecks:
     def test_no_action_could_cost_a_tablet_its_majority_or_its_data(self, harness: PolicyHarness) -> None:
         """The model refuses unsafe evictions, second replicas on a node, full disks, nodes that are not live."""
 
-        @settings(policy_strategies.EXAMPLES, max_examples=200)
+        @settings(policy_strategies.EXAMPLES, max_examples=1000)
         @given(sane_clusters())
         def is_refused_nothing(cluster: ModelCluster) -> None:
             for seed in range(4):
