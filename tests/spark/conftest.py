@@ -57,7 +57,7 @@ def client(masters: str) -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A plain session: nothing of ours is registered or configured, except that filters are pushed down."""
+    """A plain session: nothing of ours is registered or configured."""
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         pytest.fail(NO_JAVA)
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -73,7 +73,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "America/New_York")
         .config("spark.sql.warehouse.dir", str(warehouse))
-        .config("spark.sql.python.filterPushdown.enabled", "true")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

@@ -114,6 +114,7 @@ def test_rows_that_are_refused_end_the_query(
 def test_complete_mode_is_refused_with_the_way_round(
     spark: SparkSession, masters: str, table: Table, folder: Path, tmp_path: Path
 ) -> None:
+    add_file(folder, 0)
     counted = spark.readStream.schema("id bigint, batch bigint").json(str(folder)).groupBy("id").count()
     frame = counted.withColumnRenamed("count", "batch")
     writer = frame.writeStream.format("stelae").option("masters", masters).option("table", table.name)

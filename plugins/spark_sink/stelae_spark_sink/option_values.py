@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
+from typing import Any
 
 from stelae.client.times import hybrid
 from stelae.spi.errors import StelaeError
@@ -48,6 +49,22 @@ def names(text: str) -> tuple[str, ...]:
     if len({*listed}) != len(listed):
         raise ValueError(f"each name once, in {expected}")
     return tuple(listed)
+
+
+def filters(text: str) -> tuple[tuple[Any, ...], ...]:
+    """Return the filters of a JSON list of ``[column, operation, value]``, or of one such list, as in JSON."""
+    expected = 'filters such as [["celsius", ">", 20.5], ["note", "is null"]]'
+    try:
+        listed = json.loads(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    if isinstance(listed, list) and listed and isinstance(listed[0], str):
+        listed = [listed]
+    if not isinstance(listed, list) or not all(isinstance(one, list) and 2 <= len(one) <= 3 for one in listed):
+        raise ValueError(expected)
+    if not all(isinstance(word, str) for one in listed for word in one[:2]):
+        raise ValueError(expected)
+    return tuple(tuple(one) for one in listed)
 
 
 def seconds(text: str) -> float:

@@ -5,12 +5,13 @@ ignored would read or write something else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from stelae.client.filters import Filter
 from stelae.spi.errors import CallerError
 from stelae.spi.write import OpKind
 from stelae_spark_sink import option_values as values
@@ -73,6 +74,17 @@ COLUMNS = SparkOption(
     text="The columns to read, separated by commas, or as a JSON list. Without it, all columns are read: Spark does "
     "not tell a Python data source which columns a query needs.",
 )
+WHERE: SparkOption[Sequence[Filter]] = SparkOption(
+    name="where",
+    kind="filters",
+    parse=values.filters,
+    default=(),
+    shown_default="`[]`",
+    uses=frozenset({Use.READ}),
+    text="Read only the rows for which all filters hold, as a JSON list of `[column, operation, value]`: "
+    '`[["station", "in", ["Oslo", "Bergen"]], ["celsius", ">", 20.5], ["note", "is null"]]`. The operations are those '
+    "of the Python client. Decimals, dates and times are text, binary values are base64.",
+)
 TIMESTAMP_AS_OF = SparkOption(
     name="timestampAsOf",
     kind="time",
@@ -133,6 +145,7 @@ OPTIONS: tuple[SparkOption[Any], ...] = (
     MASTERS,
     TABLE,
     COLUMNS,
+    WHERE,
     TIMESTAMP_AS_OF,
     TARGET_PARTITION_BYTES,
     OPERATION,
@@ -145,11 +158,19 @@ OPTIONS: tuple[SparkOption[Any], ...] = (
 
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
-NO_OPTIONS = (
-    "the options 'masters' and 'table' are missing. In SQL, use CREATE TEMPORARY VIEW v USING stelae OPTIONS (masters "
-    "'host:port', table 'name'): Spark does not keep the options of CREATE TABLE ... USING stelae. In Python, set "
-    "them with .option('masters', 'host:port').option('table', 'name')"
+VIEW = (
+    "use CREATE TEMPORARY VIEW v USING stelae OPTIONS (masters 'host:port', table 'name') to read a table: Spark "
+    "does not keep the options of CREATE TABLE ... USING stelae"
 )
+NO_OPTIONS = (
+    "the options 'masters' and 'table' are missing. In Python, set them with .option('masters', 'host:port')"
+    f".option('table', 'name'). In SQL, {VIEW}"
+)
+OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+"""Options of streams that Spark takes for itself and hands over all the same."""
+
+TABLE_PROPERTIES = frozenset({"provider", "owner"})
+"""Properties of a table that Spark adds to the options when it creates a table in its catalog."""
 
 
 class SourceOptions:
@@ -165,9 +186,11 @@ class SourceOptions:
         Raises:
             BadOption: an option is unknown, does not apply to this use, cannot be parsed, or is missing.
         """
-        given = {name.lower(): text for name, text in given.items()}
+        given = {name.lower(): text for name, text in given.items() if name.lower() not in OF_SPARK}
         if not given:
             raise BadOption(NO_OPTIONS)
+        if not TABLE_PROPERTIES.isdisjoint(given):
+            raise BadOption(f"Spark cannot create a table with USING stelae; {VIEW}")
         self._values: dict[str, Any] = {}
         for name, text in given.items():
             option = _known(name, uses)

@@ -1,4 +1,7 @@
-"""Reads a table in Spark tasks, all at one time."""
+"""Reads a table in Spark tasks, all at one time.
+
+Spark keeps the partitions of a reader for as long as the DataFrame or the view exists, and uses them for every query. A
+reader therefore does not override ``pushFilters``: the filters of one query would narrow the others (ADR 62)."""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from stelae.client import ScanToken
+from stelae.client import ScanToken, Table, to_datetime
+from stelae.client.filters import predicates
+from stelae.spi.errors import TooOld
 from stelae_spark_sink.arrow_batches import SparkBatches
-from stelae_spark_sink.options import TIMESTAMP_AS_OF, SourceOptions
-from stelae_spark_sink.planner_flag import PushedFilters, warn_once_if_off
-from stelae_spark_sink.spark_filters import divided
+from stelae_spark_sink.json_filters import with_values
+from stelae_spark_sink.options import TIMEOUT_S, TIMESTAMP_AS_OF, WHERE, BadOption, SourceOptions
 from stelae_spark_sink.spark_types import checked_fields
 from stelae_spark_sink.table_access import scan_of, table_of
 
@@ -22,6 +26,24 @@ class TokenPartition(InputPartition):
 
     def __init__(self, token: bytes) -> None:
         self.token = token
+
+
+def check_time(table: Table, at: int, timeout_s: float) -> None:
+    """Check on the driver that a table can be read as of a time, before any task fails for it.
+
+    Raises:
+        BadOption: the time is below the history floor of the table, or in the future.
+    """
+    try:
+        first_tablet = table.scan(table.key, limit=1, at=at, timeout_s=timeout_s).tokens()[:1]
+        for token in first_tablet:
+            table.open(token, timeout_s=timeout_s).count()
+    except TooOld as error:
+        floor = to_datetime(error.floor).isoformat()
+        raise BadOption(
+            f"option {TIMESTAMP_AS_OF.name!r} is {to_datetime(at).isoformat()}, and table {table.name!r} keeps its "
+            f"history since {floor}; the setting maintenance.history_retention_s of the nodes says how long"
+        ) from None
 
 
 class TableReader(DataSourceReader):
@@ -42,29 +64,27 @@ class TableReader(DataSourceReader):
         self._asked = asked
         self._schema = table.schema
         self._columns = checked_fields(table.schema.by_name, asked, table.name)
-        self._where: list[tuple[Any, ...]] = []
-
-    @property
-    def pushFilters(self) -> PushedFilters:
-        """The function with which Spark offers filters; see :class:`PushedFilters`."""
-        warn_once_if_off()
-        return PushedFilters(self._push)
-
-    def _push(self, filters: list[Any]) -> Sequence[Any]:
-        """Keep the filters that tablets judge as Spark does, and return the others."""
-        found = divided(self._schema, filters)
-        self._where += found.pushed
-        return found.left
+        self._where = with_values(table.schema, options[WHERE])
+        predicates(table.schema, self._where)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the parts of the scan, all at one time."""
         table = table_of(self._options)
-        at = self._options.get(TIMESTAMP_AS_OF) or table.latest()
+        at = self._options.get(TIMESTAMP_AS_OF)
+        if at is None:
+            at = table.latest(timeout_s=self._options[TIMEOUT_S])
+        else:
+            check_time(table, at, self._options[TIMEOUT_S])
         scan = table.scan(self._columns, self._where, at=at)
         return [TokenPartition(token.to_bytes()) for token in scan.tokens()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the rows of a part as ``pyarrow.RecordBatch`` objects."""
+        """Yield the rows of a part as ``pyarrow.RecordBatch`` objects.
+
+        Raises:
+            Unavailable: no replica of the tablet served a page in time.
+            TooOld: the rows of the partition's time are no longer kept.
+        """
         if not isinstance(partition, TokenPartition):
             return  # Spark makes one task without a partition when there are no partitions.
         batches = SparkBatches(self._asked)

@@ -1,0 +1,76 @@
+"""Filters as JSON: the values of a filter come back as the values of its column."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stelae.client.filters import BadFilter, predicates
+from stelae.spi.schema import Column, Schema
+from stelae_spark_sink.json_filters import to_json, with_values
+
+NAMES = {
+    "id": "int64",
+    "b": "bool",
+    "d": "double",
+    "price": "decimal(12,2)",
+    "s": "string",
+    "bin": "binary",
+    "day": "date",
+    "at": "timestamp",
+}
+COLUMNS = [Column(id=n, name=name, type=kind, nullable=n > 1) for n, (name, kind) in enumerate(NAMES.items(), 1)]
+SCHEMA = Schema(1, tuple(COLUMNS), (1,))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ("id", "=", 2**62 + 1),
+        ("b", "=", True),
+        ("d", "<", float("inf")),
+        ("d", "=", 0.1),
+        ("price", ">", Decimal("9999999999.99")),
+        ("s", "starts with", '"\U0001f300\\'),
+        ("s", "=", "2026-06-01"),
+        ("bin", "=", b"\x00\xff"),
+        ("day", ">=", date(1, 1, 1)),
+        ("at", "<=", datetime(9999, 12, 31, 23, 59, 59, 999999)),
+        ("at", "=", datetime(2026, 6, 1, 12, 0, 0, 1, UTC)),
+        ("price", "in", [Decimal("1.50"), Decimal("-2")]),
+        ("day", "in", (date(2026, 6, 1), date(9999, 12, 31))),
+        ("s", "is null"),
+        ("id", "=", np.int64(5)),
+        [("id", ">", 1), ("bin", "!=", b"")],
+    ],
+)
+def test_a_filter_means_the_same_after_its_way_through_the_option(where: Any) -> None:
+    again = with_values(SCHEMA, [tuple(one) for one in json.loads(to_json(where))])
+    assert predicates(SCHEMA, again) == predicates(SCHEMA, where)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (("price", "=", "much"), "in the option 'where', column 'price': expected decimal"),
+        (("day", "in", ["2026-06-31"]), "column 'day': expected date"),
+        (("bin", "=", "!"), "column 'bin'"),
+    ],
+)
+def test_a_text_that_is_no_value_of_its_column_is_refused(where: Any, message: str) -> None:
+    with pytest.raises(BadFilter, match=message):
+        with_values(SCHEMA, [where])
+
+
+def test_a_value_that_no_column_has_is_refused() -> None:
+    with pytest.raises(BadFilter, match="cannot have a value of type object"):
+        to_json(("id", "=", object()))
+
+
+def test_an_unknown_column_is_left_to_the_client() -> None:
+    assert with_values(SCHEMA, [("gone", "=", "1")]) == [("gone", "=", "1")]
