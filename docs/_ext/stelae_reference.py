@@ -10,6 +10,7 @@ Directives, each with one argument ``module:Name`` or none:
 - ``stelae-startup``: the table that decides what becomes of a replica at start
 - ``stelae-recovery``: the table that decides what becomes of the files of a log
 - ``stelae-metrics``: every metric that a node serves, by section
+- ``stelae-spark-options``: every option of the Spark data source
 
 The functions that return Markdown are plain, and the tidy tests call them too."""
 

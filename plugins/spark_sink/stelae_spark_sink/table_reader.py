@@ -16,7 +16,14 @@ from stelae.client.filters import predicates
 from stelae.spi.errors import TooOld
 from stelae_spark_sink.arrow_batches import SparkBatches
 from stelae_spark_sink.json_filters import with_values
-from stelae_spark_sink.options import TIMEOUT_S, TIMESTAMP_AS_OF, WHERE, BadOption, SourceOptions
+from stelae_spark_sink.options import (
+    TARGET_PARTITION_BYTES,
+    TIMEOUT_S,
+    TIMESTAMP_AS_OF,
+    WHERE,
+    BadOption,
+    SourceOptions,
+)
 from stelae_spark_sink.spark_types import checked_fields
 from stelae_spark_sink.table_access import scan_of, table_of
 
@@ -76,7 +83,8 @@ class TableReader(DataSourceReader):
         else:
             check_time(table, at, self._options[TIMEOUT_S])
         scan = table.scan(self._columns, self._where, at=at)
-        return [TokenPartition(token.to_bytes()) for token in scan.tokens()]
+        tokens = scan.tokens(target_bytes=self._options[TARGET_PARTITION_BYTES])
+        return [TokenPartition(token.to_bytes()) for token in tokens]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a part as ``pyarrow.RecordBatch`` objects.
