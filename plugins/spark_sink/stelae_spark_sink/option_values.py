@@ -99,5 +99,7 @@ def time(text: str) -> int:
         if isinstance(given, datetime) and given.tzinfo is None:
             raise ValueError(_TIME_EXPECTED)
         return hybrid(given)
-    except (ValueError, StelaeError):
+    except ValueError:
         raise ValueError(_TIME_EXPECTED) from None
+    except StelaeError as error:
+        raise ValueError(f"{_TIME_EXPECTED}; {error}") from None
