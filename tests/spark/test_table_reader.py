@@ -6,13 +6,14 @@ import pickle
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
 from stelae.client import AddColumn, Client, RenameColumn, ScanToken, Table
 from stelae.local.cluster_with_masters import ClusterWithMasters
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import CallerError, StelaeError
 from stelae_spark_sink import data_source
 from stelae_spark_sink.table_reader import TableReader, TokenPartition
 
@@ -81,6 +82,18 @@ def test_an_option_that_cannot_be_used_is_an_error_before_any_task(
 ) -> None:
     with pytest.raises(StelaeError, match=message):
         planned(masters, "long", **options).partitions()
+
+
+def test_a_frame_that_outlives_the_history_of_its_time_says_to_load_it_again(masters: str, long_rows: Table) -> None:
+    reader = planned(masters, "long")
+    token = tokens(reader.partitions())[0]
+    assert token.parts is not None
+    part = msgspec.structs.replace(token.parts[0], at=1 << 60)
+    old = TokenPartition(msgspec.structs.replace(token, at=1 << 60, parts=(part,)).to_bytes())
+    with pytest.raises(
+        CallerError, match=r"'long' is read as of 1978-.*, and it keeps its history since 20.*; load it"
+    ):
+        rows(reader.read(old))
 
 
 def test_a_table_that_was_altered_or_created_anew_is_noticed_by_the_next_reader(masters: str, client: Client) -> None:
