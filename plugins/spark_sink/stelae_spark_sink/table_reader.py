@@ -102,5 +102,5 @@ class TableReader(DataSourceReader):
                 yield batches.converted(batch)
         except TooOld as error:
             read_at, floor = (to_datetime(time).isoformat() for time in (token.at or 0, error.floor))
-            fact = f"table {token.table!r} is read as of {read_at}, and it keeps its history since {floor}"
+            fact = f"table {token.table!r} is read as of {read_at}, but keeps its history since {floor}"
             raise CallerError(f"{fact}; load it again: a DataFrame keeps the time of its first query") from error
