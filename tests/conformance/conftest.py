@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.testing.conformance import store_apply, wal_drawn, wal_histories
+from stelae.testing.conformance import store_apply, wal_generated, wal_histories
 from tests.at_length import times
 
 store_apply.HISTORIES = times(store_apply.HISTORIES)
-wal_drawn.HISTORIES = times(wal_drawn.HISTORIES)
+wal_generated.HISTORIES = times(wal_generated.HISTORIES)
 wal_histories.HISTORIES = times(wal_histories.HISTORIES)
 
 

@@ -13,12 +13,12 @@ import pytest
 from stelae.machine.files import RealFile, RealFiles
 from stelae.spi.errors import Full
 from stelae.spi.ids import LogId
-from stelae.testing.wal_native import NativeHarness
+from stelae.testing.native_harness import NativeHarness
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, engine, startup
 from stelae_wal_lmdb.check import EnvironmentReport, check
 
 SMALL = LmdbConfig(
-    map_bytes=1 << 30, file_step_bytes=1 << 16, reserve_bytes=1 << 16, removed_entries_max=50, check="unclean"
+    map_bytes=1 << 30, file_growth_bytes=1 << 16, reserve_bytes=1 << 16, removed_entries_max=50, check="unclean"
 )
 """Small steps, so that every scenario extends the file and removes in several transactions."""
 

@@ -23,9 +23,9 @@ from tests.conformance.lmdb_disk import LimitedFiles
 
 
 def tiny() -> LmdbStoreConfig:
-    """Steps and pieces of a few rows, so that every check meets many of them."""
+    """Steps and transactions of a few rows, so that every check meets many of them."""
     return LmdbStoreConfig(
-        map_bytes=1 << 26, file_step_bytes=1 << 16, reserve_bytes=1 << 16, piece_bytes=4096, piece_rows=8
+        map_bytes=1 << 26, file_growth_bytes=1 << 16, reserve_bytes=1 << 16, transaction_bytes=4096, transaction_rows=8
     )
 
 

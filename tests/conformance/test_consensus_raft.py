@@ -131,14 +131,14 @@ def _never_asks_again(self: Replicator, lead: LeaderState, peer: Progress, heard
 
 
 PLANTED = [
-    (Leader, "on_range_compacted", _hears_no_compaction, "a_peer_that_the_log_cannot_catch_up"),
-    (RaftCommitRule, "advance_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_say"),
-    (RaftCommitRule, "advance_all_replicated", _leaves_out_learners, "a_learner_keeps_the_log"),
-    (RaftCommitRule, "advance_all_replicated", _leaves_out_itself, "a_leader_that_lacks_its_own_entries"),
+    (Leader, "on_range_compacted", _hears_no_compaction, "a_copy_is_requested_once_for_a_peer"),
+    (RaftCommitRule, "advance_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_count"),
+    (RaftCommitRule, "advance_all_replicated", _leaves_out_learners, "entries_that_a_learner_lacks"),
+    (RaftCommitRule, "advance_all_replicated", _leaves_out_itself, "entries_not_durable_on_the_leader"),
     (RaftState, "advance_all_replicated", _tells_no_follower, "leader_and_followers_know"),
-    (Replicator, "probe_again", _never_asks_again, "a_peer_that_was_restored_elsewhere"),
-    (RaftTransfers, "flush", _tells_a_successor_that_lags, "a_successor_that_lags_gets_the_log_first"),
-    (RaftTransfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_is_not_heard_of"),
+    (Replicator, "probe_again", _never_asks_again, "a_peer_that_was_restored_by_other_means"),
+    (RaftTransfers, "flush", _tells_a_successor_that_lags, "a_lagging_successor_gets_the_log_first"),
+    (RaftTransfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_does_not_answer"),
     (RaftState, "vote_for", _forgets_vote, "a_vote_is_remembered_across_a_restart"),
     (election, "decide_vote", _votes_for_anybody, "a_vote_is_remembered_across_a_restart"),
     (election, "decide_vote", _ignores_the_log, "a_candidate_that_lacks_committed_entries"),
@@ -151,12 +151,12 @@ PLANTED = [
         "entries_of_older_terms_commit_only_through_one_of_the_current_term",
     ),
     (DurableIndex, "appended", _counts_itself_at_append, "a_leader_counts_itself_only_once_durable"),
-    (DurableIndex, "truncated", _has_no_floor, "completions_from_before_a_replacement_say_nothing_about_entries"),
+    (DurableIndex, "truncated", _has_no_floor, "persisted_entries_that_were_replaced"),
     (RaftCommitRule, "majority_value", _counts_learners, "acknowledgements_of_learners_never_count"),
     (Leader, "_confirm_reads", _confirms_reads_by_itself, "a_read_waits_for_a_majority"),
     (ConfigHistory, "cut", _keeps_replaced_configs, "a_config_that_never_committed"),
     (Leader, "_quorum_deadline_us", _never_gives_up, "a_leader_cut_off_from_the_majority"),
-    (Replicator, "_send_commit", _tells_no_commit, "an_idle_follower_hears_of_a_commit"),
+    (Replicator, "_send_commit", _tells_no_commit, "an_idle_follower_learns_of_a_commit"),
     (RaftCore, "can_wait", _holds_back_whatever_it_hears, "a_read_waits_for_a_majority"),
 ]
 

@@ -13,7 +13,7 @@ from hypothesis import Phase, settings
 from stelae.spi.consensus import MemberType
 from stelae.spi.ids import OpId
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
-from stelae.testing.conformance import policy_drawn
+from stelae.testing.conformance import policy_strategies
 from stelae.testing.conformance.policy import PolicyConformance, PolicyHarness
 from stelae_placement_policy import PlacementPolicy, moves, surplus
 from stelae_placement_policy.ledger import Ledger
@@ -110,18 +110,18 @@ C = PolicyConformance
 
 @pytest.fixture(autouse=True)
 def one_failing_example_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_drawn, "EXAMPLES", settings(policy_drawn.EXAMPLES, phases=[Phase.generate]))
+    monkeypatch.setattr(policy_strategies, "EXAMPLES", settings(policy_strategies.EXAMPLES, phases=[Phase.generate]))
     RemembersWhatItPlanned.done.clear()
 
 
 POLICIES: list[tuple[type[PlacementPolicy], Check]] = [
-    (RemembersWhatItPlanned, C.test_what_was_planned_before_has_no_effect),
+    (RemembersWhatItPlanned, C.test_earlier_plans_have_no_effect_on_a_plan),
     (DrawsWhatDiffersBetweenVersions, C.test_a_new_tablet_gets_all_its_voters_at_once),
     (GoesByTheOrderOfTheSnapshot, C.test_equal_snapshots_and_random_sources_give_equal_plans),
-    (ForgetsTheFence, C.test_actions_are_of_known_kinds_with_fence_and_reason),
-    (InventsAKind, C.test_actions_are_of_known_kinds_with_fence_and_reason),
-    (GivesNoFigures, C.test_actions_are_of_known_kinds_with_fence_and_reason),
-    (LetsNewMembersVoteAtOnce, C.test_nothing_is_proposed_that_could_cost_a_majority_or_its_data),
+    (ForgetsTheFence, C.test_actions_have_a_known_kind_a_fence_and_a_reason),
+    (InventsAKind, C.test_actions_have_a_known_kind_a_fence_and_a_reason),
+    (GivesNoFigures, C.test_actions_have_a_known_kind_a_fence_and_a_reason),
+    (LetsNewMembersVoteAtOnce, C.test_no_action_could_cost_a_tablet_its_majority_or_its_data),
     (PlacesOneReplicaOfThree, C.test_a_new_tablet_gets_all_its_voters_at_once),
 ]
 """A policy with a bug, and the check that must fail."""
@@ -202,50 +202,60 @@ inner_init, inner_standing, inner_decide = Topology.__init__, MemberStates.__ini
 inner_fits, inner_relief = Picker.fits, Ledger.relief
 
 PARTS: list[tuple[Any, str, Any, Check]] = [
-    (Topology, "__init__", takes_dead_nodes_too, C.test_nothing_is_proposed_that_could_cost_a_majority_or_its_data),
-    (MemberStates, "__init__", maintenance_is_death, C.test_maintenance_re_replicates_nothing),
+    (Topology, "__init__", takes_dead_nodes_too, C.test_no_action_could_cost_a_tablet_its_majority_or_its_data),
+    (MemberStates, "__init__", maintenance_is_death, C.test_a_server_in_maintenance_is_not_replaced),
     (
         MemberStates,
         "__init__",
         sees_dead_voters_as_steady,
         C.test_a_dead_servers_replica_is_added_promoted_and_then_evicted,
     ),
-    (MemberStates, "__init__", retiring_is_fine, C.test_a_retiring_server_is_emptied_and_serves_until_it_is_replaced),
+    (
+        MemberStates,
+        "__init__",
+        retiring_is_fine,
+        C.test_a_retiring_server_is_emptied_and_serves_until_its_replicas_are_replaced,
+    ),
     (
         MemberStates,
         "__init__",
         counts_copies_that_never_end,
-        C.test_a_new_one_that_dies_in_mid_copy_is_replaced_by_another,
+        C.test_a_replacement_that_dies_during_its_copy_is_replaced,
     ),
-    (MemberStates, "can_change", lambda self: True, C.test_a_tablet_whose_change_is_pending_is_let_be),
-    (MemberStates, "can_change", lambda self: True, C.test_while_a_majority_is_down_nobody_is_evicted_or_added),
+    (MemberStates, "can_change", lambda self: True, C.test_a_tablet_with_a_pending_change_is_left_alone),
+    (MemberStates, "can_change", lambda self: True, C.test_while_a_majority_is_down_no_replica_is_evicted_or_added),
     (
         MemberStates,
         "may_evict",
         lambda self, voter: True,
-        C.test_nothing_is_proposed_that_could_cost_a_majority_or_its_data,
+        C.test_no_action_could_cost_a_tablet_its_majority_or_its_data,
     ),
     (Repair, "_decide", evicts_before_it_adds, C.test_a_dead_servers_replica_is_added_promoted_and_then_evicted),
-    (Repair, "_evict", lambda self, standing: None, C.test_a_lowered_replication_factor_is_met_one_by_one),
+    (Repair, "_evict", lambda self, standing: None, C.test_a_lowered_replication_factor_removes_voters_one_by_one),
     (
         "stelae_placement_policy.repair",
         "keeps_copy",
         keeps_every_spare,
-        C.test_back_before_the_promotion_the_spare_goes,
+        C.test_a_replacement_is_removed_if_the_dead_server_returns_before_its_promotion,
     ),
     (
         "stelae_placement_policy.repair",
         "keeps_copy",
         never_keeps_a_copy,
-        C.test_plans_come_to_rest_and_bring_no_replica_twice,
+        C.test_plans_converge_and_add_no_replica_twice,
     ),
-    ("stelae_placement_policy.repair", "member_to_remove", evicts_the_newest, C.test_an_empty_server_gets_its_part),
-    (Picker, "fits", ignores_members, C.test_nothing_is_proposed_that_could_cost_a_majority_or_its_data),
-    (Picker, "fits", ignores_disks, C.test_a_full_disk_is_given_nothing),
-    (Ledger, "relief", relieves_the_emptiest, C.test_an_empty_server_gets_its_part),
-    (Topology, "counts", lambda self, members: {}, C.test_new_replicas_go_to_as_many_locations_as_there_are),
+    (
+        "stelae_placement_policy.repair",
+        "member_to_remove",
+        evicts_the_newest,
+        C.test_an_empty_server_gets_its_share_of_replicas,
+    ),
+    (Picker, "fits", ignores_members, C.test_no_action_could_cost_a_tablet_its_majority_or_its_data),
+    (Picker, "fits", ignores_disks, C.test_a_full_disk_gets_no_replica),
+    (Ledger, "relief", relieves_the_emptiest, C.test_an_empty_server_gets_its_share_of_replicas),
+    (Topology, "counts", lambda self, members: {}, C.test_new_replicas_go_to_as_many_locations_as_possible),
     (Moves, "_move_apart", lambda self: None, C.test_replicas_that_share_a_location_are_moved_apart),
-    (Moves, "_balance", lambda self: None, C.test_an_empty_server_gets_its_part),
+    (Moves, "_balance", lambda self: None, C.test_an_empty_server_gets_its_share_of_replicas),
     ("stelae_placement_policy.leaders", "Leaders._better", lambda *_: -1, C.test_leaders_are_spread_by_transfer),
 ]
 """Where, what, its replacement, and the check that must fail."""
@@ -270,4 +280,4 @@ def test_moves_that_later_plans_would_undo_are_found_out(monkeypatch: pytest.Mon
     monkeypatch.setattr(moves, "keeps_copy", keeps_every_spare)
     monkeypatch.setattr(surplus, "KEEP_RATIO", 1000.0)
     with pytest.raises(AssertionError):
-        C.test_plans_come_to_rest_and_bring_no_replica_twice(PolicyConformance(), PolicyHarness(PlacementPolicy))
+        C.test_plans_converge_and_add_no_replica_twice(PolicyConformance(), PolicyHarness(PlacementPolicy))

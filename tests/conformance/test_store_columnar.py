@@ -19,9 +19,9 @@ def tiny() -> ColumnarConfig:
     return ColumnarConfig(
         row_group_rows=4,
         block_rows_max=12,
-        fresh_blocks_min=2,
-        fresh_blocks_max=4,
-        compact_rows=8,
+        level0_blocks_min=2,
+        level0_blocks_max=4,
+        merge_step_rows=8,
         garbage_percent_max=10,
         cache_bytes=4000,
     )
@@ -83,7 +83,7 @@ class TestMerged(StoreConformance):
     def harness(self) -> StoreHarness:
         return StoreHarness(Restless, tiny)
 
-    def test_memory_is_let_go_behind_the_floor(self, harness: StoreHarness) -> None:
+    def test_memory_of_versions_below_the_floor_is_freed(self, harness: StoreHarness) -> None:
         """Nothing is left in memory here: what the floor lets go of is on disk."""
         replica = harness.replica()
         for _ in range(20):
@@ -102,9 +102,9 @@ class TestOverlapping(StoreConformance):
 
     @pytest.fixture
     def harness(self) -> StoreHarness:
-        return StoreHarness(Sluggish, lambda: ColumnarConfig(row_group_rows=4, fresh_blocks_min=900))
+        return StoreHarness(Sluggish, lambda: ColumnarConfig(row_group_rows=4, level0_blocks_min=900))
 
-    def test_memory_is_let_go_behind_the_floor(self, harness: StoreHarness) -> None:
+    def test_memory_of_versions_below_the_floor_is_freed(self, harness: StoreHarness) -> None:
         """It is not: this one never merges. The floor is kept all the same."""
         replica = harness.replica()
         replica.insert((1, "a", 1))

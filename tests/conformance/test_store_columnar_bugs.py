@@ -39,7 +39,7 @@ from stelae_store_columnar.view import StepReader
 from tests.conformance import test_store_columnar as suite
 from tests.conformance.test_store_columnar import Restless, Sluggish, tiny
 
-ALTERED = StoreConformance.test_an_altered_table_is_what_the_model_says_all_its_life
+ALTERED = StoreConformance.test_an_altered_table_always_agrees_with_the_model
 
 Check = Callable[[StoreConformance, StoreHarness], None]
 
@@ -92,7 +92,7 @@ def prunes_by_absent_defaults(self: SchemaAdapter, layout: Any, versions: Any) -
 
 def settles_what_overlaps(self: BlockMerger, state: Any, floor: int, inner: Any = BlockMerger.flushed) -> Any:
     found = inner(self, state, floor)
-    return Levels([*found.settled.blocks, *(level.blocks[0] for level in found.fresh)])
+    return Levels([*found.level1.blocks, *(level.blocks[0] for level in found.level0)])
 
 
 def deletes_count_as_rows(self: ColumnarBlock, piece: int, row: int) -> bool:
@@ -101,7 +101,7 @@ def deletes_count_as_rows(self: ColumnarBlock, piece: int, row: int) -> bool:
 
 def passes_over(checks: StoreConformance, harness: StoreHarness) -> None:
     checks.passed_over_rows = 300
-    checks.test_the_token_moves_on_where_nothing_is_wanted(harness, Order.KEY, deleted=True)
+    checks.test_the_token_advances_where_no_row_matches(harness, Order.KEY, deleted=True)
 
 
 def selects_by_number(self: RowVersions, ids: Any, inner: Any = RowVersions.select) -> RowVersions:
@@ -126,36 +126,36 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
         "flushed",
         claims_more_than_it_wrote,
         ColumnarStore,
-        StoreConformance.test_what_was_flushed_needs_no_log,
+        StoreConformance.test_flushed_rows_need_no_log,
     ),
-    (ColumnarStore, "flush", flushed_to_the_future, ColumnarStore, StoreConformance.test_what_was_flushed_needs_no_log),
+    (ColumnarStore, "flush", flushed_to_the_future, ColumnarStore, StoreConformance.test_flushed_rows_need_no_log),
     (
         BlockMaintenance,
         "propose",
         removes_before_the_commit,
         Restless,
-        StoreConformance.test_an_edit_that_was_never_committed_leaves_the_state_before,
+        StoreConformance.test_an_edit_that_was_not_committed_leaves_the_previous_state,
     ),
     (
         BlockDirectory,
         "sync",
         lambda self: None,
         ColumnarStore,
-        StoreConformance.test_a_crash_after_any_entry_and_the_log_bring_back_every_row,
+        StoreConformance.test_after_a_crash_at_any_entry_the_log_restores_every_row,
     ),
     (
         VirtualFile,
         "sync",
         lambda self, data_only=False: None,
         ColumnarStore,
-        StoreConformance.test_a_crash_after_any_entry_and_the_log_bring_back_every_row,
+        StoreConformance.test_after_a_crash_at_any_entry_the_log_restores_every_row,
     ),
     (
         store,
         "only_upserts_whole_rows",
         lambda payload, schema: True,
         ColumnarStore,
-        StoreConformance.test_what_is_applied_on_the_event_loop_needs_no_file,
+        StoreConformance.test_an_entry_applied_on_the_event_loop_uses_no_file,
     ),
     (
         VersionResolver,
@@ -169,35 +169,35 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
         "needed",
         drops_too_much_history,
         Restless,
-        StoreConformance.test_a_read_in_the_past_sees_what_was_there,
+        StoreConformance.test_a_read_in_the_past_returns_the_rows_of_that_time,
     ),
     (
         block_merging,
         "whole_versions",
         forgets_what_is_below,
         Restless,
-        StoreConformance.test_updates_of_some_columns_add_up_wherever_the_others_are,
+        StoreConformance.test_updates_of_different_columns_add_up_over_flushed_and_unflushed_rows,
     ),
     (
         Pruner,
         "_cannot_match",
         prunes_what_is_not_alone,
         ColumnarStore,
-        StoreConformance.test_a_version_that_was_replaced_never_meets_a_predicate_again,
+        StoreConformance.test_a_replaced_version_of_a_row_matches_no_predicate,
     ),
     (
         SchemaAdapter,
         "needs_no_defaults",
         prunes_by_absent_defaults,
         ColumnarStore,
-        StoreConformance.test_a_default_is_what_predicates_and_reads_in_the_past_see_in_older_rows,
+        StoreConformance.test_predicates_and_reads_in_the_past_see_the_default_in_older_rows,
     ),
     (
         bloom,
         "may_hold",
         lambda bitmap, key: False,
         Restless,
-        StoreConformance.test_keys_and_cells_as_long_as_any_node_may_be_set_to,
+        StoreConformance.test_keys_and_cells_may_be_as_long_as_the_highest_limits,
     ),
     (
         BlockMerger,
@@ -225,7 +225,7 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
         "set_history_floor",
         lambda self, at: None,
         Restless,
-        suite.TestMerged.test_memory_is_let_go_behind_the_floor,
+        suite.TestMerged.test_memory_of_versions_below_the_floor_is_freed,
     ),
     (
         Defaults,

@@ -45,7 +45,7 @@ class TestFlushedAhead(StoreConformance):
     def harness(self, tmp_path: Path) -> StoreHarness:
         return LmdbHarness(Restless, tiny, root=str(tmp_path))
 
-    def test_memory_is_let_go_behind_the_floor(self, harness: StoreHarness) -> None:
+    def test_memory_of_versions_below_the_floor_is_freed(self, harness: StoreHarness) -> None:
         """Nothing is left in memory here, and nothing leaves the environment before it is committed."""
         replica = harness.replica()
         assert isinstance(replica, LmdbReplica)
@@ -64,7 +64,7 @@ class TestCommitted(StoreConformance):
     def harness(self, tmp_path: Path) -> StoreHarness:
         return LmdbHarness(LmdbStore, tiny, root=str(tmp_path), committing=True)
 
-    def test_an_edit_that_was_never_committed_leaves_the_state_before(self, harness: StoreHarness) -> None:
+    def test_an_edit_that_was_not_committed_leaves_the_previous_state(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         assert isinstance(replica, LmdbReplica)
         replica.insert((1, "a", 1))
@@ -76,7 +76,7 @@ class TestCommitted(StoreConformance):
         assert replica.flushed == replica.log[0].op_id
         assert replica.rows() == [(1, "a", 1), (2, "b", 2)]
 
-    def test_memory_is_let_go_behind_the_floor(self, harness: StoreHarness) -> None:
+    def test_memory_of_versions_below_the_floor_is_freed(self, harness: StoreHarness) -> None:
         """Nothing is left in memory here: what the floor lets go of is in the environment."""
         replica = harness.replica()
         assert isinstance(replica, LmdbReplica)

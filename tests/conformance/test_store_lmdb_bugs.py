@@ -19,7 +19,7 @@ from stelae_shared.lmdb_files.marker import EnvironmentMarker, ShutdownState
 from stelae_store_lmdb import LmdbStore, compaction, format, keys, memtable_flush, opening, tree, view
 from stelae_store_lmdb.applier import LmdbApplier
 from stelae_store_lmdb.environment import Environment
-from stelae_store_lmdb.format import FlushPiece, Header
+from stelae_store_lmdb.format import FlushTransaction, Header
 from stelae_store_lmdb.memtable import LmdbMemtable
 from stelae_store_lmdb.memtable_flush import Flush
 from stelae_store_lmdb.store_environment import StoreEnvironment
@@ -108,10 +108,10 @@ def believes_any_value(key: bytes, value: Any, path: str) -> bytes:
 
 
 def keeps_no_list(found: Any, inner: Any = format.encode_list) -> bytes:
-    return bytes(inner(FlushPiece(-1, ()) if isinstance(found, FlushPiece) else found))
+    return bytes(inner(FlushTransaction(-1, ()) if isinstance(found, FlushTransaction) else found))
 
 
-def takes_back_all_but_one(txn: Any, flush: int, path: str, inner: Any = opening._newest_piece) -> Any:
+def takes_back_all_but_one(txn: Any, flush: int, path: str, inner: Any = opening._newest_transaction) -> Any:
     found = inner(txn, flush, path)
     return found if found is not None and found[0] > flush + 1 else None
 
@@ -127,7 +127,7 @@ def forgets_without_writing(self: LmdbStore) -> int:
     return 0
 
 
-def writes_the_first_piece(self: Flush, memory: LmdbMemtable, inner: Any = Flush._cut) -> Iterator[Any]:
+def writes_the_first_transaction(self: Flush, memory: LmdbMemtable, inner: Any = Flush._cut) -> Iterator[Any]:
     yield from [*inner(self, memory)][:1]
 
 
@@ -215,15 +215,15 @@ BUGS = {
     "a checksum is not checked": Bug(view, "verified_contents", believes_any_value, damage_of_a_value),
     "what is ahead is not taken back": Bug(opening, "_undo_flushes", lambda env, flush: None, every_moment),
     "a flush keeps no list of what it wrote": Bug(memtable_flush, "encode_list", keeps_no_list, every_moment),
-    "of several flushes ahead one stays": Bug(opening, "_newest_piece", takes_back_all_but_one, every_moment),
+    "of several flushes ahead one stays": Bug(opening, "_newest_transaction", takes_back_all_but_one, every_moment),
     "an edit claims more than is applied": Bug(
-        LmdbStore, "flush", flushed_to_the_future, Suite.test_what_was_flushed_needs_no_log
+        LmdbStore, "flush", flushed_to_the_future, Suite.test_flushed_rows_need_no_log
     ),
     "memory is emptied and nothing was written": Bug(
-        LmdbStore, "_move_to_environment", forgets_without_writing, Suite.test_what_was_flushed_needs_no_log
+        LmdbStore, "_move_to_environment", forgets_without_writing, Suite.test_flushed_rows_need_no_log
     ),
-    "only the first piece is written": Bug(
-        Flush, "_cut", writes_the_first_piece, Suite.test_many_rows_in_one_entry, committing=True
+    "only the first transaction is written": Bug(
+        Flush, "_cut", writes_the_first_transaction, Suite.test_many_rows_in_one_entry, committing=True
     ),
     "compaction believes what is not committed": Bug(
         compaction, "superseded", believes_what_is_not_committed, every_moment
@@ -232,7 +232,7 @@ BUGS = {
         compaction,
         "superseded",
         keeps_what_a_deletion_hid,
-        Suite.test_keys_that_went_and_came_back_stand_once,
+        Suite.test_keys_that_were_deleted_and_inserted_again_appear_once,
         committing=True,
     ),
     "compaction takes the version that counts": Bug(
@@ -278,7 +278,7 @@ BUGS = {
         StoreEnvironment,
         "propose",
         records_the_first_schema,
-        Suite.test_columns_come_go_and_change_their_name_over_rows_of_every_age,
+        Suite.test_columns_can_be_added_dropped_and_renamed_over_rows_of_every_age,
     ),
     "a step looks into the environment first": Bug(
         LmdbView,

@@ -19,13 +19,13 @@ SMALL = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=8192)
 
 CHECKS: tuple[Callable[..., None], ...] = (
     WalConformance.test_a_group_torn_into_sectors_leaves_a_prefix_of_it,
-    WalConformance.test_without_sync_a_crash_takes_back_a_suffix_and_sync_ends_that,
-    WalConformance.test_closing_what_was_not_synced_can_be_interrupted_anywhere,
+    WalConformance.test_a_crash_may_lose_a_suffix_of_unsynced_entries_but_none_before_a_sync,
+    WalConformance.test_a_crash_while_closing_loses_only_unsynced_entries,
 )
 
 WAITING: tuple[Callable[..., None], ...] = (
     WalConformance.test_a_failed_sync_of_earlier_unsynced_commits_is_reported,
-    WalConformance.test_closing_reports_a_log_that_fails_then_and_closes_the_others,
+    WalConformance.test_close_reports_a_log_that_fails_to_sync_and_closes_the_others,
 )
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, WalEngine
-from stelae.testing.begun import by_begun
-from stelae.testing.conformance.wal_collected import BODY_BYTES, GROUPS
+from stelae.testing.begun_commits import with_begun_commits
+from stelae.testing.conformance.wal_collection import BODY_BYTES, GROUPS
 from stelae.testing.conformance.wal_damage import LAST_GROUPS
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, OTHER, commit, entries, entry
@@ -67,7 +67,7 @@ def test_begun_commits_leave_the_bytes_of_commits(
     if used:
         used_space.plant(monkeypatch)
     committed, none = _trees(engine_type, config)
-    begun, many = _trees(by_begun(engine_type), config)
+    begun, many = _trees(with_begun_commits(engine_type), config)
     assert none == 0
     assert many > 100
     assert begun == committed

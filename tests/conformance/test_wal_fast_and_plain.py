@@ -13,7 +13,7 @@ import pytest
 from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, WalEngine
-from stelae.testing.begun import by_begun
+from stelae.testing.begun_commits import with_begun_commits
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries, intact
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
@@ -38,7 +38,7 @@ class Node:
         self.plain, config = ENGINES[name]
         fast = self.plain.fast()
         assert fast is not None
-        self.fast = by_begun(fast)
+        self.fast = with_begun_commits(fast)
         self.harness = VirtualHarness(self.plain, config, seed=seed)
         self.rng = random.Random(seed)
         self.term = 1

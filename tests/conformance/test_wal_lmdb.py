@@ -23,8 +23,8 @@ from stelae.spi.errors import CallerError, Corrupt, Full, StorageError, SyncFail
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.wal import Append, Durable, Failed
 from stelae.testing.conformance.wal import WalNative, WalScale
-from stelae.testing.conformance.wal_crashes import CrashRun, a_full_life, check_after_crash
-from stelae.testing.conformance.wal_damage import judge
+from stelae.testing.conformance.wal_crash_scenarios import CrashRun, check_after_crash, every_operation
+from stelae.testing.conformance.wal_damage import check_damaged
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, format, removal
 from stelae_wal_lmdb.environment import LogEnvironment
@@ -78,10 +78,10 @@ class LmdbChecks(WalNative):
 
     def test_a_process_that_dies_after_any_step_leaves_what_was_acknowledged(self, harness: LmdbHarness) -> None:
         with checks_here():
-            for count in range(1, len(a_full_life()) + 1):
+            for count in range(1, len(every_operation()) + 1):
                 twin = harness.fork()
                 engine, life = twin.open(), CrashRun()
-                for step in a_full_life()[:count]:
+                for step in every_operation()[:count]:
                     step(engine, life)
                 twin.crash(engine)
                 check_after_crash(twin, life)  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ class LmdbChecks(WalNative):
             for offset in range(0, len(used), len(used) // 250):
                 twin = harness.fork()
                 twin.flip(offset, 1 << (offset % 8))
-                reported += judge(twin, model, f"data.mdb@{offset}")
+                reported += check_damaged(twin, model, f"data.mdb@{offset}")
                 shutil.rmtree(twin._root)
         assert reported > 60
 
@@ -280,7 +280,7 @@ class LmdbChecks(WalNative):
 
     # -- failures ----------------------------------------------------------------------------------
 
-    def test_a_full_disk_fails_what_does_not_fit_until_there_is_space(self, harness: LmdbHarness) -> None:
+    def test_a_full_disk_fails_groups_that_do_not_fit_until_there_is_space(self, harness: LmdbHarness) -> None:
         engine, model = self._filled(harness)
         again = engine.commit({LOG: Append(entries=(entry(model.last.index + 1),))}, sync=True)[LOG]
         assert isinstance(again, Failed)
@@ -313,7 +313,7 @@ class LmdbChecks(WalNative):
 
     def test_collecting_and_dropping_work_on_a_full_disk_and_free_it(self, harness: LmdbHarness) -> None:
         # The list of the pages that a removal frees needs a run of pages: appends have left none.
-        harness.config = LmdbConfig(map_bytes=1 << 30, file_step_bytes=1 << 16, reserve_bytes=1 << 18)
+        harness.config = LmdbConfig(map_bytes=1 << 30, file_growth_bytes=1 << 16, reserve_bytes=1 << 18)
         engine, model = self._filled(harness, limit_bytes=24 << 20, size_bytes=300_000)
         index = 1
         while isinstance(engine.commit({OTHER: Append(entries=(entry(index, 1, 3000),))}, sync=True)[OTHER], Durable):

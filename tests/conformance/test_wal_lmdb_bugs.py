@@ -133,23 +133,23 @@ Suite = LmdbChecks
 
 CHILD_BUGS = {
     "commit returns before the sync": ChildBug(
-        lmdb_disk.without_sync, Suite.test_power_lost_at_any_call_keeps_what_was_acknowledged,
+        lmdb_disk.without_sync, Suite.test_power_lost_at_any_call_keeps_acknowledged_entries,
     ),
     "the page that makes a commit true is not synced": ChildBug(
-        lmdb_disk.without_meta_sync, Suite.test_power_lost_without_sync_takes_back_a_suffix_and_sync_ends_that,
+        lmdb_disk.without_meta_sync, Suite.test_power_lost_may_lose_a_suffix_of_unsynced_entries_but_none_before_a_sync,
     ),
     "no directory is synced": ChildBug(
-        lmdb_disk.without_names, Suite.test_power_lost_at_any_call_keeps_what_was_acknowledged,
+        lmdb_disk.without_names, Suite.test_power_lost_at_any_call_keeps_acknowledged_entries,
     ),
     "a log gets the number of one whose entries are still there": ChildBug(
-        lmdb_disk.with_numbers_used_again, Suite.test_power_lost_while_a_name_is_used_again_brings_nothing_back,
+        lmdb_disk.with_numbers_used_again, Suite.test_power_lost_while_a_name_is_reused_brings_nothing_back,
     ),
 }  # fmt: skip
 
 BUGS = {
     "the base is not recorded when entries go": Bug(
         removal, "encode_record", _encodes_no_base,
-        Suite.test_an_emptied_log_goes_on_behind_its_base,
+        Suite.test_a_log_without_entries_goes_on_after_its_base,
     ),
     "a log that is refused fails its neighbours": Bug(
         LmdbWal, "commit", wal_plants.fails_the_neighbours(LmdbWal),
@@ -173,7 +173,7 @@ BUGS = {
     ),
     "a replacement leaves what was behind it": Bug(
         append, "_put", _leaves_the_old_suffix,
-        Suite.test_a_suffix_can_be_voided_without_a_new_one,
+        Suite.test_a_suffix_can_be_removed_without_a_replacement,
     ),
     "each log of a group has a transaction": Bug(
         engine, "append_all", _commits_each_by_itself,
@@ -185,7 +185,7 @@ BUGS = {
     ),
     "the commit hint is not kept": Bug(
         append, "_record_after", _forgets_the_hint,
-        Suite.test_the_commit_hint_of_what_was_acknowledged_outlives_the_process,
+        Suite.test_the_commit_hint_of_acknowledged_groups_survives_a_crash,
     ),
     "contiguity is not looked at": Bug(
         walk, "_flaw", lambda *arguments: None,
@@ -193,7 +193,7 @@ BUGS = {
     ),
     "collection takes what is above": Bug(
         removal, "_oldest", _collects_all,
-        Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
+        Suite.test_collection_keeps_later_entries_and_remembers_the_base,
     ),
     "one append that does not fit fails the group": Bug(
         LmdbWal, "_append", _fails_them_all,
@@ -229,7 +229,7 @@ BUGS = {
     ),
     "a broken environment is a new one": Bug(
         startup, "damage_all_logs", lambda place, names, fact: startup.fresh(place),
-        Suite.test_what_is_cut_from_a_closed_log_is_missed,
+        Suite.test_a_cut_file_of_a_closed_log_is_reported,
     ),
     "a lost environment is a new one": Bug(
         startup, "damage_all_logs", lambda place, names, fact: startup.fresh(place),

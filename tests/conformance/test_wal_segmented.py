@@ -19,9 +19,9 @@ from stelae.sim.disk_file import VirtualFile
 from stelae.spi.ids import ZERO
 from stelae.spi.services import Buffer
 from stelae.spi.wal import WalEngine
-from stelae.testing.begun import by_begun
+from stelae.testing.begun_commits import with_begun_commits
 from stelae.testing.conformance.wal import WalBasics, WalBehaviour, WalConformance, WalScale
-from stelae.testing.conformance.wal_collected import GROUPS, go_on
+from stelae.testing.conformance.wal_collection import GROUPS, append_and_collect
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG
 from stelae_wal_segmented import (
@@ -58,7 +58,7 @@ class TestOnVirtualDisk(WalConformance):
 class TestBegunOnVirtualDisk(WalBehaviour):
     @pytest.fixture
     def harness(self) -> WalHarness:
-        return VirtualHarness(by_begun(FastSegmentedWal), SMALL)
+        return VirtualHarness(with_begun_commits(FastSegmentedWal), SMALL)
 
 
 class TestOnRealDisk(WalBasics):
@@ -70,7 +70,7 @@ class TestOnRealDisk(WalBasics):
 def test_a_log_that_is_collected_as_it_goes_really_uses_space_again() -> None:
     engine = VirtualHarness(FastSegmentedWal, SMALL).open()
     engine.create(LOG, ZERO)
-    go_on(engine, GROUPS)
+    append_and_collect(engine, GROUPS)
     assert engine.stats()["segments_reused"] >= 4
     engine.close()
 
@@ -213,7 +213,7 @@ Suite = WalConformance
 BUGS = {
     "commit returns before the sync": Bug(
         VirtualFile, "pwritev", _does_not_sync,
-        Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
+        Suite.test_a_crash_at_any_operation_keeps_acknowledged_entries,
     ),
     "bodies are not checked": Bug(
         reader, "decode_entry", _believes_any_body,
@@ -229,11 +229,11 @@ BUGS = {
     ),
     "a replacement does not reach below its segment": Bug(
         SegmentIndex, "replace", _voids_only_in_memory,
-        Suite.test_reads_give_only_the_winner_of_each_index,
+        Suite.test_a_read_returns_only_the_newest_entry_of_each_index,
     ),
     "a replacement does not void earlier segments": Bug(
         segment.SegmentChain, "void_from", _forgets_to_void_earlier_segments,
-        Suite.test_reads_give_only_the_winner_of_each_index,
+        Suite.test_a_read_returns_only_the_newest_entry_of_each_index,
     ),
     "the tail is left where it is": Bug(
         recovery, "_make_end_durable", _leaves_the_tail,
@@ -241,7 +241,7 @@ BUGS = {
     ),
     "the base is not durable before removal": Bug(
         log.TabletLog, "write_base", _writes_no_base,
-        Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
+        Suite.test_collection_keeps_later_entries_and_remembers_the_base,
     ),
     "repair forgives a failed sync": Bug(
         log.TabletLog, "repair", _goes_on_after_any_failure,
@@ -262,44 +262,44 @@ BUGS = {
     ),
     "the name of a new segment is not synced": Bug(
         VirtualDisk, "sync_directory", _syncs_no_name,
-        Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
+        Suite.test_a_crash_at_any_operation_keeps_acknowledged_entries,
     ),
     "a footer is written before what it vouches for is durable": Bug(
         writer.SegmentWriter, "sync", _puts_the_sync_off,
-        Suite.test_closing_what_was_not_synced_can_be_interrupted_anywhere,
+        Suite.test_a_crash_while_closing_loses_only_unsynced_entries,
     ),
     "a closed log does not know its length": Bug(
         log.TabletLog, "_note_end", _notes_no_end,
-        Suite.test_what_is_cut_from_a_closed_log_is_missed,
+        Suite.test_a_cut_file_of_a_closed_log_is_reported,
     ),
     "collection takes what is above": Bug(
         segment.SegmentChain, "collectable", _collects_too_much,
-        Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
+        Suite.test_collection_keeps_later_entries_and_remembers_the_base,
     ),
     "a stale segment is recycled": Bug(
         NonceSource, "draw", _draws_one_nonce,
-        Suite.test_a_name_used_again_shows_nothing_of_the_log_before, beside=wal_plants.UsedSpace().plants(),
+        Suite.test_a_log_under_a_reused_name_shows_no_entry_of_the_earlier_log, beside=wal_plants.UsedSpace().plants(),
     ),
     "collected space is used again under the nonce it had": Bug(
         NonceSource, "draw", _draws_one_nonce,
-        Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged, engine=FastSegmentedWal,
+        Suite.test_a_crash_while_a_log_is_written_and_collected_keeps_acknowledged_entries, engine=FastSegmentedWal,
     ),
     "collected space is used again while a view reads it": Bug(
         segment.Segment, "has_readers", _nobody_reads,
-        Suite.test_a_view_reads_on_while_what_it_shows_is_collected_and_more_is_written, engine=FastSegmentedWal,
+        Suite.test_a_snapshot_stays_readable_while_its_entries_are_collected, engine=FastSegmentedWal,
     ),
     "what stood in collected space is not on the disk": Bug(
         kept_files.ReusedFile, "_note", _notes_only_in_memory,
-        Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged, engine=FastSegmentedWal,
+        Suite.test_a_crash_while_a_log_is_written_and_collected_keeps_acknowledged_entries, engine=FastSegmentedWal,
     ),
     "what stood in collected space is durable after its first group": Bug(
         kept_files.ReusedFile, "_note", _notes_without_sync,
-        Suite.test_a_crash_while_a_log_is_collected_as_it_goes_keeps_what_was_acknowledged,
+        Suite.test_a_crash_while_a_log_is_written_and_collected_keeps_acknowledged_entries,
         beside=[(active_segment.ActiveSegment, "_adopt", _adopts_without_sync)], engine=FastSegmentedWal,
     ),
     "what has begun is shown": Bug(
         FastSegmentedWal, "begin", wal_plants.shows_what_has_begun(FastSegmentedWal),
-        Suite.test_what_has_begun_is_not_seen_before_it_is_finished, engine=FastSegmentedWal,
+        Suite.test_a_begun_commit_is_not_visible_before_it_is_finished, engine=FastSegmentedWal,
     ),
     "the failure of a begun write is forgotten": Bug(
         FastSegmentedWal, "begin", wal_plants.forgets_the_failure(FastSegmentedWal),
@@ -307,11 +307,11 @@ BUGS = {
     ),
     "a begun commit is not synced": Bug(
         FastSegmentedWal, "begin", wal_plants.begins_without_sync(FastSegmentedWal),
-        Suite.test_a_crash_between_the_parts_leaves_a_prefix, engine=FastSegmentedWal,
+        Suite.test_a_crash_during_a_begun_commit_leaves_a_prefix_of_the_group, engine=FastSegmentedWal,
     ),
     "a part of a group is begun": Bug(
         FastSegmentedWal, "begin", wal_plants.begins_what_does_not_fit(FastSegmentedWal),
-        Suite.test_what_is_refused_is_not_begun_and_changes_nothing, engine=FastSegmentedWal,
+        Suite.test_a_refused_group_is_not_begun_and_changes_nothing, engine=FastSegmentedWal,
     ),
     "a log that is refused fails its neighbours": Bug(
         SegmentedWal, "commit", wal_plants.fails_the_neighbours(SegmentedWal),

@@ -20,7 +20,7 @@ from stelae.sim.disk_file import VirtualFile
 from stelae.spi.ids import OpId
 from stelae.spi.services import Buffer
 from stelae.spi.wal import WalEngine
-from stelae.testing.begun import by_begun
+from stelae.testing.begun_commits import with_begun_commits
 from stelae.testing.conformance.wal import WalBasics, WalBehaviour, WalConformance, WalScale
 from stelae.testing.wal_harness import RealHarness, VirtualHarness, WalHarness
 from stelae_wal_shared import (
@@ -61,7 +61,7 @@ class TestOnVirtualDisk(WalConformance):
 class TestBegunOnVirtualDisk(WalBehaviour):
     @pytest.fixture
     def harness(self) -> WalHarness:
-        return VirtualHarness(by_begun(FastSharedWal), SMALL)
+        return VirtualHarness(with_begun_commits(FastSharedWal), SMALL)
 
 
 class TestMovingOnVirtualDisk(WalConformance):
@@ -198,7 +198,7 @@ Suite = WalConformance
 BUGS = {
     "commit returns before the sync": Bug(
         [(VirtualFile, "pwritev", _does_not_sync)],
-        Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
+        Suite.test_a_crash_at_any_operation_keeps_acknowledged_entries,
     ),
     "a failed sync is repeated once": Bug(
         wal_plants.repeated_syncs(),
@@ -206,7 +206,7 @@ BUGS = {
     ),
     "the name of a new segment is not synced": Bug(
         [(VirtualDisk, "sync_directory", _syncs_no_name)],
-        Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
+        Suite.test_a_crash_at_any_operation_keeps_acknowledged_entries,
     ),
     "bodies are not checked": Bug(
         [(reader, "decode_entries", _believes_any_body)],
@@ -232,15 +232,15 @@ BUGS = {
     ),
     "segments go that are needed": Bug(
         [(collection.SegmentCollector, "sweep", _collects_what_lives)],
-        Suite.test_collection_keeps_what_is_above_and_remembers_the_base,
+        Suite.test_collection_keeps_later_entries_and_remembers_the_base,
     ),
     "the base is not durable before removal": Bug(
         [(collection, "write_control", _forgets_the_base)],
-        Suite.test_a_crash_at_any_operation_keeps_what_was_acknowledged,
+        Suite.test_a_crash_at_any_operation_keeps_acknowledged_entries,
     ),
     "what has begun is shown": Bug(
         [(FastSharedWal, "begin", wal_plants.shows_what_has_begun(FastSharedWal))],
-        Suite.test_what_has_begun_is_not_seen_before_it_is_finished, engine=FastSharedWal,
+        Suite.test_a_begun_commit_is_not_visible_before_it_is_finished, engine=FastSharedWal,
     ),
     "the failure of a begun write is forgotten": Bug(
         [(FastSharedWal, "begin", wal_plants.forgets_the_failure(FastSharedWal))],
@@ -248,11 +248,11 @@ BUGS = {
     ),
     "a begun commit is not synced": Bug(
         [(FastSharedWal, "begin", wal_plants.begins_without_sync(FastSharedWal))],
-        Suite.test_a_crash_between_the_parts_leaves_a_prefix, engine=FastSharedWal,
+        Suite.test_a_crash_during_a_begun_commit_leaves_a_prefix_of_the_group, engine=FastSharedWal,
     ),
     "a part of a group is begun": Bug(
         [(FastSharedWal, "begin", wal_plants.begins_what_does_not_fit(FastSharedWal))],
-        Suite.test_what_is_refused_is_not_begun_and_changes_nothing, engine=FastSharedWal,
+        Suite.test_a_refused_group_is_not_begun_and_changes_nothing, engine=FastSharedWal,
     ),
     "a log that is refused fails its neighbours": Bug(
         [(SharedWal, "commit", wal_plants.fails_the_neighbours(SharedWal))],
@@ -268,23 +268,23 @@ BUGS = {
     ),
     "what a full disk cut short is left where it is": Bug(
         [(Committer, "close_full_segment", _goes_on_where_it_was)],
-        Suite.test_repair_on_a_disk_that_is_still_full_says_so_and_can_be_repeated,
+        Suite.test_repair_on_a_disk_that_is_still_full_fails_and_can_be_repeated,
     ),
     "an end that was read is taken for durable": Bug(
         [(_NodeLogRecovery, "_settle", _proves_nothing)],
-        Suite.test_what_a_failed_sync_left_visible_is_not_built_on_before_it_is_durable,
+        Suite.test_entries_visible_after_a_failed_sync_are_durable_before_others_follow,
     ),
     "a footer is written before what it vouches for is durable": Bug(
         [(tail.LogTail, "sync", _settles_without_sync)],
-        Suite.test_without_sync_a_crash_takes_back_a_suffix_and_sync_ends_that,
+        Suite.test_a_crash_may_lose_a_suffix_of_unsynced_entries_but_none_before_a_sync,
     ),
     "a closed log does not know its length": Bug(
         [(marker.SharedMarker, "note_newest", _notes_no_end)],
-        Suite.test_what_is_cut_from_a_closed_log_is_missed,
+        Suite.test_a_cut_file_of_a_closed_log_is_reported,
     ),
     "a stale segment is recycled": Bug(
         [*wal_plants.UsedSpace().plants(), (marker.SharedMarker, "draw_nonce", _draws_one_nonce)],
-        Suite.test_a_name_used_again_shows_nothing_of_the_log_before,
+        Suite.test_a_log_under_a_reused_name_shows_no_entry_of_the_earlier_log,
     ),
     "of those who wait the first is told": Bug(
         [(LogWriter, "_settle", wal_plants.tells_the_first_waiter)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.testing.begun import by_begun
+from stelae.testing.begun_commits import with_begun_commits
 from stelae.testing.conformance.wal import WalBehaviour, WalConformance
 from stelae.testing.wal_harness import VirtualHarness, WalHarness
 from tests.conformance.used_space import SMALL, InUsedSpace, plant
@@ -21,4 +21,4 @@ class TestBegunInUsedSpace(WalBehaviour):
     @pytest.fixture
     def harness(self, monkeypatch: pytest.MonkeyPatch) -> WalHarness:
         plant(monkeypatch)
-        return VirtualHarness(by_begun(InUsedSpace), SMALL)
+        return VirtualHarness(with_begun_commits(InUsedSpace), SMALL)

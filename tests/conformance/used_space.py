@@ -44,7 +44,7 @@ def _take(self: Any) -> KeptFile | None:
 def _left_over(files: Files, directory: str, size: int) -> str:
     """A file of a collected segment; no byte of it is zero."""
     taken = [parsed.sequence for name in files.listdir(directory) if (parsed := parse(name)) and parsed.sequence]
-    path = f"{directory}/g1-{max(900_000_000_000, *taken, 0) + 1}.old"
+    path = f"{directory}/g1-{max(900_000_000_000, *taken, 0) + 1}.reuse"
     rng = random.Random(len(taken))
     with closing(files.create(path)) as file:
         try:

@@ -17,8 +17,8 @@ from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
 from stelae_bench import wal_open
 from stelae_bench.wal_cases import Bodies
-from stelae_bench.wal_life import FillerEnded, measure_life
-from stelae_bench.wal_open import Desk, LogBroke, OpenLogs
+from stelae_bench.wal_large_log import FillProcessEnded, measure_large_log
+from stelae_bench.wal_open import BenchMachine, LogThreadFailed, OpenLogs
 from stelae_bench.wal_table import LOGS
 from tests.e2e.in_process import stelae
 from tests.e2e.test_bench_cluster import processes_marked, wait_until_gone, with_spread
@@ -28,7 +28,7 @@ SHORT = ["--quick", "--seconds", "0.005"]
 RUN_S = 120
 OURS = ["segmented", "lmdb", "shared"]
 CEILING = "crc_queued"
-OTHERS = ["raw", "raw_written", "raw_crc", "rocksdb", "sqlite"]
+REFERENCES = ["raw", "raw_written", "raw_crc", "rocksdb", "sqlite"]
 FIGURES = {"entries_per_s", "mb_per_s", "p50_us", "p99_us", "cpu_us_per_entry", "entries_per_group"}
 FIGURES |= {"commit_p50_us"}
 RATIOS = {"vs_raw", "vs_raw_written", "vs_raw_crc", "vs_rocksdb", "vs_sqlite", "latency_vs_raw"}
@@ -46,7 +46,7 @@ def test_the_document_holds_every_participant_in_every_case_and_nothing_is_left(
     done = bench("--json", *SHORT, "--dir", str(tmp_path))
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    names = [*OURS, CEILING, *OTHERS]
+    names = [*OURS, CEILING, *REFERENCES]
     found = [(row["entry_bytes"], row["in_flight"], row["tablets"], row["engine"]) for row in document["rows"]]
     assert found == [
         (size, *load, name) for size in (100, 4096) for load in ((1, 1), (64, 1), (1, 100)) for name in names
@@ -72,7 +72,7 @@ def test_without_rocksdict_its_rows_are_left_out_and_a_remark_says_so(tmp_path: 
     done = bench("--json", *SHORT, "--engines", "shared", "--dir", str(tmp_path), command=command)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert {row["engine"] for row in document["rows"]} == {"shared", CEILING, *OTHERS} - {"rocksdb"}
+    assert {row["engine"] for row in document["rows"]} == {"shared", CEILING, *REFERENCES} - {"rocksdb"}
     assert "vs_rocksdb" not in document["ratios"][0]
     assert "'rocksdict'" in document["left_out"]["rocksdb"]
     assert "rocksdb is left out" in done.stderr
@@ -82,9 +82,9 @@ def test_without_rocksdict_its_rows_are_left_out_and_a_remark_says_so(tmp_path: 
 @pytest.mark.parametrize("name", OURS)
 def test_a_large_log_is_filled_killed_read_and_collected_and_its_files_are_gone(tmp_path: Path, name: str) -> None:
     async def live() -> dict[str, float]:
-        with Desk() as desk:
+        with BenchMachine() as machine:
             engine = Registry.installed().engine(EngineKind.WAL, name)
-            return dict(await measure_life(desk, engine, tmp_path / "log", ENTRIES * 4096, 1))
+            return dict(await measure_large_log(machine, engine, tmp_path / "log", ENTRIES * 4096, 1))
 
     figures = asyncio.run(live())
     assert set(figures) == set(LOGS)
@@ -106,8 +106,8 @@ def test_a_log_that_fails_ends_the_run_with_its_reason(
         raise ZeroDivisionError("planted")
 
     async def measure() -> None:
-        with Desk(fast=fast) as desk:
-            logs = OpenLogs(desk, engine, tmp_path / "log", 1)
+        with BenchMachine(fast=fast) as machine:
+            logs = OpenLogs(machine, engine, tmp_path / "log", 1)
             try:
                 await logs.measure(Bodies(100, 1), 1, 60.0)
             finally:
@@ -116,7 +116,7 @@ def test_a_log_that_fails_ends_the_run_with_its_reason(
     monkeypatch.setattr(engine, "commit", broken)
     monkeypatch.setattr(engine.fast(), "begin", broken)
     monkeypatch.setattr(wal_open, "CLOSE_TIMEOUT_S", 0.01)
-    with pytest.raises(LogBroke, match="planted"):
+    with pytest.raises(LogThreadFailed, match="planted"):
         asyncio.run(measure())
 
 
@@ -124,10 +124,12 @@ def test_a_log_that_cannot_be_filled_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("no folder")
 
     async def live() -> None:
-        with Desk() as desk:
-            await measure_life(desk, Registry.installed().engine(EngineKind.WAL, "shared"), tmp_path / "log", 4096, 1)
+        with BenchMachine() as machine:
+            await measure_large_log(
+                machine, Registry.installed().engine(EngineKind.WAL, "shared"), tmp_path / "log", 4096, 1
+            )
 
-    with pytest.raises(FillerEnded):
+    with pytest.raises(FillProcessEnded):
         asyncio.run(live())
 
 
@@ -163,7 +165,7 @@ def test_however_it_ends_no_process_is_left_behind(tmp_path: Path, how: signal.S
         (["--rounds", "4"], "--rounds"),
         (["--seconds", "0"], "--seconds"),
         (["--restart-bytes", "1"], "--restart-bytes"),
-        (["--dir", "nowhere/at/all"], "nowhere/at/all is no folder"),
+        (["--dir", "nowhere/at/all"], "folder nowhere/at/all does not exist"),
         (["--plot", "figures.pdf"], "must end in .png or .svg"),
     ],
 )

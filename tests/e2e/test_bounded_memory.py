@@ -19,7 +19,7 @@ from stelae.host.apply import GROUP_BYTES_MAX
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.node_process import NodeProcess
 from stelae.spi.ids import TabletId
-from stelae.telemetry.target import TARGET_FILE
+from stelae.telemetry.target_file import TARGET_FILE
 
 MIB = 1 << 20
 WAIT_S = 60.0  #: Longest wait for an answer; reached only by a defect.
@@ -36,7 +36,7 @@ SMALL = {
     "maintenance": {"flush_bytes": MEMORY_MAX, "replica_memory_bytes_max": MEMORY_MAX, "memory_bytes": 2 * MEMORY_MAX},
     "store.columnar": {
         "block_bytes_max": 4 * MIB,
-        "compact_rows": 16_384,
+        "merge_step_rows": 16_384,
         "row_group_rows": 1024,
         "cache_bytes": 4 * MIB,
     },

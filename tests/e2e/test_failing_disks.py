@@ -26,7 +26,7 @@ SETTINGS = {
     "maintenance": {"flush_bytes": 65536, "flush_interval_ms": 10},
     "store.columnar": {"row_group_rows": 64, "cache_bytes": 1 << 20},
     "consensus.raft": {"election_timeout_ms": 300},
-    "clock": {"step_ms": 4000},
+    "clock": {"ceiling_step_ms": 4000},
 }
 LOG_LINES_MAX = 40
 """Of one node, from the fault on: it says what failed, not how often."""

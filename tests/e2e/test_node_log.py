@@ -13,7 +13,7 @@ import pytest
 from stelae.cli.node_formatting import format_here
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
-from stelae.telemetry.target import TARGET_FILE
+from stelae.telemetry.target_file import TARGET_FILE
 
 RUN_S = 90
 SPEC = TabletSpec(tablet_id=TabletId("t"), columns=({"name": "id", "type": "int64"},), key=("id",))

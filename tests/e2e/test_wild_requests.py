@@ -18,7 +18,7 @@ from stelae.host.heartbeats import Beat, BeatAck
 from stelae.host.node import Node
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS
 from stelae.protocol.actions import ACTION, ServerAction
-from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapRequest
+from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapRequest
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
 from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
@@ -68,7 +68,7 @@ TYPES: dict[str, Any] = {
     READ: CatalogReadRequest,
     HEARTBEAT: Heartbeat,
     READ_INDEX: ReadIndexRequest,
-    FOUNDING: BootstrapRequest,
+    BOOTSTRAP: BootstrapRequest,
 }
 ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck}
 ELSEWHERE = {CONSENSUS}

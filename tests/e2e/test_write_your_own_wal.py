@@ -38,11 +38,11 @@ BUGS = {
     ),
     "written without dsync": (
         "writer.py", "dsync=sync and alone", "dsync=False",
-        "test_a_crash_at_any_operation_keeps_what_was_acknowledged",
+        "test_a_crash_at_any_operation_keeps_acknowledged_entries",
     ),
     "closing only cuts": (
         "log.py", "self._writer.close_at_end()", "self._writer.cut()",
-        "test_what_is_cut_from_a_closed_log_is_missed",
+        "test_a_cut_file_of_a_closed_log_is_reported",
     ),
     "the end of a commit tells nothing": (
         "scan.py", "record.timestamp <= end", "record.timestamp < 0",
@@ -50,11 +50,11 @@ BUGS = {
     ),
     "the base forgotten when a file is written anew": (
         "log.py", "put(Record(BASE, base,", "put(Record(BASE, self._scan.base,",
-        "test_collection_keeps_what_is_above_and_remembers_the_base",
+        "test_collection_keeps_later_entries_and_remembers_the_base",
     ),
     "a suffix that comes back": (
         "scan.py", "            self.cut(record.op_id.index)\n", "",
-        "test_reads_give_only_the_winner_of_each_index",
+        "test_a_read_returns_only_the_newest_entry_of_each_index",
     ),
 }  # fmt: skip
 """What is planted: the file, what stands there and what instead, and the check that has to fail. The page names the

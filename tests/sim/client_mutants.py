@@ -1,4 +1,4 @@
-"""Planted bugs in what clients rest on: their writer, the time of a snapshot, and schema changes."""
+"""Planted bugs in the client's writer, in the time of a scan, and in schema changes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CLIENT_MUTANTS: tuple[Mutant, ...] = (
         invariant="exactly_once",
     ),
     Mutant(
-        name="client: a write of unknown fate is sent again under a new number",
+        name="client: a write with an unknown outcome is sent again with a new number",
         rule="durability 16",
         target="stelae.client.writer_core:WriterCore._retry",
-        replacement=mutations.number_anew,
+        replacement=mutations.assign_new_numbers,
         invariant="exactly_once",
     ),
     Mutant(
@@ -100,7 +100,7 @@ CLIENT_MUTANTS: tuple[Mutant, ...] = (
         invariant="schema_changes",
     ),
     Mutant(
-        name="alter: a schema is applied whatever version it follows",
+        name="alter: a schema is applied after any version",
         rule="durability 27",
         target="stelae.host.apply:ApplyGroup.__init__",
         replacement=mutations.take_schemas_of_any_version,

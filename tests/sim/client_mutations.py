@@ -1,6 +1,6 @@
-"""What the mutants of ``client_mutants`` put in place of the product's functions.
+"""The replacements of the mutants in ``client_mutants``.
 
-Each takes the original function first, then the arguments of the call."""
+Each function takes the original function first, then the arguments of the call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def first_incomplete_above_the_batch(original: Original, request: Any) -> bytes:
     )
 
 
-def number_anew(original: Original, self: Any, batch: Any, *, pause: bool) -> None:
+def assign_new_numbers(original: Original, self: Any, batch: Any, *, pause: bool) -> None:
     for op in batch:
         if self._pending.pop(op.sequence, None) is not None:
             self._last_sequence = op.sequence = self._last_sequence + 1
@@ -80,7 +80,7 @@ def settle_without_at_least(original: Original, scan: Any, replica: Any) -> Any:
 
 
 def lead_without_a_majority(original: Original, node: Any, replica: Any, at: int, done: Any) -> None:
-    """Serve as soon as all is applied that this node knows to be committed."""
+    """Serve as soon as everything that this node knows to be committed is applied."""
     refusal = replica._refusal(needs_room=False)
     if refusal is None and replica.applier.applied.index >= replica.core.status().commit and at <= node.time.now():
         done(at)
@@ -107,7 +107,7 @@ def take_rows_of_any_version(original: Original, version: int, schema: Any) -> N
 
 
 def take_schemas_of_any_version(original: Original, self: Any, entries: Any, results: Any, schema: Any) -> None:
-    """Every schema is made the next one, whatever version it follows."""
+    """Give every schema the next version, whatever version it has."""
     version, renumbered = schema.version, []
     for entry in entries:
         if entry.kind is EntryKind.SCHEMA:

@@ -1,7 +1,7 @@
-"""Draws the seeds to try first, after changes that have moved the runs: ``python -m tests.sim.draw_first_seeds``.
+"""Draws the seeds to try first, after changes that moved the runs: ``python -m tests.sim.draw_first_seeds``.
 
-A planted bug keeps its seed while that shows it. Else the cheapest of the next ``WIDTH`` seeds that show it is taken.
-The seeds for the floors are the fewest that a greedy choice finds, counting what each costs."""
+A planted bug keeps its seed while the seed shows it. Otherwise it gets the cheapest of the next ``WIDTH`` seeds that
+show it. A greedy choice by cost finds the seeds for the floors."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.sim.planting import planted
 from tests.sim.test_mutants import ALL
 
 WIDTH = 4
-"""Of so many seeds that show a bug the cheapest is taken."""
+"""Number of seeds that show a bug from which the cheapest is chosen."""
 
 CHEAP_S = 0.5
-"""A seed that shows its bug in less CPU time is taken at once."""
+"""A seed that shows its bug in less CPU time, in seconds, is chosen at once."""
 
 
 def seed_of_mutant(number: int) -> int | None:
-    """Return the seed to try first for the planted bug of that number; ``None``: none of its seeds shows it."""
+    """Return the seed to try first for the planted bug with that number; ``None`` if no seed shows it."""
     logging.disable(logging.CRITICAL)
     mutant, found = ALL[number], []
     with planted(mutant):
@@ -43,7 +43,7 @@ def seed_of_mutant(number: int) -> int | None:
 
 
 def what_a_seed_shows(seed: int) -> tuple[int, float, frozenset[str]]:
-    """Run a seed; return it, what it costs in seconds of CPU time, and which floors it meets."""
+    """Run a seed. Return the seed, its cost in seconds of CPU time, and the floors that it meets."""
     logging.disable(logging.CRITICAL)
     started = time.process_time()
     _, names = run_counted(seed)
@@ -51,7 +51,7 @@ def what_a_seed_shows(seed: int) -> tuple[int, float, frozenset[str]]:
 
 
 def what_a_seed_of_masters_shows(seed: int) -> tuple[int, float, frozenset[str]]:
-    """Run a seed of the masters' simulator; return the same as :func:`what_a_seed_shows`."""
+    """Run a seed of the masters' simulator. Return the same as :func:`what_a_seed_shows`."""
     logging.disable(logging.CRITICAL)
     started = time.process_time()
     result = run_masters_seed(seed)
@@ -59,7 +59,7 @@ def what_a_seed_of_masters_shows(seed: int) -> tuple[int, float, frozenset[str]]
 
 
 def chosen(runs: list[tuple[int, float, frozenset[str]]]) -> tuple[int, ...]:
-    """Choose seeds that meet every floor that any of them meets: each time the one with most news for its cost."""
+    """Choose seeds that meet every floor that any run meets, each time the one with most new floors for its cost."""
     missing, found = frozenset[str]().union(*(names for _, _, names in runs)), []
     while missing:
         seed, _, names = max(runs, key=lambda run: len(run[2] & missing) / run[1])
@@ -69,7 +69,7 @@ def chosen(runs: list[tuple[int, float, frozenset[str]]]) -> tuple[int, ...]:
 
 
 def main() -> None:
-    """Draw all, and write the file."""
+    """Draw all seeds and write the file."""
     floors = chosen(list(over_processes(what_a_seed_shows, SEEDS, 0)))
     of_masters = chosen(list(over_processes(what_a_seed_of_masters_shows, masters_floors.SEEDS, 0)))
     seeds = over_processes(seed_of_mutant, range(len(ALL)), 0)

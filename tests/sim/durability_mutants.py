@@ -1,4 +1,4 @@
-"""Planted bugs about what is durable when, and about messages of older terms; joined into ``mutants.MUTANTS``."""
+"""Planted bugs in the order of durable steps and in the handling of older terms; part of ``mutants.MUTANTS``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the mutants of ``durability_mutants`` put in place of the product's functions.
+"""The replacements of the mutants in ``durability_mutants``.
 
-Each takes the original function first, then the arguments of the call."""
+Each function takes the original function first, then the arguments of the call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The seeds to try first: one that shows each planted bug, and those that meet every floor between them.
+"""The seeds to try first: one seed for each planted bug, and the seeds that together meet every floor.
 
-They are no more than an order in which to look. A seed that shows its bug no longer costs time, and fails no test: the
-search goes on as it did before. `make first-seeds` draws them anew once changes have moved the runs."""
+They only determine the order of the search. If a seed does not show its bug any more, the test takes longer but does
+not fail: the search continues with the other seeds. `make first-seeds` draws them again after changes that moved the
+runs."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ PATH = Path(__file__).with_suffix(".json")
 
 
 class FirstSeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file holds.
+    """The contents of the file.
 
     Attributes:
-        floors: seeds that meet all floors of ``tests.sim.floors`` between them.
-        masters_floors: seeds that meet all floors of ``tests.sim.masters.floors`` between them.
-        mutants: by the name of a planted bug, a seed whose run shows it.
+        floors: seeds that together meet all floors of ``tests.sim.floors``.
+        masters_floors: seeds that together meet all floors of ``tests.sim.masters.floors``.
+        mutants: a seed whose run shows a planted bug, by the name of the bug.
     """
 
     floors: tuple[int, ...] = ()
@@ -37,7 +38,7 @@ def first_seeds() -> FirstSeeds:
 
 
 def seeds_of(mutant: Mutant) -> Iterator[int]:
-    """The seeds of a search for a run that shows a planted bug."""
+    """Yield the seeds to try for a run that shows a planted bug."""
     first = first_seeds().mutants.get(mutant.name)
     if first is not None:
         yield first

@@ -1,8 +1,8 @@
-"""What must happen over a hundred seeds, and the runs that show it.
+"""Floors: what must happen at least once over a hundred seeds.
 
-Each floor is a name: of a fault, of a field of a Ready, of a row of consensus' transition table, or of something else
-that the simulator counts. The seeds that show them between them come first (``first_seeds``), and the others only
-until nothing is missing; `make soak` runs all of them."""
+Each floor is the name of a fault, of a field of a Ready, of a row of the consensus transition table, or of another
+count of the simulator. The seeds that together meet all floors run first (``first_seeds``), the others only until no
+floor is missing. `make soak` runs all seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stelae.sim.plan import FaultKind
+from stelae.sim.fault_plan import FaultKind
 from stelae.sim.report import RunResult
 from stelae.sim.run import run_seed
 from stelae.spi.consensus import Ready, Role
@@ -24,7 +24,7 @@ SEEDS = range(1, 101)
 
 
 def move_name(role: Role, cause: Cause) -> str:
-    """The name of a row of the transition table."""
+    """Return the name of a row of the transition table."""
     return f"move.{role}.{cause}"
 
 
@@ -32,10 +32,10 @@ CANNOT_OCCUR_YET = {Cause.MADE_VOTER, Cause.MADE_LEARNER, Cause.REMOVED}
 """Members are fixed."""
 
 NOT_DRIVEN = Cause.STEP_DOWN
-"""Asked for only when a replica is stopped in good order; runs end otherwise."""
+"""Used only for an orderly stop of a replica, which runs do not have."""
 
 RARE = {(Role.CANDIDATE, Cause.PERSIST_FAILED)}
-"""A follower must lose its leader while an append of it is about to fail: once in some hundreds."""
+"""A follower must lose its leader while one of its appends is about to fail. That happens once in some hundred runs."""
 
 READY_FIELDS_EXCEPTED = {"fatal", "copy_requests"}
 
@@ -83,11 +83,11 @@ OTHERS = {
     "node.start_refused",
     "read.before_serving",
     "restart.idle",
-    "run.fault_within",
-    "run.partly_known",
-    "run.partly_stale",
-    "run.regrouped",
-    "run.several",
+    "range.fault_within",
+    "range.partly_known",
+    "range.partly_stale",
+    "range.regrouped",
+    "range.several",
     "rows.0",
     "rows.partial",
     "rows.1",
@@ -99,10 +99,10 @@ OTHERS = {
     "scan.linearizable",
     "scan.settled",
     "scan.too_old",
-    "scribe.collected",
-    "scribe.failed",
-    "scribe.refused",
-    "scribe.replaced",
+    "scratch_log.collected",
+    "scratch_log.failed",
+    "scratch_log.refused",
+    "scratch_log.replaced",
     "stale.AppendEntries",
     "stale.AppendReply",
     "stale.LeaderAlive",
@@ -148,13 +148,13 @@ FLOORS = FAULTS | READY | MOVES | OTHERS
 
 
 def seeds_in_order() -> list[int]:
-    """All seeds; first those that show everything between them, as far as is known."""
+    """Return all seeds; first those that together meet all floors, as far as is known."""
     first = [seed for seed in first_seeds().floors if seed in SEEDS]
     return [*first, *(seed for seed in SEEDS if seed not in first)]
 
 
 def run_counted(seed: int) -> tuple[RunResult, frozenset[str]]:
-    """Run a seed; return its result and the names of all that happened, changes of role included."""
+    """Run a seed. Return its result and the names of everything that happened, changes of role included."""
     moves: set[str] = set()
     original = RaftState.change_role
 
@@ -169,7 +169,7 @@ def run_counted(seed: int) -> tuple[RunResult, frozenset[str]]:
 
 
 def run_until_seen() -> Iterator[tuple[RunResult, frozenset[str]]]:
-    """Run seeds until every floor was met; in `make soak` all of them."""
+    """Run seeds until every floor is met; in `make soak` run all seeds."""
     missing = set(FLOORS)
     for seed in seeds_in_order():
         found = run_counted(seed)

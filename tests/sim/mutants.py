@@ -1,7 +1,7 @@
-"""Planted bugs: each replaces one function and must be caught by the invariant it breaks.
+"""Planted bugs of tablets. Each replaces one function, and the invariant that it breaks must catch it.
 
-``target`` is ``module:Class.function`` or ``module:function``. A mutant whose target is gone, is
-never called, or is caught by anything but its invariant fails its test."""
+The test of a mutant fails if its target does not exist, is never called, or if another invariant
+catches the bug."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="persist_before_send",
     ),
     Mutant(
-        name="executor: a commit index overtakes the replacement it speaks of",
+        name="executor: a commit index overtakes the replacement that it covers",
         rule="Raft 5.4.3",
         target="stelae.host.executor:ReadyExecutor.execute",
         replacement=mutations.commit_at_once,
@@ -44,12 +44,12 @@ MUTANTS: tuple[Mutant, ...] = (
         name="executor: entries are stamped by the wall clock",
         rule="durability 14",
         target="stelae.host.executor:ReadyExecutor._stamped",
-        replacement=mutations.stamp_by_the_wall,
+        replacement=mutations.stamp_by_the_wall_clock,
         invariant="hybrid_time",
         seed=5,
     ),
     Mutant(
-        name="executor: every replica stamps entries anew",
+        name="executor: every replica stamps entries again",
         rule="Raft 5.3, durability 14",
         target="stelae.host.executor:ReadyExecutor._stamped",
         replacement=mutations.stamp_on_every_replica,
@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=26,
     ),
     Mutant(
-        name="log writer: the hint says more than is committed",
+        name="log writer: the hint is above the commit index",
         rule="durability 3",
         target="stelae.host.log_writer:_merge",
         replacement=mutations.hint_beyond_the_commit,
@@ -100,49 +100,49 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="exactly_once",
     ),
     Mutant(
-        name="results: a run of which a part is known is skipped whole",
+        name="results: a partly known sequence range is skipped as a whole",
         rule="durability 16",
         target="stelae.host.exactly_once_results:ResultsTable.admit",
-        replacement=mutations.skip_runs_whole,
+        replacement=mutations.skip_whole_ranges,
         invariant="exactly_once",
     ),
     Mutant(
-        name="results: a run of which a part is new is applied whole",
+        name="results: a partly new sequence range is applied as a whole",
         rule="durability 16",
         target="stelae.host.exactly_once_results:ResultsTable.admit",
-        replacement=mutations.admit_runs_whole,
+        replacement=mutations.admit_whole_ranges,
         invariant="exactly_once",
     ),
     Mutant(
-        name="results: the answers of a run that is taken apart belong to the next operations",
+        name="results: the answers of a split sequence range go to the next operations",
         rule="durability 16, behaviour C17",
         target="stelae.host.exactly_once_results:_answers",
         replacement=mutations.answer_the_next,
         invariant="exactly_once",
     ),
     Mutant(
-        name="results: a fault belongs to the operation that is numbered as its row",
+        name="results: a row error goes to the operation with the number of the row",
         rule="behaviour C17",
         target="stelae.host.exactly_once_results:_by_operation",
-        replacement=mutations.blame_by_row,
+        replacement=mutations.assign_errors_by_row,
         invariant="exactly_once",
     ),
     Mutant(
-        name="results: rows that did not fit do not count in the place of a fault",
+        name="results: unfit rows are not counted in the position of a row error",
         rule="behaviour C17",
         target="stelae.host.exactly_once_results:_by_operation",
         replacement=mutations.count_only_owned_rows,
         invariant="exactly_once",
     ),
     Mutant(
-        name="writes: the hash of an operation depends on its company",
+        name="writes: the hash of an operation depends on its sequence range",
         rule="durability 16, behaviour C17",
         target="stelae.host.writes:digests_of",
-        replacement=mutations.hash_the_company,
+        replacement=mutations.hash_with_the_sequence_range,
         invariant="exactly_once",
     ),
     Mutant(
-        name="writes: of a run of which a part is known the rest is answered, too",
+        name="writes: the new operations of a partly known sequence range are answered too",
         rule="behaviour C2",
         target="stelae.host.writes:WritePath._take",
         replacement=mutations.answer_the_unknown_too,
@@ -221,7 +221,7 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=2,
     ),
     Mutant(
-        name="core: an append fits wherever there is an entry before it",
+        name="core: an append is accepted after any entry, whatever its term",
         rule="Raft 5.3",
         target="stelae_consensus_raft.follower:Follower._mismatch_hint",
         replacement=mutations.agree_by_index,
@@ -237,10 +237,10 @@ MUTANTS: tuple[Mutant, ...] = (
         seeds_max=200,
     ),
     Mutant(
-        name="heartbeats: nobody notices that a peer runs anew",
+        name="heartbeats: the restart of a peer is not noticed",
         rule="durability 15",
         target="stelae.host.heartbeats:HeartbeatService.acknowledged",
-        replacement=mutations.miss_that_a_peer_runs_anew,
+        replacement=mutations.miss_the_restart_of_a_peer,
         invariant="liveness",
     ),
     Mutant(
@@ -251,7 +251,7 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="liveness",
     ),
     Mutant(
-        name="core: a config counts only once it is committed",
+        name="core: a config is in force only once it is committed",
         rule="durability 11",
         target="stelae_consensus_raft.config_history:ConfigHistory.append",
         replacement=mutations.config_only_at_commit,
@@ -294,7 +294,7 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="log_durability",
     ),
     Mutant(
-        name="log engine: damage before a synced offset passes for a torn tail",
+        name="log engine: damage before a synced offset is taken for a torn tail",
         rule="durability 6",
         target="stelae_wal_segmented.recovery:judge_last",
         replacement=mutations.take_damage_for_a_tail,
@@ -302,7 +302,7 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=14,
     ),
     Mutant(
-        name="log engine: more is collected than may be",
+        name="log engine: more is collected than allowed",
         rule="durability 4",
         target="stelae_wal_segmented.engine:collect",
         replacement=mutations.collect_everything,
@@ -349,12 +349,12 @@ MUTANTS: tuple[Mutant, ...] = (
         name="flush: the results of an older flush are saved with it",
         rule="durability 16",
         target="stelae.host.flush_and_collect:Flusher._with",
-        replacement=mutations.keep_the_results_of_before,
+        replacement=mutations.keep_old_results,
         invariant="exactly_once",
         seed=3,
     ),
     Mutant(
-        name="flush: what an edit obsoletes goes before the superblock is durable",
+        name="flush: obsolete files are removed before the superblock is durable",
         rule="durability 24",
         target="stelae.host.flush_and_collect:Flusher._save",
         replacement=mutations.remove_then_save,
@@ -365,7 +365,7 @@ MUTANTS: tuple[Mutant, ...] = (
         name="flush: the superblock has a new flushed op id and the old manifest",
         rule="contract store, 3",
         target="stelae.host.flush_and_collect:Flusher._with",
-        replacement=mutations.keep_the_manifest_of_before,
+        replacement=mutations.keep_old_manifest,
         invariant="replica_checksums",
         seed=3,
     ),
@@ -378,7 +378,7 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=3,
     ),
     Mutant(
-        name="bootstrap: a log that ends below what is flushed is accepted",
+        name="bootstrap: a log that ends below the flushed op id is accepted",
         rule="durability 3",
         target="stelae.lifecycle.tablet_recovery:contradiction",
         replacement=mutations.no_contradiction,
@@ -386,10 +386,10 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=13,
     ),
     Mutant(
-        name="bootstrap: the first entry behind what is flushed is not replayed",
+        name="bootstrap: the first entry after the flushed op id is not replayed",
         rule="durability 3",
         target="stelae.lifecycle.tablet_recovery:_Replay.run",
-        replacement=mutations.replay_from_behind,
+        replacement=mutations.skip_the_first_replayed_entry,
         invariant="state_machine_safety",
         seed=17,
     ),
@@ -442,7 +442,7 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=3,
     ),
     Mutant(
-        name="columnar store: what an entry says was applied before is applied again",
+        name="columnar store: operations that an entry marks as applied are applied again",
         rule="durability 16",
         target="stelae_store_columnar.store:row_numbers_of",
         replacement=mutations.skip_nothing,
@@ -450,18 +450,18 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=6,
     ),
     Mutant(
-        name="columnar store: an insert replaces what is there",
+        name="columnar store: an insert replaces an existing row",
         rule="behaviour D1",
         target="stelae_store_columnar.applier:ColumnarApplier._insert",
-        replacement=mutations.insert_over_what_is_there,
+        replacement=mutations.insert_over_an_existing_row,
         invariant="linearizability",
         seed=3,
     ),
     Mutant(
-        name="columnar store: a new block that meets others is taken for one that does not",
+        name="columnar store: a new block that overlaps others is treated as if it did not",
         rule="contract store, 5",
         target="stelae_store_columnar.levels:LiveBlock.overlaps",
-        replacement=mutations.settle_what_overlaps,
+        replacement=mutations.ignore_overlaps,
         invariant="snapshot_repeatability",
         seed=7,
     ),

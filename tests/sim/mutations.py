@@ -1,6 +1,6 @@
-"""What the mutants put in place of the product's functions; see ``mutants`` for what each breaks.
+"""The replacements of the mutants in ``mutants``.
 
-Each takes the original function first, then the arguments of the call."""
+Each function takes the original function first, then the arguments of the call."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def commit_at_once(original: Original, self: Any, ready: Any) -> None:
     original(self, ready)
 
 
-def stamp_by_the_wall(original: Original, self: Any, entry: Entry) -> Entry:
+def stamp_by_the_wall_clock(original: Original, self: Any, entry: Entry) -> Entry:
     if entry.timestamp:
         return entry
     clock = self._ports.time
@@ -109,14 +109,14 @@ def admit_everything(original: Original, self: Any, payload: Any, timestamp: int
     return admission
 
 
-def skip_runs_whole(original: Original, self: Any, payload: Any, timestamp: int, *refusal: Any) -> Any:
+def skip_whole_ranges(original: Original, self: Any, payload: Any, timestamp: int, *refusal: Any) -> Any:
     admission = original(self, payload, timestamp, *refusal)
     known = [operations for operations in _operations(payload) if not admission.skip.isdisjoint(operations)]
     admission.skip = admission.skip.union(*known)
     return admission
 
 
-def admit_runs_whole(original: Original, self: Any, payload: Any, timestamp: int, *refusal: Any) -> Any:
+def admit_whole_ranges(original: Original, self: Any, payload: Any, timestamp: int, *refusal: Any) -> Any:
     admission = original(self, payload, timestamp, *refusal)
     partly = [operations for operations in _operations(payload) if not admission.skip >= set(operations)]
     admission.skip = admission.skip.difference(*partly)
@@ -124,22 +124,28 @@ def admit_runs_whole(original: Original, self: Any, payload: Any, timestamp: int
 
 
 def _operations(payload: Any) -> list[range]:
-    """Numbers of the operations of each run of a payload."""
-    ends = [*itertools.accumulate(len(run.digests) for run in payload.sequences)]
-    return [range(end - len(run.digests), end) for run, end in zip(payload.sequences, ends, strict=True)]
+    """Return the numbers of the operations of each sequence range of a payload."""
+    ends = [*itertools.accumulate(len(sequence_range.digests) for sequence_range in payload.sequences)]
+    return [
+        range(end - len(sequence_range.digests), end)
+        for sequence_range, end in zip(payload.sequences, ends, strict=True)
+    ]
 
 
 def answer_the_next(original: Original, sequence: int, results: Any) -> Any:
     return original(sequence + 1, results)
 
 
-def blame_by_row(original: Original, runs: Any, faults: Any) -> Any:
-    last = sum(len(run.digests) for run in runs) - 1
-    single = tuple(msgspec.structs.replace(run, row_counts=(1,) * len(run.digests)) for run in runs)
+def assign_errors_by_row(original: Original, ranges: Any, faults: Any) -> Any:
+    last = sum(len(sequence_range.digests) for sequence_range in ranges) - 1
+    single = tuple(
+        msgspec.structs.replace(sequence_range, row_counts=(1,) * len(sequence_range.digests))
+        for sequence_range in ranges
+    )
     return original(single, [msgspec.structs.replace(fault, row=min(fault.row, last)) for fault in faults])
 
 
-def count_only_owned_rows(original: Original, runs: Any, faults: Any) -> Any:
+def count_only_owned_rows(original: Original, ranges: Any, faults: Any) -> Any:
     def moved(errors: Any) -> Any:
         unfit = [error.row for error in errors if error.code is RowCode.BAD_VALUE]
         return [
@@ -147,25 +153,27 @@ def count_only_owned_rows(original: Original, runs: Any, faults: Any) -> Any:
             for error in errors
         ]
 
-    return {number: moved(errors) for number, errors in original(runs, faults).items()}
+    return {number: moved(errors) for number, errors in original(ranges, faults).items()}
 
 
-def hash_the_company(original: Original, run: Any) -> Any:
-    return tuple(digest ^ len(run.ops) for digest in original(run))
+def hash_with_the_sequence_range(original: Original, sequence_range: Any) -> Any:
+    return tuple(digest ^ len(sequence_range.ops) for digest in original(sequence_range))
 
 
 def answer_the_unknown_too(
-    original: Original, self: Any, request: Any, run: Any, digests: Any, pending: Any, *others: Any
+    original: Original, self: Any, request: Any, sequence_range: Any, digests: Any, pending: Any, *others: Any
 ) -> None:
     known = [
-        self._results.answer(request.client_id, run.first_sequence + place, digest)
-        for place, digest in enumerate(digests)
+        self._results.answer(request.client_id, sequence_range.first_sequence + offset, digest)
+        for offset, digest in enumerate(digests)
     ]
     if all(known) or not any(known):
-        original(self, request, run, digests, pending, *others)
+        original(self, request, sequence_range, digests, pending, *others)
         return
     first = next(filter(None, known))
-    pending.decide([Answer(run.first_sequence + place, 1, found or first) for place, found in enumerate(known)])
+    pending.decide(
+        [Answer(sequence_range.first_sequence + offset, 1, found or first) for offset, found in enumerate(known)]
+    )
 
 
 def failure_is_success(original: Original, self: Any, error: Any) -> None:
@@ -248,7 +256,7 @@ def config_only_at_commit(original: Original, self: Any, config: Any) -> bool:
 # -- the log engine -------------------------------------------------------------------------------
 
 
-def miss_that_a_peer_runs_anew(
+def miss_the_restart_of_a_peer(
     original: Original, self: Any, peer: Any, incarnation_id: Any, ack: Any, now_us: int
 ) -> None:
     if peer in self._out:
@@ -301,7 +309,7 @@ def collect_everything(original: Original, log: Any, upto: int) -> Any:
 
 def write_base_later(original: Original, files: Any, path: str, base: Any) -> None:
     class Unsynced:
-        """The disk, with files whose writes are not synced."""
+        """A disk with files whose writes are not synced."""
 
         @staticmethod
         def open(path: str, **how: bool) -> Any:
@@ -354,7 +362,7 @@ def no_contradiction(original: Original, flushed: Any, config: Any, log: Any, op
     return ""
 
 
-def keep_the_results_of_before(original: Original, self: Any, edit: Any) -> Any:
+def keep_old_results(original: Original, self: Any, edit: Any) -> Any:
     return msgspec.structs.replace(original(self, edit), results=self.superblock.results)
 
 
@@ -368,13 +376,13 @@ def collect_what_is_not_flushed(original: Original, self: Any) -> int:
     return int(original(self))
 
 
-def keep_the_manifest_of_before(original: Original, self: Any, edit: Any) -> Any:
+def keep_old_manifest(original: Original, self: Any, edit: Any) -> Any:
     block, before = original(self, edit), self.superblock.manifest
-    # Not where files go as well: a store that lacks files cannot start, which is another defect.
+    # Keep edits that remove files: with the old manifest, the store would lack files and could not start.
     return msgspec.structs.replace(block, manifest=before) if before and not edit.obsolete else block
 
 
-def replay_from_behind(original: Original, self: Any, flushed: Any, committed: Any, commit: int) -> None:
+def skip_the_first_replayed_entry(original: Original, self: Any, flushed: Any, committed: Any, commit: int) -> None:
     original(self, flushed._replace(index=flushed.index + 1) if flushed.index else flushed, committed, commit)
 
 
@@ -395,7 +403,7 @@ class _Unsynced:
 
 
 class _UnsyncedFiles:
-    """``Files`` that hand out such files."""
+    """``Files`` whose new files have syncs that do nothing."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -435,9 +443,9 @@ def skip_nothing(original: Original, payload: Any, operations: Any) -> set[int]:
     return set()
 
 
-def insert_over_what_is_there(original: Original, self: Any, group: Any, keys: Any) -> Any:
+def insert_over_an_existing_row(original: Original, self: Any, group: Any, keys: Any) -> Any:
     return self._replace(group, keys)
 
 
-def settle_what_overlaps(original: Original, self: Any, first: Any, last: Any) -> bool:
+def ignore_overlaps(original: Original, self: Any, first: Any, last: Any) -> bool:
     return False

@@ -1,4 +1,4 @@
-"""What a planted bug is: a function of the product, what replaces it, and the invariant that must report it."""
+"""A planted bug: a function of the product, its replacement, and the invariant that must report it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class Mutant:
     """One planted bug.
 
     Attributes:
-        rule: what it breaks: a rule of the design, or a section of the Raft paper.
-        target: the function that is replaced.
-        replacement: called with the original, then with the call's arguments.
-        invariant: the one that must report it.
-        seed: where the search for a run that shows it begins.
-        seeds_max: how many seeds are tried; more for what needs a rare coincidence.
+        rule: the rule of the design, or the section of the Raft paper, that it breaks.
+        target: the function that is replaced, as ``module:Class.function`` or ``module:function``.
+        replacement: called with the original function, then with the arguments of the call.
+        invariant: name of the invariant that must report it.
+        seed: first seed of the search for a run that shows it.
+        seeds_max: number of seeds that are tried; higher for bugs that need a rare coincidence.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Planting a mutant: replacing one function of the product for the length of a ``with`` block."""
+"""Plants a mutant: replaces one function of the product within a ``with`` block."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tests.sim.mutants import Mutant
 
 
 class Planted:
-    """A mutant in place. ``calls`` counts how often the replaced function was entered."""
+    """A planted mutant. ``calls`` is the number of calls of the replaced function."""
 
     def __init__(self) -> None:
         self.calls = 0
 
 
 def resolve(target: str) -> tuple[Any, str]:
-    """Return the object that holds the function of ``module:path`` and the function's name.
+    """Return the owner of the function ``module:path`` and the name of the function.
 
     Raises:
-        AttributeError: there is no such function any more.
+        AttributeError: there is no such function.
     """
     module, _, path = target.partition(":")
     *owners, name = path.split(".")
@@ -37,7 +37,7 @@ def resolve(target: str) -> tuple[Any, str]:
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[Planted]:
-    """Replace the mutant's target within the block."""
+    """Replace the target of a mutant within the block."""
     holder, name = resolve(mutant.target)
     original = inspect.getattr_static(holder, name)
     record = Planted()

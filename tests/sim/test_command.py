@@ -1,4 +1,4 @@
-"""``stelae sim run``: one document, exit codes, and a last line that reproduces a failure."""
+"""``stelae sim run``: the JSON document, the exit codes, and the last line, which reproduces a failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.sim.planting import planted
 
 @pytest.fixture
 def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Planted bugs live in this process only."""
+    """Run all seeds in this process, because planted bugs exist only here."""
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     yield
 
@@ -71,7 +71,7 @@ def test_a_plan_can_be_shown_and_cut_down(monkeypatch: pytest.MonkeyPatch, capsy
         (["run", "--seed", "1", "--faults", "a,b"], "takes numbers from"),
     ],
 )
-def test_misuse_is_told_with_what_would_be_right(
+def test_wrong_arguments_are_refused_with_the_right_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
 ) -> None:
     assert run(monkeypatch, *arguments) == 2

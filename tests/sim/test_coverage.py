@@ -1,4 +1,4 @@
-"""Floors: over a hundred seeds everything happens that can; no run violates an invariant or ends early."""
+"""Over a hundred seeds every floor is met, and no run violates an invariant or ends early."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.sim.floors import FAULTS, MOVES, OTHERS, READY, run_until_seen
 
 
 class Seen:
-    """What the seeds have shown."""
+    """The results of the seeds, and the names of everything that happened in them."""
 
     def __init__(self) -> None:
         self.results: list[RunResult] = []
@@ -18,7 +18,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen() -> Seen:
-    """Run the seeds, once."""
+    """Run the seeds once."""
     found = Seen()
     for result, names in run_until_seen():
         found.results.append(result)
@@ -35,7 +35,7 @@ def test_a_seed_runs_at_least_five_thousand_events_and_acknowledges_writes(seen:
     assert min(result.writes_acknowledged for result in seen.results) > 0
 
 
-def test_every_kind_of_fault_bites(seen: Seen) -> None:
+def test_every_kind_of_fault_changes_something(seen: Seen) -> None:
     assert sorted(FAULTS - seen.names) == []
 
 
@@ -48,5 +48,5 @@ def test_every_row_of_the_transition_table_that_can_occur_does(seen: Seen) -> No
 
 
 @pytest.mark.parametrize("name", sorted(OTHERS))
-def test_everything_else_worth_counting_happens(seen: Seen, name: str) -> None:
+def test_everything_else_that_is_counted_happens(seen: Seen, name: str) -> None:
     assert name in seen.names

@@ -1,4 +1,4 @@
-"""A seed is all there is: the same seed gives the same run, also under another hash seed."""
+"""A seed determines its run: the same seed gives the same run, also with another hash seed of Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stelae.sim.run import run_seed
 from stelae.sim.store_profile import STORES, draw_store_profile
 
 SEEDS = (17, 8, 25)
-"""One with files under all its stores, one with a store of each kind, one without any; each among the shortest."""
+"""One seed with only stores with files, one with both kinds of stores, and one without files. All are short runs."""
 
 PROGRAM = """
 import sys
@@ -22,7 +22,7 @@ for seed in map(int, sys.argv[1:]):
 
 
 def digests(hash_seed: str) -> str:
-    """Run the seeds in a process of their own."""
+    """Run the seeds in a new process."""
     finished = subprocess.run(
         [sys.executable, "-c", PROGRAM, *map(str, SEEDS)],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},

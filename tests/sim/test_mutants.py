@@ -1,7 +1,7 @@
-"""Every planted bug is caught, by the invariant that it breaks and by nothing else.
+"""Every planted bug is caught by the invariant that it breaks, and by no other.
 
-In `make soak` each bug also runs on ``MORE_SEEDS``, and the output says how many of them show it: a bug that few seeds
-show is one that the simulator reaches by luck."""
+In `make soak` each bug also runs on ``MORE_SEEDS``, and the output says how many of them show it. If few seeds show a
+bug, the simulator finds it only by luck."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A failing run is made small, and what is left of it still fails the same way."""
+"""A failing run is shrunk, and the smaller run violates the same invariant."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from stelae.sim.fault_plan import Fault, FaultKind
 from stelae.sim.invariants import Violation
-from stelae.sim.plan import Fault, FaultKind
 from stelae.sim.report import RunResult, reproduce_command
 from stelae.sim.run import run_seed
 from stelae.sim.shrink import Shrinker
@@ -25,7 +25,7 @@ def result(faults: Iterable[int], invariant: str | None) -> RunResult:
     )
 
 
-def test_only_the_faults_that_matter_are_left() -> None:
+def test_only_the_faults_that_cause_the_violation_remain() -> None:
     def rerun(faults: frozenset[int], operations_max: int | None) -> RunResult:
         fails = faults >= {3, 7} and (operations_max is None or operations_max >= 64)
         return result(faults, "log_matching" if fails else None)
@@ -36,7 +36,7 @@ def test_only_the_faults_that_matter_are_left() -> None:
     assert shrunk.result.violation is not None
 
 
-def test_another_violation_is_no_reproduction() -> None:
+def test_a_run_that_violates_another_invariant_is_not_a_reproduction() -> None:
     def rerun(faults: frozenset[int], operations_max: int | None) -> RunResult:
         return result(faults, "election_safety")
 
@@ -44,7 +44,7 @@ def test_another_violation_is_no_reproduction() -> None:
     assert shrunk.faults == (0, 1, 2, 3)
 
 
-def test_shrinking_costs_a_bounded_number_of_runs() -> None:
+def test_shrinking_takes_a_bounded_number_of_runs() -> None:
     calls = 0
 
     def rerun(faults: frozenset[int], operations_max: int | None) -> RunResult:
@@ -78,7 +78,7 @@ def test_a_planted_bug_shrinks_to_a_run_that_still_shows_it() -> None:
     assert len(shrunk.faults) < len(failed.plan)
 
 
-def test_the_reproduce_command_names_what_was_left() -> None:
+def test_the_reproduce_command_names_the_faults_and_operations_that_remain() -> None:
     assert reproduce_command(7) == "stelae sim run --seed 7"
     assert reproduce_command(7, (1, 4), 16) == ("stelae sim run --seed 7 --faults 1,4 --operations-max 16")
     assert reproduce_command(7, ()) == "stelae sim run --seed 7 --faults none"

@@ -1,14 +1,15 @@
-"""What clients of real processes asked and were told, key by key, and whether one order of it is possible.
+"""The history of clients of real processes, for each key, and a check that one order of its operations is possible.
 
-The checker is the simulator's (``stelae.sim.linear``): it knows no log, only what operations mean. In the end every key
-is read once more, so a write that was acknowledged and is gone makes its key's history impossible."""
+The checker is that of the simulator (``stelae.sim.linearizability_checker``). It uses only the meaning of the
+operations, no log. At the end every key is read once more, so a lost acknowledged write makes the history of its key
+impossible."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
 from stelae.sim.history import ClientAction
-from stelae.sim.linear import LinearStep, OrderFinding, OrderVerdict, TimedCall, check
+from stelae.sim.linearizability_checker import LinearStep, OrderFinding, OrderVerdict, TimedCall, check
 
 
 @dataclass(slots=True, eq=False)

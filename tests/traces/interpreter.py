@@ -48,7 +48,8 @@ import msgspec
 from stelae.spi.consensus import Campaign, CopyFinished, MemberType, PeerProgress, PeerUnreachable, Ready, StepDown
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry
-from stelae.testing.conformance.consensus_cluster import ClusterNode, ConsensusCluster, Packet, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
+from stelae.testing.conformance.consensus_nodes import ClusterNode, InFlightMessage, node_name
 from stelae_consensus_raft import RaftEngine
 
 SEPARATOR = "----"
@@ -202,7 +203,7 @@ class Trace:
         return [_entry(entry) for entry in self.cluster.nodes[int(number)].log]
 
 
-def _filter(words: tuple[str, ...]) -> Callable[[Packet], bool]:
+def _filter(words: tuple[str, ...]) -> Callable[[InFlightMessage], bool]:
     wanted = dict(word.split("=") for word in words)
     sender, to = int(wanted.get("from", 0)), int(wanted.get("to", 0))
     return lambda packet: sender in (0, packet.sender) and to in (0, packet.to)

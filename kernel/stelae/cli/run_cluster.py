@@ -21,7 +21,7 @@ from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_health import unhealthy_nodes, until_served
 from stelae.spi.consensus import Role
 from stelae.spi.errors import StelaeError
-from stelae.telemetry.target import read_target
+from stelae.telemetry.target_file import read_target
 
 POLL_S = 0.1
 

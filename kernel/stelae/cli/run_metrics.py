@@ -18,7 +18,7 @@ from stelae.cli.kit.terminal_layout import fitted
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.spi.errors import CallerError
 from stelae.telemetry.http_server import PATH
-from stelae.telemetry.target import read_target
+from stelae.telemetry.target_file import read_target
 from stelae.wire.addresses import split_address
 
 TIMEOUT_S = 5.0

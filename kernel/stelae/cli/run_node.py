@@ -35,10 +35,10 @@ from stelae.server.tserver import plugin as tserver
 from stelae.server.tserver.leadership import hand_over
 from stelae.server.tserver.role import check_tablet_server
 from stelae.spi.errors import ConfigError, StelaeError, StorageError
+from stelae.telemetry.leadership_counts import CountingObserver
 from stelae.telemetry.log_lines import JsonLines, TextLines
 from stelae.telemetry.node_log import start_log
 from stelae.telemetry.node_metrics import NodeMetricsServer
-from stelae.telemetry.rises import CountingObserver
 from stelae.telemetry.settings import LogFormat, LoggingSettings
 from stelae.wire.refusals import StaleSender
 

@@ -13,7 +13,7 @@ from stelae.cli.seeds import chosen_seeds, faults_to_keep, over_processes
 from stelae.cli.sim_masters import run_masters
 
 if TYPE_CHECKING:
-    from stelae.sim.report import RunResult, Totals
+    from stelae.sim.report import RunResult, RunTotals
 
 PROGRESS_EVERY = 25
 
@@ -53,11 +53,11 @@ def run_seeds(
     If a run fails, the last line on standard error is the command that reproduces it.
 
     Exit code 1: an invariant did not hold."""
-    from stelae.sim.report import Totals, reproduce_command
+    from stelae.sim.report import RunTotals, reproduce_command
 
     chosen = chosen_seeds(seed, seeds)
     kept = faults_to_keep(faults)
-    totals = Totals()
+    totals = RunTotals()
     for result in _results(chosen, kept, operations_max, jobs):
         totals.add(result)
         if totals.seeds % PROGRESS_EVERY == 0:
@@ -78,7 +78,7 @@ def show_plan(seed: Annotated[int, typer.Option(help="The seed.")], as_json: Jso
 
     import msgspec
 
-    from stelae.sim.plan import draw_plan
+    from stelae.sim.fault_plan import draw_plan
     from stelae.sim.profile import draw_profile
     from stelae.sim.report import describe_plan
 
@@ -122,7 +122,7 @@ def _results(
     yield from over_processes(partial(_run_one, faults=faults, operations_max=operations_max), chosen, jobs)
 
 
-def _print_totals(totals: Totals) -> None:
+def _print_totals(totals: RunTotals) -> None:
     print(
         f"{totals.seeds} seeds, {totals.events} events, "
         f"{totals.writes_acknowledged} writes acknowledged, {len(totals.failed)} violations"
@@ -131,7 +131,7 @@ def _print_totals(totals: Totals) -> None:
     print_table(("COVERAGE", "COUNT"), rows)
 
 
-def _exit_failed(totals: Totals, command: str, *, shrink: bool) -> None:
+def _exit_failed(totals: RunTotals, command: str, *, shrink: bool) -> None:
     """Print every failure and the command that reproduces the first one, and exit."""
     for result in totals.failed:
         _print_failure(result)

@@ -1,1 +1,1 @@
-"""How a node is put together: ``node.toml`` is read and checked, and plugins are found."""
+"""Reads and checks ``node.toml``, and finds the plugins that it names."""

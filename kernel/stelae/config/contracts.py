@@ -1,4 +1,4 @@
-"""What the kernel demands of an engine class, per kind of engine."""
+"""The checks of engine classes, for each kind of engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stelae.spi.errors import PluginError
 
 
 class EngineKind(StrEnum):
-    """The five kinds; the value is the first half of an entry point's name."""
+    """The five kinds of engines. The value is the first half of an entry point's name."""
 
     WAL = "wal"
     CONSENSUS = "consensus"
@@ -22,9 +22,9 @@ class EngineKind(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contract:
-    """The hook that registers engines of a kind, and where in ``stelae.spi`` their base class is.
+    """The contract of a kind: the hook that registers its engines, and the name of their base class in ``stelae.spi``.
 
-    Named, not imported: a command that lists names must not pay for contracts.
+    The base class is named and not imported, so that commands that only list names do not import the contracts.
     """
 
     hook: str
@@ -44,15 +44,16 @@ def check_engine(kind: EngineKind, candidate: object, plugin: str) -> type[Any]:
     """Return ``candidate`` as an engine class of ``kind``.
 
     Raises:
-        PluginError: it is not a class, not of the contract, not complete, of another version of
-            the contract, or its name or ``Config`` cannot be used."""
+        PluginError: it is not a subclass of the contract's base class, it lacks methods, it is made for another version
+            of the contract, or its name or ``Config`` cannot be used.
+    """
     contract = CONTRACTS[kind]
     module = importlib.import_module(f"stelae.spi.{kind}")
     base = getattr(module, contract.base)
     version = getattr(module, f"{kind.upper()}_CONTRACT_VERSION")
     who = f"plugin {plugin}: {contract.hook} returned {candidate!r}"
     if not isinstance(candidate, type) or not issubclass(candidate, base):
-        raise PluginError(f"{who}, which is no subclass of {module.__name__}.{contract.base}")
+        raise PluginError(f"{who}, which is not a subclass of {module.__name__}.{contract.base}")
     engine: type[Any] = candidate
     found = getattr(engine, "contract_version", None)
     if found != version:
@@ -75,8 +76,8 @@ def check_engine(kind: EngineKind, candidate: object, plugin: str) -> type[Any]:
 def _config_problem(config: object) -> str | None:
     if not isinstance(config, type) or not dataclasses.is_dataclass(config):
         return "is not a dataclass"
-    looked_at: Any = config
-    if not looked_at.__dataclass_params__.frozen:
+    dataclass: Any = config
+    if not dataclass.__dataclass_params__.frozen:
         return "is not frozen"
     required = [f.name for f in dataclasses.fields(config) if f.default is dataclasses.MISSING]
     return f"has no default for {required[0]}" if required else None

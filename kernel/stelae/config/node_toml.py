@@ -1,8 +1,8 @@
-"""``node.toml``: everything a node has to be told, read once, typed, and checked to the last key.
+"""Reads ``node.toml``, the configuration of a node, once and completely: every key is typed and checked.
 
-Whatever is wrong gives one ``ConfigError`` with file and line, the fact, what is known instead, and
-the next step; nothing has been opened or created by then. Engines are looked up here, so that a
-missing plugin is reported at the line that asks for it."""
+An error is one ``ConfigError`` with file and line, the fact, the known alternatives, and the next step. Nothing has
+been opened or created by then. Engines are looked up here, so that a missing plugin is reported with the line that
+names it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from stelae.telemetry.settings import LoggingSettings, MetricsSettings, listen_a
 from stelae.wire.settings import WireSettings
 
 _SECTIONS = ("node", "cluster", "tablet", "engines", "wire", "log", "clock", "workers", "maintenance", "masters")
-_TELLING = {"metrics": MetricsSettings, "logging": LoggingSettings}
-_LIST = "See what is installed with: stelae plugins list"
-_PICKED = (EngineKind.WAL, EngineKind.CONSENSUS, EngineKind.STORE)
+_TELEMETRY = {"metrics": MetricsSettings, "logging": LoggingSettings}
+_LIST_HINT = "See what is installed with: stelae plugins list"
+_NODE_ENGINES = (EngineKind.WAL, EngineKind.CONSENSUS, EngineKind.STORE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class _ClusterSection:
 
 
 def load_config(path: str, registry: Registry, extra: Mapping[str, type[Any]] | None = None) -> NodeConfig:
-    """Read a file; ``extra`` as for :func:`parse_config`.
+    """Read a configuration file; ``extra`` as for :func:`parse_config`.
 
     Raises:
-        ConfigError: it cannot be read, or something in it cannot be used.
+        ConfigError: the file cannot be read, or is not valid.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -53,20 +53,24 @@ def load_config(path: str, registry: Registry, extra: Mapping[str, type[Any]] | 
 
 
 def parse_config(text: str, path: str, registry: Registry, extra: Mapping[str, type[Any]] | None = None) -> NodeConfig:
-    """Read the text of a file; ``path`` is its name in messages, and what ``directory`` is relative to.
+    """Read the text of a configuration file.
 
-    ``extra`` names further sections, and the settings that each is filled into: those of services.
+    Args:
+        text: the contents of the file.
+        path: its name in messages; a relative ``directory`` is relative to its directory.
+        registry: finds engines by name.
+        extra: the settings class of each further section; services have their own sections.
 
     Raises:
-        ConfigError: something in it cannot be used.
+        ConfigError: the text is not valid.
     """
     source = ConfigSource.parse(text, path)
-    extra = {**_TELLING, **(extra or {})}
+    extra = {**_TELEMETRY, **(extra or {})}
     source.check_keys((), (*_SECTIONS, *EngineKind, *extra))
     _check_registry(source, registry)
     node = read_node(source)
     wire = fill(source, ("wire",), WireSettings, leave_out=frozenset({"insecure_listen"}))
-    wal, consensus, store = (_pick(source, registry, kind) for kind in _PICKED)
+    wal, consensus, store = (_pick(source, registry, kind) for kind in _NODE_ENGINES)
     masters = read_masters(source)
     _check_metrics(source)
     return NodeConfig(
@@ -90,15 +94,15 @@ def parse_config(text: str, path: str, registry: Registry, extra: Mapping[str, t
 def _maintenance(source: ConfigSource) -> MaintenanceSettings:
     found = fill(source, ("maintenance",), MaintenanceSettings)
     if found.replica_memory_bytes_max < found.flush_bytes:
-        held, flush = found.replica_memory_bytes_max, found.flush_bytes
-        fact = f"writers would be pushed back at {held} bytes, before {flush} flush"
-        hint = "Let replica_memory_bytes_max be a few times flush_bytes."
+        limit, flush = found.replica_memory_bytes_max, found.flush_bytes
+        fact = f"writes would be refused at {limit} bytes of memory, but a flush begins only at {flush}"
+        hint = "Set replica_memory_bytes_max to a few times flush_bytes."
         raise source.error(("maintenance", "replica_memory_bytes_max"), fact, hint)
     return found
 
 
 def _check_metrics(source: ConfigSource) -> None:
-    """Refuse an address for metrics that cannot be, or that anyone could reach."""
+    """Refuse an address for metrics that is not valid, or that other machines can reach without permission."""
     try:
         listen_address(fill(source, ("metrics",), MetricsSettings))
     except ConfigError as error:
@@ -121,11 +125,11 @@ def _cluster(source: ConfigSource) -> ClusterId:
 
 
 def _check_registry(source: ConfigSource, registry: Registry) -> None:
-    """Refuse ambiguous installations, and sections of engines that nobody offers."""
+    """Refuse two plugins with one name, and sections of engines that no plugin offers."""
     try:
         registry.check_names()
     except PluginError as error:
-        raise source.error(("engines",), str(error), _LIST) from error
+        raise source.error(("engines",), str(error), _LIST_HINT) from error
     for kind in EngineKind:
         source.check_keys((kind.value,), registry.names(kind))
 
@@ -135,6 +139,6 @@ def _pick(source: ConfigSource, registry: Registry, kind: EngineKind) -> ChosenE
     try:
         engine = registry.engine(kind, name)
     except PluginError as error:
-        raise source.error(("engines", kind.value), str(error), _LIST) from error
+        raise source.error(("engines", kind.value), str(error), _LIST_HINT) from error
     config = fill(source, (kind.value, name), engine.Config)
     return ChosenEngine(name=name, engine=engine, config=config)

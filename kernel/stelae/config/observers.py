@@ -1,4 +1,4 @@
-"""Tells plugins what happens to replicas, through the observer hooks."""
+"""Calls the observer hooks of plugins when a replica changes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from stelae.spi.ids import TabletId
 
 
 class HookObserver:
-    """``ReplicaObserver`` that calls ``stelae_leader_changed`` and ``stelae_tablet_state_changed``.
+    """A ``ReplicaObserver`` that calls ``stelae_leader_changed`` and ``stelae_tablet_state_changed``.
 
-    The registry guards each call: an observer that raises is logged, and the replica goes on.
+    The registry catches what a hook raises and logs it. The replica goes on.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
-        """Role, term, leader or readiness changed."""
+        """Report a change of role, term, leader or readiness."""
         if before.leader != after.leader:
             self._registry.leader_changed(LeaderChanged(tablet_id=tablet_id, term=after.term, leader=after.leader))
         if before.serving != after.serving:
@@ -27,7 +27,7 @@ class HookObserver:
             )
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
-        """The replica is FAILED."""
+        """Report a replica that is FAILED."""
         self._registry.tablet_state_changed(
             TabletStateChanged(tablet_id=tablet_id, before=before, after="FAILED", reason=reason)
         )

@@ -1,4 +1,4 @@
-"""Loading one plugin: import it, look at its hooks, and say what is wrong in one sentence."""
+"""Imports one plugin and checks its hooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stelae.spi.extras import MissingExtra
 
 
 class BrokenPlugin(PluginError):
-    """A plugin that is installed and cannot be imported."""
+    """A plugin is installed and cannot be imported."""
 
     code = "BROKEN_PLUGIN"
 
@@ -29,16 +29,16 @@ def installed_entry_points() -> list[EntryPoint]:
 
 
 def origin(point: EntryPoint) -> str:
-    """Say where an entry point comes from: distribution and version."""
+    """Return the distribution and version that an entry point comes from."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown distribution"
 
 
 def load_entry_point(point: EntryPoint) -> object:
-    """Import what an entry point names.
+    """Import the object that an entry point names.
 
     Raises:
         MissingExtra: a package of one of the distribution's extras is not installed.
-        BrokenPlugin: anything else that its import raised.
+        BrokenPlugin: the import raised anything else.
     """
     try:
         return point.load()
@@ -53,21 +53,22 @@ def load_entry_point(point: EntryPoint) -> object:
 
 
 def check_hooks(manager: pluggy.PluginManager, plugin: object, plugin_name: str) -> None:
-    """Refuse a plugin whose hooks would silently not do what they seem to.
+    """Refuse a plugin whose hooks would never be called, or not with the arguments that they have.
 
     Raises:
-        PluginError: it registers nothing, or one of its hooks is misspelt, is a coroutine, or has
-            arguments with defaults (which would never be passed)."""
+        PluginError: the plugin has no hook, or one of its hooks is misspelt, is a coroutine, or has arguments with
+            defaults, which are never passed.
+    """
     known = [name for name, hook in vars(hooks).items() if hasattr(hook, f"{hooks.PROJECT}_spec")]
     found = [name for name in dir(plugin) if manager.parse_hookimpl_opts(plugin, name) is not None]
     if not found:
         unmarked = [name for name in dir(plugin) if name.startswith(f"{hooks.PROJECT}_")]
-        seen = f"; {', '.join(unmarked)} lack the @hookimpl mark" if unmarked else ""
-        raise PluginError(f"plugin {plugin_name} registers nothing{seen}")
+        seen = f"; {', '.join(unmarked)} lack the decorator @hookimpl" if unmarked else ""
+        raise PluginError(f"plugin {plugin_name} has no hooks{seen}")
     for name in found:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            guess = f"; did you mean {close[0]}?" if close else ""
+            guess = f"; did you mean {close[0]}?" if close else "."
             raise PluginError(f"plugin {plugin_name}: there is no hook {name}{guess} Known: {', '.join(known)}")
         _check_function(plugin_name, name, getattr(plugin, name))
 
@@ -78,7 +79,7 @@ def _check_function(plugin_name: str, name: str, function: Callable[..., Any]) -
     for parameter in inspect.signature(function).parameters.values():
         if parameter.default is not inspect.Parameter.empty:
             raise PluginError(
-                f"plugin {plugin_name}: {name} gives {parameter.name} a default, so it would "
+                f"plugin {plugin_name}: argument {parameter.name} of {name} has a default and would "
                 "never be passed; remove the default"
             )
 
@@ -91,7 +92,7 @@ def _broken(point: EntryPoint, error: Exception) -> BrokenPlugin:
 
 
 def _extra_of(dist: Distribution | None, module: str) -> str | None:
-    """Return the extra of ``dist`` that installs ``module``, judged by the requirement's name."""
+    """Return the extra of ``dist`` whose requirement has the name of ``module``, if any."""
     for requirement in (dist.requires if dist else None) or []:
         marker = re.search(r"""extra\s*==\s*['"]([^'"]+)['"]""", requirement)
         name = re.match(r"[A-Za-z0-9._-]+", requirement)

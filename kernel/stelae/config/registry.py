@@ -1,11 +1,10 @@
-"""The registry of plugins: which engines exist, and the class of the one that was picked.
+"""The registry of plugins: the names of all engines, and the class of an engine by its name.
 
-An object that is handed around; there is no global one. Names are known from entry points without
-importing anything, so a plugin that cannot be imported matters only when it is picked. Fakes and
-tests register their modules directly and need no entry points.
+There is no global registry; code that needs one gets it as an argument. Names are known from entry points without any
+import, so a plugin that cannot be imported matters only when it is used. Tests register modules directly, without entry
+points.
 
-``pluggy`` checks and keeps the hook functions; engines are chosen by name, never by the order in
-which plugins happen to be registered."""
+``pluggy`` checks and calls the hook functions. Engines are found by name; the order of registration does not matter."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class UnknownEngine(PluginError):
-    """No plugin offers an engine of that name. ``known`` are the names that can be picked."""
+    """No plugin offers an engine of that name. ``known`` has the names of engines that can be used."""
 
     code = "UNKNOWN_ENGINE"
 
@@ -51,7 +50,7 @@ class DuplicateEngine(PluginError):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One name that can be picked, for lists: where it comes from, without importing it."""
+    """One engine name for lists, with its origin, without an import."""
 
     kind: str
     name: str
@@ -60,7 +59,11 @@ class Offer:
 
 
 class Registry:
-    """What plugins have registered. Used while starting, on one thread."""
+    """The registered plugins. For use by one thread, while a process starts.
+
+    Args:
+        entry_points: the entry points of installed plugins.
+    """
 
     def __init__(self, entry_points: Iterable[EntryPoint] = ()) -> None:
         self._manager = pluggy.PluginManager(hooks.PROJECT)
@@ -70,7 +73,7 @@ class Registry:
             self._points[point.name].append(point)
         self._engines: dict[tuple[EngineKind, str], tuple[type[Any], str]] = {}
         self._names: dict[int, str] = {}
-        """Names of registered plugins by identity: several may have the same one."""
+        """The names of registered plugins by the identity of the plugin. Several may have the same name."""
 
     @classmethod
     def installed(cls) -> Registry:
@@ -78,11 +81,11 @@ class Registry:
         return cls(installed_entry_points())
 
     def register(self, plugin: object, name: str = "") -> None:
-        """Register a plugin: a module, or any object with hook functions. Once per object.
+        """Register a plugin: a module, or any object with hook functions. Registering it twice has no effect.
 
         Raises:
-            PluginError: it registers nothing, a hook of it is misspelt, asynchronous or has
-                default arguments, or an engine of it does not fulfil its contract.
+            PluginError: it has no hooks, one of them is misspelt, asynchronous or has default arguments, or one of
+                its engines does not fulfil the contract.
             DuplicateEngine: another plugin has registered an engine of that kind and name.
         """
         if self._manager.is_registered(plugin):
@@ -101,12 +104,12 @@ class Registry:
             self._engines[key] = (engine, name)
 
     def names(self, kind: EngineKind) -> list[str]:
-        """Return the names of that kind that can be picked, sorted; imports nothing."""
+        """Return the names of all engines of a kind, sorted. Imports nothing."""
         announced = {p.partition(".")[2] for p in self._points if p.startswith(f"{kind}.")}
         return sorted(announced | {name for of, name in self._engines if of is kind})
 
     def offers(self) -> list[Offer]:
-        """Return every name, installed or registered here, sorted; imports nothing."""
+        """Return every engine, installed or registered, sorted. Imports nothing."""
         found = set()
         for point in (point for points in self._points.values() for point in points):
             kind, _, name = point.name.partition(".")
@@ -117,22 +120,22 @@ class Registry:
         return sorted(found, key=lambda offer: (offer.kind, offer.name, offer.origin))
 
     def check_names(self) -> None:
-        """Refuse an installation in which a name is not unique; called when a node starts.
+        """Refuse an installation in which a name is not unique. Called when a node starts.
 
         Raises:
-            DuplicateEngine: names both distributions.
+            DuplicateEngine: two distributions announce the same name; the message names both.
         """
         for name in sorted(self._points):
             self._refuse_duplicate(name)
 
     def engine(self, kind: EngineKind, name: str) -> type[Any]:
-        """Return the engine class of that name, importing its plugin if need be.
+        """Return the engine class of that name. Imports its plugin if necessary.
 
         Raises:
-            UnknownEngine: nobody offers it; says who is known and who is broken.
+            UnknownEngine: no plugin offers it; the message lists the known names and the broken plugins.
             DuplicateEngine: two plugins offer it.
-            BrokenPlugin, MissingExtra: its plugin, or a package it needs, cannot be imported.
-            PluginError: its plugin breaks the contract.
+            BrokenPlugin, MissingExtra: its plugin, or a package that it needs, cannot be imported.
+            PluginError: its plugin does not fulfil the contract.
         """
         key = (kind, name)
         full_name = f"{kind}.{name}"
@@ -154,12 +157,12 @@ class Registry:
         return engine
 
     def load_kind(self, kind: str, only: str = "") -> list[PluginError]:
-        """Load every plugin whose entry point begins with ``kind.``; return what went wrong.
+        """Load every plugin whose entry point begins with ``kind.``; return the errors.
 
-        For the kinds ``service`` and ``cli``, whose plugins ``node.toml`` does not pick.
+        For the kinds ``service`` and ``cli``, whose plugins are not named in ``node.toml``.
 
         Args:
-            kind: the kind in front of the dot.
+            kind: the part of the entry point's name before the dot.
             only: load only the entry point of this name, if there is one.
         """
         problems: list[PluginError] = []
@@ -182,7 +185,7 @@ class Registry:
         self.register(load_entry_point(point), full_name)
 
     def services(self) -> list[ServiceFactory]:
-        """Return the factories of every service that was registered, in order of registration.
+        """Return the factories of every registered service, in order of registration.
 
         Raises:
             PluginError: a hook raised.
@@ -194,21 +197,21 @@ class Registry:
         ]
 
     def extend_cli(self, app: Any) -> list[PluginError]:
-        """Let every registered plugin add its commands to ``app``; return what went wrong."""
-        return self._tell("stelae_cli", app)
+        """Let every registered plugin add its commands to ``app``; return the errors."""
+        return self._call_all("stelae_cli", app)
 
     def tablet_state_changed(self, event: TabletStateChanged) -> None:
-        """Tell the observers; one that raises is logged and the others still hear of it."""
-        for problem in self._tell("stelae_tablet_state_changed", event):
+        """Call the observers. If one raises, that is logged, and the others are still called."""
+        for problem in self._call_all("stelae_tablet_state_changed", event):
             log.error("an observer raised: %s", problem, exc_info=problem.__cause__)
 
     def leader_changed(self, event: LeaderChanged) -> None:
-        """Tell the observers; one that raises is logged and the others still hear of it."""
-        for problem in self._tell("stelae_leader_changed", event):
+        """Call the observers. If one raises, that is logged, and the others are still called."""
+        for problem in self._call_all("stelae_leader_changed", event):
             log.error("an observer raised: %s", problem, exc_info=problem.__cause__)
 
-    def _tell(self, hook: str, *arguments: object) -> list[PluginError]:
-        """Call every implementation of a hook, whatever the others do."""
+    def _call_all(self, hook: str, *arguments: object) -> list[PluginError]:
+        """Call every implementation of a hook, even if some raise; return the errors."""
         problems = []
         for one in getattr(self._manager.hook, hook).get_hookimpls():
             try:
@@ -220,7 +223,7 @@ class Registry:
         return problems
 
     def _collect(self, plugin: object, plugin_name: str) -> dict[tuple[EngineKind, str], type[Any]]:
-        """Call the registration hooks of one plugin; changes nothing here."""
+        """Call the registration hooks of one plugin; return its engines. Does not change the registry."""
         found: dict[tuple[EngineKind, str], type[Any]] = {}
         for kind, contract in CONTRACTS.items():
             if self._manager.parse_hookimpl_opts(plugin, contract.hook) is None:
@@ -244,7 +247,7 @@ class Registry:
             raise DuplicateEngine(f"plugin {full_name} is announced by {where}; uninstall one of them")
 
     def _unknown(self, kind: EngineKind, name: str) -> UnknownEngine:
-        """Sort the other names of the kind into those that load and those that do not."""
+        """Return the error for an unknown name. It lists the names of the kind that load and those that do not."""
         known, broken = [], []
         for other in self.names(kind):
             try:

@@ -1,4 +1,4 @@
-"""The sections of ``node.toml`` that say more than numbers: the node, its tablet, its engines."""
+"""The sections of ``node.toml`` with more than plain values: the node, its tablet, its engines, the masters."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from stelae.wire.addresses import check_listen_host, split_address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineNames:
-    """Section ``[engines]``: which plugin does what."""
+    """Section ``[engines]``: the name of the engine of each kind."""
 
-    wal: str = setting("segmented", reason="one directory per tablet, the source's layout")
+    wal: str = setting("segmented", reason="each tablet has a log in a directory of its own")
     consensus: str = setting("raft", reason="the reference engine")
-    store: str = setting("columnar", reason="rows in columnar blocks on disk; the log is collected behind them")
-    policy: str = setting("placement", reason="of masters: by location, room and count; the reference engine")
+    store: str = setting("columnar", reason="rows are in columnar blocks on disk, so that the log can be collected")
+    policy: str = setting(
+        "placement", reason="for masters: places replicas by location, free space and count; the reference engine"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class _MemberSpec:
 
 
 def read_node(source: ConfigSource) -> NodeSettings:
-    """Read ``[node]``; refuses an address that cannot be, or that anyone could reach."""
+    """Read ``[node]``. Refuse an address that is not valid, or that other machines can reach without permission."""
     path: Path = ("node",)
     source.table(path, required=True)
     section = fill(source, path, NodeSettings)
@@ -68,7 +70,7 @@ def read_node(source: ConfigSource) -> NodeSettings:
 
 
 def read_tablet(source: ConfigSource) -> TabletSettings | None:
-    """Read ``[tablet]`` if it is there. Column ids count from 1, in the order of the file."""
+    """Read ``[tablet]``; ``None`` if the section is missing. Column ids count from 1, in the order of the file."""
     path: Path = ("tablet",)
     if "tablet" not in source.tables:
         return None
@@ -82,7 +84,7 @@ def read_tablet(source: ConfigSource) -> TabletSettings | None:
 
 
 def read_masters(source: ConfigSource) -> tuple[Member, ...]:
-    """Read ``[masters]`` if it is there: the same in the file of every master and every tablet server."""
+    """Read ``[masters]``; empty if the section is missing. Every master and tablet server has the same section."""
     path: Path = ("masters",)
     if "masters" not in source.tables:
         return ()
@@ -95,7 +97,7 @@ def _schema(source: ConfigSource, path: Path, tablet: _TabletSpec) -> Schema:
         spec = fill(source, item, _ColumnSpec)
         column = Column(id=len(columns) + 1, name=spec.name, type=spec.type, nullable=spec.nullable)
         if spec.name in columns:
-            hint = "Each has to be there once."
+            hint = "Each may occur only once."
             raise source.error((*item, "name"), f"column name {spec.name!r} is repeated", hint)
         try:
             data_type(spec.type)
@@ -105,7 +107,7 @@ def _schema(source: ConfigSource, path: Path, tablet: _TabletSpec) -> Schema:
     for item, name in zip(_items(source, (*path, "key"), tablet.key, str), tablet.key, strict=True):
         if name not in columns:
             known = ", ".join(columns)
-            raise source.error(item, f"the key names no column: {name!r}", f"Known: {known}.")
+            raise source.error(item, f"the key contains {name!r}, which is not a column", f"Known: {known}.")
     try:
         return Schema(1, tuple(columns.values()), tuple(columns[name].id for name in tablet.key))
     except SchemaMismatch as error:
@@ -122,7 +124,7 @@ def _members(source: ConfigSource, path: Path, tablet: _TabletSpec | _MastersSpe
         except ConfigError as error:
             raise source.error((*item, "address"), error.fact, error.hint) from error
         if port == 0:
-            hint = "Others have to find it: choose a port from 1 to 65535."
+            hint = "Other nodes connect to it: choose a port from 1 to 65535."
             raise source.error((*item, "address"), f"port 0 in {spec.address!r}", hint)
         try:
             found.append(Member(node_id=node_id(spec.uuid), address=spec.address))
@@ -134,7 +136,7 @@ def _members(source: ConfigSource, path: Path, tablet: _TabletSpec | _MastersSpe
     if len(found) % 2 == 0:
         raise source.error(
             path,
-            f"{len(found)} members: an even number survives no more failures than one fewer",
+            f"{len(found)} members tolerate no more failures than {len(found) - 1}",
             f"Use {len(found) - 1} or {len(found) + 1} members.",
         )
     return tuple(found)
@@ -143,7 +145,7 @@ def _members(source: ConfigSource, path: Path, tablet: _TabletSpec | _MastersSpe
 def _items(source: ConfigSource, path: Path, values: list[Any], wanted: type) -> list[Path]:
     """Return the paths of the elements of a non-empty array whose elements are all ``wanted``."""
     if not values:
-        raise source.error(path, f"{path[-1]} is empty", "At least one is needed.")
+        raise source.error(path, f"{path[-1]} is empty", "Give at least one.")
     items: list[Path] = [(*path, position) for position in range(len(values))]
     for item, value in zip(items, values, strict=True):
         typed(source, item, value, wanted)
@@ -153,5 +155,5 @@ def _items(source: ConfigSource, path: Path, values: list[Any], wanted: type) ->
 def _refuse_repeats(source: ConfigSource, path: Path, names: list[Any], what: str) -> None:
     for position, name in enumerate(names):
         if name in names[:position]:
-            hint = "Each has to be there once."
+            hint = "Each may occur only once."
             raise source.error((*path, position), f"{what} {name!r} is repeated", hint)

@@ -1,4 +1,4 @@
-"""A configuration file as it was read: its tables, and the line of everything in them."""
+"""A parsed configuration file: its tables, and the line of every key."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ from stelae.spi.settings import limits_of
 
 Section = TypeVar("Section")
 
-_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSource:
-    """One file: ``name`` is its path as the user gave it, ``lines`` the line of each key."""
+    """One parsed file.
+
+    Attributes:
+        name: the path of the file as the user gave it.
+        tables: its contents.
+        lines: the line of each key.
+    """
 
     name: str
     tables: Mapping[str, Any]
@@ -31,7 +37,7 @@ class ConfigSource:
 
     @classmethod
     def parse(cls, text: str, name: str) -> ConfigSource:
-        """Read a document.
+        """Parse a document.
 
         Raises:
             ConfigError: it is not TOML.
@@ -42,22 +48,22 @@ class ConfigSource:
             place = re.search(r"\s*\(at line (\d+), column \d+\)", str(error))
             where = f"{name}:{place[1]}" if place else name
             fact = str(error).replace(place[0], "") if place else str(error)
-            hint = "the file has to be TOML: see https://toml.io"
-            raise ConfigError(f"this is not TOML: {fact}", where=where, hint=hint) from error
+            hint = "Correct the file; https://toml.io describes the format."
+            raise ConfigError(f"not TOML: {fact}", where=where, hint=hint) from error
         return cls(name, tables, locate(text))
 
     def where(self, path: Path) -> str:
-        """Return ``file:line`` of a key, or of the nearest table around it that is there."""
+        """Return ``file:line`` of a key, or of the innermost table around it that the file has."""
         while path and path not in self.lines:
             path = path[:-1]
         return f"{self.name}:{self.lines[path]}" if path else self.name
 
     def error(self, path: Path, fact: str, hint: str = "") -> ConfigError:
-        """Return an error about the key at ``path``, to be raised."""
+        """Return an error about the key at ``path``. The caller raises it."""
         return ConfigError(fact, where=self.where(path), hint=hint)
 
     def table(self, path: Path, *, required: bool = False) -> Mapping[str, Any]:
-        """Return the table at ``path``; an absent one is empty unless it is required."""
+        """Return the table at ``path``. A missing table is empty, or an error if it is required."""
         found: Any = self.tables
         for depth, key in enumerate(path, start=1):
             if isinstance(found, dict) and key not in found:
@@ -67,19 +73,19 @@ class ConfigSource:
             found = found[key]
             last = depth == len(path)
             if not isinstance(found, dict) and (last or not isinstance(found, list)):
-                fact = f"{dotted(path)} has to be a section, not {_shown(found)}"
-                raise self.error(path, fact, "Write its keys below a header of that name.")
+                fact = f"{dotted(path)} must be a section, not {_shown(found)}"
+                raise self.error(path, fact, "Write its keys below a header with that name.")
         return typing.cast(Mapping[str, Any], found)
 
     def check_keys(self, path: Path, known: Iterable[str]) -> None:
-        """Refuse keys that nobody would read, with the likeliest of those that are known."""
+        """Refuse unknown keys, and suggest the most similar known one."""
         names = sorted(known)
         for key in self.table(path):
             if key not in names:
                 close = difflib.get_close_matches(key, names, n=1)
                 guess = f"Did you mean {close[0]!r}? " if close else ""
                 place = dotted(path) if path else "the file"
-                listed = ", ".join(names) if names else "none, it has no settings"
+                listed = ", ".join(names) if names else "none; this section has no settings"
                 raise self.error((*path, key), f"unknown key {key!r} in {place}", f"{guess}Known: {listed}.")
 
 
@@ -89,13 +95,13 @@ def dotted(path: Path) -> str:
 
 
 def fill(source: ConfigSource, path: Path, cls: type[Section], *, leave_out: frozenset[str] = frozenset()) -> Section:
-    """Make a settings dataclass from the section at ``path``; absent keys take their defaults.
+    """Make a settings dataclass from the section at ``path``. Missing keys take their defaults.
 
     Args:
-        leave_out: fields that do not belong into this section.
+        leave_out: fields that are not keys of this section.
 
     Raises:
-        ConfigError: unknown key, wrong type, out of bounds, or a required key is missing.
+        ConfigError: a key is unknown or missing, or a value has the wrong type or is out of bounds.
     """
     fields = {field.name: field for field in dataclasses.fields(typing.cast(Any, cls)) if field.name not in leave_out}
     source.check_keys(path, fields)
@@ -121,7 +127,7 @@ def typed(source: ConfigSource, path: Path, value: object, wanted: Any) -> Any:
     if type(value) is not wanted:
         names = _NAMES | {list: "an array", dict: "a table"}
         key = path[-1] if isinstance(path[-1], str) else f"{path[-2]}[{path[-1]}]"
-        fact = f"{key} has to be {names[wanted]}, not {_shown(value)}"
+        fact = f"{key} must be {names[wanted]}, not {_shown(value)}"
         raise source.error(path, fact, "Correct the value.")
     return value
 

@@ -1,7 +1,7 @@
-"""Where each key of a TOML document stands: ``tomllib`` gives values but no positions.
+"""Finds the line of each key of a TOML document. ``tomllib`` gives values but no positions.
 
-Works on documents that ``tomllib`` has accepted, so it checks nothing and only walks. A property
-test holds it to ``tomllib``: both find the same keys in every document.
+It works on documents that ``tomllib`` has accepted, so it checks nothing. A property test compares it with ``tomllib``:
+both find the same keys in every document.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ _SCALAR = re.compile(r"[^,\]}#\n]+")
 
 def locate(text: str) -> dict[Path, int]:
     """Return the 1-based line on which each table, key and array element first appears."""
-    walker = _Walker(text.replace("\r\n", "\n"))
+    walker = _TomlWalker(text.replace("\r\n", "\n"))
     walker.document()
     return walker.lines
 
 
-class _Walker:
+class _TomlWalker:
+    """Walks through a document once and notes the line of each key."""
+
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0

@@ -5,8 +5,8 @@ and whatever the wall clock does.
 
 Ordering and durability
     1. No timestamp above the *durable ceiling* is ever given out. The ceiling is raised ahead of its use, off the event
-       loop, in steps of ``step_ms``. The next step is requested when half a step is left, so a running node does not
-       wait for it. If a raise is late, timestamps rise in logical steps below the old ceiling.
+       loop, in steps of ``ceiling_step_ms``. The next step is requested when half a step is left, so a running node
+       does not wait for it. If a raise is late, timestamps rise in logical steps below the old ceiling.
     2. A new clock starts above the stored ceiling, and so above all timestamps that earlier incarnations gave out.
     3. A timestamp of a peer that is further ahead than ``clock_error_ms_max`` is refused, and the clock does not move.
        One above the durable ceiling is refused too, and the ceiling is raised, so that a retry succeeds.
@@ -40,7 +40,9 @@ class ClockSettings:
     clock_error_ms_max: int = setting(
         10_000, unit="ms", low=100, high=3_600_000, reason="a peer further ahead is refused"
     )
-    step_ms: int = setting(4_000, unit="ms", low=20, high=600_000, reason="one small write of the clock per half step")
+    ceiling_step_ms: int = setting(
+        4_000, unit="ms", low=20, high=600_000, reason="one small write of the clock per half step"
+    )
 
     @property
     def error_us_max(self) -> int:
@@ -55,8 +57,8 @@ class ClockSettings:
 
     @property
     def step_us(self) -> int:
-        """``step_ms`` in microseconds, limited so that peers accept the timestamps of a restarted node."""
-        return min(self.step_ms, self.clock_error_ms_max // 2) * 1000
+        """``ceiling_step_ms`` in microseconds, limited so that peers accept the timestamps of a restarted node."""
+        return min(self.ceiling_step_ms, self.clock_error_ms_max // 2) * 1000
 
     @property
     def margin_us(self) -> int:

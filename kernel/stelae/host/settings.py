@@ -42,7 +42,7 @@ class LogSettings:
         unit="bytes",
         low=0,
         high=1 << 50,
-        reason="of a tablet's log, kept for a lagging replica; one that lags further needs a copy; 0: no bound",
+        reason="log of a tablet that is kept for a lagging replica; one that lags further needs a copy; 0: no bound",
     )
 
 
@@ -76,14 +76,18 @@ class MaintenanceSettings:
         120_000, unit="ms", low=10, high=86_400_000, reason="for tablets with few writes: bounds the log to replay"
     )
     replica_memory_bytes_max: int = setting(
-        256 << 20, unit="bytes", low=64 << 10, high=64 << 30, reason="of rows not flushed; above it writers wait"
+        256 << 20,
+        unit="bytes",
+        low=64 << 10,
+        high=64 << 30,
+        reason="rows of one replica that are not flushed; above it writers wait",
     )
     memory_bytes: int = setting(
         1 << 30,
         unit="bytes",
         low=64 << 10,
         high=1 << 40,
-        reason="of all rows not flushed; at 1.5 times of it writers wait",
+        reason="all rows that are not flushed; above it replicas are flushed, at 1.5 times of it writers wait",
     )
     history_retention_s: int = setting(
         604_800, unit="s", low=1, high=315_360_000, reason="how far back a snapshot or a diff can read"

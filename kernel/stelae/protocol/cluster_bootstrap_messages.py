@@ -8,7 +8,7 @@ import msgspec
 
 from stelae.spi.ids import NodeId
 
-FOUNDING = "master.founding"
+BOOTSTRAP = "master.bootstrap"
 
 
 class BootstrapStage(StrEnum):

@@ -1,10 +1,11 @@
-"""Deterministic simulation of whole tablets: real cores and drivers, virtual everything else.
+"""Deterministic simulation of whole tablets: the product's code on virtual disks, networks, clocks and threads.
 
-One integer seed draws all that happens: sizes, delays, loss, duplication, partitions, pauses,
-crashes with torn and lost writes, full disks, clock jumps, and what the clients do. The code under
-test is the product's own: consensus core, executor, log writer, apply, results, log engine. Only
-their ports are virtual: disk, network, clock, threads.
+One integer seed determines everything in a run: sizes, delays, message loss and duplication,
+partitions, pauses, crashes with torn and lost writes, full disks, clock jumps, and the operations of
+the clients. The code under test is the code of production: consensus core, executor, log writer,
+apply, exactly-once results, log engine and store. Only its ports are virtual: disk, network, clock
+and threads.
 
-A run has a *safety phase* with faults and a *liveness phase* after everything healed. Invariants
-(``stelae.sim.invariants``, one file each) watch every step; the first violation ends the run, and
+A run has a *safety phase* with faults, and then a *liveness phase* without faults. The invariants
+(``stelae.sim.invariants``, one file each) check every step. The first violation ends the run, and
 the seed reproduces it."""

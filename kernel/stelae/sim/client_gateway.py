@@ -1,8 +1,8 @@
-"""How clients reach replicas with requests of production's codecs: over the network, so an answer may never come.
+"""Carries client requests to replicas over the virtual network, encoded with production's codecs.
 
-Behind the codecs is the server's own code: the write path of the replica, ``Replica.change_schema``, and
-``stelae.server.tserver.scan_time`` for the time of a scan. A request to a node that does not run is lost. Errors cross
-the network as the fields that the messenger sends."""
+A request or its answer may get lost on the network. The server side is production code: the write path of the replica,
+``Replica.change_schema``, and ``stelae.server.tserver.scan_time``, which chooses the time of a scan. A request to a
+node that does not run is lost. Errors travel as the fields that the real messenger sends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import ScanRequest
 from stelae.server.tserver.scan_time import choose_time
 from stelae.sim.coverage import Coverage
-from stelae.sim.fact_feed import Facts
-from stelae.sim.invariants import Scanned
+from stelae.sim.fact_feed import FactFeed
+from stelae.sim.fault_plan import NODES
+from stelae.sim.invariants import ObservedScan
 from stelae.sim.network import Network
 from stelae.sim.node import SimNode
-from stelae.sim.plan import NODES
 from stelae.spi.errors import SchemaMismatch, StelaeError, TooOld, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import Order
@@ -33,7 +33,7 @@ TimeAnswered: TypeAlias = Callable[[int | StelaeError], None]
 Serve: TypeAlias = Callable[[Replica], None]
 
 SCAN_ROWS_MAX: Final = 1_000
-"""More than there are keys."""
+"""Rows in one batch of a scan: more than the table has keys, so one batch holds all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,51 +43,51 @@ class _Config:
 
 @dataclass(frozen=True, slots=True)
 class _GatewayNode:
-    """What a read uses of its node (``snapshots.ReadNode``)."""
+    """The part of a node that ``scan_time.choose_time`` needs."""
 
     time: HybridClock
     config: _Config
 
 
-class Gateway:
-    """The replicas of a run, as requests see them."""
+class ClientGateway:
+    """Sends the requests of clients to the replicas of a run."""
 
-    def __init__(self, nodes: Sequence[SimNode], node_ids: Sequence[NodeId], network: Network, watch: Facts) -> None:
+    def __init__(self, nodes: Sequence[SimNode], node_ids: Sequence[NodeId], network: Network, facts: FactFeed) -> None:
         self._nodes = nodes
         self._network = network
-        self._watch = watch
-        self._coverage: Coverage = watch.coverage
+        self._facts = facts
+        self._coverage: Coverage = facts.coverage
         self.node_ids = node_ids
 
     def write(self, client: int, node: int, request: bytes, answered: Answered) -> None:
         """Send an encoded ``WriteRequest``; ``answered`` gets the encoded reply."""
 
         def done(result: WriteReply | StelaeError) -> None:
-            answer = encode_reply(result) if isinstance(result, WriteReply) else _over_the_wire(result)
+            answer = encode_reply(result) if isinstance(result, WriteReply) else _received_error(result)
             self._reply(node, client, lambda: answered(answer))
 
         self._ask(client, node, "write", lambda replica: replica.write(decode_request(request), done), done)
 
     def alter(self, client: int, node: int, schema: bytes, answered: Callable[[StelaeError | None], None]) -> None:
-        """Send the next schema; ``answered`` gets ``SchemaMismatch`` when it was refused for good."""
+        """Send the next schema. ``answered`` gets ``SchemaMismatch`` if the change is refused permanently."""
 
         def done(result: WriteReply | StelaeError) -> None:
-            error = _refusal(result) if isinstance(result, WriteReply) else _over_the_wire(result)
+            error = _refusal(result) if isinstance(result, WriteReply) else _received_error(result)
             self._reply(node, client, lambda: answered(error))
 
         serve: Serve = lambda replica: replica.change_schema(Schema.from_bytes(schema), done)  # noqa: E731
         self._ask(client, node, "alter", serve, done)
 
     def scan(self, client: int, node: int, request: ScanRequest, at_least: int, answered: TimeAnswered) -> None:
-        """Send a scan of all rows; ``answered`` gets the time at which it was read.
+        """Send a scan of all rows. ``answered`` gets the hybrid timestamp at which the rows were read.
 
         Args:
-            at_least: what the reader must see is at or below this time.
+            at_least: lowest hybrid timestamp at which the scan may be served: the reader must see all up to it.
         """
         data = encode(request)
 
         def refused(error: StelaeError) -> None:
-            self._reply(node, client, lambda: answered(_over_the_wire(error)))
+            self._reply(node, client, lambda: answered(_received_error(error)))
 
         def serve(replica: Replica) -> None:
             scan = decode(data, ScanRequest)
@@ -106,7 +106,7 @@ class Gateway:
         self._ask(client, node, "scan", serve, refused)
 
     def _read(self, node: int, replica: Replica, scan: ScanRequest, at: int, at_least: int) -> int | StelaeError:
-        """Read all rows as of a time that was chosen, and show them to the watch."""
+        """Read all rows as of the chosen time and report them to the invariants."""
         view, store = self._nodes[node].view, replica.applier.store
         floor, schema = view.floor, store.schema
         rows = []
@@ -116,12 +116,12 @@ class Gateway:
                     rows += batch.to_rows()
         except TooOld as error:
             self._coverage.hit("scan.too_old")
-            self._watch.scanned(view, Scanned(at, floor, None, error.floor))
+            self._facts.scanned(view, ObservedScan(at, floor, None, error.floor))
             return error
         if scan.spec.order is Order.KEY_DESCENDING:
             rows.reverse()
         self._coverage.hit(f"scan.{_kind(scan, at, replica)}")
-        self._watch.scanned(view, Scanned(at, floor, tuple(rows), schema=schema, at_least=at_least))
+        self._facts.scanned(view, ObservedScan(at, floor, tuple(rows), schema=schema, at_least=at_least))
         return at
 
     def _ask(self, client: int, node: int, label: str, serve: Serve, refuse: Callable[[StelaeError], None]) -> None:
@@ -139,7 +139,7 @@ class Gateway:
 
 
 def _kind(scan: ScanRequest, at: int, replica: Replica) -> str:
-    """Name the case of ``snapshots`` by which a scan was served."""
+    """Name the case of ``scan_time`` by which a scan was served."""
     if scan.at is None:
         return "linearizable" if scan.at_least is None else "fresh"
     return "settled" if at <= replica.applier.timestamp else "led"
@@ -150,5 +150,5 @@ def _refusal(reply: WriteReply) -> StelaeError | None:
     return SchemaMismatch(answer.result.detail) if answer.result.refusal else None
 
 
-def _over_the_wire(error: StelaeError) -> StelaeError:
+def _received_error(error: StelaeError) -> StelaeError:
     return error_of(error_fields(error))

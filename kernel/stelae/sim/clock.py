@@ -1,7 +1,7 @@
 """A node's virtual clock: monotonic time follows the scheduler, wall time may be wrong.
 
-``jump`` moves the wall clock of one node; ``set_right`` ends the disturbance. The monotonic clock
-starts anew, at an arbitrary value, with each start of the node's process, as on a rebooted machine."""
+``jump`` moves the wall clock of one node, and ``undo_jumps`` undoes all jumps. The monotonic clock
+restarts with each start of the node's process, as on a rebooted machine."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class VirtualClock:
         self._jumped_us = 0
         self._booted_us = 0
         self.ahead_us_max = max(0, error_us)
-        """Furthest that the wall clock was ever ahead of true time."""
+        """Longest time, in microseconds, by which the wall clock was ever ahead of true time."""
 
     def monotonic_us(self) -> int:
-        """Microseconds since this node last started."""
+        """Return the microseconds since this node last started."""
         return self._scheduler.now_us - self._booted_us
 
     def wall_us(self) -> int:
-        """Microseconds since 1970 as this node believes; at least 1."""
+        """Return the wall time of this node in microseconds since 1970; at least 1."""
         return max(1, EPOCH_US + self._scheduler.now_us + self._error_us + self._jumped_us)
 
     def reboot(self) -> None:
-        """Begin the monotonic clock anew: the node's process starts."""
+        """Restart the monotonic clock, because the node's process starts."""
         self._booted_us = self._scheduler.now_us
 
     def jump(self, by_us: int) -> None:
-        """Move the wall clock by ``by_us`` microseconds, either way."""
+        """Move the wall clock by ``by_us`` microseconds, forward or (negative) back."""
         self._jumped_us += by_us
         self.ahead_us_max = max(self.ahead_us_max, self._error_us + self._jumped_us)
 
-    def set_right(self) -> None:
+    def undo_jumps(self) -> None:
         """Undo every jump."""
         self._jumped_us = 0

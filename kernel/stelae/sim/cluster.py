@@ -1,4 +1,4 @@
-"""Three nodes, the network between them, and the way by which clients reach them."""
+"""The simulated cluster: three nodes, the network between them, and the entry point for client requests."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 
 from stelae.rows.keys import encode_key
 from stelae.rows.operations import sequence_ranges_of
-from stelae.sim.client_gateway import Gateway
+from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
+from stelae.sim.fault_plan import NODES
 from stelae.sim.history import SCHEMA, AnswerKind, ClientAnswer, ClientOperation
-from stelae.sim.invariants.convergence import Holdings
+from stelae.sim.invariants.convergence import ReplicaContents
 from stelae.sim.network import Network
 from stelae.sim.node import SimNode
+from stelae.sim.node_links import FramesInFlight
 from stelae.sim.node_start import TABLET, NodeContext
-from stelae.sim.peers import FramesInFlight
-from stelae.sim.plan import NODES
 from stelae.sim.profile import Profile
-from stelae.sim.runs import count_answered, count_sent
+from stelae.sim.range_counts import count_answered, count_sent
 from stelae.sim.scheduler import Scheduler
-from stelae.sim.table import VALUE, Cells, encoded
+from stelae.sim.table import VALUE, Cells, encode_write
 from stelae.spi.consensus import Role
 from stelae.spi.errors import NotLeader, Overloaded, StelaeError
 from stelae.spi.ids import ClientId, NodeId
@@ -29,8 +29,10 @@ from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import TabletStore
 from stelae.spi.write import OpResult, WriteReply, WriteRequest, decode_request, encode_request
 
-AHEAD_US = 300
-"""How often a replica is asked to flush that has applied what is not durable: many times within one sync."""
+EARLY_FLUSH_US = 300
+"""Time between two flush requests to a replica that has applied entries which are not durable in its log.
+
+It is short, so that several requests fall into one sync."""
 
 REFUSALS = {
     "PAYLOAD_MISMATCH": AnswerKind.MISMATCH,
@@ -40,31 +42,37 @@ REFUSALS = {
 
 
 class SimCluster:
-    """All nodes of a run. Implements ``workload.Tablet``."""
+    """All nodes of a run. Implements ``workload.WorkloadTablet``."""
 
     def __init__(
-        self, seed: int, profile: Profile, engines: SimEngines, scheduler: Scheduler, watch: Facts, coverage: Coverage
+        self,
+        seed: int,
+        profile: Profile,
+        engines: SimEngines,
+        scheduler: Scheduler,
+        facts: FactFeed,
+        coverage: Coverage,
     ) -> None:
-        self._watch = watch
+        self._facts = facts
         self._coverage = coverage
         self._scheduler = scheduler
-        self._ahead: set[int] = set()
+        self._early_flushes: set[int] = set()
         self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
         self._node_ids = _draw_node_ids(seed)
-        around = NodeContext(
+        context = NodeContext(
             seed=seed,
             profile=profile,
             engines=engines,
             network=self.network,
             coverage=coverage,
-            watch=watch,
+            facts=facts,
             node_ids=self._node_ids,
             arrive=self._arrive,
         )
         self.nodes = [
-            SimNode(around, scheduler, view, profile.clock_error_us[view.position]) for view in watch.world.nodes
+            SimNode(context, scheduler, view, profile.clock_error_us[view.position]) for view in facts.world.nodes
         ]
-        self.front = Gateway(self.nodes, self._node_ids, self.network, watch)
+        self.gateway = ClientGateway(self.nodes, self._node_ids, self.network, facts)
 
     def start(self) -> None:
         """Start every node."""
@@ -72,7 +80,7 @@ class SimCluster:
             node.start()
 
     def leader(self) -> int | None:
-        """Position of the live leader of the highest term."""
+        """Return the position of the live leader with the highest term, if any node leads."""
         leaders = [
             (node.view.status.term, node.view.position)
             for node in self.nodes
@@ -80,8 +88,8 @@ class SimCluster:
         ]
         return max(leaders)[1] if leaders else None
 
-    def holdings(self) -> list[Holdings]:
-        """What the live replicas hold."""
+    def replica_contents(self) -> list[ReplicaContents]:
+        """Return the contents of all live replicas."""
         found = []
         for node in self.nodes:
             replica = node.replica
@@ -89,7 +97,7 @@ class SimCluster:
                 continue
             applier = replica.applier
             found.append(
-                Holdings(
+                ReplicaContents(
                     position=node.view.position,
                     applied=applier.applied.index,
                     checksum=applier.store.checksum(),
@@ -99,8 +107,8 @@ class SimCluster:
             )
         return found
 
-    def is_level(self) -> bool:
-        """Say whether all live replicas serve and hold the same, durably, and have applied all of it."""
+    def is_converged(self) -> bool:
+        """Return true if all replicas that are not lost serve, have the same durable log, and have applied it."""
         replicas = [node.replica for node in self.nodes if not node.given_up]
         ends = set()
         for replica in replicas:
@@ -111,10 +119,12 @@ class SimCluster:
             ends.add((replica.applier.applied, 0))
         return len(ends) == 1
 
-    # -- at the worst moment ---------------------------------------------------------------------
+    # -- requests at critical moments ------------------------------------------------------------
 
-    def ask_new_leader(self, position: int) -> None:
-        """Ask the core of a leader that does not serve yet for a read index, which the replica itself would refuse."""
+    def request_early_read_index(self, position: int) -> None:
+        """Ask the core of a leader that does not serve yet for a read index.
+
+        The replica itself would refuse such a request, so it goes to the core directly."""
 
         def ask() -> None:
             replica = self.nodes[position].replica
@@ -124,29 +134,31 @@ class SimCluster:
 
         self._scheduler.after(0, "read.before_serving", lambda: self.nodes[position].run(ask))
 
-    def ask_to_flush(self, position: int) -> None:
-        """Ask a replica to flush again and again while it has applied more than its log holds; it must refuse."""
-        if position not in self._ahead:
-            self._ahead.add(position)
-            self._scheduler.after(AHEAD_US, "flush.asked_ahead", lambda: self._ask_ahead(position))
+    def request_early_flush(self, position: int) -> None:
+        """Ask a replica to flush, repeatedly, while it has applied entries that are not durable in its log.
 
-    def _ask_ahead(self, position: int) -> None:
-        self._ahead.discard(position)
+        The replica must refuse each time."""
+        if position not in self._early_flushes:
+            self._early_flushes.add(position)
+            self._scheduler.after(EARLY_FLUSH_US, "flush.asked_ahead", lambda: self._repeat_early_flush(position))
+
+    def _repeat_early_flush(self, position: int) -> None:
+        self._early_flushes.discard(position)
         node = self.nodes[position]
         replica = node.replica
-        if replica is None or self._watch.world.holds(node.view, replica.applier.applied):
+        if replica is None or self._facts.world.holds(node.view, replica.applier.applied):
             return
 
         def ask() -> None:
-            # Whatever was held back while the process stood still came first: is it still so?
-            if not self._watch.world.holds(node.view, replica.applier.applied):
+            # Calls that were held back during a pause ran first, so check the condition again.
+            if not self._facts.world.holds(node.view, replica.applier.applied):
                 self._coverage.hit("flush.asked_ahead")
                 replica.flusher.flush()
 
         node.run(ask)
-        self.ask_to_flush(position)
+        self.request_early_flush(position)
 
-    # -- workload.Tablet -------------------------------------------------------------------------
+    # -- WorkloadTablet --------------------------------------------------------------------------
 
     def write(
         self,
@@ -156,10 +168,10 @@ class SimCluster:
         first_incomplete: int,
         answer: Callable[[ClientOperation, ClientAnswer], None],
     ) -> None:
-        """Send writes of one client: in one request, if all were made for one version of the schema."""
+        """Send writes of one client, in one request for each version of the schema that they were made for."""
         for version in sorted({operation.schema.version for operation in operations}):
-            alike = [operation for operation in operations if operation.schema.version == version]
-            self._write(client, node, alike, first_incomplete, answer)
+            same_version = [operation for operation in operations if operation.schema.version == version]
+            self._write(client, node, same_version, first_incomplete, answer)
 
     def _write(
         self,
@@ -177,7 +189,7 @@ class SimCluster:
             if isinstance(result, Overloaded) and "memory" in str(result):
                 self._coverage.hit("store.pushed_back")
             answers = self._answers(node, operations, result)
-            count_answered(self._coverage, request.sequences, {asked.sequence: told.kind for asked, told in answers})
+            count_answered(self._coverage, request.sequences, {asked.sequence: found.kind for asked, found in answers})
             self._reply(node, client, lambda: _answer_all(answer, answers))
 
         def serve() -> None:
@@ -210,11 +222,11 @@ class SimCluster:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _arrive(self, target: int, parcel: FramesInFlight) -> None:
+    def _arrive(self, target: int, message: FramesInFlight) -> None:
         node = self.nodes[target]
         running = node.running
         if running is not None:
-            node.run(lambda: running.wire.take(parcel))
+            node.run(lambda: running.link.receive(message))
 
     def _reply(self, node: int, client: int, deliver: Callable[[], None]) -> None:
         self.network.send((node, NODES + client), "reply", deliver)
@@ -251,7 +263,7 @@ def _draw_node_ids(seed: int) -> list[NodeId]:
 
 
 def _request(operations: Sequence[ClientOperation], first_incomplete: int) -> WriteRequest:
-    numbered = [(asked.sequence, encoded(asked)) for asked in operations]
+    numbered = [(asked.sequence, encode_write(asked)) for asked in operations]
     client, version = ClientId(operations[0].client), operations[0].schema.version
     return WriteRequest(TABLET, client, first_incomplete, version, sequence_ranges_of(numbered))
 
@@ -277,4 +289,4 @@ def _answer_all(
 
 
 def _ignore(_result: int | StelaeError) -> None:
-    """Nobody waits for this read."""
+    """Drop the read index: no caller waits for it."""

@@ -1,7 +1,8 @@
-"""What a set of runs has exercised, counted by name.
+"""Counts what a set of runs has exercised, by name.
 
-Names are ``area.thing`` (``fault.crash``, ``role.FOLLOWER>CANDIDATE``, ``ready.append``). A test
-holds floors over a hundred seeds: a fault kind that never bites is a check that cannot fail.
+A name has the form ``area.thing`` (``fault.crash``, ``role.FOLLOWER>CANDIDATE``, ``ready.append``). A
+test requires a minimum for each name over a hundred seeds, because a fault kind that never has an
+effect is a check that cannot fail.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import Counter
 
 
 class Coverage:
-    """Counters of one run; ``merge`` adds up those of many."""
+    """The counters of one run. ``merge`` adds the counters of another run."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -24,5 +25,5 @@ class Coverage:
         self.counts.update(other.counts)
 
     def as_dict(self) -> dict[str, int]:
-        """Counts in order of their names."""
+        """Return the counts, ordered by name."""
         return dict(sorted(self.counts.items()))

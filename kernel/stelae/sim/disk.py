@@ -1,13 +1,14 @@
-"""A file system in memory that forgets like a real one: the virtual disk.
+"""The virtual disk: a file system in memory that loses un-synced data in a crash, as a real one does.
 
-``VirtualDisk`` implements ``stelae.spi.services.Files``. What was not synced may be lost, torn or
-reordered by ``crash``; what was synced never is. VirtualDiskFaults are switched on ``disk.faults``: a limit of
-space, failing syncs and reads, power lost after a given operation or byte. Nothing depends on time,
-identity or hash order, so a run is a function of the random generator that is handed in.
+``VirtualDisk`` implements ``stelae.spi.services.Files``. A ``crash`` may lose, tear or reorder
+changes that were not synced. Synced changes always survive. Faults are configured through
+``disk.faults``: a space limit, failing syncs and reads, and power loss after a given operation or
+byte. Nothing depends on time, identity or hash order, so a run is a function of its random generator.
 
 To crash at every operation of a scenario::
 
-    disk.faults.lose_power_after(operations=n) try:
+    disk.faults.lose_power_after(operations=n)
+    try:
         scenario(disk)
     except PowerLost:
         disk = disk.crash(random.Random(seed))"""
@@ -26,34 +27,34 @@ from stelae.spi.errors import BadIdentifier, Full, Locked, SyncFailed
 from stelae.spi.services import Buffer
 
 UNBOUNDED_BYTES = 1 << 50
-"""What ``space_left`` says of a disk without a limit."""
+"""What ``space_left`` returns for a disk without a limit."""
 
 
 class VirtualLock:
     """An exclusive lock on one inode of a virtual disk."""
 
-    __slots__ = ("_held", "_number")
+    __slots__ = ("_locked_inodes", "_number")
 
-    def __init__(self, held: set[int], number: int) -> None:
-        self._held = held
+    def __init__(self, locked_inodes: set[int], number: int) -> None:
+        self._locked_inodes = locked_inodes
         self._number: int | None = number
-        held.add(number)
+        locked_inodes.add(number)
 
     def release(self) -> None:
-        """Give the lock up; releasing twice is harmless."""
+        """Release the lock. Releasing it twice is harmless."""
         if self._number is not None:
-            self._held.discard(self._number)
+            self._locked_inodes.discard(self._number)
             self._number = None
 
 
 class VirtualDisk:
-    """A fake ``Files`` with crash semantics. Not for use by several threads that write.
+    """An in-memory ``Files`` with crash semantics. Only one thread may write at a time.
 
     Args:
-        capacity_bytes: limit of all file lengths together; ``None`` for none.
+        capacity_bytes: limit for the sum of all file lengths; ``None`` for no limit.
 
     Attributes:
-        faults: what is to go wrong, and counters of operations and bytes.
+        faults: the configured faults, and counters of operations and bytes.
     """
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
@@ -66,7 +67,7 @@ class VirtualDisk:
     # -- tests and simulator ---------------------------------------------------------------------
 
     def crash(self, rng: random.Random, survival: Survival = Survival.DRAWN) -> VirtualDisk:
-        """Lose power now; return the disk as it is found afterwards. This one is dead."""
+        """Lose power now and return the disk as the next start finds it. This disk cannot be used any more."""
         self.faults.powered = False
         after = VirtualDisk(self.faults.capacity_bytes)
         after._names = self._names.after_crash(rng, survival)
@@ -75,7 +76,7 @@ class VirtualDisk:
         return after
 
     def clone(self) -> VirtualDisk:
-        """An independent copy, un-synced changes included; without handles, locks and faults."""
+        """Return an independent copy with the un-synced changes, but without handles, locks and faults."""
         twin = VirtualDisk(self.faults.capacity_bytes)
         twin._names = self._names.copy()
         twin._numbers = self._numbers
@@ -83,7 +84,7 @@ class VirtualDisk:
         return twin
 
     def damage(self, path: str, offset: int, mask: int = 0x01) -> None:
-        """Flip the bits ``mask`` of one byte, durably, as a failing medium does."""
+        """Flip the bits ``mask`` of the byte at ``offset``, durably, as a failing medium does."""
         self._file(path).data[offset] ^= mask
 
     def cut(self, path: str, size: int) -> None:
@@ -94,7 +95,7 @@ class VirtualDisk:
         contents.changes.clear()
 
     def is_durable(self, path: str) -> bool:
-        """Say whether a file would be found, whole and under this name, if power were lost now."""
+        """Return true if the file, its contents and its name would survive a power loss now."""
         node: Node | None = self._names.root
         for name in _parts(path):
             if not isinstance(node, Directory) or name not in node.durable:
@@ -105,31 +106,31 @@ class VirtualDisk:
         return isinstance(node, FileContents) and not node.changes
 
     def tree(self) -> dict[str, bytes]:
-        """Every file by its path, in order, with its visible contents."""
+        """Return the visible contents of every file, by path, in order of the paths."""
         found: dict[str, bytes] = {}
         _collect(self._names.root, "", found)
         return found
 
-    def take(self, size_bytes: int, path: str) -> None:
-        """Use up space (negative: give it back).
+    def allocate(self, size_bytes: int, path: str) -> None:
+        """Allocate space, or free it if ``size_bytes`` is negative.
 
         Raises:
-            Full: the capacity does not allow it; nothing is taken.
+            Full: the space left is too small; nothing is allocated.
         """
         limit = self.faults.capacity_bytes
         if size_bytes > 0 and limit is not None and self._used_bytes + size_bytes > limit:
             raise Full(f"no space for {size_bytes} bytes", path=path)
         self._used_bytes += size_bytes
 
-    def left(self) -> int:
-        """Bytes that can still be taken."""
+    def free_bytes(self) -> int:
+        """Return the number of bytes that can still be allocated."""
         limit = self.faults.capacity_bytes
         return UNBOUNDED_BYTES if limit is None else max(0, limit - self._used_bytes)
 
     # -- Files -----------------------------------------------------------------------------------
 
     def create(self, path: str) -> VirtualFile:
-        """Create a file that must not exist and open it for writing."""
+        """Create a file, which must not exist, and open it for writing."""
         directory, name = self._parent(path)
         self.faults.before("create", path)
         if name in directory.entries:
@@ -144,7 +145,7 @@ class VirtualDisk:
         return VirtualFile(self, self._file(path), path, writable)
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory of that name exists."""
+        """Return true if a file or directory of that name exists."""
         self.faults.check_power()
         return self._find(path) is not None
 
@@ -194,7 +195,7 @@ class VirtualDisk:
         self._names.change((directory, name, None))
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all it holds, name by name; harmless if there is none."""
+        """Remove a directory with its contents, name by name. Harmless if the directory does not exist."""
         node = self._find(path)
         if node is None:
             return
@@ -224,14 +225,14 @@ class VirtualDisk:
         return file.pread(file.size(), 0)
 
     def replace(self, path: str, data: Buffer) -> None:
-        """Replace a small file atomically and durably, by the code of production."""
+        """Replace a small file atomically and durably, with production's code."""
         parent, name = _split(path)
         replace_file(self, f"{parent.rstrip('/')}/{name}", data)
 
     def space_left(self, path: str) -> int:
-        """Return the bytes that can still be written."""
+        """Return the number of bytes that can still be written."""
         self._directory(path)
-        return self.left()
+        return self.free_bytes()
 
     def lock(self, path: str) -> VirtualLock:
         """Take an exclusive lock on a file, creating it when missing."""

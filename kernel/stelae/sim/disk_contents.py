@@ -1,8 +1,8 @@
-"""What one virtual file holds: the bytes that are visible, and how to get back to the durable ones.
+"""The contents of one virtual file: its visible bytes, and the changes that are not durable yet.
 
-A file keeps its visible bytes and, for every change that is not yet durable, how to undo and redo
-it. So a synced write costs nothing extra, and a crash is computed, not logged: undo everything,
-then redo what survives."""
+A file keeps its visible bytes and, for every change that is not durable, the data to undo and redo
+it. So a synced write has no extra cost. A crash undoes all changes and then redoes the ones that
+survive."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from enum import Enum, auto
 from stelae.sim.draw import below, chance
 
 SECTOR_BYTES = 512
-"""What a disk writes atomically; a crash may also tear inside it, as page caches do."""
+"""Size that a disk writes atomically. A crash may also tear inside a sector, as with a page cache."""
 
 
 class Survival(Enum):
-    """What becomes of changes that were not synced when power was lost."""
+    """Which un-synced changes survive a power loss."""
 
     DRAWN = auto()
-    """Per file one of: all kept, all lost, a torn prefix, scattered sectors."""
+    """Drawn for each file: all changes, none, a torn prefix, or scattered sectors."""
     KEPT = auto()
-    """All of them are on disk, as after the death of the process alone."""
+    """All changes survive, as when only the process ends."""
     LOST = auto()
-    """None of them is on disk."""
+    """No change survives."""
 
 
 @dataclass(slots=True)
@@ -32,12 +32,12 @@ class Change:
     """One change of a file that may not be durable.
 
     Attributes:
-        offset: where ``old`` and ``new`` begin.
-        old: bytes of the old contents from ``offset`` on that the change overwrote or cut.
-        new: bytes written; empty for a change of size.
-        size_old, size_new: length of the file before and after.
-        forced: durable, although a change before it may not be.
-        doomed: a sync that should have covered it failed; a later sync does not make up for it.
+        offset: offset at which ``old`` and ``new`` begin.
+        old: bytes of the old contents from ``offset`` on that the change overwrote or cut off.
+        new: bytes written; empty for a change of the file's length.
+        size_old, size_new: length of the file before and after the change.
+        forced: the change is durable, although an earlier change may not be.
+        sync_failed: a sync that covered the change failed. A later sync does not make the change durable.
     """
 
     offset: int
@@ -46,29 +46,29 @@ class Change:
     size_old: int
     size_new: int
     forced: bool = False
-    doomed: bool = False
+    sync_failed: bool = False
 
 
 class FileContents:
     """The inode of a virtual file.
 
     Attributes:
-        number: orders inodes by creation.
-        linked: false once its name was removed; handles go on working.
-        failed: a sync of it has failed, and neither the process nor the machine has ended since.
+        number: number of the inode, in order of creation.
+        linked: false once the name was removed. Open handles still work.
+        sync_failed: a sync of the file has failed, and neither the process nor the machine has ended since.
     """
 
-    __slots__ = ("changes", "data", "failed", "linked", "number")
+    __slots__ = ("changes", "data", "linked", "number", "sync_failed")
 
     def __init__(self, number: int, data: bytes | bytearray = b"") -> None:
         self.number = number
         self.data = bytearray(data)
         self.changes: list[Change] = []
         self.linked = True
-        self.failed = False
+        self.sync_failed = False
 
     def write(self, payload: bytes, offset: int) -> None:
-        """Write, visible at once, durable after ``sync``. Writing past the end leaves zeros."""
+        """Write. The bytes are visible at once and durable after ``sync``. A gap before ``offset`` reads as zeros."""
         data, size = self.data, len(self.data)
         end = offset + len(payload)
         change = Change(offset, bytes(data[offset:end]), payload, size, max(size, end))
@@ -76,43 +76,44 @@ class FileContents:
         _redo(data, change)
 
     def write_durably(self, payload: bytes, offset: int) -> None:
-        """Write what is durable at once; allowed only while nothing else is un-synced."""
+        """Write bytes that are durable at once. Allowed only while the file has no un-synced change."""
         data = self.data
         if len(data) < offset:
             data.extend(bytes(offset - len(data)))
         data[offset : offset + len(payload)] = payload
 
     def resize(self, size: int) -> None:
-        """Cut or extend with zeros."""
+        """Truncate the file, or extend it with zeros."""
         data = self.data
         change = Change(size, bytes(data[size:]), b"", len(data), size)
         self.changes.append(change)
         _redo(data, change)
 
     def sync(self) -> None:
-        """Make every change durable that no failed sync has doomed."""
-        if any(change.doomed for change in self.changes):
+        """Make every change durable, except those that an earlier failed sync covered."""
+        if any(change.sync_failed for change in self.changes):
             for change in self.changes:
-                change.forced = not change.doomed
+                change.forced = not change.sync_failed
         else:
             self.changes.clear()
 
     def sync_last(self) -> None:
-        """Make the newest change durable and nothing before it, as a write with dsync does."""
+        """Make only the newest change durable, as a write with dsync does."""
         if len(self.changes) == 1:
             self.changes.clear()
         else:
             self.changes[-1].forced = True
 
-    def doom(self) -> None:
-        """A sync failed: what it should have made durable is visible and never will be durable, though later syncs
-        succeed."""
-        self.failed = True
+    def fail_sync(self) -> None:
+        """Record a failed sync: the changes that it covered stay visible and never become durable.
+
+        Later syncs succeed, but do not change that."""
+        self.sync_failed = True
         for change in self.changes:
-            change.doomed = not change.forced
+            change.sync_failed = not change.forced
 
     def after_crash(self, rng: random.Random, survival: Survival) -> bytes:
-        """Return what is on disk after power was lost now."""
+        """Return the bytes that are on disk after a power loss now."""
         data = bytearray(self.data)
         for change in reversed(self.changes):
             del data[change.size_old :]
@@ -121,7 +122,7 @@ class FileContents:
         return bytes(data)
 
     def copy(self) -> FileContents:
-        """An independent copy, un-synced changes included."""
+        """Return an independent copy, with the un-synced changes."""
         twin = FileContents(self.number, self.data)
         if self.changes:
             twin.changes = [replace(change) for change in self.changes]
@@ -157,7 +158,7 @@ def _redo_survivors(data: bytearray, changes: list[Change], rng: random.Random, 
 
 
 def _redo_torn(data: bytearray, change: Change, rng: random.Random) -> None:
-    """Keep a prefix of a write, cut at any byte or at a sector."""
+    """Redo a prefix of a write that ends at any byte or at the end of a sector."""
     length = below(rng, len(change.new) + 1)
     if chance(rng, 0.5):
         length = max(0, (change.offset + length) // SECTOR_BYTES * SECTOR_BYTES - change.offset)
@@ -166,7 +167,7 @@ def _redo_torn(data: bytearray, change: Change, rng: random.Random) -> None:
 
 
 def _redo_scattered(data: bytearray, change: Change, rng: random.Random) -> None:
-    """Keep each sector of a write, or a change of size, with even chance."""
+    """Redo each sector of a write, or a change of length, with a probability of one half."""
     if not change.new:
         if chance(rng, 0.5):
             _redo(data, change)

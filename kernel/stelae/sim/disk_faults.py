@@ -1,4 +1,4 @@
-"""What can go wrong on the virtual disk on demand: space, failing syncs and reads, power loss."""
+"""The faults of a virtual disk: limited space, failing syncs and reads, power loss."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import TypeAlias
 
 
 class PowerLost(BaseException):
-    """The disk has no power: this operation did not happen, and none will.
+    """The disk has no power: this operation did not happen, and no later one will.
 
-    Not an ``Exception``, so that no handler of errors mistakes a crash for one."""
+    It is not an ``Exception``, so that no error handler catches a crash."""
 
 
 Hook: TypeAlias = Callable[[str, str], None]
-"""Called before every operation that changes the disk, with its name and path; may raise."""
+"""Called with the name of an operation and the path of its file. May raise."""
 
 
 class VirtualDiskFaults:
-    """Switches of one virtual disk. Everything is off at first.
+    """The fault settings of one virtual disk. At first no fault is set.
 
     Attributes:
-        capacity_bytes: lengths of all files together may not exceed it; ``None`` is unbounded.
-        operations: operations that changed something so far, or tried to.
-        written_bytes: bytes written so far.
-        hook: sees every operation that changes something before it happens.
-        on_trusted_again: hears of each write to a file, and each sync, after a sync of it has failed.
+        capacity_bytes: limit for the sum of all file lengths; ``None`` for no limit.
+        operations: number of operations so far that changed something or tried to.
+        written_bytes: number of bytes written so far.
+        hook: called before every operation that changes something.
+        on_use_after_failed_sync: called for each write and each sync of a file of which a sync has failed.
         powered: false once power is lost.
     """
 
@@ -35,7 +35,7 @@ class VirtualDiskFaults:
         "_syncs",
         "capacity_bytes",
         "hook",
-        "on_trusted_again",
+        "on_use_after_failed_sync",
         "operations",
         "powered",
         "written_bytes",
@@ -46,7 +46,7 @@ class VirtualDiskFaults:
         self.operations = 0
         self.written_bytes = 0
         self.hook: Hook | None = None
-        self.on_trusted_again: Hook = _nobody_listens
+        self.on_use_after_failed_sync: Hook = _no_listener
         self.powered = True
         self._operations_left: int | None = None
         self._bytes_left: int | None = None
@@ -54,7 +54,7 @@ class VirtualDiskFaults:
         self._reads: dict[str, int] = {}
 
     def lose_power_after(self, *, operations: int | None = None, written_bytes: int | None = None) -> None:
-        """Raise ``PowerLost`` after so many more operations, or in the write of the byte after."""
+        """Raise ``PowerLost`` after so many more operations, or after so many more written bytes."""
         self._operations_left = operations
         self._bytes_left = written_bytes
 
@@ -67,24 +67,24 @@ class VirtualDiskFaults:
         self._reads[path_part] = count
 
     def heal(self) -> None:
-        """Switch everything off that can be switched off again."""
+        """End every fault except a power loss that has happened."""
         self.capacity_bytes = None
         self._syncs.clear()
         self._reads.clear()
         self.lose_power_after()
 
     @property
-    def plain(self) -> bool:
-        """True while nothing is armed: a synced write needs no way back."""
+    def none_set(self) -> bool:
+        """True while no fault of a write or sync is set, so that a synced write needs no undo data."""
         return self.hook is None and self._operations_left is None and self._bytes_left is None and not self._syncs
 
     def check_power(self) -> None:
-        """Refuse everything after power was lost."""
+        """Raise ``PowerLost`` if power was lost."""
         if not self.powered:
             raise PowerLost("the disk has no power")
 
     def before(self, operation: str, path: str) -> None:
-        """Count an operation; lose power here if it is time."""
+        """Count an operation that is about to happen, and lose power here if that is set."""
         self.check_power()
         if self.hook is not None:
             self.hook(operation, path)
@@ -96,7 +96,7 @@ class VirtualDiskFaults:
         self.operations += 1
 
     def writable(self, size: int) -> int:
-        """Return how many of ``size`` bytes still get written before power is lost."""
+        """Return how many of ``size`` bytes are written before power is lost."""
         if self._bytes_left is None or size <= self._bytes_left:
             if self._bytes_left is not None:
                 self._bytes_left -= size
@@ -107,16 +107,16 @@ class VirtualDiskFaults:
         return length
 
     def sync_fails(self, path: str) -> bool:
-        """Say whether this sync is to fail."""
+        """Return true if this sync must fail."""
         return _take(self._syncs, path)
 
     def read_fails(self, path: str) -> bool:
-        """Say whether this read is to fail."""
+        """Return true if this read must fail."""
         return _take(self._reads, path)
 
 
-def _nobody_listens(_operation: str, _path: str) -> None:
-    """Until somebody wants to know."""
+def _no_listener(_operation: str, _path: str) -> None:
+    """Do nothing: no observer is set."""
 
 
 def _take(armed: dict[str, int], path: str) -> bool:

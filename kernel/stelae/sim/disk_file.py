@@ -11,26 +11,26 @@ from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.services import Buffer
 
 
-class Space(Protocol):
-    """Where a file gets its bytes from."""
+class DiskSpace(Protocol):
+    """The space of a disk, from which its files allocate."""
 
     faults: VirtualDiskFaults
 
-    def take(self, size_bytes: int, path: str) -> None:
-        """Use up space (negative: give it back). Raises ``Full`` and takes nothing."""
+    def allocate(self, size_bytes: int, path: str) -> None:
+        """Allocate space, or free it if ``size_bytes`` is negative. Raises ``Full`` and then allocates nothing."""
         ...
 
-    def left(self) -> int:
-        """Bytes that can still be taken."""
+    def free_bytes(self) -> int:
+        """Return the number of bytes that can still be allocated."""
         ...
 
 
 class VirtualFile:
-    """A handle on an inode; several handles on one inode see each other's writes at once."""
+    """An open handle of an inode. All handles of one inode see each other's writes at once."""
 
     __slots__ = ("_contents", "_open", "_space", "_writable", "path")
 
-    def __init__(self, space: Space, contents: FileContents, path: str, writable: bool) -> None:
+    def __init__(self, space: DiskSpace, contents: FileContents, path: str, writable: bool) -> None:
         self._space = space
         self._contents = contents
         self._writable = writable
@@ -41,7 +41,7 @@ class VirtualFile:
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file.
 
         Raises:
-            StorageError: a read was told to fail.
+            StorageError: the faults of the disk make this read fail.
         """
         self._check(writing=False)
         if self._space.faults.read_fails(self.path):
@@ -49,19 +49,19 @@ class VirtualFile:
         return bytes(self._contents.data[offset : offset + size])
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:
-        """Write all buffers one after the other; with ``dsync`` durable on return.
+        """Write all buffers one after the other. With ``dsync`` they are durable on return.
 
-        On a full disk a part of it may be there afterwards, as on a real one."""
+        On a full disk a part of the bytes may have been written when ``Full`` is raised, as on a real disk."""
         self._check(writing=True)
         faults, contents = self._space.faults, self._contents
         faults.before("write", self.path)
         payload = b"".join(buffers)
         try:
-            self._take(max(0, offset + len(payload) - len(contents.data)))
+            self._allocate(max(0, offset + len(payload) - len(contents.data)))
         except Full:
             self._write_what_fits(payload, offset)
             raise
-        if dsync and faults.plain and not contents.changes:
+        if dsync and faults.none_set and not contents.changes:
             faults.before("dsync", self.path)
             contents.write_durably(payload, offset)
             return faults.writable(len(payload))
@@ -77,54 +77,54 @@ class VirtualFile:
         return length
 
     def sync(self, *, data_only: bool = False) -> None:
-        """Make all writes durable; the virtual disk makes no difference with ``data_only``."""
+        """Make all writes durable. ``data_only`` makes no difference on the virtual disk."""
         self._check(writing=False)
         self._sync("sync_data" if data_only else "sync")
         self._contents.sync()
 
     def preallocate(self, size: int) -> None:
-        """Make the file at least ``size`` bytes long, reading as zeros."""
+        """Make the file at least ``size`` bytes long. The added bytes read as zeros."""
         self._check(writing=True)
         self._space.faults.before("preallocate", self.path)
         missing = size - len(self._contents.data)
         if missing > 0:
-            self._take(missing)
+            self._allocate(missing)
             self._contents.resize(size)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend the file to ``size`` bytes."""
+        """Truncate or extend the file to ``size`` bytes."""
         self._check(writing=True)
         self._space.faults.before("truncate", self.path)
-        self._take(size - len(self._contents.data))
+        self._allocate(size - len(self._contents.data))
         self._contents.resize(size)
 
     def size(self) -> int:
-        """Length in bytes."""
+        """Return the length in bytes."""
         self._check(writing=False)
         return len(self._contents.data)
 
     def close(self) -> None:
-        """Close without syncing. Closing twice is harmless."""
+        """Close the handle without a sync. Closing it twice is harmless."""
         self._open = False
 
     def _write_what_fits(self, payload: bytes, offset: int) -> None:
         contents = self._contents
-        room = len(contents.data) + self._space.left() - offset
+        room = len(contents.data) + self._space.free_bytes() - offset
         if room > 0:
-            self._take(max(0, offset + room - len(contents.data)))
+            self._allocate(max(0, offset + room - len(contents.data)))
             contents.write(payload[:room], offset)
 
-    def _take(self, size_bytes: int) -> None:
+    def _allocate(self, size_bytes: int) -> None:
         if self._contents.linked:
-            self._space.take(size_bytes, self.path)
+            self._space.allocate(size_bytes, self.path)
 
     def _sync(self, operation: str) -> None:
         faults = self._space.faults
         faults.before(operation, self.path)
-        if self._contents.failed:
-            faults.on_trusted_again("a sync", self.path)
+        if self._contents.sync_failed:
+            faults.on_use_after_failed_sync("a sync", self.path)
         if faults.sync_fails(self.path):
-            self._contents.doom()
+            self._contents.fail_sync()
             raise SyncFailed("the sync failed", path=self.path)
 
     def _check(self, *, writing: bool) -> None:
@@ -133,5 +133,5 @@ class VirtualFile:
         if writing and not self._writable:
             raise StorageError("the file was opened for reading", path=self.path)
         self._space.faults.check_power()
-        if writing and self._contents.failed:
-            self._space.faults.on_trusted_again("a write", self.path)
+        if writing and self._contents.sync_failed:
+            self._space.faults.on_use_after_failed_sync("a write", self.path)

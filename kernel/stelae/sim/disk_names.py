@@ -1,8 +1,8 @@
 """Directories of the virtual disk, and which names survive a crash.
 
-A name that was created, renamed or removed is durable once its directory was synced. Until then a crash keeps or loses
-it; what is kept is consistent: of two operations on one name the later is never kept without the earlier, a rename is
-never half done, and a directory that was lost takes along what is in it."""
+Creating, renaming or removing a name is durable once its directory was synced. Until then a crash may keep or lose the
+operation. The result is consistent: of two operations on one name the later never survives without the earlier, a
+rename is never half done, and a lost directory takes its contents with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stelae.sim.draw import below, chance
 
 
 class Directory:
-    """An inode that maps names to inodes: as seen now, and as they are durable."""
+    """An inode that maps names to inodes: the visible names, and the durable ones."""
 
     __slots__ = ("durable", "entries", "number")
 
@@ -27,40 +27,45 @@ class Directory:
 
 Node: TypeAlias = FileContents | Directory
 Edit: TypeAlias = tuple[Directory, str, Node | None]
-"""In this directory, this name becomes this inode, or goes."""
+"""A directory, a name in it, and the inode that the name gets; ``None`` removes the name."""
 
 
 @dataclass(slots=True, eq=False)
 class NameChange:
-    """One operation on names that is not yet durable. ``waits_for``: directories not yet synced."""
+    """One operation on names that is not durable yet.
+
+    Attributes:
+        edits: the names that the operation sets and removes.
+        waits_for: numbers of the directories that must be synced to make the operation durable.
+    """
 
     edits: tuple[Edit, ...]
     waits_for: list[int] = field(default_factory=list)
 
     def touches(self, other: NameChange) -> bool:
-        """Say whether both change the same name of the same directory."""
+        """Return true if both operations change the same name of the same directory."""
         return any(
-            mine is theirs and name == other_name
-            for mine, name, _ in self.edits
-            for theirs, other_name, _ in other.edits
+            own is other_directory and name == other_name
+            for own, name, _ in self.edits
+            for other_directory, other_name, _ in other.edits
         )
 
 
 class VirtualNames:
-    """The tree of names below the root, and the operations on it that are not yet durable."""
+    """The tree of names below the root, and the operations on names that are not durable yet."""
 
     def __init__(self) -> None:
         self.root = Directory(0)
         self.pending: list[NameChange] = []
 
     def change(self, *edits: Edit) -> None:
-        """Do one operation, visible at once."""
+        """Carry out one operation. It is visible at once."""
         for directory, name, node in edits:
             _assign(directory.entries, name, node)
         self.pending.append(NameChange(edits, [directory.number for directory, _, _ in edits]))
 
     def sync(self, directory: Directory) -> None:
-        """Make the operations on a directory durable, and what they build on."""
+        """Make the operations on a directory durable, and the earlier operations that they depend on."""
         ready = []
         for change in self.pending:
             change.waits_for = [n for n in change.waits_for if n != directory.number]
@@ -78,7 +83,7 @@ class VirtualNames:
         self.pending = [change for change in self.pending if id(change) not in durable]
 
     def after_crash(self, rng: random.Random, survival: Survival) -> VirtualNames:
-        """Return the names and files that are on disk after power was lost now."""
+        """Return the names and files that are on disk after a power loss now."""
         for change in self._survivors(rng, survival):
             _make_durable(change)
         after = VirtualNames()
@@ -86,7 +91,7 @@ class VirtualNames:
         return after
 
     def copy(self) -> VirtualNames:
-        """An independent copy, un-synced operations included."""
+        """Return an independent copy, with the un-synced operations."""
         twin = VirtualNames()
         nodes: dict[int, Node] = {}
         twin.root = _copied_directory(self.root, nodes)

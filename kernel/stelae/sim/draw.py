@@ -1,8 +1,8 @@
-"""Drawing from a seed: named streams, and the few distributions that the simulator needs.
+"""Random draws from a seed: named streams, and the few distributions that the simulator needs.
 
-Every consumer has a stream of its own, so that a change in how one part draws leaves the others as
-they were, and removing a fault from a plan does not change the network. Only ``random()`` and
-``getrandbits()`` of ``random.Random`` are used: higher draws differ between Python versions."""
+Every consumer has its own stream. So a change in how one part draws does not change the others, and
+removing a fault from a plan does not change the network. Only ``random()`` and ``getrandbits()`` of
+``random.Random`` are used, because its other methods differ between Python versions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def between(rng: random.Random, low: int, high: int) -> int:
 
 
 def skewed(rng: random.Random, low: int, high: int) -> int:
-    """Like :func:`between`, but mostly near ``low``: for delays and sizes with a long tail."""
+    """Return an integer from ``low`` to ``high``, mostly near ``low``: for delays and sizes with a long tail."""
     share = rng.random()
     return low + int(share * share * share * (high - low + 1))
 

@@ -1,4 +1,4 @@
-"""Which engines a simulation runs, and what they are told: fetched from the registry, once."""
+"""The engines that a simulation runs, taken from the registry, and their settings."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class SimEngines:
 
     @classmethod
     def installed(cls) -> SimEngines:
-        """Return the engines as an installation has them.
+        """Return the installed engines.
 
         Raises:
-            PluginError: one of them is missing or broken.
+            PluginError: an engine is missing or broken.
         """
         registry = Registry.installed()
         return cls(
@@ -39,12 +39,12 @@ class SimEngines:
         )
 
     def wal_config(self, name: str, profile: Profile) -> Any:
-        """Settings of a log engine: small segments, so that it rolls and collects often."""
+        """Return the settings of a log engine: small segments, so that it rolls and collects often."""
         size = profile.segment_bytes
         return self.wals[name].Config(segment_bytes_max=size, segment_bytes_first=size // 2, prewrite_bytes_min=size)
 
     def consensus_config(self, profile: Profile) -> Any:
-        """Settings of the consensus engine: small windows, so that they fill."""
+        """Return the settings of the consensus engine: small windows, so that they fill up."""
         return self.consensus.Config(
             election_timeout_ms=profile.election_timeout_ms,
             append_retry_ms=max(1, profile.election_timeout_ms // 4),
@@ -53,7 +53,7 @@ class SimEngines:
         )
 
     def store_config(self, name: str, profile: Profile) -> Any:
-        """Settings of a store: files of a few rows, so that few entries fill many of them."""
+        """Return the settings of a store: files with few rows, so that few entries fill many files."""
         config = self.stores[name].Config
         if name != "columnar":
             return config()
@@ -61,9 +61,9 @@ class SimEngines:
         return config(
             row_group_rows=store.row_group_rows,
             block_rows_max=4 * store.row_group_rows,
-            fresh_blocks_min=store.fresh_blocks_min,
-            fresh_blocks_max=2 * store.fresh_blocks_min,
-            compact_rows=store.compact_rows,
+            level0_blocks_min=store.fresh_blocks_min,
+            level0_blocks_max=2 * store.fresh_blocks_min,
+            merge_step_rows=store.compact_rows,
             cache_bytes=4_096,
             compression="none",
         )

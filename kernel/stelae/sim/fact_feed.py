@@ -1,6 +1,6 @@
-"""The watch: shows every fact to the invariants that care, then lets the world follow.
+"""The fact feed: passes every observed fact to the invariants that judge it, then updates the world.
 
-The first violation stands; whoever runs the simulation stops at it."""
+It keeps the first violation, and the run ends there."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from stelae.host.superblock import Superblock
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation
-from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, Scanned, Violation
+from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, ObservedScan, Violation
 from stelae.sim.log_model import LogModel
 from stelae.sim.scheduler import Scheduler
-from stelae.sim.stale import Told
+from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.table import Cells
 from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status, TabletConfig, decode_config
@@ -25,23 +25,25 @@ from stelae.spi.wal import Append, Durable, LogState, Outcome
 Hook = Callable[..., None]
 
 
-class Facts:
-    """All invariants of one run over one world.
+class FactFeed:
+    """Receives the facts of one run and passes them to its invariants.
+
+    The hooks of the invariants run before the view of the node is updated, except ``on_status``.
 
     Attributes:
-        violation: the first one, if any.
+        violation: the first violation, or ``None``.
         leader_elected: called with the position of a node that has won an election.
         leader_serves: called with the position of a node that begins to serve as leader.
-        applied_ahead: called with the position of a node that has applied what its log does not hold durably.
+        applied_ahead: called with the position of a node that has applied entries which its log does not hold durably.
     """
 
     def __init__(self, world: World, scheduler: Scheduler, coverage: Coverage) -> None:
         self.world = world
         self.coverage = coverage
         self.violation: Violation | None = None
-        self.leader_elected: Callable[[int], None] = _nobody_listens
-        self.leader_serves: Callable[[int], None] = _nobody_listens
-        self.applied_ahead: Callable[[int], None] = _nobody_listens
+        self.leader_elected: Callable[[int], None] = _no_listener
+        self.leader_serves: Callable[[int], None] = _no_listener
+        self.applied_ahead: Callable[[int], None] = _no_listener
         self._scheduler = scheduler
         self._invariants = [make(world, self.report) for make in INVARIANTS]
         self._on_restart = self._hooks("on_restart")
@@ -50,7 +52,7 @@ class Facts:
         self._on_sent = self._hooks("on_sent")
         self._on_read = self._hooks("on_read")
         self._on_stale = self._hooks("on_stale")
-        self._on_trusted_again = self._hooks("on_trusted_again")
+        self._on_use_after_failed_sync = self._hooks("on_use_after_failed_sync")
         self._on_recovered = self._hooks("on_recovered")
         self._on_wal = self._hooks("on_wal")
         self._on_applied = self._hooks("on_applied")
@@ -68,7 +70,7 @@ class Facts:
         self._on_altered = self._hooks("on_altered")
 
     def report(self, invariant: str, detail: str) -> None:
-        """Keep a violation, unless there is an earlier one."""
+        """Record a violation, unless there is an earlier one."""
         if self.violation is None:
             at_us = self._scheduler.now_us
             self.violation = Violation(invariant=invariant, detail=detail, at_us=at_us)
@@ -76,23 +78,23 @@ class Facts:
     def restarted(
         self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int, committed_config: TabletConfig
     ) -> None:
-        """A core was made from what the disk gave back."""
+        """A core was restored from what the node has read back from its disk."""
         for hook in self._on_restart:
             hook(node, hard_state, log, commit)
         node.restore(hard_state, log, committed_config)
         node.commit = commit
 
     def ready(self, node: ObservedNode, ready: Ready) -> None:
-        """A core gave out effects."""
+        """A core returned effects."""
         self._count(ready)
         for hook in self._on_ready:
             hook(node, ready)
-        node.follow(ready, _configs(ready))
+        node.apply_ready(ready, _configs(ready))
         if ready.commit is not None:
             self._committed(node, ready)
 
     def status(self, node: ObservedNode, status: Status) -> None:
-        """A core's snapshot, taken after its effects."""
+        """A core returned its status, taken after its effects."""
         before, node.status = node.status, status
         if before is None or before.role is not status.role or before.term != status.term:
             origin = before.role if before is not None else "START"
@@ -108,7 +110,7 @@ class Facts:
                 self.leader_serves(node.position)
 
     def sent(self, node: ObservedNode, outbound: Outbound, needs: Needs) -> None:
-        """A message goes on the wire."""
+        """A replica sends a consensus message."""
         for hook in self._on_sent:
             hook(node, outbound, needs)
         node.expose(needs.hard_state)
@@ -118,24 +120,24 @@ class Facts:
         for hook in self._on_read:
             hook(node, token)
 
-    def stale(self, node: ObservedNode, told: Told) -> None:
-        """A copy of a core was told something of an older term."""
-        self.coverage.hit(f"stale.{told.what}")
+    def stale(self, node: ObservedNode, delivery: StaleDelivery) -> None:
+        """A message of an older term was delivered to a copy of a core."""
+        self.coverage.hit(f"stale.{delivery.what}")
         for hook in self._on_stale:
-            hook(node, told)
+            hook(node, delivery)
 
-    def trusted_again(self, node: ObservedNode, operation: str, path: str) -> None:
-        """A file was used whose sync had failed."""
-        for hook in self._on_trusted_again:
+    def used_after_failed_sync(self, node: ObservedNode, operation: str, path: str) -> None:
+        """A process used a file after a sync of the file had failed."""
+        for hook in self._on_use_after_failed_sync:
             hook(node, operation, path)
 
     def recovered(self, node: ObservedNode, log: LogId, state: LogState, found: list[Entry], model: LogModel) -> None:
-        """A log engine has opened a log."""
+        """A log engine has recovered a log."""
         for hook in self._on_recovered:
             hook(node, log, state, found, model)
 
     def wal(self, node: ObservedNode, append: Append, outcome: Outcome) -> None:
-        """The replicated log of a node has answered."""
+        """The replicated log of a node has reported the outcome of an append."""
         for hook in self._on_wal:
             hook(node, append, outcome)
         if isinstance(outcome, Durable):
@@ -157,29 +159,29 @@ class Facts:
             hook(operation)
 
     def answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
-        """A client has an answer."""
+        """A client has received an answer."""
         for hook in self._on_answered:
             hook(operation, answer)
 
     def collect(self, node: ObservedNode, log: LogId, upto: int) -> None:
-        """The replicated log of a node is about to be collected."""
+        """The replicated log of a node is about to be collected up to an index."""
         for hook in self._on_collect:
             hook(node, log, upto)
 
     def store_opened(self, node: ObservedNode, flushed: OpId) -> None:
-        """A store was opened."""
+        """A store was opened with the flushed op id of its superblock."""
         for hook in self._on_store_opened:
             hook(node, flushed)
         node.flushed = flushed
         node.floor = 0
 
     def proposed(self, node: ObservedNode, flushed: OpId) -> None:
-        """A store has proposed an edit."""
+        """A store has proposed an edit that covers everything up to an op id."""
         for hook in self._on_proposed:
             hook(node, flushed)
 
     def saved(self, node: ObservedNode, block: Superblock, unsynced: Sequence[str]) -> None:
-        """A superblock is durable."""
+        """A superblock is durable. ``unsynced`` are the files of its edit that are not."""
         for hook in self._on_saved:
             hook(node, block, unsynced)
         node.flushed = block.flushed
@@ -187,19 +189,19 @@ class Facts:
         self._scheduler.note(f"{node.position} {block.flushed} {block.manifest.hex()}")
 
     def missing(self, node: ObservedNode, names: Sequence[str]) -> None:
-        """Files of the durable superblock are gone."""
+        """Files that the durable superblock needs are gone."""
         for hook in self._on_missing:
             hook(node, names)
 
     def checksum(self, node: ObservedNode, engine: str, index: int, checksum: str, schema: Schema = SCHEMA) -> None:
-        """A store has said what its rows come to as of an entry."""
+        """A store has computed the checksum of its rows as of an entry."""
         for hook in self._on_checksum:
             hook(node, engine, index, checksum, schema)
 
     def changed(
         self, node: ObservedNode, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema = SCHEMA
     ) -> None:
-        """A store has said what an entry changed."""
+        """A store has returned the rows that an entry changed."""
         for hook in self._on_changed:
             hook(node, op_id, rows, schema)
 
@@ -210,31 +212,31 @@ class Facts:
         self.world.agreed.schema_applied(op_id, schema)
 
     def altered(self, schema: Schema, *, taken: bool) -> None:
-        """Whoever asked for a schema change has its answer."""
+        """A schema change was acknowledged (``taken``) or refused permanently."""
         for hook in self._on_altered:
             hook(schema, taken=taken)
 
     def floor_raised(self, node: ObservedNode, floor: int) -> None:
-        """A store was told a history floor."""
+        """The history floor of a store was set."""
         node.floor = max(node.floor, floor)
         node.floor_max = max(node.floor_max, floor)
 
-    def scanned(self, node: ObservedNode, scanned: Scanned) -> None:
-        """A replica was read in its past."""
+    def scanned(self, node: ObservedNode, scanned: ObservedScan) -> None:
+        """A replica has served or refused a scan as of a hybrid timestamp."""
         for hook in self._on_scanned:
             hook(node, scanned)
 
     def expected_rows(self) -> dict[int, Cells]:
-        """Cells by key as the agreed writes leave them."""
+        """Return the cells by key that the agreed writes produce."""
         return self.world.agreed.rows()
 
     def at_end(self) -> None:
-        """The run is over, healed and quiet."""
+        """The run is over: all faults are healed and every write has an answer."""
         for invariant in self._invariants:
             invariant.at_end()
 
     def _hooks(self, name: str) -> list[Hook]:
-        """The bound hooks of that name that some invariant overrides."""
+        """Return the bound hooks of that name, of the invariants that override it."""
         default: Any = getattr(Invariant, name)
         return [
             getattr(invariant, name) for invariant in self._invariants if getattr(type(invariant), name) is not default
@@ -247,14 +249,14 @@ class Facts:
                 self.coverage.hit(f"ready.{field}")
 
     def _committed(self, node: ObservedNode, ready: Ready) -> None:
-        """Only now does the view have the entries that this Ready appended and committed."""
+        """Record a commit index. The view must have the entries of this Ready by now."""
         assert ready.commit is not None
         node.commit = max(node.commit, ready.commit)
         self.world.learn_commit(node, ready.commit)
 
 
-def _nobody_listens(_position: int) -> None:
-    """Until a run says who wants to know."""
+def _no_listener(_position: int) -> None:
+    """Do nothing: no listener is set."""
 
 
 def _configs(ready: Ready) -> list[TabletConfig]:

@@ -1,6 +1,6 @@
-"""Carries out a fault plan, and undoes each fault when its time is up.
+"""Carries out a fault plan, and undoes each fault at the end of its duration.
 
-A fault *bites*, and is counted, when it changes something: pausing a node that is down does not.
+A fault is counted only if it changes something. Pausing a node that is down is not counted.
 """
 
 from __future__ import annotations
@@ -9,88 +9,90 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, assert_never
 
 from stelae.sim.coverage import Coverage
+from stelae.sim.fault_plan import LEADER, NODES, Fault, FaultKind
 from stelae.sim.network import Link, Network
-from stelae.sim.plan import LEADER, NODES, Fault, FaultKind
 from stelae.sim.scheduler import Scheduler
 
 SLOW_SYNC_US = 1_000_000
-"""Longest sync of a slow disk: as long as the longest election timeout."""
+"""Longest extra time of a sync on a slow disk: as long as the longest election timeout."""
 
 Undo: TypeAlias = Callable[[], None]
 
 
-class Victim(Protocol):
-    """One node, as faults see it."""
+class FaultTarget(Protocol):
+    """The operations of a node that faults need."""
 
     @property
     def up(self) -> bool:
-        """True while a process runs, standing still or not."""
+        """True while a process runs, also if it is paused."""
         ...
 
     def start(self) -> None:
-        """Start a process if none runs and the node was not given up."""
+        """Start a process if none runs and the replica was not lost permanently."""
         ...
 
     def crash(self) -> None:
-        """Lose power: what was not synced is lost, torn or reordered."""
+        """Lose power: un-synced changes are lost, torn or reordered."""
         ...
 
     def crash_after(self, operations: int | None) -> None:
-        """Lose power within the disk operation after so many more; ``None`` calls that off."""
+        """Lose power after so many more disk operations; ``None`` cancels this."""
         ...
 
     def kill(self) -> None:
-        """End the process; the disk keeps all that was written."""
+        """End the process. The disk keeps everything that was written."""
         ...
 
     def pause(self) -> None:
-        """Let the process stand still."""
+        """Pause the process."""
         ...
 
     def resume(self) -> None:
-        """Let it go on, if it stands still."""
+        """Resume the process, if it is paused."""
         ...
 
     def slow_disk(self, extra_us: int) -> None:
-        """Let every piece of disk work take up to so much longer."""
+        """Make every sync and every save of metadata take up to so much longer."""
         ...
 
     def fill_disk(self, *, full: bool) -> None:
-        """Leave no space, or some again."""
+        """Fill the disk, or free its space again."""
         ...
 
     def fail_sync(self) -> None:
-        """Let the next sync of the replicated log fail."""
+        """Make the next sync of the replicated log fail."""
         ...
 
     def damage_log(self) -> None:
-        """End the process, and flip a bit of a closed segment of the replicated log."""
+        """End the process, and flip a bit in a segment of the replicated log."""
         ...
 
     def restore_older_log(self) -> None:
-        """End the process, and put an older copy in the place of the replicated log."""
+        """End the process, and replace the replicated log by an older copy of it."""
         ...
 
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
-        """Move the wall clock: under a node that doubts what it sees, or while it is down, so that it is believed."""
+        """Move the wall clock, while the node runs (``seen``) or while it is down.
 
-    def set_clock_right(self) -> None:
-        """Undo all jumps."""
+        A running node notices a jump and distrusts its clock. A node that was down believes the new time."""
+
+    def undo_clock_jumps(self) -> None:
+        """Undo all jumps of the wall clock."""
         ...
 
 
 class FaultDriver:
-    """Strikes and undoes the faults of a plan.
+    """Starts and ends the faults of a plan.
 
     Args:
-        leader: says which node leads now, by position, if one does.
+        leader: returns the position of the current leader, or ``None``.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
         network: Network,
-        nodes: Sequence[Victim],
+        nodes: Sequence[FaultTarget],
         leader: Callable[[], int | None],
         coverage: Coverage,
     ) -> None:
@@ -102,27 +104,27 @@ class FaultDriver:
         self._healed = False
 
     def schedule(self, plan: Sequence[Fault]) -> None:
-        """Let every fault strike at its time."""
+        """Schedule every fault for its time."""
         for fault in plan:
-            self._scheduler.at(fault.at_us, f"fault.{fault.kind}", self._striker(fault))
+            self._scheduler.at(fault.at_us, f"fault.{fault.kind}", self._start_fault_call(fault))
 
     def heal(self) -> None:
-        """End every fault, planned ones included: links, disks and clocks are well, all run."""
+        """End all faults, also those still planned. All links, disks and clocks work, and all nodes run."""
         self._healed = True
         self._network.heal()
         for node in self._nodes:
             node.crash_after(None)
             node.slow_disk(0)
             node.fill_disk(full=False)
-            node.set_clock_right()
+            node.undo_clock_jumps()
             node.resume()
             node.start()
 
-    def _striker(self, fault: Fault) -> Callable[[], None]:
+    def _start_fault_call(self, fault: Fault) -> Callable[[], None]:
         def strike() -> None:
             if self._healed:
                 return
-            undo = self._strike(fault)
+            undo = self._start_fault(fault)
             if undo is None:
                 return
             self._coverage.hit(f"fault.{fault.kind}")
@@ -135,20 +137,20 @@ class FaultDriver:
         if not self._healed:
             undo()
 
-    def _strike(self, fault: Fault) -> Undo | None:
-        """Do it; return how to undo it, or ``None`` if it could not bite."""
+    def _start_fault(self, fault: Fault) -> Undo | None:
+        """Start a fault. Return how to undo it, or ``None`` if it changes nothing."""
         position = self._position(fault)
         node = self._nodes[position]
         kind = fault.kind
         if kind is FaultKind.LOSSY or kind is FaultKind.SLOW_LINKS:
-            return self._disturb(kind)
+            return self._start_link_fault(kind)
         links = _links(kind, position, fault.amount)
         if links:
             self._network.cut(links)
             return lambda: self._network.mend(links)
-        return self._strike_node(node, fault) if node.up else None
+        return self._start_node_fault(node, fault) if node.up else None
 
-    def _strike_node(self, node: Victim, fault: Fault) -> Undo:
+    def _start_node_fault(self, node: FaultTarget, fault: Fault) -> Undo:
         match fault.kind:
             case FaultKind.CRASH:
                 node.crash()
@@ -172,7 +174,7 @@ class FaultDriver:
                 return lambda: None
             case FaultKind.CLOCK_JUMP:
                 node.jump_clock(fault.amount, seen=fault.amount % 2 == 0)
-                return node.set_clock_right
+                return node.undo_clock_jumps
             case (
                 FaultKind.PARTITION
                 | FaultKind.PARTITION_IN
@@ -186,7 +188,7 @@ class FaultDriver:
                 assert_never(fault.kind)
         return node.start
 
-    def _disturb(self, kind: FaultKind) -> Undo:
+    def _start_link_fault(self, kind: FaultKind) -> Undo:
         network = self._network
         if kind is FaultKind.LOSSY:
             network.lossy += 1
@@ -209,7 +211,7 @@ class FaultDriver:
 
 
 def _links(kind: FaultKind, position: int, amount: int) -> list[Link]:
-    """The directed links between nodes that a fault cuts; none for other kinds of fault."""
+    """Return the directed links between nodes that a fault cuts; none for other kinds of fault."""
     others = [other for other in range(NODES) if other != position]
     incoming = [(other, position) for other in others]
     outgoing = [(position, other) for other in others]

@@ -1,7 +1,7 @@
-"""What clients asked and were told, in the order in which it happened.
+"""The history of a run: the operations of all clients and their answers, in the order in which they happened.
 
-Writes carry values that are never repeated, so a value names the write it came from: that is what
-makes checking a history against the log linear in its length."""
+The values of writes are never repeated, so a value identifies the write that it came from. For that
+reason the time to check a history against the log is linear in its length."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ class ClientAction(StrEnum):
 
 
 class HistoryRow(NamedTuple):
-    """One row of an operation; one that is ``unfit`` brings what its column cannot hold.
+    """One row of an operation.
 
-    What it brings for columns other than the key and the value is drawn from ``more``."""
+    Attributes:
+        unfit: true if the row has a cell that its column cannot hold.
+        more: number from which the cells of all columns except the key and the value are derived.
+    """
 
     key: int
     value: str
@@ -39,22 +42,22 @@ class HistoryRow(NamedTuple):
 
 
 RowErrors: TypeAlias = tuple[tuple[int, str], ...]
-"""Place of each row that was not taken, among those that the client sent, and why; in order."""
+"""Position of each refused row among the rows that the client sent, and the error code; ascending."""
 
 
 class AnswerKind(StrEnum):
-    """What a client was told."""
+    """The kind of an answer to a client."""
 
     DONE = "done"
-    """A write that was applied, perhaps with a row error; or a read with its value."""
+    """The write was applied, perhaps with row errors; or the read returned a value."""
     MISMATCH = "mismatch"
-    """The same identity was used with another payload."""
+    """The identity of the write was used before with another payload."""
     STALE = "stale"
-    """A repetition of something that was forgotten as settled."""
+    """The write is a repetition, and its result was dropped because the client had settled it."""
     REFUSED = "refused"
-    """A write or a schema change that was made for another version of the schema: it has no effect, now or later."""
+    """The write or schema change was made for another version of the schema. It never has an effect."""
     RETRY = "retry"
-    """Not taken, or not known to be taken; ask again, perhaps elsewhere."""
+    """The request was not accepted, or its outcome is unknown. The client retries, perhaps on another node."""
 
 
 class ClientAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,10 +65,10 @@ class ClientAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: position of the node that answered.
-        errors: rows of a write that were not taken.
-        value: what a read saw; ``None`` for no row.
-        leader: position of the node to ask next, if one is known.
-        timestamp: hybrid one at which a write took effect; 0: not known.
+        errors: refused rows of a write.
+        value: value that a read returned; ``None`` for no row.
+        leader: position of the node to ask next, if known.
+        timestamp: hybrid timestamp at which a write took effect; 0 if not known.
     """
 
     kind: AnswerKind
@@ -81,14 +84,14 @@ class ClientOperation:
     """One operation of one client, over all its attempts.
 
     Attributes:
-        sequence: number of a write; 0 for reads, which have no identity.
-        rows: of a write none or some; of a read the one whose key is asked for.
-        imposed: true for a write that reuses the identity of another with another payload.
-        settled: true once the client has said that it will not ask for this answer again.
-        schema: version of the schema for which the rows were made.
-        columns: ids of the columns that the rows bring; ``None``: all of the schema, or the key.
-        company: sequences of the run in which it was sent last.
-        invoked: order of its beginning among all beginnings and ends of the run.
+        sequence: sequence number of a write; 0 for reads, which have no identity.
+        rows: the rows of a write, possibly none; for a read one row, with the key to read.
+        imposed: true for a write that reuses the identity of another write with another payload.
+        settled: true once the client has declared that it will not ask for this answer again.
+        schema: schema for which the rows were made.
+        columns: ids of the columns that the rows set; ``None`` for all columns of the schema (for a delete, the key).
+        sent_range: sequence numbers of the sequence range in which the operation was last sent.
+        invoked: order of its start among all starts and ends of operations.
         answered: order of its end; ``None`` while it is open.
     """
 
@@ -100,20 +103,20 @@ class ClientOperation:
     settled: bool = False
     schema: Schema = SCHEMA
     columns: tuple[int, ...] | None = None
-    company: range | None = None
+    sent_range: range | None = None
     invoked: int = 0
     answered: int | None = None
     answer: ClientAnswer | None = None
 
     @property
     def is_write(self) -> bool:
-        """True for everything that has a place in the log."""
+        """True for every operation that has a position in the log."""
         return self.action is not ClientAction.READ
 
     @property
     def unfit(self) -> list[int]:
-        """Places of the rows that nobody can take."""
-        return [place for place, row in enumerate(self.rows) if row.unfit]
+        """Positions of the rows that no replica can accept."""
+        return [position for position, row in enumerate(self.rows) if row.unfit]
 
 
 @dataclass(slots=True)
@@ -121,7 +124,7 @@ class History:
     """All operations of a run.
 
     Attributes:
-        clock: counts beginnings and ends.
+        clock: number of starts and ends of operations so far.
         timestamp_max: highest hybrid timestamp at which an acknowledged write took effect.
     """
 
@@ -130,18 +133,18 @@ class History:
     timestamp_max: int = 0
 
     def begin(self, operation: ClientOperation) -> None:
-        """Record that a client begins an operation."""
+        """Record the start of an operation."""
         self.clock += 1
         operation.invoked = self.clock
         self.operations.append(operation)
 
     def end(self, operation: ClientOperation, answer: ClientAnswer) -> None:
-        """Record the final answer."""
+        """Record the final answer to an operation."""
         self.clock += 1
         operation.answered = self.clock
         operation.answer = answer
         self.timestamp_max = max(self.timestamp_max, answer.timestamp)
 
     def acknowledged(self) -> list[ClientOperation]:
-        """Writes that were answered as done, in the order of their beginnings."""
+        """Return the writes that were answered with ``DONE``, in the order of their starts."""
         return [o for o in self.operations if o.is_write and o.answer is not None and o.answer.kind is AnswerKind.DONE]

@@ -1,4 +1,4 @@
-"""Which log engine each node of a run has: drawn from the seed, on a stream of its own."""
+"""The log engine of each node of a run, drawn from a stream of its own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from stelae.sim.draw import chance, pick, stream
 from stelae.sim.store_profile import NODES
 
 LOGS = ("segmented", "shared")
-"""Engines that keep their files through ``Files``, and so on the virtual disk."""
+"""Engines that access their files through ``Files``, and so can run on the virtual disk."""
 
 ALL_DEFAULT = 0.7
-"""Share of the runs in which all nodes have the default; in the others each node draws its own."""
+"""Share of the runs in which all nodes have the default engine. In the others each node draws its engine."""
 
 
 def draw_logs(seed: int) -> tuple[str, ...]:

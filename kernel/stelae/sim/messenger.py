@@ -1,7 +1,8 @@
-"""The client's end of the network for a writer that is production's own: its ports, in virtual time.
+"""The messenger of a simulated client: implements the ports of production's writer in virtual time.
 
-As with the real messenger, every attempt has one outcome: the first answer, or an error when none came in time. What
-arrives later is dropped. Some attempts end early, as when a connection is lost: the node may have taken the request."""
+As with the real messenger, every attempt has one outcome: the first answer, or an error if no answer arrives in time.
+Later answers are dropped. Some attempts end early, as after a lost connection; the node may have received the
+request."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Final
 
 from stelae.client.writer_core import ATTEMPT_MS
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.sim.client_gateway import Gateway
+from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, chance
 from stelae.sim.profile import Profile
@@ -21,27 +22,27 @@ from stelae.spi.ids import NodeId
 from stelae.spi.services import Buffer
 
 CONNECTION_LOST: Final = 0.4
-"""Share of the attempts that end early when no answer comes soon."""
+"""Share of the attempts that end early if no answer arrives soon."""
 
 
 class VirtualMessenger:
     """The ports of one writer (``stelae.client.writer_core.WriterPorts``).
 
     Attributes:
-        answering: position of the node whose answer is being taken.
+        answering: position of the node whose answer is being processed.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
-        front: Gateway,
+        gateway: ClientGateway,
         number: int,
         rng: random.Random,
         profile: Profile,
         coverage: Coverage,
     ) -> None:
         self._scheduler = scheduler
-        self._front = front
+        self._gateway = gateway
         self._number = number
         self._rng = rng
         self._profile = profile
@@ -50,7 +51,7 @@ class VirtualMessenger:
         self.answering = 0
 
     def now_s(self) -> float:
-        """Virtual seconds since the start of the run."""
+        """Return the virtual seconds since the start of the run."""
         return self._scheduler.now_us / 1_000_000
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
@@ -62,8 +63,8 @@ class VirtualMessenger:
         self._scheduler.after(0, f"{self._label}.turn", call)
 
     def send(self, to: NodeId, request: bytes, answered: Callable[[Buffer | StelaeError], None]) -> None:
-        """Send a request; ``answered`` runs once."""
-        node = self._front.node_ids.index(to)
+        """Send a request. ``answered`` runs exactly once."""
+        node = self._gateway.node_ids.index(to)
         t_us = self._profile.election_timeout_ms * 1_000
         open_ = True
 
@@ -86,7 +87,7 @@ class VirtualMessenger:
             once(error)
 
         timer = self._scheduler.after(wait_us, f"{self._label}.attempt", give_up)
-        self._front.write(self._number, node, request, once)
+        self._gateway.write(self._number, node, request, once)
 
     def ask_if_gone(self, error: NoSuchTablet) -> None:
-        """The simulated tablet is never dropped."""
+        """Do nothing: the simulated tablet is never dropped."""

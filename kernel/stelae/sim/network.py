@@ -1,8 +1,8 @@
-"""The virtual network: every directed link has its own delay, loss and cut.
+"""The virtual network: every directed link delays and loses messages, and can be cut.
 
-A message arrives after a drawn delay, perhaps twice, perhaps never, perhaps after one sent later.
-What is cut while it is under way is lost. A message outlives the process that sent it, and reaches
-whichever process runs at its target: consensus has to bear that.
+A message arrives after a drawn delay. It may be duplicated, lost, or overtaken by a later message. A
+message is lost if its link is cut when it arrives. A message may arrive after its sender has ended,
+and it reaches the process that runs at the target then. Consensus must tolerate that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stelae.sim.scheduler import Scheduler
 
 Deliver: TypeAlias = Callable[[], None]
 Link: TypeAlias = tuple[int, int]
-"""Sender and receiver, by position; clients are positions from ``NODES`` up."""
+"""Positions of sender and receiver. Clients have positions from ``NODES`` up."""
 
 SLOW_DELAY_US = 400_000
 """Longest extra delay while links are slow: above the shortest election timeout."""
@@ -28,8 +28,8 @@ class Network:
     """All links of one run.
 
     Args:
-        rng: the network's own stream.
-        profile: delays and probabilities of ordinary times.
+        rng: the random stream of the network.
+        profile: delays and probabilities while no fault of the links is active.
     """
 
     def __init__(self, scheduler: Scheduler, rng: random.Random, profile: Profile, coverage: Coverage) -> None:
@@ -44,7 +44,7 @@ class Network:
         self.slow = 0
 
     def send(self, link: Link, label: str, deliver: Deliver) -> None:
-        """Send over a link; ``deliver`` runs once for each arrival."""
+        """Send a message over a link. ``deliver`` runs once for each arrival."""
         if self._is_lost(link):
             self._coverage.hit("network.lost")
             return
@@ -54,7 +54,7 @@ class Network:
             self._launch(link, label, deliver)
 
     def cut(self, links: Iterable[Link]) -> None:
-        """Cut links. A link that is cut twice needs two repairs."""
+        """Cut links. A link that was cut twice must be mended twice."""
         for link in links:
             self._cuts[link] = self._cuts.get(link, 0) + 1
 
@@ -64,11 +64,11 @@ class Network:
             self._cuts[link] = max(0, self._cuts.get(link, 0) - 1)
 
     def is_cut(self, link: Link) -> bool:
-        """Say whether nothing passes over a link now."""
+        """Return true while a link is cut."""
         return self._cuts.get(link, 0) > 0
 
     def heal(self) -> None:
-        """End every disturbance: from now on messages arrive, once each."""
+        """End every fault: from now on each message arrives exactly once."""
         self._cuts.clear()
         self._healed = True
         self.lossy = self.slow = 0

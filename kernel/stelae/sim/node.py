@@ -1,4 +1,4 @@
-"""One node of a simulation through all its starts: its disk, its clock, what faults do to it."""
+"""One simulated node across all its starts: its disk, its clock, and the faults that it suffers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import below, between, chance, pick, stream
 from stelae.sim.log_model import LogModel
-from stelae.sim.node_start import LAYOUT, TABLET, Boot, NodeContext, Running, Spans, format_node
-from stelae.sim.process import Process, Span
+from stelae.sim.node_start import LAYOUT, TABLET, NodeContext, NodeStart, RunningNode, WorkDurations, format_node
+from stelae.sim.process import DurationRange, Process
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Status
@@ -20,48 +20,48 @@ from stelae.spi.errors import ClockError, StelaeError
 from stelae.spi.ids import LogId, TabletId
 
 RESTART_US: Final = (50_000, 2_000_000)
-"""How long a node stays down after power was lost unplanned, within an operation."""
+"""Shortest and longest time that a node stays down after a power loss within a disk operation."""
 
 RETRY_US: Final = 400_000
-"""How soon a start is tried again that the disk or the clock did not allow: a full disk, or a wall
-clock that has jumped back behind what the node gave out before."""
+"""Delay of the next attempt after a start that failed because of a full disk, or because the wall clock is
+behind a timestamp that the node has assigned before."""
 
 FULL_SLACK_BYTES_MAX: Final = 2_000
-"""What a full disk may still take: so that it runs out within an operation."""
+"""Largest space left on a full disk, so that the space runs out within an operation."""
 
 OPEN_REACH_BYTES_MIN: Final = 2_000
-"""Half of what an open segment must hold to be damaged: several groups follow then."""
+"""Smallest damaged range of an open segment, which is its first half: several groups follow the range then."""
 
 
 class SimNode:
-    """One node. Implements what faults can do (``faults.Victim``)."""
+    """One simulated node. Implements ``faults.FaultTarget``."""
 
-    def __init__(self, around: NodeContext, scheduler: Scheduler, view: ObservedNode, error_us: int) -> None:
-        self._around = around
+    def __init__(self, context: NodeContext, scheduler: Scheduler, view: ObservedNode, error_us: int) -> None:
+        self._context = context
         self._scheduler = scheduler
         self.view = view
-        self._rng = stream(around.seed, f"node/{view.position}")
+        self._rng = stream(context.seed, f"node/{view.position}")
         self._clock = VirtualClock(scheduler, error_us=error_us)
         self._models: dict[LogId, LogModel] = {}
         self._starts = 0
         self._extra_us = 0
         self._may_be_lost = False
         self._backup: tuple[int, dict[str, bytes]] | None = None
-        self._disk = self._watched(VirtualDisk())
-        self.running: Running | None = None
+        self._disk = self._observe_disk(VirtualDisk())
+        self.running: RunningNode | None = None
         view.clock_ahead_us_max = self._clock.ahead_us_max
-        format_node(around, around.node_ids[view.position], self._disk)
+        format_node(context, context.node_ids[view.position], self._disk)
 
-    # -- what runs -------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     @property
     def up(self) -> bool:
-        """True while a process runs, standing still or not."""
+        """True while a process runs, also if it is paused."""
         return self.running is not None
 
     @property
     def given_up(self) -> bool:
-        """True once the replica is lost for good."""
+        """True once the replica is lost permanently."""
         return self.view.given_up
 
     @property
@@ -72,12 +72,12 @@ class SimNode:
         return self.running.replica
 
     def run(self, call: Callable[[], None]) -> None:
-        """Run a turn of the process, if there is one."""
+        """Run ``call`` as a turn of the process, if a process runs."""
         if self.running is not None:
             self.running.process.run(call)
 
     def describe(self) -> str:
-        """Say in one line how the node is."""
+        """Describe the state of the node in one line."""
         if self.given_up:
             return "given up"
         replica = self.replica
@@ -94,56 +94,58 @@ class SimNode:
     # -- starting and ending ---------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start a process if none runs and the node was not given up."""
+        """Start a process if none runs and the replica was not lost permanently."""
         if self.up or self.given_up:
             return
         self._starts += 1
         self._clock.reboot()
         label = f"n{self.view.position}.{self._starts}"
-        process = Process(self._scheduler, self._clock, label, self._raised)
-        spans = Spans(
-            sync_us=lambda: self._slowed(self._around.profile.sync_us),
-            metadata_us=lambda: self._slowed(self._around.profile.metadata_us),
-            apply_us=lambda: self._around.profile.apply_us,
-            read_us=lambda: self._around.profile.read_us,
+        process = Process(self._scheduler, self._clock, label, self._handle_exception)
+        durations = WorkDurations(
+            sync_us=lambda: self._slowed(self._context.profile.sync_us),
+            metadata_us=lambda: self._slowed(self._context.profile.metadata_us),
+            apply_us=lambda: self._context.profile.apply_us,
+            read_us=lambda: self._context.profile.read_us,
         )
-        boot = Boot(self._around, self.view, self._starts, self._disk, self._clock, process, self._models, spans)
+        boot = NodeStart(
+            self._context, self.view, self._starts, self._disk, self._clock, process, self._models, durations
+        )
         process.run(lambda: self._boot(boot))
 
     def crash(self) -> None:
-        """Lose power: what was not synced is lost, torn or reordered."""
+        """Lose power: un-synced changes are lost, torn or reordered."""
         self._end()
-        self._disk = self._watched(self._disk.crash(self._rng))
-        self._back_up()
+        self._disk = self._observe_disk(self._disk.crash(self._rng))
+        self._save_backup()
 
     def crash_after(self, operations: int | None) -> None:
-        """Lose power within the disk operation after so many more; ``None`` calls that off."""
+        """Lose power after so many more disk operations; ``None`` cancels this."""
         self._disk.faults.lose_power_after(operations=operations)
 
     def kill(self) -> None:
-        """End the process; the disk keeps all that was written."""
+        """End the process. The disk keeps everything that was written."""
         self._end()
-        self._disk = self._watched(self._disk.clone())
-        self._back_up()
+        self._disk = self._observe_disk(self._disk.clone())
+        self._save_backup()
 
     def pause(self) -> None:
-        """Let the process stand still."""
+        """Pause the process."""
         if self.running is not None:
             self.running.process.pause()
 
     def resume(self) -> None:
-        """Let it go on, if it stands still."""
+        """Resume the process, if it is paused."""
         if self.running is not None and self.running.process.paused:
             self.running.process.resume()
 
     # -- disk and clock --------------------------------------------------------------------------
 
     def slow_disk(self, extra_us: int) -> None:
-        """Let every piece of disk work take up to so much longer."""
+        """Make every sync and every save of metadata take up to so much longer."""
         self._extra_us = extra_us
 
     def fill_disk(self, *, full: bool) -> None:
-        """Leave next to no space, or some again."""
+        """Fill the disk except for a few bytes, or free its space again."""
         faults = self._disk.faults
         if not full:
             faults.capacity_bytes = None
@@ -152,18 +154,18 @@ class SimNode:
         faults.capacity_bytes = used_bytes + between(self._rng, 0, FULL_SLACK_BYTES_MAX)
 
     def fail_sync(self) -> None:
-        """Let the next sync of the replicated log fail, or where logs share their files that of any log."""
-        self._lose_log()
-        shared = self._around.profile.logs[self.view.position] == "shared"
+        """Make the next sync of the replicated log fail; if logs share their files, the next sync of any log."""
+        self._allow_log_loss()
+        shared = self._context.profile.logs[self.view.position] == "shared"
         for model in self._models.values() if shared else ():
             model.damaged = True
         self._disk.faults.fail_syncs(f"{LAYOUT.wals}/" if shared else f"{LAYOUT.wals}/{TABLET}/")
 
     def damage_log(self) -> None:
-        """End the process, and flip a bit of a closed segment of the replicated log."""
+        """End the process, and flip a bit in a segment of the replicated log."""
         self.kill()
         segments = [(path, data) for path, data in self._log_files().items() if path.endswith(".seg")]
-        # In the open segment only the first half: later groups attest that it was durable.
+        # In the open segment, only the first half is damaged: the groups behind it prove that it was durable.
         reach = len(segments[-1][1].rstrip(b"\0")) // 2 if segments else 0
         path, data = segments[-1] if segments else ("", b"")
         if reach < OPEN_REACH_BYTES_MIN or (len(segments) > 1 and chance(self._rng, 0.5)):
@@ -172,13 +174,13 @@ class SimNode:
             path, data = pick(self._rng, segments[:-1])
             reach = len(data)
         self._disk.damage(path, below(self._rng, reach), 1 << below(self._rng, 8))
-        self._lose_log()
-        self._around.coverage.hit("node.log_damaged")
+        self._allow_log_loss()
+        self._context.coverage.hit("node.log_damaged")
 
     def restore_older_log(self) -> None:
-        """End the process, and put an older copy in the place of the replicated log.
+        """End the process, and replace the replicated log by an older copy of it.
 
-        Only one that lacks entries which the store has flushed: of another one nothing tells that it is older."""
+        The copy must lack entries that the store has flushed. The node could not detect any other older copy."""
         self.kill()
         if self._backup is None or self._backup[0] >= self.view.flushed.index:
             return
@@ -191,29 +193,31 @@ class SimNode:
                 file.pwritev([data], 0)
                 file.sync()
         disk.sync_directory(f"{LAYOUT.wals}/{TABLET}")
-        self._lose_log()
-        self._models[LogId(TABLET, 1)].older = True
-        self._around.coverage.hit("node.log_older")
+        self._allow_log_loss()
+        self._models[LogId(TABLET, 1)].is_older_copy = True
+        self._context.coverage.hit("node.log_older")
 
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
-        """Move the wall clock: under a node that doubts what it sees, or while it is down, so that it is believed."""
+        """Move the wall clock, while the node runs (``seen``) or while it is down.
+
+        A running node notices a jump and distrusts its clock. A node that was down believes the new time."""
         self._clock.jump(by_us)
         self.view.clock_ahead_us_max = self._clock.ahead_us_max
         if not seen:
             self.kill()
             self.start()
 
-    def set_clock_right(self) -> None:
-        """Undo all jumps."""
-        self._clock.set_right()
+    def undo_clock_jumps(self) -> None:
+        """Undo all jumps of the wall clock."""
+        self._clock.undo_jumps()
 
     # -- ReplicaObserver -------------------------------------------------------------------------
 
     def status_changed(self, tablet_id: TabletId, before: Status | None, after: Status) -> None:
-        """Transitions are seen through the tap on the core."""
+        """Do nothing: the tap on the core reports transitions."""
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
-        """A replica may fail after a failed sync or damage, and then is lost; else it must not."""
+        """Give the replica up if a failed sync or damage explains its failure, and report a violation otherwise."""
         if self._may_be_lost and "invariant" not in reason:
             self._give_up()
             self.view.status = None
@@ -224,53 +228,55 @@ class SimNode:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _boot(self, boot: Boot) -> None:
+    def _boot(self, boot: NodeStart) -> None:
         try:
             self.running = boot.run(self)
         except StelaeError as error:
             self._end()
-            self._disk = self._watched(self._disk.clone())
+            self._disk = self._observe_disk(self._disk.clone())
             if self._may_be_lost:
                 self._give_up()
             elif self._disk.faults.capacity_bytes is None and not isinstance(error, ClockError):
                 self._report("healthy_replicas", f"cannot start: {error!r}")
             else:
-                self._around.coverage.hit("node.start_refused")
+                self._context.coverage.hit("node.start_refused")
                 self._scheduler.after(RETRY_US, f"n{self.view.position}.start", self.start)
 
-    def _raised(self, raised: BaseException) -> None:
-        """The process has ended by what a turn of it raised."""
+    def _handle_exception(self, raised: BaseException) -> None:
+        """Handle an exception that a turn of the process raised. The process has ended."""
         if not isinstance(raised, PowerLost):
             self._report("no_exception", f"{type(raised).__name__}: {raised}{_where(raised)}")
             return
-        self._around.coverage.hit("node.power_lost_within")
+        self._context.coverage.hit("node.power_lost_within")
         self.crash()
         delay_us = between(self._rng, *RESTART_US)
         self._scheduler.after(delay_us, f"n{self.view.position}.start", self.start)
 
     def _give_up(self) -> None:
-        self._around.coverage.hit("node.given_up")
+        self._context.coverage.hit("node.given_up")
         self.view.given_up = True
 
     def _log_files(self) -> dict[str, bytes]:
-        """The files of the replicated log, if it has a directory of its own."""
+        """Return the files of the replicated log, if it has a directory of its own."""
         return {p: d for p, d in self._disk.tree().items() if p.startswith(f"{LAYOUT.wals}/{TABLET}/")}
 
-    def _back_up(self) -> None:
-        """Keep the first copy of the log that was taken while the node was down, and where it ends at most."""
+    def _save_backup(self) -> None:
+        """Keep the first copy of the log that is taken while the node is down, with the highest index in it."""
         model, files = self._models.get(LogId(TABLET, 1)), self._log_files()
         if self._backup is None and model is not None and files:
-            under_way = model.attempt.entries if model.attempt is not None else ()
+            under_way = model.pending.entries if model.pending is not None else ()
             self._backup = model.last().index + len(under_way), files
 
-    def _watched(self, disk: VirtualDisk) -> VirtualDisk:
-        """The disk of the next process, whose use of files that have failed is seen."""
-        watch = self._around.watch
-        disk.faults.on_trusted_again = lambda operation, path: watch.trusted_again(self.view, operation, path)
+    def _observe_disk(self, disk: VirtualDisk) -> VirtualDisk:
+        """Report each use of a file of the disk after a failed sync of it. Return the disk."""
+        facts = self._context.facts
+        disk.faults.on_use_after_failed_sync = lambda operation, path: facts.used_after_failed_sync(
+            self.view, operation, path
+        )
         return disk
 
-    def _lose_log(self) -> None:
-        """The log may be refused from now on, and the replica fail with it."""
+    def _allow_log_loss(self) -> None:
+        """Allow the replica to refuse its log, and to fail, from now on."""
         self._may_be_lost = True
         self._models[LogId(TABLET, 1)].damaged = True
 
@@ -280,15 +286,15 @@ class SimNode:
         self.running = None
         self.view.status = None
 
-    def _slowed(self, span: Span) -> Span:
+    def _slowed(self, span: DurationRange) -> DurationRange:
         return span[0], span[1] + self._extra_us
 
     def _report(self, invariant: str, detail: str) -> None:
-        self._around.watch.report(invariant, f"node {self.view.position}: {detail}")
+        self._context.facts.report(invariant, f"node {self.view.position}: {detail}")
 
 
 def _where(raised: BaseException) -> str:
-    """Name the innermost place of an exception."""
+    """Name the function and line in which an exception was raised."""
     trace = raised.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,7 +1,7 @@
-"""From a formatted disk to a running node, with the steps and the code of production.
+"""Starts a simulated node from a formatted disk, with the steps and the code of production.
 
-Only what production does with threads and sockets is done otherwise. A start happens at one instant
-of virtual time; power may still be lost within it, at any disk operation."""
+Only threads and sockets are replaced by virtual ones. A start happens at one instant of virtual time,
+but power may be lost at any disk operation in it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.draw import chance, stream
 from stelae.sim.engines import SimEngines
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
 from stelae.sim.history import SCHEMA
 from stelae.sim.log_model import LogModel
+from stelae.sim.maintenance import maintenance_of
 from stelae.sim.network import Network
-from stelae.sim.peers import FramesInFlight, WatchedNetwork, Wire
-from stelae.sim.process import Call, Process, Span, VirtualLogDriver, VirtualPool, VirtualReader
+from stelae.sim.node_links import FramesInFlight, NodeLink, ObservedNetwork
+from stelae.sim.process import Call, DurationRange, Process, VirtualLogDriver, VirtualPool, VirtualReader
 from stelae.sim.profile import Profile
-from stelae.sim.scratch_log import SCRIBE_LOG, ScratchLogWriter
-from stelae.sim.services import CountedMetrics, VirtualWorkers
+from stelae.sim.scratch_log import SCRATCH_LOG, ScratchLogWriter
+from stelae.sim.services import CoverageMetrics, VirtualWorkers
 from stelae.sim.snapshot_reader import SnapshotReader
-from stelae.sim.store_files import StoreFiles, WatchedSuperblock
-from stelae.sim.tap_core import CoreTap, tapped
+from stelae.sim.store_files import ObservedSuperblockFile, StoreFiles
+from stelae.sim.tap_core import CoreTap, tapped_engine
 from stelae.sim.tap_store import tapped_store
 from stelae.sim.tap_wal import WalTap
-from stelae.sim.upkeep import maintenance_of
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import HardState, Member, TabletConfig
 from stelae.spi.errors import StelaeError
@@ -53,9 +53,9 @@ TABLET = TabletId("tablet")
 LAYOUT = DirectoryLayout("/node")
 STORE = f"{LAYOUT.data}/{TABLET}"
 CACHE_BYTES_MAX = 4_096
-"""Small, so that replication and apply also read the log."""
+"""Limit of the entry cache. It is small, so that replication and apply also read the log."""
 FAR_BOUND = 1 << 40
-"""More than any run writes: bytes are counted, and a log is kept as if there were no bound."""
+"""A ``lagging_peer_bytes_max`` above the bytes of any run: the bytes are counted, but the bound has no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,120 +67,120 @@ class NodeContext:
     engines: SimEngines
     network: Network
     coverage: Coverage
-    watch: Facts
+    facts: FactFeed
     node_ids: Sequence[NodeId]
     arrive: Callable[[int, FramesInFlight], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spans:
-    """How long disk work takes just now."""
+class WorkDurations:
+    """The current durations of disk and apply work."""
 
-    sync_us: Callable[[], Span]
-    metadata_us: Callable[[], Span]
-    apply_us: Callable[[], Span]
-    read_us: Callable[[], Span]
+    sync_us: Callable[[], DurationRange]
+    metadata_us: Callable[[], DurationRange]
+    apply_us: Callable[[], DurationRange]
+    read_us: Callable[[], DurationRange]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunningNode:
     """One running node."""
 
     process: Process
-    wire: Wire
+    link: NodeLink
     clock: HybridClock
     replica: Replica
-    scribe: ScratchLogWriter
-    historian: SnapshotReader
+    scratch_log: ScratchLogWriter
+    snapshot_reader: SnapshotReader
 
 
-def format_node(around: NodeContext, node_id: NodeId, disk: VirtualDisk) -> None:
-    """Make a disk the home of a node with one empty tablet, as the format command does."""
-    position = around.node_ids.index(node_id)
-    instance = Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=around.profile.logs[position])
+def format_node(context: NodeContext, node_id: NodeId, disk: VirtualDisk) -> None:
+    """Format a disk for a node with one empty tablet, as the format command does."""
+    position = context.node_ids.index(node_id)
+    instance = Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=context.profile.logs[position])
     format_directory(disk, LAYOUT, instance)
-    members = tuple(Member(node_id=n, address=f"{n[:8]}:1") for n in around.node_ids)
+    members = tuple(Member(node_id=n, address=f"{n[:8]}:1") for n in context.node_ids)
     config = TabletConfig(op_id=ZERO, members=members)
     ConsensusMetadata(disk, LAYOUT, TABLET).save(HardState(), config)
-    store = around.profile.store.engines[position]
+    store = context.profile.store.engines[position]
     block = Superblock(tablet_id=TABLET, schemas=(SCHEMA.to_bytes(),), store_engine=store)
     SuperblockFile(disk, LAYOUT, TABLET).save(block)
 
 
 FAST_SHARE = 0.3
-"""Of the starts of nodes that have ``[log] fast = true``. A node may have it at one start and not at the next."""
+"""Share of the starts with ``[log] fast = true``. It is drawn for each start of a node."""
 
 
-class Boot:
+class NodeStart:
     """One start of one node.
 
     Args:
-        number: how many starts the node has had; draws depend on it.
-        models: what the node's logs must hold.
+        number: number of starts of the node so far. The random streams of the start depend on it.
+        models: models of the node's logs.
     """
 
     def __init__(
         self,
-        around: NodeContext,
+        context: NodeContext,
         node: ObservedNode,
         number: int,
         disk: VirtualDisk,
         clock: VirtualClock,
         process: Process,
         models: dict[LogId, LogModel],
-        spans: Spans,
+        durations: WorkDurations,
     ) -> None:
-        self._around = around
+        self._context = context
         self._node = node
         self._number = number
         self._disk = disk
         self._clock = clock
         self._process = process
         self._models = models
-        self._spans = spans
-        self._metrics = CountedMetrics(around.coverage)
-        self._node_id = around.node_ids[node.position]
-        self._pool = VirtualPool(process, self._rng("pool"), "pool", spans.metadata_us)
+        self._durations = durations
+        self._metrics = CoverageMetrics(context.coverage)
+        self._node_id = context.node_ids[node.position]
+        self._pool = VirtualPool(process, self._rng("pool"), "pool", durations.metadata_us)
 
-    def run(self, observer: ReplicaObserver) -> Running:
+    def run(self, observer: ReplicaObserver) -> RunningNode:
         """Recover everything and start.
 
         Raises:
-            StorageError: the disk does not allow it now, or what is on it is not usable.
-            PowerLost: power went while starting.
+            StorageError: the disk has failed or is full, or its contents are not usable.
+            PowerLost: power was lost during the start.
         """
         lock_directory(self._disk, LAYOUT, pid=self._number)
-        wal_engine = self._around.profile.logs[self._node.position]
+        wal_engine = self._context.profile.logs[self._node.position]
         InstanceFile(self._disk, LAYOUT).start(cluster=CLUSTER, wal_engine=wal_engine)
         hybrid = self._hybrid_clock()
         fast = chance(self._rng("fast"), FAST_SHARE)
         wal = self._open_wal(fast)
-        process, spans = self._process, self._spans
-        driver = VirtualLogDriver(process, wal, self._rng("wal"), spans.sync_us, fast=fast, writer=self._writer)
-        codec = PeerCodec(self._around.engines.consensus.message_types)
-        traffic = PeerTraffic(codec, process, self._metrics, self._beat_interval_us)
-        wire = self._wire(hybrid)
+        process, durations = self._process, self._durations
+        driver = VirtualLogDriver(process, wal, self._rng("wal"), durations.sync_us, fast=fast, writer=self._writer)
+        codec = PeerCodec(self._context.engines.consensus.message_types)
+        traffic = PeerTraffic(codec, process, self._metrics, self._heartbeat_interval_us)
+        link = self._link(hybrid)
         replica = self._replica(wal, driver.writer, traffic, hybrid, observer)
         traffic.add(replica)
-        wire.traffic = traffic
-        traffic.start(wire)
+        link.traffic = traffic
+        traffic.start(link)
         replica.start()
-        maintenance_of(process, hybrid, replica, self._around.profile).start()
-        return Running(
+        maintenance_of(process, hybrid, replica, self._context.profile).start()
+        return RunningNode(
             process=process,
-            wire=wire,
+            link=link,
             clock=hybrid,
             replica=replica,
-            scribe=self._scribe(wal, driver.writer),
-            historian=self._historian(replica),
+            scratch_log=self._start_scratch_log(wal, driver.writer),
+            snapshot_reader=self._start_snapshot_reader(replica),
         )
 
     @property
-    def _beat_interval_us(self) -> int:
-        return self._around.profile.election_timeout_ms * 1_000 // 5
+    def _heartbeat_interval_us(self) -> int:
+        return self._context.profile.election_timeout_ms * 1_000 // 5
 
     def _rng(self, name: str) -> random.Random:
-        return stream(self._around.seed, f"node/{self._node.position}/{self._number}/{name}")
+        return stream(self._context.seed, f"node/{self._node.position}/{self._number}/{name}")
 
     def _hybrid_clock(self) -> HybridClock:
         settings = ClockSettings()
@@ -194,21 +194,21 @@ class Boot:
         return HybridClock(self._clock, settings=settings, stored=stored, ceiling=ceiling, save=save)
 
     def _services(self) -> EngineServices:
-        workers = VirtualPool(self._process, self._rng("workers"), "worker", self._spans.sync_us)
+        workers = VirtualPool(self._process, self._rng("workers"), "worker", self._durations.sync_us)
         return EngineServices(self._disk, self._clock, self._metrics, VirtualWorkers(workers))
 
     def _open_wal(self, fast: bool) -> WalTap:
-        around = self._around
-        name = around.profile.logs[self._node.position]
-        around.watch.coverage.hit(f"log.{name}")
-        config = around.engines.wal_config(name, around.profile)
-        engine = around.engines.wals[name]
+        context = self._context
+        name = context.profile.logs[self._node.position]
+        context.facts.coverage.hit(f"log.{name}")
+        config = context.engines.wal_config(name, context.profile)
+        engine = context.engines.wals[name]
         if fast and (chosen := engine.fast()) is not None:
-            around.watch.coverage.hit(f"log.fast.{name}")
+            context.facts.coverage.hit(f"log.fast.{name}")
             engine = chosen
         inner = engine.open(LAYOUT.wals, config, self._services())
-        tap = WalTap(inner, self._node, around.watch, self._models, TABLET)
-        for log in (LogId(TABLET, 1), SCRIBE_LOG):
+        tap = WalTap(inner, self._node, context.facts, self._models, TABLET)
+        for log in (LogId(TABLET, 1), SCRATCH_LOG):
             if log not in tap.logs():
                 tap.create(log, ZERO)
         return tap
@@ -218,32 +218,32 @@ class Boot:
             lock=contextlib.nullcontext(),
             wake=wake,
             post=post,
-            queue_bytes_max=self._around.profile.queue_bytes_max,
+            queue_bytes_max=self._context.profile.queue_bytes_max,
             group_bytes_max=1 << 20,
         )
 
-    def _wire(self, hybrid: HybridClock) -> Wire:
-        return Wire(
+    def _link(self, hybrid: HybridClock) -> NodeLink:
+        return NodeLink(
             position=self._node.position,
-            node_ids=self._around.node_ids,
+            node_ids=self._context.node_ids,
             incarnation_id=IncarnationId(f"{self._number:016x}"),
             process=self._process,
-            network=self._around.network,
+            network=self._context.network,
             clock=hybrid,
-            coverage=self._around.coverage,
-            arrive=self._around.arrive,
+            coverage=self._context.coverage,
+            arrive=self._context.arrive,
         )
 
     def _replica(
         self, wal: WalTap, writer: LogWriter, traffic: PeerTraffic, hybrid: HybridClock, observer: ReplicaObserver
     ) -> Replica:
         record = ConsensusMetadata(self._disk, LAYOUT, TABLET).load()
-        files = StoreFiles(self._disk, STORE, self._node, self._around.watch)
-        superblock_file = WatchedSuperblock(self._disk, LAYOUT, TABLET, files.saved)
+        files = StoreFiles(self._disk, STORE, self._node, self._context.facts)
+        superblock_file = ObservedSuperblockFile(self._disk, LAYOUT, TABLET, files.saved)
         block = superblock_file.load()
         engines, cores = self._engines(wal, block.store_engine, files)
         recovered = recover(block, record, engines, STORE)
-        network = WatchedNetwork(traffic, self._node, self._around.watch, cores)
+        network = ObservedNetwork(traffic, self._node, self._context.facts, cores)
         return assemble(
             recovered,
             engines,
@@ -252,9 +252,9 @@ class Boot:
             superblock_file=superblock_file,
             limits=ReplicaLimits(
                 cache_bytes_max=CACHE_BYTES_MAX,
-                range_bytes_max=self._around.profile.append_bytes_max,
-                flush_bytes=self._around.profile.store.flush_bytes,
-                memory_bytes_max=self._around.profile.store.memory_bytes_max,
+                range_bytes_max=self._context.profile.append_bytes_max,
+                flush_bytes=self._context.profile.store.flush_bytes,
+                memory_bytes_max=self._context.profile.store.memory_bytes_max,
                 lagging_peer_bytes_max=FAR_BOUND if chance(self._rng("bound"), 0.5) else 0,
             ),
             rng=self._rng("core"),
@@ -262,15 +262,15 @@ class Boot:
 
     def _engines(self, wal: WalTap, store: str, files: StoreFiles) -> tuple[Engines, list[CoreTap]]:
         """Return the engines with their taps, and the list that will hold the core."""
-        around, chosen = self._around, self._around.engines
-        consensus, cores = tapped(chosen.consensus, self._node, around.watch)
-        inline = around.profile.apply_inline
+        context, chosen = self._context, self._context.engines
+        consensus, cores = tapped_engine(chosen.consensus, self._node, context.facts)
+        inline = context.profile.apply_inline
         engines = Engines(
             wal=wal,
             consensus=consensus,
-            consensus_config=chosen.consensus_config(around.profile),
-            store=tapped_store(chosen.stores[store], self._node, around.watch, files, inline=inline),
-            store_config=chosen.store_config(store, around.profile),
+            consensus_config=chosen.consensus_config(context.profile),
+            store=tapped_store(chosen.stores[store], self._node, context.facts, files, inline=inline),
+            store_config=chosen.store_config(store, context.profile),
             services=self._services(),
         )
         return engines, cores
@@ -279,49 +279,49 @@ class Boot:
         self,
         wal: WalTap,
         writer: LogWriter,
-        network: WatchedNetwork,
+        network: ObservedNetwork,
         traffic: PeerTraffic,
         hybrid: HybridClock,
         observer: ReplicaObserver,
     ) -> ReplicaPorts:
-        process, spans = self._process, self._spans
+        process, durations = self._process, self._durations
         hard_states = HardStateWriter(self._disk, LAYOUT, self._pool)
-        reads = VirtualPool(process, self._rng("reads"), "read", spans.read_us)
+        reads = VirtualPool(process, self._rng("reads"), "read", durations.read_us)
         return ReplicaPorts(
             turns=process,
             writer=writer,
             reader=VirtualReader(wal, reads),
-            hard_states=WatchedHardStates(hard_states, self._node),
+            hard_states=ObservedHardStates(hard_states, self._node),
             network=network,
             batcher=batcher_of,
             heartbeats=traffic.heartbeats,
             time=hybrid,
-            pool=VirtualPool(process, self._rng("apply"), "apply", spans.apply_us),
+            pool=VirtualPool(process, self._rng("apply"), "apply", durations.apply_us),
             metadata_pool=self._pool,
             metrics=self._metrics,
             observer=observer,
         )
 
-    def _scribe(self, wal: WalTap, writer: LogWriter) -> ScratchLogWriter:
-        state = wal.logs()[SCRIBE_LOG]
-        writer.open_log(SCRIBE_LOG, state.last)
-        floor = self._models[SCRIBE_LOG].collectable
+    def _start_scratch_log(self, wal: WalTap, writer: LogWriter) -> ScratchLogWriter:
+        state = wal.logs()[SCRATCH_LOG]
+        writer.open_log(SCRATCH_LOG, state.last)
+        floor = self._models[SCRATCH_LOG].collectable
         rng = self._rng("scribe")
-        scribe = ScratchLogWriter(self._process, writer, rng, self._around.coverage, state.last, floor)
-        scribe.start()
-        return scribe
+        scratch_log = ScratchLogWriter(self._process, writer, rng, self._context.coverage, state.last, floor)
+        scratch_log.start()
+        return scratch_log
 
-    def _historian(self, replica: Replica) -> SnapshotReader:
-        around = self._around
-        historian = SnapshotReader(
-            self._process, replica, self._node, around.watch, self._rng("historian"), around.coverage
+    def _start_snapshot_reader(self, replica: Replica) -> SnapshotReader:
+        context = self._context
+        snapshot_reader = SnapshotReader(
+            self._process, replica, self._node, context.facts, self._rng("historian"), context.coverage
         )
-        historian.start()
-        return historian
+        snapshot_reader.start()
+        return snapshot_reader
 
 
-class WatchedHardStates:
-    """The ``HardStates`` of a replica: what was saved is noted when its saving is reported."""
+class ObservedHardStates:
+    """The ``HardStates`` of a replica. It records each hard state once it is durable."""
 
     def __init__(self, inner: HardStateWriter, node: ObservedNode) -> None:
         self._inner = inner
@@ -334,7 +334,7 @@ class WatchedHardStates:
         committed_config: TabletConfig,
         done: Callable[[StelaeError | None], None],
     ) -> None:
-        """Save as ``inner`` does."""
+        """Save as ``inner`` does, and record the hard state on success."""
 
         def finished(error: StelaeError | None) -> None:
             if error is None:
@@ -344,4 +344,4 @@ class WatchedHardStates:
         self._inner.save(tablet_id, hard_state, committed_config, finished)
 
 
-__all__ = ["LAYOUT", "TABLET", "Boot", "NodeContext", "Running", "Spans", "format_node"]
+__all__ = ["LAYOUT", "TABLET", "NodeContext", "NodeStart", "RunningNode", "WorkDurations", "format_node"]

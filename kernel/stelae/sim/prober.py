@@ -1,9 +1,9 @@
-"""A client that is there when leadership changes, since that is when reads go wrong.
+"""A client that reads at every change of leadership, when wrong reads are most likely.
 
-As soon as a new leader serves, the prober reads from it. If another node still believes to lead,
-the prober writes through the new leader and, once that is answered, reads the same key from the
-old one: whatever the old leader answers must be at least as new. It also asks the old one for a
-snapshot as of that write.
+As soon as a new leader serves, the prober reads from it. If another node still believes that it
+leads, the prober writes through the new leader. Once the write is answered, it reads the same key
+from the old leader, whose answer must be at least as new as that write. It also asks the old leader
+for a snapshot as of the write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stelae.sim.workload import WorkloadContext
 from stelae.spi.consensus import Role
 
 NUMBER: Final = 99
-"""Its place on the network, behind all clients."""
+"""Position of the prober on the network, above all clients."""
 
 NAME: Final = "prober"
 
@@ -27,27 +27,27 @@ ROUNDS_MAX: Final = 4
 
 
 class Prober:
-    """Probes every change of leadership of a run.
+    """Reads and writes at every change of leadership in a run.
 
     Args:
-        scan: asks a node for a snapshot at a hybrid timestamp.
+        scan: asks the node at a position for a snapshot at a hybrid timestamp.
     """
 
-    def __init__(self, around: WorkloadContext, rng: random.Random, scan: Callable[[int, int], None]) -> None:
-        self._around = around
+    def __init__(self, context: WorkloadContext, rng: random.Random, scan: Callable[[int, int], None]) -> None:
+        self._context = context
         self._scan = scan
         self._rng = rng
         self._sequence = 0
 
     def leader_serves(self, position: int) -> None:
-        """A node has begun to serve as leader."""
-        self._around.coverage.hit("prober.leader")
+        """Probe a node that has begun to serve as leader."""
+        self._context.coverage.hit("prober.leader")
         for _ in range(READS):
             self._read(position, self._key())
         self._challenge(position, ROUNDS_MAX)
 
     def _challenge(self, position: int, rounds: int) -> None:
-        """Write through the new leader if there is an old one, then read from that."""
+        """If another node still believes that it leads, write through the new leader and then read from that node."""
         if rounds == 0 or not self._rivals(position):
             return
         self._sequence += 1
@@ -60,15 +60,15 @@ class Prober:
             if answer.kind is AnswerKind.REFUSED:
                 return
             for rival in self._rivals(position):
-                self._around.coverage.hit("prober.rival")
+                self._context.coverage.hit("prober.rival")
                 self._read(rival, operation.rows[0].key)
                 self._scan(rival, answer.timestamp)
             self._challenge(position, rounds - 1)
 
-        self._around.tablet.write(NUMBER, position, [operation], 1, answered)
+        self._context.tablet.write(NUMBER, position, [operation], 1, answered)
 
     def _rivals(self, position: int) -> list[int]:
-        nodes = self._around.watch.world.nodes
+        nodes = self._context.facts.world.nodes
         return [
             node.position
             for node in nodes
@@ -82,19 +82,19 @@ class Prober:
             if answer.kind is AnswerKind.DONE and operation.answered is None:
                 self._end(operation, answer)
 
-        self._around.tablet.read(NUMBER, position, operation, answered)
+        self._context.tablet.read(NUMBER, position, operation, answered)
 
     def _begin(self, sequence: int, action: ClientAction, key: int) -> ClientOperation:
         row = HistoryRow(key, f"{NAME}.{sequence}", more=sequence)
-        schema = self._around.table.schema
+        schema = self._context.table.schema
         operation = ClientOperation(client=NAME, sequence=sequence, action=action, rows=(row,), schema=schema)
-        self._around.history.begin(operation)
-        self._around.watch.invoked(operation)
+        self._context.history.begin(operation)
+        self._context.facts.invoked(operation)
         return operation
 
     def _end(self, operation: ClientOperation, answer: ClientAnswer) -> None:
-        self._around.history.end(operation, answer)
-        self._around.watch.answered(operation, answer)
+        self._context.history.end(operation, answer)
+        self._context.facts.answered(operation, answer)
 
     def _key(self) -> int:
-        return below(self._rng, self._around.profile.keys)
+        return below(self._rng, self._context.profile.keys)

@@ -1,9 +1,9 @@
-"""One run of a node's process: its event loop, its threads and its timers, all virtual.
+"""One run of a node's process, with a virtual event loop, virtual threads and virtual timers.
 
 Everything that the process does is an event of the scheduler. A process that has ended runs nothing
-any more; one that stands still runs what fell due, in order, when it goes on. Work that production
-does on threads (log writer, metadata pool, apply) is split into two events, the work itself and its
-completion on the loop, so that a crash can come between them."""
+any more. A paused process runs the calls that became due during the pause, in order, when it is
+resumed. Work that production does on threads (log writer, metadata pool, apply) is split into two
+events, the work itself and its completion on the loop, so that a crash can happen between them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from stelae.spi.log import Entry
 from stelae.spi.wal import Begun, WalEngine
 
 Call: TypeAlias = Callable[[], None]
-Span: TypeAlias = tuple[int, int]
+DurationRange: TypeAlias = tuple[int, int]
 """Shortest and longest duration in microseconds."""
 
 HOP_US = 5
-"""From a thread to the event loop."""
+"""Time for a call from a thread to reach the event loop."""
 
 
 class Process:
@@ -35,7 +35,7 @@ class Process:
 
     Args:
         label: names the node in the trace.
-        on_raise: told what a call raised, a lost power supply included; the process has ended then.
+        on_raise: called with what a turn raised, ``PowerLost`` included. The process has ended then.
     """
 
     def __init__(
@@ -52,21 +52,21 @@ class Process:
         self.alive = True
         self.paused = False
 
-    # -- the life of the process -----------------------------------------------------------------
+    # -- start, pause, end -----------------------------------------------------------------------
 
     def end(self) -> None:
-        """The process is gone; nothing of it runs any more."""
+        """End the process. None of its calls runs any more."""
         self.alive = False
         self._held.clear()
         self._first.clear()
         self._last.clear()
 
     def pause(self) -> None:
-        """Stand still, threads and timers included."""
+        """Pause the process, with its threads and timers."""
         self.paused = True
 
     def resume(self) -> None:
-        """Go on; what fell due meanwhile runs now, in the order in which it did."""
+        """Resume the process. Calls that became due during the pause run now, in the order in which they became due."""
         self.paused = False
         held, self._held = self._held, []
         for call in held:
@@ -74,17 +74,17 @@ class Process:
 
     @property
     def in_turn(self) -> bool:
-        """Whether a turn of this process is running just now."""
+        """True while a turn of this process runs."""
         return self._running
 
-    # -- running things --------------------------------------------------------------------------
+    # -- running turns ---------------------------------------------------------------------------
 
     def schedule(self, delay_us: int, label: str, call: Call) -> Timer:
-        """Run ``call`` as a turn of the loop, if the process still lives then."""
+        """Run ``call`` as a turn of the loop after ``delay_us``, if the process has not ended by then."""
         return self._scheduler.after(delay_us, f"{self._label}.{label}", lambda: self.run(call))
 
     def run(self, call: Call) -> None:
-        """Run one turn: ``call``, then all that was deferred in it."""
+        """Run one turn: ``call``, then all calls that were deferred in it."""
         if not self.alive:
             return
         if self.paused:
@@ -106,27 +106,27 @@ class Process:
     # -- Turns -----------------------------------------------------------------------------------
 
     def now_us(self) -> int:
-        """Monotonic microseconds of this node."""
+        """Return the monotonic time of this node in microseconds."""
         return self._clock.monotonic_us()
 
     def defer(self, call: Call) -> None:
-        """Run at the end of this turn."""
+        """Run ``call`` at the end of this turn."""
         self._first.append(call)
 
     def defer_last(self, call: Call) -> None:
-        """Run at the end of this turn, after all that was deferred."""
+        """Run ``call`` at the end of this turn, after all deferred calls."""
         self._last.append(call)
 
     def call_at(self, when_us: int, call: Call) -> Timer:
-        """Run at or after ``when_us`` of this node's monotonic clock."""
+        """Run ``call`` at or after ``when_us`` of this node's monotonic clock."""
         return self.schedule(max(0, when_us - self.now_us()), "timer", call)
 
 
 class VirtualPool:
-    """Threads that keep order per key: ``BlockingPool`` without a thread.
+    """A virtual ``BlockingPool``: runs the work of each key in order.
 
     Args:
-        span_us: how long a piece of work takes; read anew for each, so that it can be changed.
+        duration_us: returns the current range of durations of a piece of work; called for each piece.
         finish_us: shortest and longest time from the work itself to its completion on the loop.
     """
 
@@ -135,25 +135,27 @@ class VirtualPool:
         process: Process,
         rng: random.Random,
         label: str,
-        span_us: Callable[[], Span],
-        finish_us: Span = (HOP_US, HOP_US),
+        duration_us: Callable[[], DurationRange],
+        finish_us: DurationRange = (HOP_US, HOP_US),
     ) -> None:
         self._process = process
         self._rng = rng
         self._label = label
-        self._span_us = span_us
+        self._duration_us = duration_us
         self._finish_us = finish_us
         self._queues: dict[str, deque[tuple[Callable[[], Any], Callable[[Any], None]]]] = {}
 
     def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Run ``work`` after earlier work of ``key``, then ``done(result)`` on the loop."""
+        """Run ``work`` after earlier work of ``key``, then ``done(result)`` on the loop.
+
+        The result is the ``StelaeError`` if ``work`` raises one."""
         waiting = self._queues.setdefault(key, deque())
         waiting.append((work, done))
         if len(waiting) == 1:
             self._start(key)
 
     def _start(self, key: str) -> None:
-        delay_us = skewed(self._rng, *self._span_us())
+        delay_us = skewed(self._rng, *self._duration_us())
         self._process.schedule(delay_us, self._label, lambda: self._work(key))
 
     def _work(self, key: str) -> None:
@@ -176,14 +178,14 @@ class VirtualPool:
 
 
 class VirtualLogDriver:
-    """What drains a log writer into an engine, without a thread and without a system.
+    """Moves the work of a log writer into an engine, without threads and system calls.
 
-    Plainly, the engine's work happens at one instant of virtual time and its completions arrive after a drawn
-    delay. With the fast preset, a commit that the engine begins is written later and finished later still. A crash
-    in between leaves entries durable that nobody was told about, or none.
+    Without the fast preset, the engine's work happens at one instant of virtual time, and its completions arrive after
+    a drawn delay. With the fast preset, the steps of a commit that the engine begins happen at different times: begin,
+    write, finish. A crash between two steps may leave entries durable that were not reported as durable.
 
     Args:
-        fast: the fast preset: commits are begun where the engine can begin them.
+        fast: use the fast preset: begin commits where the engine can do so.
     """
 
     def __init__(
@@ -191,7 +193,7 @@ class VirtualLogDriver:
         process: Process,
         engine: WalEngine,
         rng: random.Random,
-        span_us: Callable[[], Span],
+        duration_us: Callable[[], DurationRange],
         *,
         fast: bool,
         writer: Callable[[Call, Callable[[list[Completion]], None]], LogWriter],
@@ -199,7 +201,7 @@ class VirtualLogDriver:
         self._process = process
         self._engine = engine
         self._rng = rng
-        self._span_us = span_us
+        self._duration_us = duration_us
         self._fast = fast
         self._busy = False
         self.writer = writer(self._wake, self._post)
@@ -214,25 +216,25 @@ class VirtualLogDriver:
         if work is None:
             self._busy = False
             return
-        span_us = skewed(self._rng, *self._span_us())
+        duration_us = skewed(self._rng, *self._duration_us())
         begun = self._engine.begin(work.appends) if self._fast and isinstance(work, CommitGroup) else None
         if begun is not None:
             assert isinstance(work, CommitGroup)
-            self._begin(work, begun, span_us)
+            self._begin(work, begun, duration_us)
             return
         completions = self.writer.perform(work, self._engine)
-        self._process.schedule(span_us, "wal.done", lambda: self._finish(completions))
+        self._process.schedule(duration_us, "wal.done", lambda: self._finish(completions))
 
-    def _begin(self, group: CommitGroup, begun: Begun, span_us: int) -> None:
+    def _begin(self, group: CommitGroup, begun: Begun, duration_us: int) -> None:
         def write() -> None:
             failures = [one.failure() for one in begun.writes]
             begun.meanwhile()
-            self._process.schedule(span_us - span_us // 2, "wal.done", lambda: finish(failures))
+            self._process.schedule(duration_us - duration_us // 2, "wal.done", lambda: finish(failures))
 
         def finish(failures: list[StorageError | None]) -> None:
             self._finish(self.writer.complete(group, begun.finish(failures)))
 
-        self._process.schedule(span_us // 2, "wal.write", write)
+        self._process.schedule(duration_us // 2, "wal.write", write)
 
     def _finish(self, completions: list[Completion]) -> None:
         self.writer.post(completions)
@@ -247,7 +249,7 @@ class VirtualLogDriver:
 
 
 class VirtualReader:
-    """Reads of durable entries beside the log writer: ``LogReader`` on a virtual pool."""
+    """A ``LogReader`` on a virtual pool: reads durable entries while the log writer works."""
 
     def __init__(self, engine: WalEngine, pool: VirtualPool) -> None:
         self._engine = engine
@@ -256,5 +258,5 @@ class VirtualReader:
     def read(
         self, log: LogId, first: int, end: int, bytes_max: int, done: Callable[[list[Entry] | StelaeError], None]
     ) -> None:
-        """Read off the loop; ``done`` on the loop, in order per log."""
+        """Read entries off the loop. ``done`` runs on the loop, in order for each log."""
         self._pool.run(str(log), lambda: self._engine.read(log, first, end, bytes_max), done)

@@ -1,4 +1,4 @@
-"""The character of one run, drawn from its seed: how slow, how lossy, how busy."""
+"""The parameters of one run, drawn from its seed: delays, loss, load and sizes."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from stelae.sim.log_profile import draw_logs
 from stelae.sim.store_profile import StoreProfile, draw_store_profile
 
 ALTERED = 0.6
-"""Share of the runs in which the schema changes."""
+"""Share of the runs with schema changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Figures that stay the same for a whole run. Times are in microseconds.
+    """Parameters that stay the same for a whole run. Times are in microseconds.
 
     Attributes:
-        election_timeout_ms: T of the consensus engine.
+        election_timeout_ms: election timeout of the consensus engine.
         delay_us: smallest and largest one-way network delay (mostly near the smallest).
         loss, duplication: probability per message during the safety phase.
         sync_us, metadata_us: shortest and longest group commit and metadata save.
-        apply_us: shortest and longest pause before a group of commits is applied.
-        read_us: shortest and longest read of the log beside the writer.
-        apply_inline: whether stores that can apply on the event loop do so.
-        clients, in_flight_max: how many clients, and how many writes each keeps open.
+        apply_us: shortest and longest pause before a group of committed entries is applied.
+        read_us: shortest and longest read of the log beside the log writer.
+        apply_inline: true if stores that can apply on the event loop do so.
+        clients, in_flight_max: number of model clients, and the largest number of open writes of each.
         think_us: shortest and longest pause between two operations of a client.
-        keys: size of the key space; small, so that operations meet.
-        value_bytes_max: longest value written.
-        reads, repeats: share of reads; share of finished writes that are sent once more.
-        segment_bytes: small, so that logs roll often.
-        append_bytes_max: bytes of entries in one message, so that followers are fed piecemeal.
-        in_flight_messages_max: unanswered appends per peer.
-        queue_bytes_max: bound of the log writer's queue, so that it pushes back at times.
-        clock_error_us: how far each node's wall clock is off from the start.
-        writers: how many clients write by production's writer; each has a reader beside it.
-        alter_us: shortest and longest pause between two schema changes; ``None`` in runs without any.
+        keys: number of keys; small, so that operations conflict.
+        value_bytes_max: longest value of a write.
+        reads, repeats: share of reads among operations; share of answered writes that are sent once more.
+        segment_bytes: size of a log segment; small, so that logs roll often.
+        append_bytes_max: bytes of entries in one message; small, so that a lagging follower needs several messages.
+        in_flight_messages_max: largest number of unanswered appends for each peer.
+        queue_bytes_max: limit of the log writer's queue; small, so that it refuses appends at times.
+        clock_error_us: error of each node's wall clock at the start.
+        writers: number of clients that use production's writer; each has a reader.
+        alter_us: shortest and longest pause between two schema changes; ``None`` in runs without schema changes.
         logs: name of each node's log engine.
-        store: of the stores.
+        store: parameters of the stores.
         safety_us: length of the phase with faults.
-        faults: how many faults are planned.
+        faults: number of planned faults.
     """
 
     election_timeout_ms: int

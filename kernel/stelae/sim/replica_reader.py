@@ -1,8 +1,8 @@
-"""A reader of snapshots, on whichever replica answers: settled ones, led ones, fresh ones and linearizable ones.
+"""A client that scans snapshots on any replica, with all kinds of requested times.
 
-It asks for a time that it was told before, for one about now, for one just above an acknowledged write, for anything
-at or above what its writer was told, and for the present. Which replica may serve each of these, and when, is decided
-by ``stelae.server.tserver.scan_time``; that what is served is right is judged by the invariants."""
+It asks for the time of an earlier scan, a time near the present, a time just above an acknowledged write, any time at
+or above its writer's last timestamp, and a linearizable scan. ``stelae.server.tserver.scan_time`` decides which replica
+may serve each of them and when. The invariants check the rows."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from typing import Final
 
 from stelae.host.hybrid_clock import timestamp
 from stelae.protocol.tablet_messages import ScanRequest
-from stelae.sim.client_gateway import Gateway
+from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.clock import EPOCH_US
 from stelae.sim.draw import below, between, chance, pick, skewed
+from stelae.sim.fault_plan import NODES
 from stelae.sim.node_start import TABLET
-from stelae.sim.plan import NODES
 from stelae.sim.workload import WorkloadContext
-from stelae.sim.writing import WriterClient
+from stelae.sim.writer_client import WriterClient
 from stelae.spi.errors import NotLeader, StelaeError
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import Order, ScanSpec
 
 FIRST_NUMBER: Final = 70
-"""Place on the network of the first reader, behind the writers."""
+"""Position of the first reader on the network, above the writers."""
 
 PAUSE_US: Final = (20_000, 900_000)
 TIMES_MAX: Final = 8
-"""Times of earlier scans that are remembered, to be read again."""
+"""Number of times of earlier scans that are kept, to be scanned again."""
 
 AHEAD_US: Final = 20_000
-"""How far beyond true time most scans may ask; node clocks are off by more."""
+"""How far ahead of true time the requested time of most scans may be. The clocks of nodes have larger errors."""
 
-EARLY: Final = 0.3
-EARLY_US: Final = 3_000_000
-"""Share of the scans about now that may ask for a time so far beyond. A node refuses them, unless it gets them late: a
-node that was paused may answer them when it goes on."""
+FAR_AHEAD: Final = 0.3
+"""Share of the scans near the present that may ask for a time up to ``FAR_AHEAD_US`` ahead of true time."""
+
+FAR_AHEAD_US: Final = 3_000_000
+"""A node refuses scans so far ahead, unless it gets them late: a node that was paused may serve them afterwards."""
 
 PROBED_AGAIN_US: Final = (100_000, 500_000)
 BEHIND_US: Final = 200_000
@@ -45,16 +46,16 @@ class ReplicaReader:
     """One reader.
 
     Args:
-        writer: whose writes its fresh reads must see.
+        writer: client whose acknowledged writes the reader's scans with ``at_least`` must see.
     """
 
     def __init__(
-        self, around: WorkloadContext, front: Gateway, writer: WriterClient, number: int, rng: random.Random
+        self, context: WorkloadContext, gateway: ClientGateway, writer: WriterClient, number: int, rng: random.Random
     ) -> None:
-        self._around = around
-        self._front = front
+        self._context = context
+        self._gateway = gateway
         self._writer = writer
-        self._place = FIRST_NUMBER + number
+        self._position = FIRST_NUMBER + number
         self._name = f"reader-{number}"
         self._rng = rng
         self._target = below(rng, NODES)
@@ -63,15 +64,15 @@ class ReplicaReader:
 
     @property
     def idle(self) -> bool:
-        """True: reads have no effect and may be given up."""
+        """Always true: reads have no effect and may be abandoned."""
         return True
 
     def start(self) -> None:
-        """Begin to act, now and then, until ``stopping``."""
-        self._around.scheduler.after(skewed(self._rng, *PAUSE_US), f"{self._name}.act", self._act)
+        """Begin to scan at random times until ``stopping``."""
+        self._context.scheduler.after(skewed(self._rng, *PAUSE_US), f"{self._name}.act", self._act)
 
     def leader_serves(self, position: int) -> None:
-        """Read about now from a new leader, and from any node that still believes to lead."""
+        """Scan at a time near the present on a new leader, and perhaps on the other nodes."""
         if not self.stopping:
             at = self._about_now()
             for node in range(NODES):
@@ -79,10 +80,10 @@ class ReplicaReader:
                     self._scan(node, at=at)
 
     def probe(self, node: int, at: int) -> None:
-        """Read at a time from a node that believes to lead: now, and once more when its clock may have passed it."""
+        """Scan as of a time on a node that believes that it leads: now, and again when its clock may have passed it."""
         self._scan(node, at=at)
         label = f"{self._name}.probe"
-        self._around.scheduler.after(between(self._rng, *PROBED_AGAIN_US), label, lambda: self._scan(node, at=at))
+        self._context.scheduler.after(between(self._rng, *PROBED_AGAIN_US), label, lambda: self._scan(node, at=at))
 
     def _act(self) -> None:
         if self.stopping:
@@ -97,7 +98,7 @@ class ReplicaReader:
         elif share < 0.8:
             self._scan(self._target, at_least=self._writer.timestamp)
         elif share < 0.9:
-            self._scan(self._target, at=self._around.history.timestamp_max + 1)
+            self._scan(self._target, at=self._context.history.timestamp_max + 1)
         else:
             self._scan(self._target)
         self.start()
@@ -106,17 +107,17 @@ class ReplicaReader:
         spec = ScanSpec(order=pick(self._rng, (Order.KEY, Order.KEY_DESCENDING)))
         request = ScanRequest(TABLET, spec, at, at_least=at_least)
         # A linearizable scan sees every write that was acknowledged before it began.
-        must_see = at_least or 0 if at is not None or at_least is not None else self._around.history.timestamp_max
+        must_see = at_least or 0 if at is not None or at_least is not None else self._context.history.timestamp_max
 
         def answered(result: int | StelaeError) -> None:
             if isinstance(result, int):
                 self._times = [*self._times, result][-TIMES_MAX:]
             elif isinstance(result, NotLeader) and result.leader is not None:
-                self._target = self._front.node_ids.index(NodeId(result.leader))
+                self._target = self._gateway.node_ids.index(NodeId(result.leader))
 
-        self._front.scan(self._place, node, request, must_see, answered)
+        self._gateway.scan(self._position, node, request, must_see, answered)
 
     def _about_now(self) -> int:
-        now_us = EPOCH_US + self._around.scheduler.now_us
-        ahead_us = EARLY_US if chance(self._rng, EARLY) else AHEAD_US
+        now_us = EPOCH_US + self._context.scheduler.now_us
+        ahead_us = FAR_AHEAD_US if chance(self._rng, FAR_AHEAD) else AHEAD_US
         return timestamp(now_us + between(self._rng, -BEHIND_US, ahead_us))

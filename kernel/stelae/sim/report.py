@@ -1,4 +1,4 @@
-"""What a run found, for people and for machines."""
+"""The results of runs: one seed's result, the totals of many seeds, and their output."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import msgspec
 
 from stelae.sim.coverage import Coverage
+from stelae.sim.fault_plan import LEADER, Fault
 from stelae.sim.invariants import Violation
-from stelae.sim.plan import LEADER, Fault
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one seed.
 
     Attributes:
-        events: how many events ran.
-        virtual_us: how much virtual time passed.
+        events: number of events that ran.
+        virtual_us: virtual time that passed, in microseconds.
         digest: equal for two runs only if the same events ran in the same order.
         plan: the faults that were scheduled.
-        writes_acknowledged: how many writes clients were told are done.
+        writes_acknowledged: number of acknowledged writes.
     """
 
     seed: int
@@ -33,8 +33,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     coverage: dict[str, int]
 
 
-class Totals:
-    """Sums over many runs."""
+class RunTotals:
+    """The totals of many runs."""
 
     def __init__(self) -> None:
         self.seeds = 0
@@ -44,7 +44,7 @@ class Totals:
         self._coverage = Coverage()
 
     def add(self, result: RunResult) -> None:
-        """Take one run into account."""
+        """Add the result of one run."""
         self.seeds += 1
         self.events += result.events
         self.writes_acknowledged += result.writes_acknowledged
@@ -53,11 +53,11 @@ class Totals:
             self.failed.append(result)
 
     def coverage(self) -> dict[str, int]:
-        """All counts, by name."""
+        """Return all coverage counts, by name."""
         return self._coverage.as_dict()
 
     def as_document(self) -> dict[str, Any]:
-        """The document that ``stelae sim run --json`` prints."""
+        """Return the document that ``stelae sim run --json`` prints."""
         return {
             "seeds": self.seeds,
             "events": self.events,
@@ -68,7 +68,7 @@ class Totals:
 
 
 def reproduce_command(seed: int, faults: Iterable[int] | None = None, operations_max: int | None = None) -> str:
-    """Return the command that repeats a run, with its plan cut down if it was."""
+    """Return the command that repeats a run, with only the given faults and operations if the run was shrunk."""
     command = f"stelae sim run --seed {seed}"
     if faults is not None:
         command += f" --faults {','.join(str(number) for number in faults) or 'none'}"
@@ -78,7 +78,7 @@ def reproduce_command(seed: int, faults: Iterable[int] | None = None, operations
 
 
 def describe_plan(plan: Sequence[Fault]) -> list[str]:
-    """One line per fault, in order of time."""
+    """Return one line for each fault, in order of time."""
     lines = []
     for fault in plan:
         victim = "the leader" if fault.victim == LEADER else f"node {fault.victim}"

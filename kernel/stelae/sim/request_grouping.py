@@ -1,8 +1,8 @@
-"""Which writes of a client travel together: where the runs of its requests begin and end.
+"""Draws which writes of a client share a request, and so which sequence ranges it has.
 
-A retry need not be grouped as the first attempt was: it may bring what was answered before, what is still open, and
-what is new, in one run. Such a run is known in part to who takes it, and has to be taken apart there; that each
-operation keeps its one effect and its first answer is what these groups are drawn for."""
+A retry may be grouped differently from the first attempt: one sequence range may hold operations that were answered
+before, operations that are still open, and new ones. A replica knows such a range only in part and must split it. These
+groups test that each operation still has exactly one effect and keeps its first answer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from stelae.sim.draw import between
 from stelae.sim.history import ClientOperation
 
 REACH_MAX = 4
-"""Most neighbours on either side that travel with a repeated operation."""
+"""Largest number of neighbours on either side that are sent with a repeated operation."""
 
 
 def neighbours(
     known: Mapping[int, ClientOperation], operation: ClientOperation, rng: random.Random
 ) -> list[ClientOperation]:
-    """Return ``operation`` amid a drawn number of those in ``known`` that were numbered just before and behind it.
+    """Return ``operation`` with a drawn number of its neighbours in ``known``, before and after it.
 
-    In order of sequence, without a gap."""
+    The operations are in order of sequence number, without a gap."""
     first = last = operation.sequence
     lowest, highest = first - between(rng, 0, REACH_MAX), last + between(rng, 0, REACH_MAX)
     while first > lowest and first - 1 in known:

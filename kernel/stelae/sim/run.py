@@ -1,49 +1,49 @@
-"""One seed from start to end: a safety phase with faults, then healing, then a liveness phase."""
+"""Runs one seed from start to end: a safety phase with faults, then a liveness phase without faults."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from stelae.sim.altering import Alterer, TableView
 from stelae.sim.cluster import SimCluster
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
+from stelae.sim.fault_plan import NODES, draw_plan, select_faults
 from stelae.sim.faults import FaultDriver
 from stelae.sim.history import History
-from stelae.sim.invariants.convergence import Convergence, unresolved
-from stelae.sim.plan import NODES, draw_plan, keep
+from stelae.sim.invariants.convergence import Convergence, unanswered_writes
 from stelae.sim.prober import Prober
 from stelae.sim.profile import draw_profile
 from stelae.sim.replica_reader import ReplicaReader
 from stelae.sim.report import RunResult
 from stelae.sim.scheduler import Scheduler
+from stelae.sim.schema_changer import SchemaChanger, TableView
 from stelae.sim.workload import ModelClient, WorkloadContext
 from stelae.sim.world import ObservedNode, World
-from stelae.sim.writing import WriterClient
+from stelae.sim.writer_client import WriterClient
 from stelae.spi.errors import StelaeError
 
 EVENTS_MIN = 5_000
-"""A run goes on under load until it has seen so many events."""
+"""A run continues under load until so many events have run."""
 
 EVENTS_MAX = 200_000
-"""A run that needs more is stuck in a loop."""
+"""Limit on the events of a run. A run that needs more is stuck in a loop."""
 
 LIVENESS_US = 60_000_000
-"""How long a healed cluster may take to become quiet: many election timeouts."""
+"""Longest time that a healed cluster may take to become quiet: many election timeouts."""
 
 AWAY_US = 300_000
-"""How long a replica is away that is restarted while nobody writes: less than an election timeout."""
+"""Time for which a replica is down when it is restarted without load: less than most election timeouts."""
 
 FLUSHED_US = 3_000_000
-"""How long a replica is given at most to flush what came before a schema change while nobody writes."""
+"""Longest time that replicas get to flush older rows after a schema change without load."""
 
 LOAD_US = 2_000_000
-"""How long clients go on after healing, so that progress is seen."""
+"""Time for which clients continue after healing, to check progress."""
 
 STEP_US = 200_000
-"""How often the end of the liveness phase is looked for."""
+"""Time between two checks for the end of the liveness phase."""
 
 
 @cache
@@ -56,7 +56,7 @@ class Simulation:
 
     Args:
         faults: numbers of the planned faults to keep; ``None`` for all.
-        operations_max: operations that each client begins at most; ``None`` for no bound.
+        operations_max: limit on the operations of each client; ``None`` for no limit.
     """
 
     def __init__(
@@ -64,24 +64,24 @@ class Simulation:
     ) -> None:
         self._seed = seed
         self._profile = draw_profile(seed)
-        self._plan = keep(draw_plan(seed, self._profile), faults)
+        self._plan = select_faults(draw_plan(seed, self._profile), faults)
         self._scheduler = Scheduler()
         self._coverage = Coverage()
         self._history = History()
         scheduler = self._scheduler
         nodes = [ObservedNode(position) for position in range(NODES)]
         self._world = World(nodes=nodes, now_us=lambda: scheduler.now_us)
-        self._watch = Facts(self._world, self._scheduler, self._coverage)
-        self._cluster = SimCluster(seed, self._profile, engines, self._scheduler, self._watch, self._coverage)
+        self._facts = FactFeed(self._world, self._scheduler, self._coverage)
+        self._cluster = SimCluster(seed, self._profile, engines, self._scheduler, self._facts, self._coverage)
         self._driver = FaultDriver(
             self._scheduler, self._cluster.network, self._cluster.nodes, self._cluster.leader, self._coverage
         )
         self._table = TableView()
-        self._alterer = Alterer(
+        self._schema_changer = SchemaChanger(
             self._scheduler,
-            self._cluster.front,
+            self._cluster.gateway,
             self._table,
-            self._watch,
+            self._facts,
             self._profile,
             stream(seed, "alterer"),
             self._coverage,
@@ -89,21 +89,21 @@ class Simulation:
         self._clients = self._make_clients(operations_max)
 
     def _make_clients(self, operations_max: int | None) -> list[ModelClient | WriterClient | ReplicaReader]:
-        """Return the clients; the prober needs no start, it waits for leaders, as the clients do beside their work."""
-        around = WorkloadContext(
-            self._scheduler, self._cluster, self._history, self._watch, self._profile, self._coverage, self._table
+        """Return the clients that must be started, and connect all clients and the prober to the fact feed."""
+        context = WorkloadContext(
+            self._scheduler, self._cluster, self._history, self._facts, self._profile, self._coverage, self._table
         )
         clients = [
-            ModelClient(around, number, stream(self._seed, f"client/{number}"), operations_max)
+            ModelClient(context, number, stream(self._seed, f"client/{number}"), operations_max)
             for number in range(self._profile.clients)
         ]
-        front, count = self._cluster.front, range(self._profile.writers)
-        writers = [WriterClient(around, front, number, self._seed, operations_max) for number in count]
+        gateway, count = self._cluster.gateway, range(self._profile.writers)
+        writers = [WriterClient(context, gateway, number, self._seed, operations_max) for number in count]
         readers = [
-            ReplicaReader(around, front, writers[number], number, stream(self._seed, f"reader/{number}"))
+            ReplicaReader(context, gateway, writers[number], number, stream(self._seed, f"reader/{number}"))
             for number in count
         ]
-        prober = Prober(around, stream(self._seed, "prober"), readers[0].probe)
+        prober = Prober(context, stream(self._seed, "prober"), readers[0].probe)
 
         def leader_serves(position: int) -> None:
             prober.leader_serves(position)
@@ -112,22 +112,22 @@ class Simulation:
             for reader in readers:
                 reader.leader_serves(position)
 
-        self._watch.leader_serves = leader_serves
-        self._watch.leader_elected = self._cluster.ask_new_leader
-        self._watch.applied_ahead = self._cluster.ask_to_flush
+        self._facts.leader_serves = leader_serves
+        self._facts.leader_elected = self._cluster.request_early_read_index
+        self._facts.applied_ahead = self._cluster.request_early_flush
         return [*clients, *writers, *readers]
 
     def run(self) -> RunResult:
-        """Run to the end, or to the first violation."""
+        """Run to the end or to the first violation."""
         self._cluster.start()
         for client in self._clients:
             client.start()
-        self._alterer.start()
+        self._schema_changer.start()
         self._driver.schedule(self._plan)
         self._run_until(self._profile.safety_us)
-        if self._watch.violation is None:
+        if self._facts.violation is None:
             self._driver.heal()
-            self._live()
+            self._run_liveness_phase()
         return RunResult(
             seed=self._seed,
             events=self._scheduler.events,
@@ -135,57 +135,57 @@ class Simulation:
             digest=self._scheduler.digest(),
             plan=self._plan,
             writes_acknowledged=len(self._history.acknowledged()),
-            violation=self._watch.violation,
+            violation=self._facts.violation,
             coverage=self._coverage.as_dict(),
         )
 
     def _run_until(self, until_us: int) -> None:
-        """Run events up to a time, or to the first violation."""
+        """Run the events up to a time or to the first violation."""
         self._scheduler.at(until_us, "phase", lambda: None)
-        while self._watch.violation is None and self._scheduler.now_us < until_us:
+        while self._facts.violation is None and self._scheduler.now_us < until_us:
             self._scheduler.run_one()
             if self._scheduler.events > EVENTS_MAX:
-                self._watch.report("liveness", f"{EVENTS_MAX} events and no end")
+                self._facts.report("liveness", f"{EVENTS_MAX} events and no end")
 
-    def _live(self) -> None:
-        """Go on under load, then let everything become quiet, then compare."""
+    def _run_liveness_phase(self) -> None:
+        """Run the liveness phase: continue under load, stop the load, wait until all is quiet, compare the replicas."""
         healed_us = self._scheduler.now_us
         self._run_until(healed_us + LOAD_US // 2)
-        self._hand_over()
+        self._transfer_leadership()
         self._run_until(healed_us + LOAD_US)
-        while self._watch.violation is None and self._scheduler.events < EVENTS_MIN:
+        while self._facts.violation is None and self._scheduler.events < EVENTS_MIN:
             self._run_until(self._scheduler.now_us + STEP_US)
         for client in self._clients:
             client.stopping = True
-        self._alterer.stopping = True
-        self._become_quiet("healing")
-        if self._watch.violation is None and self._profile.alter_us is not None:
+        self._schema_changer.stopping = True
+        self._wait_until_quiet("healing")
+        if self._facts.violation is None and self._profile.alter_us is not None:
             self._alter_while_idle()
-        if self._watch.violation is None:
+        if self._facts.violation is None:
             self._restart_one()
-        if self._watch.violation is None:
-            self._judge_end()
+        if self._facts.violation is None:
+            self._check_end()
 
-    def _become_quiet(self, after: str) -> None:
-        """Run until every write is answered and all replicas serve and hold the same."""
+    def _wait_until_quiet(self, after: str) -> None:
+        """Run until every write is answered and all replicas serve and have the same contents."""
         for node in self._cluster.nodes:
             if node.running is not None:
-                node.running.scribe.stopping = True
-                node.running.historian.stopping = True
+                node.running.scratch_log.stopping = True
+                node.running.snapshot_reader.stopping = True
         limit_us = self._scheduler.now_us + LIVENESS_US
-        while self._watch.violation is None and not self._is_quiet():
+        while self._facts.violation is None and not self._is_quiet():
             if self._scheduler.now_us > limit_us:
-                self._watch.report("liveness", self._describe_unrest(after))
+                self._facts.report("liveness", self._describe_open_work(after))
             self._run_until(self._scheduler.now_us + STEP_US)
 
     def _alter_while_idle(self) -> None:
-        """Change the schema when all rows are older than it, and wait until stores may have flushed or merged them."""
-        self._alterer.swap()
-        self._become_quiet("a schema change while idle")
+        """Change the schema without load, and wait until the stores may have flushed or merged the older rows."""
+        self._schema_changer.swap()
+        self._wait_until_quiet("a schema change while idle")
         self._run_until(self._scheduler.now_us + min(FLUSHED_US, 2_000 * self._profile.store.flush_interval_ms))
 
     def _restart_one(self) -> None:
-        """End a replica that does not lead while nobody writes: an idle tablet takes it back too."""
+        """Restart a replica that does not lead, without load: it must catch up in an idle tablet too."""
         leader = self._cluster.leader()
         others = [node for node in self._cluster.nodes if node.view.position != leader and node.up]
         if not others:
@@ -194,11 +194,11 @@ class Simulation:
         node.kill()
         self._run_until(self._scheduler.now_us + AWAY_US)
         node.start()
-        self._become_quiet("a restart while idle")
+        self._wait_until_quiet("a restart while idle")
         self._coverage.hit("restart.idle")
 
-    def _hand_over(self) -> None:
-        """Have the leader hand over under load, as before a stop; whether anybody leads by then depends on the run."""
+    def _transfer_leadership(self) -> None:
+        """Transfer leadership under load, as before a planned stop. Does nothing if no node leads."""
         position = self._cluster.leader()
         node = self._cluster.nodes[position] if position is not None else None
         if node is None or (replica := node.replica) is None:
@@ -210,19 +210,19 @@ class Simulation:
         node.run(lambda: replica.transfer(None, ended))
 
     def _is_quiet(self) -> bool:
-        idle = self._alterer.idle and all(client.idle for client in self._clients)
-        return idle and self._cluster.is_level()
+        idle = self._schema_changer.idle and all(client.idle for client in self._clients)
+        return idle and self._cluster.is_converged()
 
-    def _describe_unrest(self, after: str) -> str:
+    def _describe_open_work(self, after: str) -> str:
         states = [node.describe() for node in self._cluster.nodes]
-        waiting = unresolved(self._history.operations)
-        altering = "" if self._alterer.idle else "; a schema change is open"
+        waiting = unanswered_writes(self._history.operations)
+        altering = "" if self._schema_changer.idle else "; a schema change is open"
         return f"not quiet {LIVENESS_US} us after {after}; open writes {waiting[:9]}{altering}; {states}"
 
-    def _judge_end(self) -> None:
-        self._watch.at_end()
-        convergence = Convergence(self._world, self._watch.report)
-        convergence.judge(self._cluster.holdings(), self._watch.expected_rows())
+    def _check_end(self) -> None:
+        self._facts.at_end()
+        convergence = Convergence(self._world, self._facts.report)
+        convergence.judge(self._cluster.replica_contents(), self._facts.expected_rows())
 
 
 def run_seed(seed: int, *, faults: frozenset[int] | None = None, operations_max: int | None = None) -> RunResult:

@@ -1,8 +1,8 @@
-"""Virtual time: one queue of events, run in order of time and then of scheduling.
+"""Virtual time: one queue of events, which run in order of time.
 
-Ties are broken by the order in which events were scheduled, never by identity or hash, so a run is
-a function of its seed. Every event that runs is mixed into ``digest``, as is whatever the parts
-note; two runs that differ anywhere differ there."""
+Events of the same time run in the order in which they were scheduled, never by identity or hash, so
+a run is a function of its seed. Every event that runs is hashed into ``digest``, and so is every
+``note``. Two runs that differ have different digests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Action: TypeAlias = Callable[[], None]
 
 
 class ScheduledEvent:
-    """One scheduled event; ``cancel`` keeps it from running."""
+    """One scheduled event. ``cancel`` prevents it from running."""
 
     __slots__ = ("action", "at_us", "label")
 
@@ -25,7 +25,7 @@ class ScheduledEvent:
         self.action: Action | None = action
 
     def cancel(self) -> None:
-        """Forget the event. Cancelling twice, or after it ran, is harmless."""
+        """Cancel the event. Cancelling it twice, or after it ran, is harmless."""
         self.action = None
 
 
@@ -34,7 +34,7 @@ class Scheduler:
 
     Attributes:
         now_us: virtual microseconds since the start of the run.
-        events: how many events have run.
+        events: number of events that have run.
     """
 
     __slots__ = ("_digest", "_queue", "_sequence", "events", "now_us")
@@ -47,7 +47,7 @@ class Scheduler:
         self._digest = hashlib.blake2b(digest_size=16)
 
     def at(self, at_us: int, label: str, action: Action) -> ScheduledEvent:
-        """Run ``action`` at ``at_us``, or at once (after what is already due) if that is past."""
+        """Run ``action`` at ``at_us``. If that is past, run it after the events that are already due."""
         timer = ScheduledEvent(max(at_us, self.now_us), label, action)
         heapq.heappush(self._queue, (timer.at_us, self._sequence, timer))
         self._sequence += 1
@@ -58,11 +58,11 @@ class Scheduler:
         return self.at(self.now_us + delay_us, label, action)
 
     def note(self, text: str) -> None:
-        """Mix what happened inside an event into the digest."""
+        """Hash a fact from inside an event into the digest."""
         self._digest.update(text.encode())
 
     def digest(self) -> str:
-        """Hex digest of everything that ran and was noted so far."""
+        """Return the hex digest of all events and notes so far."""
         return self._digest.hexdigest()
 
     def run_one(self) -> bool:

@@ -1,8 +1,8 @@
-"""A second log on each node, written by nobody but its scribe.
+"""A second, local log on each node, which tests replacement and collection of entries.
 
-The replicated log of a tablet is seldom replaced far back and never collected while its store is
-rebuilt from it. The scribe does both all the time, through the same log writer and engine and in
-the same groups, so that every crash also judges replaced suffixes, bases and recycled space."""
+The replicated log of a tablet is rarely replaced far back, and rarely collected. The scratch log is
+replaced and collected all the time, through the same log writer and engine and in the same groups. So
+every crash also tests replaced suffixes, moved bases and recycled space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Failed, Outcome
 
-SCRIBE_LOG: Final = LogId(TabletId("scribe"), 1)
+SCRATCH_LOG: Final = LogId(TabletId("scribe"), 1)
 
 PAUSE_US = (20_000, 500_000)
 REPAIR_US = 300_000
@@ -28,11 +28,11 @@ IN_FLIGHT_MAX = 3
 
 
 class ScratchLogWriter:
-    """Writes, replaces and collects at random for as long as its process lives.
+    """Appends, replaces and collects at random while its process runs.
 
     Args:
-        last: op id of the last entry, as the engine found it.
-        floor: highest index that was ever allowed to be collected: it is never replaced.
+        last: op id of the last entry that the engine has recovered.
+        floor: highest index up to which collection was ever allowed. Entries at or below it are never replaced.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ScratchLogWriter:
         self.stopping = False
 
     def start(self) -> None:
-        """Act now and then until ``stopping``."""
+        """Begin to act at random times until ``stopping``."""
         self._process.schedule(skewed(self._rng, *PAUSE_US), "scribe", self._act)
 
     def _act(self) -> None:
@@ -68,7 +68,7 @@ class ScratchLogWriter:
         first, replace_from = self._last.index + 1, None
         if replace and self._last.index > self._floor:
             first = replace_from = between(self._rng, self._floor + 1, self._last.index)
-            self._coverage.hit("scribe.replaced")
+            self._coverage.hit("scratch_log.replaced")
         if replace_from is not None or chance(self._rng, 0.1):
             self._terms += 1
         entries = tuple(
@@ -76,9 +76,9 @@ class ScratchLogWriter:
         )
         size_bytes = sum(entry.size_bytes for entry in entries)
         try:
-            slot = self._writer.reserve(SCRIBE_LOG, size_bytes)
+            slot = self._writer.reserve(SCRATCH_LOG, size_bytes)
         except StelaeError:
-            self._coverage.hit("scribe.refused")
+            self._coverage.hit("scratch_log.refused")
             return
         self._last = entries[-1].op_id
         self._in_flight += 1
@@ -93,7 +93,7 @@ class ScratchLogWriter:
         self._in_flight -= 1
         if isinstance(outcome, Failed) and not self._broken:
             self._broken = True
-            self._coverage.hit("scribe.failed")
+            self._coverage.hit("scratch_log.failed")
             self._process.schedule(REPAIR_US, "scribe.repair", self._repair)
 
     def _repair(self) -> None:
@@ -105,13 +105,13 @@ class ScratchLogWriter:
             else:
                 self._process.schedule(REPAIR_US, "scribe.repair", self._repair)
 
-        self._writer.repair(SCRIBE_LOG, repaired)
+        self._writer.repair(SCRATCH_LOG, repaired)
 
     def _collect(self) -> None:
-        """Let a part go; nothing at or below it is replaced from now on."""
+        """Collect up to a drawn index. Entries at or below it are not replaced from now on."""
         if self._last.index <= self._floor:
             return
         upto = between(self._rng, self._floor + 1, self._last.index)
         self._floor = upto
-        self._coverage.hit("scribe.collected")
-        self._writer.submit_job(lambda engine: engine.collect(SCRIBE_LOG, upto), lambda _: None)
+        self._coverage.hit("scratch_log.collected")
+        self._writer.submit_job(lambda engine: engine.collect(SCRATCH_LOG, upto), lambda _: None)

@@ -1,4 +1,4 @@
-"""What engines are handed in a simulation: the virtual disk and clock, counters, and workers."""
+"""The metrics and workers that engines get in a simulation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.process import VirtualPool
 
 
-class CountedMetrics:
-    """``Metrics`` into the coverage of the run, as ``metric.<name>``."""
+class CoverageMetrics:
+    """``Metrics`` that count into the coverage of the run, as ``metric.<name>``."""
 
     def __init__(self, coverage: Coverage) -> None:
         self._coverage = coverage
@@ -20,15 +20,15 @@ class CountedMetrics:
         self._coverage.counts[f"metric.{name}"] += amount
 
     def gauge(self, name: str, value: float) -> None:
-        """Gauges say nothing about a run as a whole; they are dropped."""
+        """Drop a gauge: it has no meaning for a whole run."""
 
     def histogram(self, name: str) -> Callable[[int], None]:
-        """Nor do durations in a world where nothing takes time by itself."""
+        """Return a histogram that drops its values: durations have no meaning in virtual time."""
         return lambda _value: None
 
 
 class VirtualWorkers:
-    """``Workers`` on a virtual pool: each piece of work is independent of the others."""
+    """``Workers`` on a virtual pool. All pieces of work are independent of each other."""
 
     def __init__(self, pool: VirtualPool) -> None:
         self._pool = pool

@@ -1,7 +1,8 @@
-"""Makes a failing run small: fewer faults, fewer operations, the same invariant.
+"""Shrinks a failing run: fewer faults and fewer operations that still violate the same invariant.
 
-Faults are left out in halves, then in quarters, and so on down to one by one, for as long as the
-same invariant is still reported; then the number of operations is lowered in the same manner."""
+The shrinker leaves out all faults, then halves, quarters, and so on down to single faults, and keeps
+each smaller plan that still violates the same invariant. Then it halves the limit on operations while
+the violation remains."""
 
 from __future__ import annotations
 
@@ -15,12 +16,18 @@ Rerun: TypeAlias = Callable[[frozenset[int], int | None], RunResult]
 """Run the seed again with only these faults and at most so many operations per client."""
 
 RUNS_MAX = 200
-"""Runs that one shrinking may cost."""
+"""Limit on the runs of one shrinking."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shrunk:
-    """The smallest failing run found, and what it is reproduced with."""
+class ShrinkResult:
+    """The smallest failing run that was found, and the arguments that reproduce it.
+
+    Attributes:
+        faults: numbers of the planned faults that remain.
+        operations_max: limit on the operations of each client; ``None`` for no limit.
+        runs: number of runs that the shrinking took.
+    """
 
     result: RunResult
     faults: tuple[int, ...]
@@ -32,9 +39,9 @@ class Shrinker:
     """Shrinks one failing run.
 
     Args:
-        failed: the run as drawn.
-        rerun: repeats it in part.
-        runs_max: how often.
+        failed: the result of the full run.
+        rerun: repeats the run with fewer faults and operations.
+        runs_max: limit on the number of runs.
     """
 
     def __init__(self, failed: RunResult, rerun: Rerun, runs_max: int = RUNS_MAX) -> None:
@@ -48,24 +55,24 @@ class Shrinker:
         self._faults = tuple(fault.number for fault in failed.plan)
         self._operations_max: int | None = None
 
-    def shrink(self) -> Shrunk:
-        """Return the smallest run found within the bound."""
+    def shrink(self) -> ShrinkResult:
+        """Return the smallest failing run found within the limit on runs."""
         self._drop_faults()
         self._drop_operations()
-        return Shrunk(self._best, self._faults, self._operations_max, self._runs)
+        return ShrinkResult(self._best, self._faults, self._operations_max, self._runs)
 
     def _drop_faults(self) -> None:
         size = max(1, len(self._faults))
         while size >= 1 and self._faults:
             at = 0
             while at < len(self._faults):
-                kept = self._faults[:at] + self._faults[at + size :]
-                if not self._still_fails(kept, self._operations_max):
+                faults = self._faults[:at] + self._faults[at + size :]
+                if not self._still_fails(faults, self._operations_max):
                     at += size
             size //= 2
 
     def _drop_operations(self) -> None:
-        """Halve the bound on operations while the violation stands."""
+        """Halve the limit on operations while the violation remains."""
         bound = 256
         while bound >= 1 and self._still_fails(self._faults, bound):
             bound //= 2

@@ -1,7 +1,7 @@
-"""One reader on each node who looks into the past: scans at times that were, piece by piece, while others write.
+"""A reader on each node that scans the local store as of past times, while clients write.
 
-A scan may stay open over many turns, in which the store is flushed, merged and told a higher floor; or it is taken up
-again behind its last row, as a client does that goes on elsewhere."""
+A scan may stay open over many turns, in which the store is flushed and merged and its history floor is raised. Or the
+reader resumes it after the last row with a new cursor, as a client does that continues on another node."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Final
 from stelae.host.replica import Replica
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, chance, pick, skewed
-from stelae.sim.fact_feed import Facts
-from stelae.sim.invariants import Scanned
+from stelae.sim.fact_feed import FactFeed
+from stelae.sim.invariants import ObservedScan
 from stelae.sim.process import Process
 from stelae.sim.table import Cell
 from stelae.sim.world import ObservedNode
@@ -26,25 +26,32 @@ from stelae.spi.store import Cursor
 PAUSE_US = (50_000, 2_500_000)
 ROWS_MAX: Final = 6
 RECENT: Final = 16
-"""Most scans are as of one of so many last entries: what is older is soon behind the floor."""
+"""Most scans are as of one of so many last entries. Older entries are soon below the history floor."""
 
 RESUMED: Final = 0.2
-"""Share of the steps in which a scan is taken up again with a new cursor."""
+"""Share of the steps that resume a scan with a new cursor."""
 
-BEHIND: Final = 0.7
-"""Share of the scans as of a time behind the highest floor, as long as a store that was opened anew knows none so high:
-what it still answers then must be right."""
+BELOW_FLOOR: Final = 0.7
+"""Share of the scans below the highest floor while a restarted store has a lower floor. If the store still serves such
+a scan, the rows must be right."""
 
 FIRST_US: Final = (1_000, 400_000)
-"""How soon after a start the first scan comes: before maintenance has told the floor again."""
+"""Shortest and longest time from a start to the first scan: before maintenance sets the history floor again."""
 
-WHOLE: Final = 0.5
-"""Share of the scans that are read at once."""
+READ_AT_ONCE: Final = 0.5
+"""Share of the scans that are read to the end at once."""
 
 
 @dataclass(slots=True)
 class _SnapshotScan:
-    """A scan under way. ``edits``: how many edits had been durable when it began; ``schema``: in force then."""
+    """An open scan.
+
+    Attributes:
+        at: hybrid timestamp as of which it reads.
+        floor: history floor of the store when the cursor was opened.
+        edits: number of durable edits of the store when the scan began.
+        schema: schema in force when the scan began.
+    """
 
     at: int
     floor: int
@@ -56,28 +63,28 @@ class _SnapshotScan:
 
 
 class SnapshotReader:
-    """Reads for as long as its process lives."""
+    """Scans the local store while its process runs."""
 
     def __init__(
         self,
         process: Process,
         replica: Replica,
         node: ObservedNode,
-        watch: Facts,
+        facts: FactFeed,
         rng: random.Random,
         coverage: Coverage,
     ) -> None:
         self._process = process
         self._replica = replica
         self._node = node
-        self._watch = watch
+        self._facts = facts
         self._rng = rng
         self._coverage = coverage
         self._scan: _SnapshotScan | None = None
         self.stopping = False
 
     def start(self) -> None:
-        """Act now and then until ``stopping``."""
+        """Begin to scan at random times until ``stopping``."""
         self._process.schedule(skewed(self._rng, *FIRST_US), "historian", self._act)
 
     def _act(self) -> None:
@@ -86,11 +93,11 @@ class SnapshotReader:
         if self._scan is None:
             self._begin()
         else:
-            self._go_on(self._scan)
+            self._continue(self._scan)
         self._process.schedule(skewed(self._rng, *PAUSE_US), "historian", self._act)
 
     def _begin(self) -> None:
-        at = self._moment()
+        at = self._draw_time()
         if at is None:
             return
         order = pick(self._rng, (Order.KEY, Order.KEY_DESCENDING))
@@ -102,14 +109,14 @@ class SnapshotReader:
             self._refused(at, floor, error)
             return
         self._scan = _SnapshotScan(at, floor, order, cursor, self._node.edits, store.schema)
-        self._read(self._scan, whole=chance(self._rng, WHOLE))
+        self._read(self._scan, to_end=chance(self._rng, READ_AT_ONCE))
 
-    def _go_on(self, scan: _SnapshotScan) -> None:
+    def _continue(self, scan: _SnapshotScan) -> None:
         token = scan.cursor.resume_token
         if token is not None and chance(self._rng, RESUMED):
             scan.cursor.close()
             if self._replica.applier.store.schema != scan.schema:
-                self._scan = None  # Rows of a new cursor would have other columns than those before.
+                self._scan = None  # The rows of a new cursor would have other columns than the rows so far.
                 self._coverage.hit("snapshot.schema_changed")
                 return
             scan.floor = self._node.floor
@@ -120,12 +127,12 @@ class SnapshotReader:
                 self._refused(scan.at, scan.floor, error)
                 return
             self._coverage.hit("snapshot.resumed")
-        self._read(scan, whole=False)
+        self._read(scan, to_end=False)
 
-    def _read(self, scan: _SnapshotScan, *, whole: bool) -> None:
+    def _read(self, scan: _SnapshotScan, *, to_end: bool) -> None:
         while (batch := scan.cursor.next_batch(between(self._rng, 1, ROWS_MAX))) is not None:
             scan.rows += batch.to_rows()
-            if not whole:
+            if not to_end:
                 return
         self._scan = None
         scan.cursor.close()
@@ -133,26 +140,26 @@ class SnapshotReader:
         if scan.edits != self._node.edits:
             self._coverage.hit("snapshot.over_an_edit")
         rows = scan.rows if scan.order is Order.KEY else scan.rows[::-1]
-        self._watch.scanned(self._node, Scanned(scan.at, scan.floor, tuple(rows), schema=scan.schema))
+        self._facts.scanned(self._node, ObservedScan(scan.at, scan.floor, tuple(rows), schema=scan.schema))
 
     def _refused(self, at: int, floor: int, error: TooOld) -> None:
         self._scan = None
         self._coverage.hit("snapshot.too_old")
-        self._watch.scanned(self._node, Scanned(at, floor, None, error.floor))
+        self._facts.scanned(self._node, ObservedScan(at, floor, None, error.floor))
 
-    def _moment(self) -> int | None:
-        """A time at or below that of what is applied here: of an entry, just before one, or about the floor."""
-        moments = self._watch.world.agreed.moments(self._replica.applier.applied.index)
-        if not moments:
+    def _draw_time(self) -> int | None:
+        """Draw a time at or below the last applied entry: of an entry, just before one, or near the history floor."""
+        timestamps = self._facts.world.agreed.timestamps(self._replica.applier.applied.index)
+        if not timestamps:
             return None
         floor = self._node.floor_max
-        if self._node.floor < floor and chance(self._rng, BEHIND):
-            behind = moments[: bisect_left(moments, floor)]
-            if behind:
-                return pick(self._rng, behind[-RECENT:])
+        if self._node.floor < floor and chance(self._rng, BELOW_FLOOR):
+            below = timestamps[: bisect_left(timestamps, floor)]
+            if below:
+                return pick(self._rng, below[-RECENT:])
         share = self._rng.random()
         if share < 0.15 and floor:
-            return min(moments[-1], floor + between(self._rng, -2, 1))
-        reach = len(moments) if share < 0.3 else min(len(moments), RECENT)
-        at = moments[-between(self._rng, 1, reach)]
+            return min(timestamps[-1], floor + between(self._rng, -2, 1))
+        reach = len(timestamps) if share < 0.3 else min(len(timestamps), RECENT)
+        at = timestamps[-between(self._rng, 1, reach)]
         return at - 1 if chance(self._rng, 0.3) else at

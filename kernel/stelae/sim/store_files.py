@@ -1,4 +1,4 @@
-"""The files of one replica's store, as its disk has them, and the superblock that names them."""
+"""Tracks which store files the durable superblock of one replica needs, and whether they exist."""
 
 from __future__ import annotations
 
@@ -7,45 +7,47 @@ from collections.abc import Callable
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.sim.disk import VirtualDisk
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
 from stelae.sim.world import ObservedNode
 from stelae.spi.ids import TabletId
 from stelae.spi.store import Edit
 
 
 class StoreFiles:
-    """Which files the durable superblock needs, engine by engine alike: those that are there when an edit is proposed,
-    without those that the edit makes obsolete."""
+    """The store files of one replica.
 
-    def __init__(self, disk: VirtualDisk, directory: str, node: ObservedNode, watch: Facts) -> None:
+    The rule is the same for all engines: an edit needs the files that exist when the store proposes it, except those
+    that it makes obsolete."""
+
+    def __init__(self, disk: VirtualDisk, directory: str, node: ObservedNode, facts: FactFeed) -> None:
         self._disk = disk
         self._directory = directory
         self._node = node
-        self._watch = watch
+        self._facts = facts
         self._proposed: frozenset[str] = frozenset()
         self._needed: frozenset[str] = frozenset()
 
     def opened(self) -> None:
-        """The store was opened: what it has left in its directory it needs."""
+        """Record that the store was opened. It needs all files that it has left in its directory."""
         self._needed = self._proposed = self._listed()
 
     def proposed(self, edit: Edit) -> None:
-        """The store has proposed an edit."""
-        self.look()
+        """Record and report that the store has proposed an edit."""
+        self.check_missing()
         self._proposed = self._listed() - set(edit.obsolete)
-        self._watch.proposed(self._node, edit.flushed)
+        self._facts.proposed(self._node, edit.flushed)
 
     def saved(self, block: Superblock) -> None:
-        """A superblock is durable, with what was proposed last."""
+        """Report that the superblock with the last proposed edit is durable, with the files that are not."""
         unsynced = [name for name in sorted(self._proposed) if not self._disk.is_durable(f"{self._directory}/{name}")]
-        self._watch.saved(self._node, block, unsynced)
+        self._facts.saved(self._node, block, unsynced)
         self._needed = self._proposed
 
-    def look(self) -> None:
-        """See whether everything is there that the durable superblock needs."""
+    def check_missing(self) -> None:
+        """Report files that the durable superblock needs and that do not exist."""
         missing = self._needed - self._listed()
         if missing:
-            self._watch.missing(self._node, sorted(missing))
+            self._facts.missing(self._node, sorted(missing))
 
     def _listed(self) -> frozenset[str]:
         if not self._disk.exists(self._directory):
@@ -53,8 +55,8 @@ class StoreFiles:
         return frozenset(self._disk.listdir(self._directory))
 
 
-class WatchedSuperblock(SuperblockFile):
-    """A superblock on a virtual disk; ``on_saved`` hears of each that is durable."""
+class ObservedSuperblockFile(SuperblockFile):
+    """A superblock file on a virtual disk. ``on_saved`` gets each superblock once it is durable."""
 
     def __init__(
         self, disk: VirtualDisk, layout: DirectoryLayout, tablet: TabletId, on_saved: Callable[[Superblock], None]
@@ -63,6 +65,6 @@ class WatchedSuperblock(SuperblockFile):
         self._on_saved = on_saved
 
     def save(self, block: Superblock) -> None:
-        """As the superblock's file."""
+        """Save as ``SuperblockFile`` does, then call ``on_saved``."""
         super().save(block)
         self._on_saved(block)

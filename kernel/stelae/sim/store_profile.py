@@ -1,4 +1,4 @@
-"""Which stores a run has, and how small their files are: drawn from the seed, on a stream of its own."""
+"""The store engines of a run and the sizes of their files, drawn from a stream of their own."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from stelae.sim.draw import chance, pick, stream
 
 NODES = 3
 STORES = ("memory", "columnar")
-"""Engines that keep the rows; those without files, which are fast, are in more runs."""
+"""The store engines. The engine without files is faster, so more runs use it."""
 
 ALL_IN_MEMORY = 0.6
-"""Share of the runs in which no store has files."""
+"""Share of the runs in which all nodes use the store without files."""
 
 ALL_ALIKE = 0.5
-"""Of the others the share in which all have; in the rest each node draws its own."""
+"""Share of the other runs in which all nodes use the store with files. In the rest each node draws its engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreProfile:
-    """Figures of the stores of one run.
+    """Parameters of the stores of one run.
 
     Attributes:
         engines: name of each node's store engine.
-        flush_bytes: what a store holds in memory before it is flushed; small, so that logs are collected too.
-        flush_interval_ms: how long rows wait for a flush at most.
-        memory_bytes_max: what a store may hold before writers are pushed back.
-        history_retention_s: how long reads in the past stay possible.
-        row_group_rows, fresh_blocks_min, compact_rows: sizes at which a store cuts and merges its files.
+        flush_bytes: bytes in memory at which a store is flushed; small, so that logs are collected too.
+        flush_interval_ms: longest time that rows wait for a flush.
+        memory_bytes_max: bytes in memory at which writes are refused.
+        history_retention_s: time for which reads in the past stay possible.
+        row_group_rows, fresh_blocks_min, compact_rows: sizes at which a store splits and merges its files.
     """
 
     engines: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""The table of a simulated tablet: its first schema, what a row brings for each column, and what rows read like.
+"""The rows of the simulated table: the cells that writes set, and the cells that reads return under a schema.
 
-Columns 1 and 2, the key and the value, are in every version of the schema: values are never repeated, and name the
-write that they come from. All other columns come and go while clients write (``altering``)."""
+Columns 1 and 2, the key and the value, are in every version of the schema. Values are never repeated and identify the
+write that they come from. All other columns are added and dropped while clients write (``schema_changer``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stelae.spi.write import OpKind, SequenceRange, digests_of
 
 Cell: TypeAlias = int | str | None
 Cells: TypeAlias = tuple[Cell, ...]
-"""What a row reads like: all columns of a schema but the key, in the order of the schema."""
+"""The cells of a row as a read returns them: all columns of a schema except the key, in the order of the schema."""
 
 KEY: Final = 1
 VALUE: Final = 2
@@ -29,36 +29,38 @@ KINDS: Final = {
 }
 
 EMPTY_EVERY: Final = 4
-"""One in so many cells of a nullable column is empty."""
+"""Of so many cells of a nullable column, one is null."""
 
 
-def brought(operation: ClientOperation, row: HistoryRow) -> dict[int, Cell]:
-    """Return what a row of a write brings, by column id, without the key."""
+def row_cells(operation: ClientOperation, row: HistoryRow) -> dict[int, Cell]:
+    """Return the cells that a row of a write sets, by column id, without the key."""
     ids = operation.columns or operation.schema.layout.ids
     return {column_id: _cell(operation.schema.by_id[column_id], row) for column_id in ids if column_id != KEY}
 
 
 def read_as(cells: Mapping[int, Cell], schema: Schema) -> Cells:
-    """Return what a row with these cells reads like under a schema: what it lacks reads as the default."""
+    """Return the cells of a row as a read under a schema returns them. Missing cells read as the default."""
     return tuple(cells.get(column.id, column.default) for column in schema.columns if column.id != KEY)
 
 
-def encoded(operation: ClientOperation) -> Encoded:
-    """Return a write as clients send it. An unfit row brings a value of a wrong type."""
+def encode_write(operation: ClientOperation) -> Encoded:
+    """Return a write as clients send it. An unfit row has a value of a wrong type."""
     rows = [_row(operation, row) for row in operation.rows]
     return encode(KINDS[operation.action], rows, operation.columns)
 
 
-def digest(operation: ClientOperation) -> int:
-    """Return the hash by which a leader tells a retry of this write from another payload."""
-    made = encoded(operation)
-    return digests_of(SequenceRange(operation.sequence, made.kind, made.columns, [made.rows]))[0]
+def payload_digest(operation: ClientOperation) -> int:
+    """Return the payload hash of a write. A leader uses it to distinguish a retry from another payload."""
+    encoded_write = encode_write(operation)
+    return digests_of(
+        SequenceRange(operation.sequence, encoded_write.kind, encoded_write.columns, [encoded_write.rows])
+    )[0]
 
 
 def _row(operation: ClientOperation, row: HistoryRow) -> tuple[Cell, ...]:
     if operation.action is ClientAction.DELETE:
         return (str(row.key),) if row.unfit else (row.key,)
-    cells = {KEY: row.key, **brought(operation, row)}
+    cells = {KEY: row.key, **row_cells(operation, row)}
     if row.unfit:
         cells[VALUE] = row.key
     return tuple(cells[column_id] for column_id in operation.columns or operation.schema.layout.ids)

@@ -1,4 +1,4 @@
-"""The tap on a consensus engine: the same engine, and the watch sees all that it does."""
+"""The tap on a consensus engine: forwards every call to the engine and reports its effects to the fact feed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from stelae.sim.fact_feed import Facts
-from stelae.sim.stale import StaleProbe
+from stelae.sim.fact_feed import FactFeed
+from stelae.sim.stale_probe import StaleProbe
 from stelae.sim.world import Needs, ObservedNode
 from stelae.spi.consensus import (
     ConsensusCore,
@@ -25,57 +25,57 @@ from stelae.spi.consensus import (
 )
 
 MESSAGES_REMEMBERED_MAX = 4_096
-"""Messages whose needs are kept: more than can wait for a disk at any time."""
+"""Number of messages whose needs are kept: more than can wait for a disk at any time."""
 
 VALIDATE_EVERY = 16
-"""One in so many turns also checks the core's own invariants: all of them would double the time."""
+"""Of so many turns, one also validates the core's state. A check in every turn would double the time of a run."""
 
 
 class CoreTap(ConsensusCore):
-    """One core, seen through. Behaves exactly like ``inner``."""
+    """One core with a tap. Behaves exactly like ``inner``."""
 
-    def __init__(self, inner: ConsensusCore, node: ObservedNode, watch: Facts) -> None:
+    def __init__(self, inner: ConsensusCore, node: ObservedNode, facts: FactFeed) -> None:
         self._inner = inner
         self._node = node
-        self._watch = watch
+        self._facts = facts
         self._turns = 0
         self._stale = StaleProbe()
         self._needs: OrderedDict[int, tuple[msgspec.Struct, Needs]] = OrderedDict()
 
     def needs_of(self, message: msgspec.Struct) -> Needs:
-        """What must be durable before ``message``, a message of this core, may leave."""
+        """Return what must be durable before ``message``, a message of this core, may be sent."""
         known = self._needs.get(id(message))
         return known[1] if known is not None else Needs(HardState())
 
     def step(self, events: Sequence[Event]) -> None:
-        """Pass events on; the view of the log follows a failed append at once."""
+        """Forward events. A failed append truncates the view of the log at once."""
         for event in events:
-            self._watch.coverage.hit(f"event.{type(event).__name__}")
+            self._facts.coverage.hit(f"event.{type(event).__name__}")
             if isinstance(event, PersistFailed):
-                self._node.cut(event.durable_index + 1)
+                self._node.truncate_log(event.durable_index + 1)
             elif isinstance(event, ReadRequest):
-                self._watch.read(self._node, event.token)
-        self._stale.saw(events)
+                self._facts.read(self._node, event.token)
+        self._stale.remember(events)
         self._inner.step(events)
 
     def can_wait(self, event: Event) -> bool:
         """As ``inner``."""
         waits = self._inner.can_wait(event)
         if waits:
-            self._watch.coverage.hit(f"held.{type(event).__name__}")
+            self._facts.coverage.hit(f"held.{type(event).__name__}")
         return waits
 
     def take_ready(self) -> Ready | None:
-        """Pass effects on, after showing them."""
+        """Report effects, then return them."""
         ready = self._inner.take_ready()
         if ready is not None:
             self._remember(ready)
-            self._watch.ready(self._node, ready)
+            self._facts.ready(self._node, ready)
         status = self._inner.status()
-        self._watch.status(self._node, status)
+        self._facts.status(self._node, status)
         if ready is None:
-            for told in self._stale.tried(self._inner, status):
-                self._watch.stale(self._node, told)
+            for delivery in self._stale.deliver_to_copy(self._inner, status):
+                self._facts.stale(self._node, delivery)
         self._turns += 1
         if self._turns % VALIDATE_EVERY == 0:
             self._inner.validate_state()
@@ -94,7 +94,7 @@ class CoreTap(ConsensusCore):
         self._inner.validate_state()
 
     def _remember(self, ready: Ready) -> None:
-        """Note what the messages of a Ready depend on. The view has not yet followed it."""
+        """Record what the messages of a Ready depend on. The view must not have applied the Ready yet."""
         free = Needs(self._node.hard_state)
         for outbound in ready.at_once:
             self._note(outbound.message, free)
@@ -112,24 +112,24 @@ class CoreTap(ConsensusCore):
             self._needs.popitem(last=False)
 
 
-def tapped(
-    engine: type[ConsensusEngine], node: ObservedNode, watch: Facts
+def tapped_engine(
+    engine: type[ConsensusEngine], node: ObservedNode, facts: FactFeed
 ) -> tuple[type[ConsensusEngine], list[CoreTap]]:
     """Return an engine that makes tapped cores, and the list that will hold them."""
     cores: list[CoreTap] = []
 
     class TappedEngine(engine):  # type: ignore[misc, valid-type]
-        """The engine under test; only ``restore`` is seen through."""
+        """The engine under test. Only ``restore`` differs."""
 
         name: ClassVar[str] = engine.name
 
         @classmethod
         def restore(cls, *, log: LogView, commit: int, **restored: Any) -> ConsensusCore:
-            """As the engine, with a tap on the result."""
+            """Restore a core as the engine does, and put a tap on it."""
             config: TabletConfig = restored["committed_config"]
-            watch.restarted(node, restored["hard_state"], log, commit, config)
+            facts.restarted(node, restored["hard_state"], log, commit, config)
             core = super().restore(log=log, commit=commit, **restored)
-            tap = CoreTap(core, node, watch)
+            tap = CoreTap(core, node, facts)
             cores.append(tap)
             return tap
 

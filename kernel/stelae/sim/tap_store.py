@@ -1,4 +1,4 @@
-"""The tap on a tablet store: shows which requests of an entry took effect, and their outcome."""
+"""The tap on a tablet store: forwards every call and reports which requests of an entry took effect."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
 from stelae.sim.invariants import AppliedRequest
-from stelae.sim.runs import count_applied
+from stelae.sim.range_counts import count_applied
 from stelae.sim.store_files import StoreFiles
 from stelae.sim.table import Cells
 from stelae.sim.world import ObservedNode
@@ -22,17 +22,21 @@ from stelae.spi.services import EngineServices
 from stelae.spi.store import ApplyEntry, ApplyResult, Changes, Cursor, Edit, StoreSnapshot, TabletStore, VersionedRows
 
 CHECKSUM_EVERY = 32
+"""The checksum is compared as of one of so many entries."""
+
 CHANGES_EVERY = 64
+"""The changed rows are compared for one of so many entries."""
+
 REPEATED_EVERY = 4
-"""One entry in so many is looked back at: checksums, changes, and changes where repetitions came along."""
+"""As ``CHANGES_EVERY``, for entries with repeated operations."""
 
 
 class StoreTap(TabletStore):
-    """One store, seen through. Behaves exactly like ``engine``'s; see :func:`tapped_store`."""
+    """One store with a tap. Behaves exactly like a store of ``engine``; see :func:`tapped_store`."""
 
     engine: ClassVar[type[TabletStore]]
     node: ClassVar[ObservedNode]
-    watch: ClassVar[Facts]
+    facts: ClassVar[FactFeed]
     files: ClassVar[StoreFiles]
     inline: ClassVar[bool]
 
@@ -49,14 +53,14 @@ class StoreTap(TabletStore):
         config: Any,
         services: EngineServices,
     ) -> Self:
-        """As ``engine``, with a tap on the result; its rows must be those of what is flushed."""
+        """Open a store as ``engine`` does, put a tap on it, and report the checksum as of the flushed entry."""
         tap = cls(cls.engine.open(directory, manifest, flushed, schemas, config, services))
-        cls.watch.store_opened(cls.node, flushed)
+        cls.facts.store_opened(cls.node, flushed)
         cls.files.opened()
         if flushed.index:
-            cls.watch.coverage.hit("store.opened_at_flushed")
+            cls.facts.coverage.hit("store.opened_at_flushed")
             inner = tap._inner
-            cls.watch.checksum(cls.node, cls.engine.name, flushed.index, inner.checksum(), inner.schema)
+            cls.facts.checksum(cls.node, cls.engine.name, flushed.index, inner.checksum(), inner.schema)
         return tap
 
     @property
@@ -70,23 +74,23 @@ class StoreTap(TabletStore):
         return self._inner.schema
 
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
-        """As ``engine``; every entry is shown with the fate of its requests."""
+        """As ``engine``. Every entry is reported with the outcome of its requests."""
         if entries[0].op_id.index <= self.node.applied:
-            self.watch.coverage.hit("store.replayed")
+            self.facts.coverage.hit("store.replayed")
         self.node.applied = max(self.node.applied, entries[-1].op_id.index)
         for entry in entries:
             if isinstance(entry.change, Schema):
-                self.watch.schema_applied(self.node, entry.op_id, entry.change)
+                self.facts.schema_applied(self.node, entry.op_id, entry.change)
         results = self._inner.apply(entries)
         for entry, result in zip(entries, results, strict=True):
-            self.watch.applied(self.node, entry.op_id, self._requests(entry, result))
+            self.facts.applied(self.node, entry.op_id, self._requests(entry, result))
         for entry in entries:
             if isinstance(entry.change, WritePayload):
-                self._look_back(entry)
+                self._check_history(entry)
         return results
 
     def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
-        """As ``engine``, in runs where anything may be applied on the event loop."""
+        """As ``engine`` if ``inline``, else false."""
         return self.inline and self._inner.applies_inline(entries)
 
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
@@ -108,17 +112,17 @@ class StoreTap(TabletStore):
     def commit(self, edit: Edit) -> None:
         """As ``engine``."""
         self._inner.commit(edit)
-        self.files.look()
-        self.watch.coverage.hit("store.edit_committed")
+        self.files.check_missing()
+        self.facts.coverage.hit("store.edit_committed")
         if edit.obsolete:
-            self.watch.coverage.hit("store.obsolete_removed")
+            self.facts.coverage.hit("store.obsolete_removed")
 
     def set_history_floor(self, timestamp: int) -> None:
         """As ``engine``."""
         self._inner.set_history_floor(timestamp)
         if timestamp > self.node.floor:
-            self.watch.coverage.hit("store.floor_raised")
-        self.watch.floor_raised(self.node, timestamp)
+            self.facts.coverage.hit("store.floor_raised")
+        self.facts.floor_raised(self.node, timestamp)
 
     def checksum(self, at: int | None = None) -> str:
         """As ``engine``."""
@@ -148,29 +152,29 @@ class StoreTap(TabletStore):
         try:
             edit = work()
         except Full:
-            self.watch.coverage.hit("store.no_space")
+            self.facts.coverage.hit("store.no_space")
             raise
         if edit is None:
-            self.files.look()
+            self.files.check_missing()
             return None
-        self.watch.coverage.hit(f"store.{what}")
+        self.facts.coverage.hit(f"store.{what}")
         self.files.proposed(edit)
         return edit
 
-    def _look_back(self, entry: ApplyEntry) -> None:
-        """Ask the store now and then what it holds as of an entry, and what the entry changed; after repetitions, too.
+    def _check_history(self, entry: ApplyEntry) -> None:
+        """For some entries, report the store's checksum as of the entry and the rows that the entry changed.
 
-        What is replayed may be behind the floor that a manifest has kept."""
+        Replayed entries may be below the history floor of the manifest. They are not checked."""
         index, stamp, schema = entry.op_id.index, entry.timestamp, self._inner.schema
         with contextlib.suppress(TooOld):
             if index % CHECKSUM_EVERY == 0:
-                self.watch.checksum(self.node, self.engine.name, index, self._inner.checksum(stamp), schema)
+                self.facts.checksum(self.node, self.engine.name, index, self._inner.checksum(stamp), schema)
             if index % CHANGES_EVERY == 0 or (entry.skip and index % REPEATED_EVERY == 0):
                 rows: dict[int, Cells | None] = {}
                 for changes in self._inner.diff(stamp - 1, stamp, ScanSpec()):
                     rows |= {row[0]: row[1:] for row in changes.changed.to_rows()}
                     rows |= dict.fromkeys(key for (key,) in changes.deleted.to_rows())
-                self.watch.changed(self.node, entry.op_id, rows, schema)
+                self.facts.changed(self.node, entry.op_id, rows, schema)
 
     def _requests(self, entry: ApplyEntry, result: ApplyResult) -> list[AppliedRequest]:
         payload = entry.change
@@ -178,23 +182,23 @@ class StoreTap(TabletStore):
             return []
         found = _requests(entry, payload, result)
         faulty = frozenset(request.order for request in found if request.errors)
-        count_applied(self.watch.coverage, payload, entry.skip, faulty)
+        count_applied(self.facts.coverage, payload, entry.skip, faulty)
         return found
 
 
 def tapped_store(
-    engine: type[TabletStore], node: ObservedNode, watch: Facts, files: StoreFiles, *, inline: bool
+    engine: type[TabletStore], node: ObservedNode, facts: FactFeed, files: StoreFiles, *, inline: bool
 ) -> type[TabletStore]:
-    """Return an engine whose stores are those of ``engine``, seen through.
+    """Return an engine that puts a tap on each store of ``engine``.
 
-    Unless ``inline``, they are applied to by a worker, even if they could be on the event loop."""
+    Unless ``inline``, a worker applies the entries, even if the store could apply them on the event loop."""
     members = {
         "name": engine.name,
         "Config": engine.Config,
         "capabilities": engine.capabilities,
         "engine": engine,
         "node": node,
-        "watch": watch,
+        "facts": facts,
         "files": files,
         "inline": inline,
     }
@@ -202,22 +206,26 @@ def tapped_store(
 
 
 def _requests(entry: ApplyEntry, payload: WritePayload, result: ApplyResult) -> list[AppliedRequest]:
-    """Say of each request of an entry whether it took effect and what was wrong with its rows."""
+    """Return for each request of an entry whether it took effect, and the errors of its rows."""
     faults = {fault.row: fault.code.name for fault in result.faults}
     found: list[AppliedRequest] = []
     row = 0
-    operations = [(run, place) for run in payload.sequences for place in range(len(run.digests))]
-    for number, (run, place) in enumerate(operations):
-        rows = range(row, row + run.row_counts[place])
+    operations = [
+        (sequence_range, offset)
+        for sequence_range in payload.sequences
+        for offset in range(len(sequence_range.digests))
+    ]
+    for number, (sequence_range, offset) in enumerate(operations):
+        rows = range(row, row + sequence_range.row_counts[offset])
         row = rows.stop
-        unfit = {error.row: error.code.name for at, error in run.errors if at == place}
-        # Rows that did not fit are not among those of the entry, but count in what is answered.
+        unfit = {error.row: error.code.name for at, error in sequence_range.errors if at == offset}
+        # The entry does not have the unfit rows, but the positions in the answer count them.
         places = (sent for sent in itertools.count() if sent not in unfit)
         wrong = unfit | {sent: faults[r] for r, sent in zip(rows, places, strict=False) if r in faults}
-        client = payload.clients[run.client].client_id
-        sequence = run.first_sequence + place
+        client = payload.clients[sequence_range.client].client_id
+        sequence = sequence_range.first_sequence + offset
         errors = tuple(sorted(wrong.items()))
         skipped = number in entry.skip
-        digest, version = run.digests[place], payload.schema_version
+        digest, version = sequence_range.digests[offset], payload.schema_version
         found.append(AppliedRequest(entry.op_id, number, client, sequence, skipped, errors, digest, version))
     return found

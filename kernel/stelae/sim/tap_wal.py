@@ -1,4 +1,4 @@
-"""The tap on a log engine: keeps a model of every log and shows what the engine did with it."""
+"""The tap on a log engine: forwards every call, keeps a model of every log, and reports outcomes and recoveries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
 from stelae.sim.log_model import LogModel
 from stelae.sim.world import ObservedNode
 from stelae.spi.errors import Corrupt, StorageError
@@ -20,52 +20,52 @@ READ_BYTES_MAX = 1 << 30
 
 
 class WalTap(WalEngine):
-    """One node's log engine, seen through. Behaves exactly like ``inner``.
+    """One node's log engine with a tap. Behaves exactly like ``inner``.
 
     Args:
-        models: what each log of this node must hold; outlives the engine.
-        replicated: the tablet whose log the replicas agree on; the others are the node's own.
+        models: models of the node's logs. They outlive the engine.
+        replicated: the tablet whose log is replicated. All other logs are local.
     """
 
     name: ClassVar[str] = "tap"
 
     def __init__(
-        self, inner: WalEngine, node: ObservedNode, watch: Facts, models: dict[LogId, LogModel], replicated: TabletId
+        self, inner: WalEngine, node: ObservedNode, facts: FactFeed, models: dict[LogId, LogModel], replicated: TabletId
     ) -> None:
         self._inner = inner
         self._node = node
-        self._watch = watch
+        self._facts = facts
         self._models = models
         self._replicated = replicated
-        self._met: dict[LogId, Damage] = {}
+        self._damage_found: dict[LogId, Damage] = {}
         self._reused = 0.0
         for log, state in sorted(inner.logs().items()):
-            self._recovered(log, state)
+            self._check_recovered(log, state)
         for log in sorted(set(models) - set(inner.logs())):
-            watch.report("log_durability", f"log {log} of node {node.position} is gone")
+            facts.report("log_durability", f"log {log} of node {node.position} is gone")
 
     @classmethod
     def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
-        """A tap is put on an engine that is open already."""
+        """Raise ``TypeError``: a tap needs an engine that is open already."""
         raise TypeError("put a tap on an open engine")
 
     def logs(self) -> Mapping[LogId, LogState]:
-        """As ``inner``; damage that was met when a log was read back counts as met by whoever opens it."""
+        """As ``inner``. Damage that the tap found when it read a log back counts as found by recovery."""
         found = self._inner.logs()
-        if not self._met:
+        if not self._damage_found:
             return found
         return {
-            log: msgspec.structs.replace(state, damage=state.damage or self._met.get(log))
+            log: msgspec.structs.replace(state, damage=state.damage or self._damage_found.get(log))
             for log, state in found.items()
         }
 
     def create(self, log: LogId, base: OpId) -> None:
-        """As ``inner``; a model begins."""
+        """As ``inner``. A model of the log is created."""
         self._inner.create(log, base)
         self._models[log] = LogModel(base=base)
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        """As ``inner``; only a synced commit counts as durable."""
+        """As ``inner``. Only a synced commit counts as durable."""
         for log, append in group.items():
             self._models[log].begin(append)
         outcomes = self._inner.commit(group, sync=sync)
@@ -74,18 +74,18 @@ class WalTap(WalEngine):
         return outcomes
 
     def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
-        """As ``inner``; only what is finished counts as durable."""
+        """As ``inner``. Only a finished commit counts as durable."""
         begun = self._inner.begin(group)
         if begun is None:
             return None
-        self._watch.coverage.hit("log.begun")
+        self._facts.coverage.hit("log.begun")
         for log, append in group.items():
             self._models[log].begin(append)
 
         def finish(failures: Sequence[StorageError | None]) -> dict[LogId, Outcome]:
             outcomes = begun.finish(failures)
             if any(failures):
-                self._watch.coverage.hit("log.begun_failed")
+                self._facts.coverage.hit("log.begun_failed")
             self._committed(group, outcomes)
             return outcomes
 
@@ -94,14 +94,14 @@ class WalTap(WalEngine):
     def _committed(self, group: Mapping[LogId, Append], outcomes: Mapping[LogId, Outcome]) -> None:
         for log, outcome in outcomes.items():
             if isinstance(outcome, Durable):
-                self._models[log].succeed()
+                self._models[log].complete()
             if log.tablet_id == self._replicated:
-                self._watch.wal(self._node, group[log], outcome)
+                self._facts.wal(self._node, group[log], outcome)
 
     def repair(self, log: LogId) -> OpId:
-        """As ``inner``; what it found must be what is durable, or part of what was under way."""
+        """As ``inner``. The result is compared with the model, as after a recovery."""
         durable = self._inner.repair(log)
-        self._recovered(log, self._inner.logs()[log])
+        self._check_recovered(log, self._inner.logs()[log])
         if log.tablet_id == self._replicated:
             base = self._node.base.index
             self._node.durable = [e.op_id for e in self._models[log].entries if e.op_id.index > base]
@@ -116,12 +116,12 @@ class WalTap(WalEngine):
         return self._inner.read(log, first, end, bytes_max)
 
     def collect(self, log: LogId, upto: int) -> OpId:
-        """As ``inner``; the base may have moved so far, after any crash too."""
+        """As ``inner``. From now on, the base of the log may be anywhere up to ``upto``, also after a crash."""
         model = self._models[log]
         model.collectable = max(model.collectable, upto)
         if log.tablet_id == self._replicated:
-            self._watch.coverage.hit("log.collected")
-            self._watch.collect(self._node, log, upto)
+            self._facts.coverage.hit("log.collected")
+            self._facts.collect(self._node, log, upto)
         base = self._inner.collect(log, upto)
         self._count_reused()
         return base
@@ -153,17 +153,17 @@ class WalTap(WalEngine):
         self._inner.close()
 
     def _count_reused(self) -> None:
-        """Note that space of collected entries was written again, by an engine that does so."""
+        """Count if the engine has reused space of collected entries."""
         reused = self._inner.stats().get("segments_reused", 0)
         if reused > self._reused:
-            self._watch.coverage.hit("log.space_used_again")
+            self._facts.coverage.hit("log.space_used_again")
         self._reused = reused
 
-    def _recovered(self, log: LogId, state: LogState) -> None:
-        """Read back everything and show it beside the model."""
+    def _check_recovered(self, log: LogId, state: LogState) -> None:
+        """Read back all entries of a log and report them with the model."""
         model = self._models.get(log)
         if model is None:
-            # The crash came after the log was made and before its maker could say so.
+            # The process ended after the engine created the log and before the tap recorded it.
             model = self._models[log] = LogModel(base=state.base)
         found: list[Entry] = []
         first, end = state.base.index + 1, state.last.index + 1
@@ -173,12 +173,12 @@ class WalTap(WalEngine):
             except Corrupt as error:
                 state = _damaged(state, error)
                 assert state.damage is not None
-                self._met[log] = state.damage
-        self._watch.recovered(self._node, log, state, found, model)
+                self._damage_found[log] = state.damage
+        self._facts.recovered(self._node, log, state, found, model)
 
 
 def _damaged(state: LogState, error: Corrupt) -> LogState:
-    """Return the state of a log whose damage was met only when it was read."""
+    """Return the state of a log with damage that was found only when its entries were read."""
     offset = error.offset or 0
     damage = Damage(path=error.path, offset=offset, last_good=state.base, detail=error.fact)
     return msgspec.structs.replace(state, damage=damage)

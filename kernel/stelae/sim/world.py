@@ -1,53 +1,53 @@
-"""What the checkers know: for every node the log, term and vote as seen from outside.
+"""The state that the invariants know: log, term and vote of every node, as observed from outside.
 
-The world is fed by the taps (``stelae.sim.taps``), which sit on the contracts: consensus core, log engine, store,
-network, clients. It records facts and judges nothing; judging is what the invariants do, each in a file of its own."""
+The taps report what happens at the contracts: consensus core, log engine, store, network and clients. The world records
+these facts. The invariants judge them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stelae.sim.agreed import Agreed
+from stelae.sim.agreed_writes import AgreedWrites
 from stelae.spi.consensus import HardState, LogView, Ready, Status, TabletConfig
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry
 
-NOTHING_SAID = HardState()
+INITIAL_HARD_STATE = HardState()
 
 
 @dataclass(slots=True)
 class ObservedNode:
-    """One node, as its core and its log engine have shown it.
+    """The observed state of one node.
 
     Attributes:
-        position: place among the nodes of the run.
+        position: position among the nodes of the run.
         base: op id before ``log``.
-        log: op ids of the core's log, durable or not, by position above ``base``.
-        durable: op ids that the log engine has reported durable, likewise.
-        hard_state: as of the newest Ready.
-        saved: as of the newest save of consensus metadata that returned.
-        exposed: the highest hard state that a message on the wire depended on.
-        configs: configs that stand in the log, ascending.
-        committed_config: as restored or last committed.
-        commit: highest index that the core has called committed since it started.
-        clock_ahead_us_max: furthest that the node's wall clock was ever ahead of true time.
-        status: the newest snapshot; ``None`` while the node is down.
-        applied: highest index that any store of this node was ever given.
-        flushed: of the newest superblock whose saving returned.
-        floor: highest history floor that the running store was told.
-        floor_max: highest that any store of this node was ever told.
-        edits: how many superblocks with an edit of the store were durable.
-        given_up: the node does not come back.
+        log: op ids of the core's log above ``base``, durable or not, in order.
+        durable: op ids above ``base`` that the log engine has reported durable, in order.
+        hard_state: hard state of the newest Ready that had one.
+        saved: newest hard state that is durable in the consensus metadata.
+        exposed: highest hard state that a sent message depended on.
+        configs: configs in the log, ascending.
+        committed_config: the last committed config, or the restored one.
+        commit: highest index that the core has reported committed since it started.
+        clock_ahead_us_max: longest time by which the node's wall clock was ever ahead of true time.
+        status: newest status of the core; ``None`` while the node is down.
+        applied: highest index that any store of this node was ever asked to apply.
+        flushed: flushed op id of the newest durable superblock.
+        floor: highest history floor that was set in the running store.
+        floor_max: highest history floor that was ever set in a store of this node.
+        edits: number of durable superblocks with an edit of the store.
+        given_up: true once the replica is lost permanently.
     """
 
     position: int
     base: OpId = ZERO
     log: list[OpId] = field(default_factory=list)
     durable: list[OpId] = field(default_factory=list)
-    hard_state: HardState = NOTHING_SAID
-    saved: HardState = NOTHING_SAID
-    exposed: HardState = NOTHING_SAID
+    hard_state: HardState = INITIAL_HARD_STATE
+    saved: HardState = INITIAL_HARD_STATE
+    exposed: HardState = INITIAL_HARD_STATE
     configs: list[TabletConfig] = field(default_factory=list)
     committed_config: TabletConfig | None = None
     commit: int = 0
@@ -61,15 +61,15 @@ class ObservedNode:
     given_up: bool = False
 
     def op_id_at(self, index: int) -> OpId | None:
-        """Op id that the core's log has at an index, if it has one."""
+        """Return the op id of the core's log at an index, or ``None``."""
         return _at(self.base, self.log, index)
 
     def durable_at(self, index: int) -> OpId | None:
-        """Op id that is durable at an index, if one is."""
+        """Return the durable op id at an index, or ``None``."""
         return _at(self.base, self.durable, index)
 
     def op_id_after(self, ready: Ready, index: int) -> OpId | None:
-        """Op id at an index as the log will be once ``ready`` is taken over."""
+        """Return the op id that the core's log has at an index once ``ready`` is carried out, or ``None``."""
         append = ready.append
         if append is not None and append.entries:
             offset = index - append.entries[0].op_id.index
@@ -78,11 +78,11 @@ class ObservedNode:
         return self.op_id_at(index)
 
     def last(self) -> OpId:
-        """Op id of the last entry of the core's log."""
+        """Return the op id of the last entry of the core's log."""
         return self.log[-1] if self.log else self.base
 
     def last_after(self, ready: Ready) -> OpId:
-        """Op id of the last entry as the log will be once ``ready`` is taken over."""
+        """Return the op id of the last entry that the core's log has once ``ready`` is carried out."""
         append = ready.append
         if append is None:
             return self.last()
@@ -91,7 +91,7 @@ class ObservedNode:
         return self.op_id_at((append.replace_from or 1) - 1) or self.base
 
     def restore(self, hard_state: HardState, log: LogView, config: TabletConfig) -> None:
-        """Begin anew with what a start of the node has read back."""
+        """Reset the state to what a start of the node has read back from its disk."""
         self.base = log.base
         self.log = _unroll(log)
         self.durable = list(self.log)
@@ -100,31 +100,31 @@ class ObservedNode:
         self.committed_config = config
         self.commit = 0
 
-    def follow(self, ready: Ready, configs: Sequence[TabletConfig]) -> None:
-        """Take over what a Ready says of term, vote and log."""
+    def apply_ready(self, ready: Ready, configs: Sequence[TabletConfig]) -> None:
+        """Update term, vote, log and configs from a Ready."""
         if ready.hard_state is not None:
             self.hard_state = ready.hard_state
         if ready.append is not None:
             if ready.append.replace_from is not None:
-                self.cut(ready.append.replace_from)
+                self.truncate_log(ready.append.replace_from)
             self.log.extend(entry.op_id for entry in ready.append.entries)
             self.configs.extend(configs)
         if ready.committed_config is not None:
             self.committed_config = ready.committed_config
 
-    def cut(self, from_index: int) -> None:
-        """Forget the core's log at and above an index."""
+    def truncate_log(self, from_index: int) -> None:
+        """Remove the entries at and above an index from the core's log."""
         del self.log[max(0, from_index - self.base.index - 1) :]
         self.configs = [c for c in self.configs if c.op_id.index < from_index]
 
     def expose(self, hard_state: HardState) -> None:
-        """Take over that something which depended on a hard state has left the node."""
-        told = self.exposed
-        if hard_state.term > told.term or (hard_state.term == told.term and told.voted_for is None):
+        """Record that a message which depends on a hard state was sent."""
+        before = self.exposed
+        if hard_state.term > before.term or (hard_state.term == before.term and before.voted_for is None):
             self.exposed = hard_state
 
     def persisted(self, replace_from: int | None, entries: Sequence[Entry]) -> None:
-        """Take over that the log engine reported an append durable."""
+        """Record that the log engine reported an append durable."""
         if replace_from is not None:
             del self.durable[max(0, replace_from - self.base.index - 1) :]
         self.durable.extend(entry.op_id for entry in entries)
@@ -132,7 +132,7 @@ class ObservedNode:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What must be durable before a message leaves: term and vote, the log up to ``last``."""
+    """What must be durable before a message is sent: term and vote, and the log up to ``last``."""
 
     hard_state: HardState
     last: OpId = ZERO
@@ -140,37 +140,37 @@ class Needs:
 
 @dataclass(slots=True)
 class World:
-    """All nodes, and what the whole tablet is known to have agreed on.
+    """All nodes, and what the replicas of the tablet have agreed on.
 
     Attributes:
-        now_us: true time in microseconds since the start of the run.
-        committed: op ids that some core has called committed, by index from 1.
-        entries: every entry that ever reached a log engine, by op id.
-        agreed: what the entries that replicas have applied make of the rows.
+        now_us: returns the true time in microseconds since the start of the run.
+        committed: op ids that some core has reported committed, in order from index 1.
+        entries: every entry that was ever passed to a log engine, by op id.
+        agreed: the rows that the applied entries produce.
     """
 
     nodes: list[ObservedNode]
     now_us: Callable[[], int]
     committed: list[OpId] = field(default_factory=list)
     entries: dict[OpId, Entry] = field(default_factory=dict)
-    agreed: Agreed = field(default_factory=Agreed)
+    agreed: AgreedWrites = field(default_factory=AgreedWrites)
 
     def majority(self) -> int:
-        """How many nodes make a majority."""
+        """Return the number of nodes in a majority."""
         return len(self.nodes) // 2 + 1
 
     def durable_copies(self, op_id: OpId) -> int:
-        """On how many nodes an entry is durable."""
+        """Return the number of nodes on which an entry is durable."""
         return sum(self.holds(node, op_id) for node in self.nodes)
 
     def holds(self, node: ObservedNode, op_id: OpId) -> bool:
-        """Whether an entry is durable on a node, in its log or in what its store has flushed of it."""
+        """Return true if an entry is durable on a node, in its log or in the flushed data of its store."""
         if op_id.index > node.base.index:
             return node.durable_at(op_id.index) == op_id
         return op_id.index <= len(self.committed) and self.committed[op_id.index - 1] == op_id
 
-    def settled(self) -> int:
-        """Highest index up to which every node that may come back has the committed entries durably."""
+    def settled_index(self) -> int:
+        """Return the highest index up to which the committed entries are durable on all nodes that are not given up."""
         ends = [self._settled_on(node) for node in self.nodes if not node.given_up]
         return min(ends, default=0)
 
@@ -181,7 +181,7 @@ class World:
         return end
 
     def learn_commit(self, node: ObservedNode, index: int) -> None:
-        """Record that a core calls everything up to ``index`` committed."""
+        """Record that a core has reported everything up to ``index`` committed."""
         for position in range(len(self.committed) + 1, index + 1):
             op_id = node.op_id_at(position)
             if op_id is None:
@@ -195,7 +195,7 @@ def _at(base: OpId, op_ids: list[OpId], index: int) -> OpId | None:
 
 
 def _unroll(log: LogView) -> list[OpId]:
-    """Return the op ids of a log whose terms are given as runs."""
+    """Return the op ids of a log whose terms are given as term runs."""
     op_ids: list[OpId] = []
     end = log.last.index + 1
     for first, term in reversed(log.term_runs):

@@ -1,1 +1,1 @@
-"""What a node tells about itself to whoever looks after it: metrics over HTTP, and its log."""
+"""A node's telemetry: metrics over HTTP, and the log."""

@@ -1,4 +1,4 @@
-"""Makes what Prometheus reads out of what a node has counted, when it is asked and not before."""
+"""Makes Prometheus metrics from a node's counters, gauges and histograms at each scrape."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from stelae.machine.metrics import HistogramReading, NodeMetrics
-from stelae.telemetry.catalog import FAMILIES, LABEL_VALUES_MAX, PREFIX, UNSHOWN, Family, MetricKind, family_of
-from stelae.telemetry.view import Sample
+from stelae.telemetry.catalog import FAMILIES, LABEL_VALUES_MAX, PREFIX, WITHOUT_FAMILY, Family, MetricKind, family_of
+from stelae.telemetry.node_samples import Sample
 
 OTHER = "other"
-"""The label value of all that came after the first so many."""
+"""The label value that stands for all after the first ``LABEL_VALUES_MAX``."""
 
 
 class NodeCollector(Collector):
-    """Every family of the catalogue, each with a value from the first scrape on, and what plugins count besides.
+    """Collects every family of the catalog, each with a value from the first scrape on, and the metrics of plugins.
 
     Args:
-        metrics: what the node has counted.
-        samples: what is worked out now, see ``NodeView``; not called before the node serves.
-        now_us: the node's monotonic clock, for the families that say how long ago something was.
-        master: whether the families of masters are served.
+        metrics: the metrics that the node keeps.
+        samples: the samples that are computed at a scrape, see ``NodeSamples``; not called before the node serves.
+        now_us: the node's monotonic clock, for families with ``elapsed``.
+        master: whether to serve the families of masters.
     """
 
     def __init__(
@@ -33,14 +33,14 @@ class NodeCollector(Collector):
         self._metrics = metrics
         self._samples = samples
         self._families = [family for family in FAMILIES if master or not family.master]
-        self._values: dict[str, dict[str, None]] = {}  #: Label values of each family that came first.
+        self._values: dict[str, dict[str, None]] = {}  #: The first label values of each family.
 
     def describe(self) -> Iterable[Metric]:
-        """The names, without asking the node."""
+        """Return the families without samples. Does not read the node's metrics."""
         return [_family(family, {}, None) for family in self._families]
 
     def collect(self) -> Iterator[Metric]:
-        """One reading of everything."""
+        """Read every metric once."""
         found: dict[str, dict[tuple[str, ...], float]] = {family.name: {} for family in self._families}
         for name, count in self._metrics.counts().items():
             self._place(found, name, count, "other_events")
@@ -53,10 +53,10 @@ class NodeCollector(Collector):
             yield _family(family, found[family.name], readings.get(family.source))
 
     def _place(self, found: dict[str, dict[tuple[str, ...], float]], name: str, value: float, other: str) -> None:
-        """Put a figure of the node where its family is."""
+        """Add a counter or gauge of the node to its family."""
         family = family_of(name)
         if family is None:
-            if name not in UNSHOWN:
+            if name not in WITHOUT_FAMILY:
                 self._add(found, other, name, value)
         elif family.label:
             self._add(found, family.name, name[len(family.source) :], value)
@@ -64,7 +64,7 @@ class NodeCollector(Collector):
             found.setdefault(family.name, {})[()] = max(0, self._now_us() - value) if family.elapsed else value
 
     def _add(self, found: dict[str, dict[tuple[str, ...], float]], family: str, label: str, value: float) -> None:
-        """Add a labelled figure; labels that a peer or a plugin makes up are bounded, and the first stay."""
+        """Add a sample with a label. Label values from peers and plugins are bounded; the first ones stay."""
         known = self._values.setdefault(family, {})
         if label not in known:
             if len(known) >= LABEL_VALUES_MAX:
@@ -79,15 +79,15 @@ def _family(family: Family, samples: Mapping[tuple[str, ...], float], reading: H
     name, labels = PREFIX + family.name, family.label.split(",") if family.label else []
     if family.kind is MetricKind.HISTOGRAM:
         return _histogram(family, reading)
-    made = CounterMetricFamily if family.kind is MetricKind.COUNTER else GaugeMetricFamily
-    metric = made(name, family.meaning, labels=labels)
+    kind = CounterMetricFamily if family.kind is MetricKind.COUNTER else GaugeMetricFamily
+    metric = kind(name, family.meaning, labels=labels)
     for values, value in sorted(samples.items()) if labels else [((), samples.get((), 0))]:
         metric.add_metric(values, value * family.scale)
     return metric
 
 
 def _histogram(family: Family, reading: HistogramReading | None) -> Metric:
-    """Cumulative buckets between the family's bounds; what lies below counts as of the lowest, and ``+Inf`` has all."""
+    """Return cumulative buckets between the family's bounds. The lowest has all smaller values, ``+Inf`` has all."""
     metric = HistogramMetricFamily(PREFIX + family.name, family.meaning)
     low, high = family.buckets
     counts, total = (reading.counts, reading.total) if reading is not None else ((0,) * (high + 1), 0)

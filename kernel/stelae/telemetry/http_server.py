@@ -1,8 +1,8 @@
-"""Serves ``/metrics`` over HTTP, on threads of its own: whatever a scraper does, the node does not wait for it.
+"""Serves ``/metrics`` over HTTP on threads of its own, so that the node never waits for a scraper.
 
-What can go wrong is bounded: ``connections_max`` threads, one request on each connection, and ``deadline_ms`` for all
-of it, however it is spent; the library bounds the request line and the headers. One collection runs at a time. What is
-beyond a bound is closed, and counted."""
+There are at most ``connections_max`` threads, and one request on each connection, which has ``deadline_ms`` in all. The
+library limits the request line and the headers. One collection runs at a time. A connection beyond a limit is closed
+and counted."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ log = logging.getLogger(__name__)
 
 PATH = "/metrics"
 SWEEP_S = 0.2
-"""How often connections past their deadline are looked for."""
+"""Seconds between two searches for connections past their deadline."""
 
 
 class MetricsServer:
-    """One node's listener. Made before the node, so that an address that cannot be had stops it at once.
+    """One node's HTTP listener for metrics.
+
+    It is created before the node, so that a wrong address stops the node at once.
 
     Args:
-        settings: where to listen, and the bounds.
+        settings: address and limits.
         metrics: counts the scrapes.
 
     Raises:
-        ConfigError: the address is taken, does not exist, or is one that other machines reach.
+        ConfigError: the address is in use, does not exist, or can be reached by other machines and is not allowed.
     """
 
     def __init__(self, settings: MetricsSettings, metrics: Metrics) -> None:
@@ -52,17 +54,17 @@ class MetricsServer:
 
     @property
     def address(self) -> str:
-        """``host:port`` as it was given by the system."""
+        """``host:port`` as the system assigned it."""
         host, port = self._server.server_address[:2]
         return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
 
     def start(self, registry: CollectorRegistry) -> None:
-        """Begin to answer."""
+        """Start answering requests with the metrics of ``registry``."""
         self._server.registry = registry
         self._thread.start()
 
     def close(self) -> None:
-        """Answer nobody any more; what is under way is cut off. Closing twice is harmless."""
+        """Stop answering and end open connections. Closing twice is harmless."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -73,11 +75,11 @@ class MetricsServer:
         try:
             self._server.serve_forever(SWEEP_S)
         except Exception:
-            log.exception("metrics are not served any more")
+            log.exception("metrics server stopped")
 
 
 class _Server(ThreadingMixIn, TCPServer):
-    """Threads, their number, and their deadlines."""
+    """A server with a bounded number of threads, and a deadline for each connection."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -95,7 +97,7 @@ class _Server(ThreadingMixIn, TCPServer):
         super().__init__((host, port), _Handler)
 
     def failed(self) -> None:
-        """Note a scrape that came to nothing."""
+        """Count a failed scrape."""
         self.metrics.count("metrics_scrapes_failed")
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -112,7 +114,7 @@ class _Server(ThreadingMixIn, TCPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Cut off who has had its time: a read by a thread of ours then ends at once."""
+        """End connections past their deadline. A read by their thread then ends at once."""
         now = time.monotonic()
         for connection, due in list(self._open.items()):
             if now >= due:
@@ -129,38 +131,40 @@ class _Server(ThreadingMixIn, TCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request."""
+    """Answers one request."""
 
     server: _Server
     server_version = "stelae"
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer with every figure, in the format that was asked for."""
+        """Answer with every metric, in the requested format."""
         if self.path.partition("?")[0] != PATH:
-            self.send_error(HTTPStatus.NOT_FOUND, f"figures are at {PATH}")
+            self.send_error(HTTPStatus.NOT_FOUND, f"metrics are at {PATH}")
             return
         try:
             encoder, content_type = choose_encoder(", ".join(self.headers.get_all("Accept", [])))
-        except Exception:  # Its parser of versions raises what it likes; the plain format suits everybody.
+        except Exception:  # The parser of versions may raise anything. Every client reads the plain format.
             encoder, content_type = choose_encoder("")
         try:
             with self.server.collecting:
                 body = encoder(self.server.registry)
         except Exception:
             log.exception("metrics cannot be collected")
-            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "the figures cannot be collected; the log says why")
+            self.send_error(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "the metrics cannot be collected; the node's log has the reason"
+            )
             return
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        # Before the body: who has all of it finds itself counted.
+        # Counted before the body is sent, so that a client which has the whole body is counted.
         self.server.metrics.count("metrics_scrapes")
         self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse in one line; every refusal is a scrape that came to nothing."""
+        """Refuse in one line. Every refusal counts as a failed scrape."""
         self.server.failed()
         text = f"{code} {message or HTTPStatus(code).phrase}\n".encode("utf-8", "replace")
         self.send_response(code, HTTPStatus(code).phrase)
@@ -171,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(text)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A scrape is no event."""
+        """Log nothing: scrapes are too frequent."""
 
 
 def _shut(connection: socket.socket) -> None:

@@ -1,8 +1,8 @@
-"""Keeps a message that repeats from filling the disk: so many of a kind in a window of time, then only their number.
+"""Limits repeated log lines, so that they cannot fill the disk.
 
-Equal messages count as one kind, whatever their time; ``repeats_max`` of them are written in a window. Besides, one
-place in the code writes ``lines_max`` lines in a window, however they differ: a thousand tablets may each say that they
-start, and a defect in a loop is cut short. When a kind is written again, the line says how many were left out."""
+Of equal messages, ``repeats_max`` are written in a window of time. One place in the code writes at most ``lines_max``
+lines in a window, even if they differ: a thousand tablets may each log their start, but a loop with a defect may not
+log without end. The next line that is written says how many were left out."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from stelae.spi.services import Metrics
 from stelae.telemetry.settings import LoggingSettings
 
 KINDS_MAX = 4096
-"""Kinds that are remembered; the one that has been quiet longest is forgotten."""
+"""The most messages and places that are remembered. The one that was used longest ago is forgotten."""
 
 
 @dataclass(slots=True)
 class _CountWindow:
+    """The lines of one message or place in the current window."""
+
     begun_s: float
     written: int = 0
     left_out: int = 0
 
 
 class RepeatLimit(logging.Filter):
-    """A filter for a handler, which calls it under its lock; counts what passes and what does not.
+    """A filter for a handler, which calls it under its lock. It counts the lines that pass and those left out.
 
     Args:
-        settings: window and bounds.
+        settings: window and limits.
         metrics: gets ``logging_lines_<level>`` and ``logging_lines_suppressed``.
         now_s: monotonic seconds.
     """
@@ -42,10 +44,10 @@ class RepeatLimit(logging.Filter):
         self._windows: OrderedDict[Hashable, _CountWindow] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is written; if so it carries ``suppressed``, the number left out before it."""
+        """Say whether a record is written. If so, its attribute ``suppressed`` is the number left out before it."""
         try:
             text = record.getMessage()
-        except Exception:  # Its formatter says so.
+        except Exception:  # The formatter reports the error.
             text = str(record.msg)
         place = self._window((record.pathname, record.lineno))
         kind = self._window((record.name, record.levelno, text))

@@ -1,4 +1,4 @@
-"""Where a node's log goes: standard error, in one of two forms, without what repeats."""
+"""Starts a node's log: on standard error, in one of two formats, with limits on repeated lines."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from stelae.telemetry.settings import LoggingSettings
 
 
 def start_log(settings: LoggingSettings, metrics: Metrics, stream: TextIO | None = None) -> JsonLines | TextLines:
-    """Send everything that is logged in this process to ``stream`` (standard error), and nowhere else.
+    """Send every log line of this process to ``stream`` (default: standard error), and nowhere else.
 
-    Return the form, whose ``node_id`` is to be set once it is known."""
-    form = JsonLines() if settings.format == "json" else TextLines()
+    Return the formatter. Set its ``node_id`` once it is known."""
+    formatter = JsonLines() if settings.format == "json" else TextLines()
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(form)
+    handler.setFormatter(formatter)
     handler.addFilter(RepeatLimit(settings, metrics, time.monotonic))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-    return form
+    return formatter

@@ -1,4 +1,4 @@
-"""Everything that makes one node's metrics readable: the listener, the registry, and the file that says where."""
+"""Serves one node's metrics: the listener, the registry, and the target file."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from stelae.host.settings import NodeConfig
 from stelae.machine.real import RealMachine
 from stelae.telemetry.collector import NodeCollector
 from stelae.telemetry.http_server import PATH, MetricsServer
+from stelae.telemetry.node_samples import NodeSamples
 from stelae.telemetry.settings import MetricsSettings
-from stelae.telemetry.target import remove_target, write_target
-from stelae.telemetry.view import NodeFigures
+from stelae.telemetry.target_file import remove_target, write_target
 
 log = logging.getLogger(__name__)
 
 
 class NodeMetricsServer:
-    """Serves the metrics of one node from ``serve`` to ``close``; the listener is there from the start.
+    """Serves the metrics of one node from ``serve`` to ``close``. It listens from its creation on.
 
     Args:
-        config: the node's.
-        machine: what it runs on.
+        config: the node's config.
+        machine: the machine that the node runs on.
         role: ``master`` or ``tserver``.
 
     Raises:
-        ConfigError: nothing can listen there.
+        ConfigError: the address cannot be used.
     """
 
     def __init__(self, config: NodeConfig, machine: RealMachine, role: str) -> None:
@@ -44,19 +44,19 @@ class NodeMetricsServer:
 
     @property
     def address(self) -> str:
-        """``host:port``, or nothing where metrics are switched off."""
+        """``host:port``, or empty if metrics are disabled."""
         return "" if self._server is None else self._server.address
 
     def serve(self, node: Node) -> None:
-        """Begin to answer for a node that has started, and say where."""
+        """Start answering for a node that has started, and write the target file."""
         if self._server is None:
             remove_target(self._directory)
             return
         cluster_id = node.config.cluster_id
         about = (node.node_id, cluster_id, self._role, __version__)
-        view = NodeFigures(node, self._machine.pools, about, self._settings.tablets_max)
+        samples = NodeSamples(node, self._machine.pools, about, self._settings.tablets_max)
         collector = NodeCollector(
-            self._machine.figures, view.samples, now_us=self._machine.clock.monotonic_us, master=self._is_master
+            self._machine.figures, samples.samples, now_us=self._machine.clock.monotonic_us, master=self._is_master
         )
         self._server.start(registry_of(collector))
         self._served = True
@@ -68,10 +68,10 @@ class NodeMetricsServer:
         log.info("metrics served address=%s path=%s", self.address, PATH)
 
     def close(self) -> None:
-        """Answer no more. Blocks for a fraction of a second."""
+        """Stop answering. Blocks for a fraction of a second."""
         if self._server is None:
             return
-        if self._served:  # Else the directory may be another node's, which is why this one did not start.
+        if self._served:  # Otherwise the directory may belong to another node, and its target file stays.
             remove_target(self._directory)
         self._server.close()
 
@@ -81,7 +81,7 @@ class NodeMetricsServer:
 
 
 def registry_of(collector: NodeCollector) -> CollectorRegistry:
-    """A registry of a node's metrics, and of those of its process and interpreter."""
+    """Return a registry of the metrics of a node, its process and its interpreter."""
     registry = CollectorRegistry()
     registry.register(collector)
     ProcessCollector(registry=registry)

@@ -1,1 +1,1 @@
-"""Public test kit: conformance suites, fakes and fixtures for pytest."""
+"""The public test kit: conformance suites, fakes and fixtures for pytest."""

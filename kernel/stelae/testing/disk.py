@@ -1,4 +1,4 @@
-"""The virtual disk, for tests of engines and of anything else that is handed a ``Files``."""
+"""The virtual disk, for tests of engines and of anything else that takes a ``Files``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The calls of a system, simulated on the virtual disk: what ``RealFiles`` is replayed on.
+"""System calls on files, simulated on the virtual disk.
 
-Each call is one primitive operation of the disk, which forgets at a crash what was not synced. So the methods of
-``RealFiles`` themselves are under test, and not a fake beside them."""
+``RealFiles`` runs on them in tests. Each call is one operation of the disk, which loses in a crash what was not synced.
+So tests check the methods of ``RealFiles`` themselves, and not a fake."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from stelae.spi.services import Buffer
 T = TypeVar("T")
 
 FD_FIRST = 1 << 20
-"""Descriptors begin here, so that one that reaches the real system by mistake is refused there."""
+"""The first descriptor. It is so high that the real system refuses a descriptor that reaches it by mistake."""
 
 
 @dataclass(slots=True)
-class _Open:
-    """What a descriptor is of: a file, or a directory by its path."""
+class _OpenDescriptor:
+    """What a descriptor refers to: a file, or a directory by its path."""
 
     file: VirtualFile | None
     path: str
@@ -36,31 +36,31 @@ class DiskCalls:
     """``OsCalls`` over a virtual disk.
 
     Attributes:
-        disk: where everything happens.
-        made: the names of the calls that change something or make it durable, in order, each with its path.
+        disk: the virtual disk.
+        made: name and path of each call that changed something or made it durable, in order.
     """
 
     def __init__(self, disk: VirtualDisk) -> None:
         self.disk = disk
         self.made: list[tuple[str, str]] = []
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenDescriptor] = {}
         self._next = FD_FIRST
 
     # -- descriptors -----------------------------------------------------------------------------
 
     def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
-        """As ``os.open``; a directory for reading only."""
+        """As ``os.open``. A directory can only be opened for reading."""
         if flags & os.O_CREAT and (flags & os.O_EXCL or not self.disk.exists(path)):
-            found = _Open(self._did("create", path, lambda: self.disk.create(path)), path)
+            found = _OpenDescriptor(self._record("create", path, lambda: self.disk.create(path)), path)
         elif stat.S_ISDIR(self.stat(path).st_mode):
             if flags & os.O_ACCMODE != os.O_RDONLY:
                 raise IsADirectoryError(errno.EISDIR, "is a directory", path)
-            found = _Open(None, path)
+            found = _OpenDescriptor(None, path)
         elif flags & os.O_DIRECTORY:
-            raise NotADirectoryError(errno.ENOTDIR, "is no directory", path)
+            raise NotADirectoryError(errno.ENOTDIR, "is not a directory", path)
         else:
             writable = flags & os.O_ACCMODE != os.O_RDONLY
-            found = _Open(self.disk.open(path, writable=writable), path)
+            found = _OpenDescriptor(self.disk.open(path, writable=writable), path)
         self._next += 1
         self._open[self._next] = found
         return self._next
@@ -73,7 +73,7 @@ class DiskCalls:
 
     def pread(self, fd: int, size: int, offset: int, /) -> bytes:
         """As ``os.pread``."""
-        return _told(lambda: self._file(fd).pread(size, offset))
+        return _with_os_errors(lambda: self._file(fd).pread(size, offset))
 
     def pwrite(self, fd: int, data: Buffer, offset: int, /) -> int:
         """As ``os.pwrite``."""
@@ -84,30 +84,30 @@ class DiskCalls:
         dsync = bool(flags & getattr(os, "RWF_DSYNC", 0))
         file = self._file(fd)
         call = "pwritev dsync" if dsync else "pwritev"
-        return self._did(call, file.path, lambda: file.pwritev(buffers, offset, dsync=dsync))
+        return self._record(call, file.path, lambda: file.pwritev(buffers, offset, dsync=dsync))
 
     def fsync(self, fd: int, /) -> None:
         """As ``os.fsync``, of a file or a directory."""
         opened = self._open[fd]
         if opened.file is None:
-            self._did("fsync directory", opened.path, lambda: self.disk.sync_directory(opened.path))
+            self._record("fsync directory", opened.path, lambda: self.disk.sync_directory(opened.path))
         else:
-            self._did("fsync", opened.path, opened.file.sync)
+            self._record("fsync", opened.path, opened.file.sync)
 
     def fdatasync(self, fd: int, /) -> None:
         """As ``os.fdatasync``."""
         file = self._file(fd)
-        self._did("fdatasync", file.path, lambda: file.sync(data_only=True))
+        self._record("fdatasync", file.path, lambda: file.sync(data_only=True))
 
     def ftruncate(self, fd: int, size: int, /) -> None:
         """As ``os.ftruncate``."""
         file = self._file(fd)
-        self._did("ftruncate", file.path, lambda: file.truncate(size))
+        self._record("ftruncate", file.path, lambda: file.truncate(size))
 
     def posix_fallocate(self, fd: int, offset: int, size: int, /) -> None:
         """As ``os.posix_fallocate``."""
         file = self._file(fd)
-        self._did("posix_fallocate", file.path, lambda: file.preallocate(offset + size))
+        self._record("posix_fallocate", file.path, lambda: file.preallocate(offset + size))
 
     def fstat(self, fd: int, /) -> Any:
         """As ``os.fstat``: ``st_size`` and ``st_mode``."""
@@ -131,7 +131,7 @@ class DiskCalls:
         return self.stat(path)
 
     def listdir(self, path: str, /) -> list[str]:
-        """As ``os.listdir``, in the reverse order of their names."""
+        """As ``os.listdir``, with the names in reverse order."""
         return self.disk.listdir(path)[::-1]
 
     def mkdir(self, path: str, mode: int = 0o777, /) -> None:
@@ -140,21 +140,21 @@ class DiskCalls:
         self.disk.listdir(parent or "/")
         if self.disk.exists(path):
             raise FileExistsError(errno.EEXIST, "exists", path)
-        self._did("mkdir", path, lambda: self.disk.make_directory(path))
+        self._record("mkdir", path, lambda: self.disk.make_directory(path))
 
     def rename(self, source: str, target: str, /) -> None:
         """As ``os.rename``."""
-        self._did("rename", source, lambda: self.disk.rename(source, target))
+        self._record("rename", source, lambda: self.disk.rename(source, target))
 
     def unlink(self, path: str, /) -> None:
         """As ``os.unlink``."""
-        self._did("unlink", path, lambda: self.disk.remove(path))
+        self._record("unlink", path, lambda: self.disk.remove(path))
 
     def rmdir(self, path: str, /) -> None:
         """As ``os.rmdir``."""
         if self.disk.listdir(path):
             raise OSError(errno.ENOTEMPTY, "is not empty", path)
-        self._did("rmdir", path, lambda: self.disk.remove_tree(path))
+        self._record("rmdir", path, lambda: self.disk.remove_tree(path))
 
     def statvfs(self, path: str, /) -> Any:
         """As ``os.statvfs``: ``f_bavail`` and ``f_frsize``."""
@@ -168,14 +168,14 @@ class DiskCalls:
             raise IsADirectoryError(errno.EISDIR, "is a directory", self._open[fd].path)
         return file
 
-    def _did(self, call: str, path: str, work: Callable[[], T]) -> T:
-        found = _told(work)
+    def _record(self, call: str, path: str, work: Callable[[], T]) -> T:
+        found = _with_os_errors(work)
         self.made.append((call, path))
         return found
 
 
-def _told(work: Callable[[], T]) -> T:
-    """Make of the disk's typed errors what a system would say."""
+def _with_os_errors(work: Callable[[], T]) -> T:
+    """Do the work; turn the disk's typed errors into the ``OSError`` of a real system."""
     try:
         return work()
     except Full as error:

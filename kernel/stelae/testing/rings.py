@@ -1,4 +1,4 @@
-"""The ring of this machine's system, for checks that need a real one."""
+"""An io_uring ring of this machine, for tests that need a real one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stelae.machine.fast_log.io_uring import IoUring
 
 
 def ring_of_this_system(entries: int) -> IoUring:
-    """Make a ring; where the system has none that this process may use, the check is printed as not proven here."""
+    """Make a ring; skip the test as not proven here if this process may not use io_uring."""
     try:
         return IoUring(entries)
     except OSError as error:

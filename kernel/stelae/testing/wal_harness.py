@@ -1,8 +1,8 @@
-"""What the log conformance suite needs of the outside: services, and a disk that can crash.
+"""The harnesses of the log engines' conformance suite: services, and a disk that can crash.
 
-A harness opens one engine again and again on one disk. ``VirtualHarness`` crashes it with lost and
-torn writes; ``RealHarness`` runs on a directory of the machine, where a crash is the death of the
-process: what was written stays, synced or not.
+A harness opens one engine again and again on one disk. ``VirtualHarness`` crashes it with lost and torn writes.
+``RealHarness`` runs on a directory of the machine. There a crash is the death of the process: everything that was
+written stays, synced or not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stelae.spi.wal import WalEngine
 
 
 class StillClock:
-    """A clock that stands still: engines may not depend on it."""
+    """A clock that always shows the same time. Engines may not depend on it."""
 
     def monotonic_us(self) -> int:
         """Always zero."""
@@ -37,7 +37,7 @@ class StillClock:
 
 @dataclass
 class CountingMetrics:
-    """Keeps what was counted, for tests to look at."""
+    """Records metrics for tests."""
 
     counts: dict[str, float] = field(default_factory=dict)
 
@@ -50,25 +50,25 @@ class CountingMetrics:
         self.counts[name] = value
 
     def histogram(self, name: str) -> Callable[[int], None]:
-        """Keep the sum of what a histogram got."""
+        """Record the sum of the observed values as a counter."""
         return lambda value: self.count(name, value)
 
 
 class QueuedWorkers:
-    """Workers that run when told to, or at once; one after the other, on the caller's thread."""
+    """Workers that run on the caller's thread, one after the other: at ``run``, or at once with ``at_once``."""
 
     def __init__(self, *, at_once: bool = True) -> None:
         self.at_once = at_once
         self._queue: deque[tuple[Callable[[], Any], Callable[[Any], None] | None]] = deque()
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None] | None = None) -> None:
-        """Queue a piece of work; run it now unless told otherwise."""
+        """Queue a piece of work; with ``at_once``, run it now."""
         self._queue.append((work, done))
         if self.at_once:
             self.run()
 
     def run(self) -> int:
-        """Run what is queued; return how many pieces that were."""
+        """Run the queued work; return how many pieces ran."""
         count = 0
         while self._queue:
             work, done = self._queue.popleft()
@@ -83,7 +83,7 @@ class QueuedWorkers:
 
 
 def fake_services(files: Files, workers: QueuedWorkers | None = None) -> EngineServices:
-    """``EngineServices`` for tests; without ``workers``, work is done at once."""
+    """Return ``EngineServices`` for tests. Without ``workers``, work runs at once."""
     return EngineServices(files, StillClock(), CountingMetrics(), workers or QueuedWorkers())
 
 
@@ -105,7 +105,7 @@ class WalHarness(ABC):
     @property
     @abstractmethod
     def files(self) -> Files:
-        """The disk as it is now."""
+        """The disk in its current state."""
 
     @property
     @abstractmethod
@@ -113,30 +113,30 @@ class WalHarness(ABC):
         """The directory that the engine owns."""
 
     def open(self, files: Files | None = None) -> WalEngine:
-        """Open the engine on the disk as it is, by way of ``files`` if given."""
+        """Open the engine on the current disk, through ``files`` if given."""
         self.workers = QueuedWorkers(at_once=self.workers.at_once)
         services = fake_services(self.files if files is None else files, self.workers)
         return self.engine_type.open(self.directory, self.config, services)
 
     @abstractmethod
     def crash(self, engine: WalEngine | None = None) -> None:
-        """End the engine without closing it; un-synced changes are at the mercy of the disk."""
+        """End the engine without closing it. What remains of unsynced changes depends on the disk."""
 
     @abstractmethod
     def fork(self, seed: int = 0) -> Self:
-        """A harness of its own on a copy of the disk as it is now; crashes of a virtual one draw from ``seed``."""
+        """Return an independent harness on a copy of the current disk. Crashes of a virtual disk draw from ``seed``."""
 
     @abstractmethod
     def tree(self) -> dict[str, bytes]:
-        """Every file of the engine by its path, with its contents, in order."""
+        """Return the contents of every file of the engine by path, in order."""
 
     @abstractmethod
     def write(self, path: str, data: bytes) -> None:
-        """Give a file other contents, durably, behind the engine's back."""
+        """Replace a file's contents durably, without the engine."""
 
 
 class VirtualHarness(WalHarness):
-    """On a virtual disk; crashes draw from ``rng``."""
+    """A harness on a virtual disk. Crashes draw from ``rng``."""
 
     virtual = True
 
@@ -171,17 +171,17 @@ class VirtualHarness(WalHarness):
         self.disk = self.disk.crash(self.rng, survival)
 
     def fork(self, seed: int = 0) -> Self:
-        """A harness of its own on a copy of the disk."""
+        """Return an independent harness on a copy of the disk."""
         return self.on(self.disk.clone(), seed)
 
     def on(self, disk: VirtualDisk, seed: int) -> Self:
-        """A harness like this one on another disk, whose crashes draw from ``seed``."""
+        """Return a harness like this one on another disk. Its crashes draw from ``seed``."""
         twin = type(self)(self.engine_type, self.config, seed=seed, disk=disk)
         twin.workers.at_once = self.workers.at_once
         return twin
 
     def tree(self) -> dict[str, bytes]:
-        """Files below the engine's directory."""
+        """Return the files below the engine's directory."""
         inside = f"{self.directory}/"
         return {path: data for path, data in self.disk.tree().items() if path.startswith(inside)}
 
@@ -198,14 +198,14 @@ class VirtualHarness(WalHarness):
 
 
 class RealHarness(WalHarness):
-    """On a directory of the machine's own file system; ``crash`` copies the directory as it is."""
+    """A harness on a directory of the machine's file system. ``crash`` copies the directory."""
 
     virtual = False
 
     def __init__(self, engine_type: type[WalEngine], root: str, config: object | None = None) -> None:
         super().__init__(engine_type, config)
         self._root = root
-        self._life = 0
+        self._crashes = 0
         self._forks = 0
         self._files = RealFiles()
         self._files.make_directory(f"{root}/0")
@@ -217,25 +217,25 @@ class RealHarness(WalHarness):
 
     @property
     def directory(self) -> str:
-        """A directory below the root, another one after every crash."""
-        return f"{self._root}/{self._life}/wals"
+        """A directory below the root. Every crash moves on to another one."""
+        return f"{self._root}/{self._crashes}/wals"
 
     def crash(self, engine: WalEngine | None = None) -> None:
-        """Leave the engine open where it is, and go on with a copy of its directory."""
-        before = f"{self._root}/{self._life}"
-        self._life += 1
-        shutil.copytree(before, f"{self._root}/{self._life}")
+        """Go on with a copy of the directory. The engine stays open on the old one."""
+        before = f"{self._root}/{self._crashes}"
+        self._crashes += 1
+        shutil.copytree(before, f"{self._root}/{self._crashes}")
 
     def fork(self, seed: int = 0) -> Self:
-        """A harness of its own on a copy of the directory, below the same root."""
+        """Return an independent harness on a copy of the directory, below the same root."""
         twin = copy.copy(self)
-        twin._root, twin._life, twin._forks = f"{self._root}/fork-{self._forks}", 0, 0
+        twin._root, twin._crashes, twin._forks = f"{self._root}/fork-{self._forks}", 0, 0
         self._forks += 1
-        shutil.copytree(f"{self._root}/{self._life}", f"{twin._root}/0")
+        shutil.copytree(f"{self._root}/{self._crashes}", f"{twin._root}/0")
         return twin
 
     def tree(self) -> dict[str, bytes]:
-        """Files below the engine's directory."""
+        """Return the files below the engine's directory."""
         found: dict[str, bytes] = {}
         self._collect(self.directory, found)
         return found

@@ -1,8 +1,8 @@
-"""The fake log engine: logs in memory, for tests of whatever stands on a log.
+"""The fake log engine: logs in memory, for tests of code that uses a log.
 
-It does all that the contract says of order, replacement, collection, reading and refusals, and passes
-``WalBasics``. It survives ``close`` and no crash: nothing is on the disk before. So it does not declare
-``fake_files``, and declares ``volatile``: what it reports durable is so for as long as its process lives."""
+It follows the contract in order, replacement, collection, reading and refusals, and passes ``WalBasics``. Its logs
+survive ``close`` but no crash: only ``close`` writes them to the disk. So it does not declare ``fake_files``, and
+declares ``volatile``: what it reports as durable is lost with its process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from stelae.spi.log import ENTRY_BYTES_MAX, Entry
 from stelae.spi.services import EngineServices, FileLock, Files
 from stelae.spi.wal import Append, Durable, Failed, LogState, Outcome, SnapshotUnit, WalEngine, WalSnapshot
 
-KEPT_NAME = "logs"
+LOGS_NAME = "logs"
 LOCK_NAME = "lock"
 
 
-class KeptEntries(msgspec.Struct, frozen=True):
-    """One log as ``close`` and ``set_aside`` write it down."""
+class StoredLog(msgspec.Struct, frozen=True):
+    """One log as ``close`` and ``set_aside`` write it to a file."""
 
     log: LogId
     base: OpId
@@ -35,19 +35,19 @@ class KeptEntries(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class MemoryLog:
-    """One log. ``entries`` is extended in place and otherwise exchanged, so that other threads may read it."""
+    """One log. ``entries`` is extended in place or replaced by another list, so that other threads may read it."""
 
     base: OpId
     commit_hint: int = 0
     entries: list[Entry] = field(default_factory=list)
 
     def state(self) -> LogState:
-        """As ``logs`` reports it."""
+        """Return the state that ``logs`` reports."""
         last = self.entries[-1].op_id if self.entries else self.base
         return LogState(base=self.base, last=last, commit_hint=min(self.commit_hint, last.index))
 
     def refusal(self, append: Append) -> StelaeError | None:
-        """Why an append is not done, if it is not."""
+        """Return the error of an append that is refused, or ``None``."""
         fact = check_append(self.state(), append)
         if fact is not None:
             return CallerError(fact)
@@ -61,16 +61,16 @@ class MemoryLog:
         return None
 
     def append(self, append: Append) -> None:
-        """Do an append that is not refused."""
+        """Do an append for which ``refusal`` returns ``None``."""
         if append.replace_from is None:
             self.entries.extend(append.entries)
         else:
-            kept = append.replace_from - self.base.index - 1
-            self.entries = [*self.entries[:kept], *append.entries]
+            count = append.replace_from - self.base.index - 1
+            self.entries = [*self.entries[:count], *append.entries]
         self.commit_hint = max(self.commit_hint, append.commit_hint)
 
     def op_id_at(self, index: int) -> OpId:
-        """The op id at an index of the log, or its base."""
+        """Return the op id at an index of the log, or of its base."""
         return self.base if index == self.base.index else self.entries[index - self.base.index - 1].op_id
 
 
@@ -82,19 +82,19 @@ class MemorySnapshot(WalSnapshot):
 
     @property
     def units(self) -> Sequence[SnapshotUnit]:
-        """None: there are no files."""
+        """Empty: there are no files."""
         return ()
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry of the view."""
+        """Iterate over the entries of the view."""
         return iter(self._entries)
 
     def release(self) -> None:
-        """Nothing is held but memory."""
+        """Do nothing: the view holds only memory."""
 
 
 class MemoryWal(WalEngine):
-    """Logs in memory. Created by ``open`` only."""
+    """Logs in memory. Only ``open`` creates it."""
 
     name: ClassVar[str] = "memory"
     capabilities: ClassVar[frozenset[str]] = frozenset({"snapshot", "volatile"})
@@ -106,12 +106,12 @@ class MemoryWal(WalEngine):
         self._groups = 0
         self._logs: dict[LogId, MemoryLog] = {}
         with suppress(FileNotFoundError):
-            kept = msgspec.msgpack.decode(files.read_bytes(f"{directory}/{KEPT_NAME}"), type=list[KeptEntries])
-            self._logs = {one.log: MemoryLog(one.base, one.commit_hint, one.entries) for one in kept}
+            stored = msgspec.msgpack.decode(files.read_bytes(f"{directory}/{LOGS_NAME}"), type=list[StoredLog])
+            self._logs = {one.log: MemoryLog(one.base, one.commit_hint, one.entries) for one in stored}
 
     @classmethod
     def open(cls, directory: str, config: Any, services: EngineServices) -> Self:
-        """Open what the last ``close`` wrote down."""
+        """Open the logs that the last ``close`` wrote."""
         services.files.make_directory(directory)
         lock = services.files.lock(f"{directory}/{LOCK_NAME}")
         try:
@@ -121,23 +121,23 @@ class MemoryWal(WalEngine):
             raise
 
     def logs(self) -> Mapping[LogId, LogState]:
-        """A snapshot of every log."""
+        """Return the state of every log."""
         return {log: one.state() for log, one in list(self._logs.items())}
 
     def create(self, log: LogId, base: OpId) -> None:
         """Create an empty log that begins after ``base``."""
         if log in self._logs:
-            raise CallerError(f"log {log} exists")
+            raise CallerError(f"log {log} exists already")
         tablet_id(log.tablet_id)
         self._logs[log] = MemoryLog(base)
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        """Append to many logs; what does not fit one of them leaves the others alone."""
+        """Append to many logs. An append that is refused does not affect the other logs."""
         self._groups += 1
         return {log: self._append(log, append) for log, append in group.items()}
 
     def repair(self, log: LogId) -> OpId:
-        """Nothing fails here for longer than one append."""
+        """Return the last op id. A failure lasts only for one append, so there is nothing to repair."""
         return self._known(log).state().last
 
     def op_id_at(self, log: LogId, index: int) -> OpId:
@@ -174,8 +174,7 @@ class MemoryWal(WalEngine):
         upto = min(upto, found.state().last.index)
         if upto > found.base.index:
             base = found.op_id_at(upto)
-            kept = MemoryLog(base, found.commit_hint, found.entries[upto - found.base.index :])
-            self._logs[log] = kept
+            self._logs[log] = MemoryLog(base, found.commit_hint, found.entries[upto - found.base.index :])
             return base
         return found.base
 
@@ -184,7 +183,7 @@ class MemoryWal(WalEngine):
         self._logs.pop(log, None)
 
     def set_aside(self, log: LogId, directory: str) -> None:
-        """Write a log into ``directory``, and remove it."""
+        """Write a log to a file in ``directory``, and remove it here."""
         found = self._logs.get(log)
         if found is None:
             return
@@ -193,29 +192,29 @@ class MemoryWal(WalEngine):
         self.drop(log)
 
     def cool(self, log: LogId) -> None:
-        """Nothing to do."""
+        """Do nothing, but refuse an unknown log."""
         self._known(log)
 
     def snapshot(self, log: LogId, first: int) -> WalSnapshot:
-        """A copy of the entries from ``first`` on."""
+        """Return a copy of the entries from ``first`` on."""
         found = self._known(log)
         state = found.state()
         if first <= state.base.index:
             raise Compacted(state.base)
         if first > state.last.index + 1:
-            raise CallerError(f"log {log} ends at {state.last}: no view begins at {first}")
+            raise CallerError(f"log {log} ends at {state.last}: no view can begin at {first}")
         return MemorySnapshot(tuple(found.entries[first - state.base.index - 1 :]))
 
     def stats(self) -> dict[str, float]:
-        """Counts of logs, groups and entries."""
+        """Return the numbers of logs, groups and entries."""
         entries = sum(len(log.entries) for log in list(self._logs.values()))
         return {"logs": len(self._logs), "groups": self._groups, "entries": entries}
 
     def close(self) -> None:
-        """Write everything down, and release the lock."""
+        """Write all logs to a file, and release the lock."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            self._write(f"{self._directory}/{KEPT_NAME}", self._logs)
+            self._write(f"{self._directory}/{LOGS_NAME}", self._logs)
             lock.release()
 
     def _append(self, log: LogId, append: Append) -> Outcome:
@@ -231,9 +230,9 @@ class MemoryWal(WalEngine):
     def _known(self, log: LogId) -> MemoryLog:
         found = self._logs.get(log)
         if found is None:
-            raise CallerError(f"log {log} does not exist; it has to be created first")
+            raise CallerError(f"log {log} does not exist; create it first")
         return found
 
     def _write(self, path: str, logs: Mapping[LogId, MemoryLog]) -> None:
-        kept = [KeptEntries(log, one.base, one.commit_hint, one.entries) for log, one in logs.items()]
-        self._files.replace(path, msgspec.msgpack.encode(kept))
+        stored = [StoredLog(log, one.base, one.commit_hint, one.entries) for log, one in logs.items()]
+        self._files.replace(path, msgspec.msgpack.encode(stored))

@@ -1,7 +1,7 @@
-"""What a log must hold: a model to compare an engine with, also after a crash.
+"""A model of what a log must hold, to compare an engine with, also after a crash.
 
-A model is a base and the entries above it. An operation that a crash interrupted leaves one of a
-few models, never anything else; ``possible_after`` lists them."""
+A model is a base and the entries above it. After a crash within an append, the log must equal one of a few models;
+``possible_after`` lists them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READ_BYTES = 1 << 30
 
 
 def entry(index: int, term: int = 1, size_bytes: int = 24) -> Entry:
-    """An entry whose body tells index and term, and ends in zeros, which say nothing of where an entry ends."""
+    """Return an entry whose body contains index and term, and ends with zeros, so that zeros do not mark its end."""
     stamp = b"<%d.%d>" % (term, index)
     zeros = zeros_at_end(size_bytes)
     body = (stamp * (size_bytes // len(stamp) + 1))[: size_bytes - zeros] + bytes(zeros)
@@ -27,18 +27,18 @@ def entry(index: int, term: int = 1, size_bytes: int = 24) -> Entry:
 
 
 def zeros_at_end(size_bytes: int) -> int:
-    """How many zeros the body of an ``entry`` ends with: too few to fill a sector."""
+    """Return how many zeros the body of an ``entry`` ends with. They are too few to fill a sector."""
     return min(size_bytes // 8, 100)
 
 
 def entries(first: int, count: int, term: int = 1, size_bytes: int = 24) -> tuple[Entry, ...]:
-    """Consecutive entries of one term."""
+    """Return consecutive entries of one term."""
     return tuple(entry(index, term, size_bytes) for index in range(first, first + count))
 
 
 @dataclass(slots=True)
 class Model:
-    """What one log holds."""
+    """The contents of one log."""
 
     base: OpId = ZERO
     held: list[Entry] = field(default_factory=list)
@@ -49,15 +49,15 @@ class Model:
         return self.held[-1].op_id if self.held else self.base
 
     def append(self, append: Append) -> Model:
-        """The model after an append."""
-        kept = self.held
+        """Return the model after an append."""
+        before = self.held
         if append.replace_from is not None:
-            kept = kept[: append.replace_from - self.base.index - 1]
-        return Model(self.base, [*kept, *append.entries])
+            before = before[: append.replace_from - self.base.index - 1]
+        return Model(self.base, [*before, *append.entries])
 
     def possible_after(self, append: Append) -> list[Model]:
-        """What a crash in the middle of an append may leave: all as it was, or some of the new entries; what those
-        replace is gone with the first of them, and not before."""
+        """Return the models that a crash within an append may leave: the one before, and one for each prefix of the new
+        entries. The replaced entries go with the first new one, and not before."""
         counts = range(1, len(append.entries) + 1) if append.entries else (0,)
         return [self, *[self.append(_shortened(append, count)) for count in counts]]
 
@@ -67,7 +67,7 @@ def _shortened(append: Append, count: int) -> Append:
 
 
 def observed(engine: WalEngine, log: LogId = LOG) -> Model:
-    """Read back all that an engine holds of a log, checking that its own words agree."""
+    """Read everything that an engine holds of a log; check that its methods agree."""
     state = engine.logs()[log]
     assert state.damage is None, state.damage
     held: list[Entry] = []
@@ -83,7 +83,7 @@ def observed(engine: WalEngine, log: LogId = LOG) -> Model:
 
 
 def intact(engine: WalEngine, log: LogId = LOG) -> Model:
-    """As :func:`observed`, of a log that has no reason to be damaged."""
+    """As :func:`observed`, for a log that must not be damaged."""
     try:
         return observed(engine, log)
     except Corrupt as error:
@@ -91,7 +91,7 @@ def intact(engine: WalEngine, log: LogId = LOG) -> Model:
 
 
 def check_holds(engine: WalEngine, model: Model, log: LogId = LOG) -> None:
-    """Assert that a log holds exactly the model, but for entries that were collected since."""
+    """Check that a log equals a model, apart from entries that were collected."""
     found = intact(engine, log)
     assert found.base.index >= model.base.index
     above = [known for known in model.held if known.op_id.index > found.base.index]
@@ -102,7 +102,7 @@ def check_holds(engine: WalEngine, model: Model, log: LogId = LOG) -> None:
 
 
 def commit(engine: WalEngine, append: Append, log: LogId = LOG) -> None:
-    """Commit one append with sync, which has to succeed."""
+    """Commit one append with sync. It must succeed."""
     outcome = engine.commit({log: append}, sync=True)[log]
     assert isinstance(outcome, Durable), outcome
     if append.entries:

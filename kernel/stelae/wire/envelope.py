@@ -86,8 +86,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: _Natural
     #: The credit bytes that the sender has consumed on this connection since the hello.
     credit: _Natural
-    #: The messages of the packet, in order. The key on the wire is ``parcels``.
-    messages: list[Message] = msgspec.field(name="parcels")
+    #: The messages of the packet, in order.
+    messages: list[Message]
 
 
 class _VersionOnly(msgspec.Struct):
@@ -132,7 +132,7 @@ def encode_envelope(
             "recipient_incarnation": incarnation,
             "timestamp": timestamp,
             "credit": credit,
-            "parcels": messages,
+            "messages": messages,
         }
     )
 

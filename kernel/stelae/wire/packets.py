@@ -40,11 +40,11 @@ class Packet:
 class Outbox:
     """Collects the messages for one destination into packets, in order."""
 
-    __slots__ = ("_bytes_max", "_filled", "_large_max", "_messages_max", "_packets", "cost")
+    __slots__ = ("_filled", "_full_bytes", "_large_max", "_messages_max", "_packets", "cost")
 
     def __init__(self, settings: WireSettings, filled: Callable[[], None]) -> None:
         """``filled`` is called after each message that is added."""
-        self._bytes_max, self._messages_max = settings.message_bytes, settings.packet_messages_max
+        self._full_bytes, self._messages_max = settings.packet_bytes, settings.packet_messages_max
         self._large_max = settings.frames_max - SPARE_FRAMES
         self._filled = filled
         self._packets: deque[Packet] = deque()
@@ -64,7 +64,7 @@ class Outbox:
         packet = self._packets[-1] if self._packets else None
         if (
             packet is None
-            or packet.size >= self._bytes_max
+            or packet.size >= self._full_bytes
             or len(packet.messages) >= self._messages_max
             or len(packet.large) + len(frames) > self._large_max
         ):

@@ -31,13 +31,13 @@ class WireSettings:
 
     insecure_listen: bool = setting(False, reason="listening beyond loopback must be allowed explicitly")
     header_bytes_max: int = _limit(1 << 20, 4096, 16 << 20, "bytes", "bounds the cost of decoding an envelope")
-    frame_bytes_max: int = _limit(65 << 20, 64 << 10, 1 << 30, "bytes", "a 64 MiB log entry fits")
-    frames_max: int = _limit(1024, 8, FRAMES_MAX, "count", "bounds the number of frames too")
-    packet_messages_max: int = _limit(1024, 1, PACKET_MESSAGES_MAX, "count", "further messages go into another packet")
-    message_bytes: int = _limit(1 << 20, 1024, 64 << 20, "bytes", "further messages go into another packet")
-    control_window_bytes: int = _limit(16 << 20, 64 << 10, 1 << 30, "bytes", "bounds the memory per link and direction")
-    bulk_window_bytes: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "the same on lane BULK")
-    reply_backlog_bytes_max: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "a slower caller is disconnected")
+    frame_bytes_max: int = _limit(65 << 20, 64 << 10, 1 << 30, "bytes", "one frame; a 64 MiB log entry fits")
+    frames_max: int = _limit(1024, 8, FRAMES_MAX, "count", "frames of one packet")
+    packet_messages_max: int = _limit(1024, 1, PACKET_MESSAGES_MAX, "count", "messages of one packet")
+    packet_bytes: int = _limit(1 << 20, 1024, 64 << 20, "bytes", "a packet of this size takes no more messages")
+    control_window_bytes: int = _limit(16 << 20, 64 << 10, 1 << 30, "bytes", "per link and direction, lane CONTROL")
+    bulk_window_bytes: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "the same for lane BULK")
+    reply_backlog_bytes_max: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "more disconnects a slow caller")
     connections_max: int = _limit(4096, 4, 1 << 20, "count", "each peer and each client process has two")
     requests_open_max: int = _limit(16384, 1, 1 << 20, "count", "per connection; more are refused as overload")
     deadline_ms_max: int = _limit(600_000, 1, 86_400_000, "ms", "bounds how long a request stays open")
@@ -46,7 +46,7 @@ class WireSettings:
     reconnect_ms_max: int = _limit(400, 1, 600_000, "ms", "well below an election timeout")
     ping_ms: int = _limit(1000, 10, 60_000, "ms", "how often an idle link is tested")
     silence_ms_max: int = _limit(4000, 20, 600_000, "ms", "after this silence a link reconnects")
-    drain_messages_max: int = _limit(256, 1, 65536, "count", "packets read in one turn, before other work runs")
+    packets_per_turn_max: int = _limit(256, 1, 65536, "count", "packets read in one turn, before other work runs")
 
     def window_bytes(self, lane: Lane) -> int:
         """Return how many bytes may be in flight on a lane, per direction."""

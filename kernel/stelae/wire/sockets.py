@@ -185,7 +185,7 @@ class SocketOwner(ABC):
 
     def drain(self) -> bool:
         """Handle received packets, up to a limit. Return whether none is left."""
-        return self.socket is None or self.socket.drain(self._take, self._context.settings.drain_messages_max)
+        return self.socket is None or self.socket.drain(self._take, self._context.settings.packets_per_turn_max)
 
     def _take(self, frames: list[Buffer]) -> None:
         """Handle one packet. An unexpected error drops this packet; later packets and the event loop go on."""

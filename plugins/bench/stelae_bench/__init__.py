@@ -1,4 +1,4 @@
-"""Benchmarks: ``stelae bench cluster`` measures a cluster beside the bare disk and network."""
+"""Benchmarks: ``stelae bench cluster`` and ``stelae bench wal``, with the bare machine for comparison."""
 
 from __future__ import annotations
 

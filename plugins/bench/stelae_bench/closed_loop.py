@@ -1,6 +1,6 @@
 """A closed loop of calls: a fixed number is in flight, and each answer starts the next call.
 
-It awaits what users await: methods of a table."""
+The calls are those of users: coroutine methods of a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from stelae.spi.errors import StelaeError
 
 Call: TypeAlias = Callable[[], Awaitable[str]]
-"""Carries out the next operation; returns what is wrong with its answer, or nothing."""
+"""Carries out the next operation. Returns what is wrong with its answer, or an empty text."""
 
 
 PROBLEMS_MAX = 5
@@ -24,9 +24,9 @@ class LoopSample(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one round in one process.
 
     Attributes:
-        began, ended: seconds on the machine's monotonic clock, which its processes share; from the first call to the
-            last answer.
-        latencies_ms: of each call that was answered well, in the order of the answers.
+        began, ended: times of the first call and of the last answer, in seconds of the machine's monotonic clock, which
+            all processes share.
+        latencies_ms: the latency of each successful call, in the order of the answers.
         problems: what was wrong with other answers.
     """
 
@@ -37,15 +37,15 @@ class LoopSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_calls(call: Call, in_flight: int, seconds: float) -> LoopSample:
-    """Make calls for a while, each with its own latency; return when all are answered.
+    """Make calls for ``seconds``, with ``in_flight`` at a time; return when all are answered.
 
-    The first problem ends the run; a call that had one gives no latency."""
+    The first problem ends the run. A call with a problem has no latency."""
     latencies_ms: list[float] = []
     problems: list[str] = []
     began = last = time.monotonic()
     until = began + seconds
 
-    async def one_after_the_other() -> None:
+    async def call_in_turn() -> None:
         nonlocal last
         start = time.monotonic()
         while start < until and not problems:
@@ -60,5 +60,5 @@ async def run_calls(call: Call, in_flight: int, seconds: float) -> LoopSample:
             latencies_ms.append((end - start) * 1000)
             start = last = end
 
-    await asyncio.gather(*(one_after_the_other() for _ in range(in_flight)))
+    await asyncio.gather(*(call_in_turn() for _ in range(in_flight)))
     return LoopSample(began=began, ended=last, latencies_ms=latencies_ms, problems=problems[:PROBLEMS_MAX])

@@ -1,4 +1,4 @@
-"""The run of ``stelae bench cluster``: three nodes with a tablet for each part, started once, measured part by part."""
+"""Runs ``stelae bench cluster``: starts three nodes with a tablet for each part, and measures the parts in turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stelae.spi.errors import RetryableError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae_bench import machine
 from stelae_bench.cluster_context import START_TIMEOUT_S, Bench, BenchPart, ClusterBenchSettings
-from stelae_bench.cluster_data import DataSet, NoLineitem, lineitem, mixed
+from stelae_bench.cluster_data import DataSet, LineitemUnavailable, lineitem, mixed
 from stelae_bench.cluster_loads import Loads
 from stelae_bench.cluster_tablets import add_tablets
 from stelae_bench.cluster_writes import Writes
@@ -28,11 +28,11 @@ NODES = 3
 
 
 def run(settings: ClusterBenchSettings, note: Callable[[str], None]) -> ClusterReport:
-    """Measure; no process and no file is left behind, however it ends, but for a table in the cache.
+    """Measure, and return the report. However it ends, no process and no file is left, except a table in the cache.
 
     Args:
-        settings: what to do.
-        note: told how far it is.
+        settings: what to measure.
+        note: called with messages about the progress.
 
     Raises:
         StelaeError: the cluster could not be started, or a process of the benchmark ended.
@@ -45,7 +45,7 @@ def run(settings: ClusterBenchSettings, note: Callable[[str], None]) -> ClusterR
         log = {"fast": settings.fast_log}
         options = ClusterOptions(node_count=NODES, engines=settings.engines, settings={"log": log})
         cluster = LocalCluster.create(Path(folder) / "cluster", spec, options)
-        data = _data(settings, report, note)  # Behind what refuses a wrong engine: it may take a while.
+        data = _data(settings, report, note)  # After the check of the engines, because it may take minutes.
         add_tablets(cluster, _tablets(settings, data))
         note(f"starting {NODES} nodes")
         try:
@@ -72,14 +72,14 @@ def run(settings: ClusterBenchSettings, note: Callable[[str], None]) -> ClusterR
 
 
 def _data(settings: ClusterBenchSettings, report: ClusterReport, note: Callable[[str], None]) -> list[DataSet]:
-    """What is to be loaded: ``lineitem`` first if it can be had, and the mixed rows last."""
+    """Return the data sets to load: ``lineitem`` first if it is available, and the mixed rows last."""
     found: list[DataSet] = []
     parts, rows_max = settings.parts, settings.bulk_rows_max
     if parts & {BenchPart.BULK, BenchPart.SCAN}:
         note(f"lineitem at scale {settings.scale:g}")
         try:
             found.append(lineitem(settings.scale, settings.cache, rows_max))
-        except NoLineitem as error:
+        except LineitemUnavailable as error:
             note(f"lineitem is left out: {error}")
             report.left_out["lineitem"] = str(error)
     if parts & {BenchPart.BULK, BenchPart.READS} or (BenchPart.SCAN in parts and not found):
@@ -111,7 +111,7 @@ async def _measure(
 
 
 async def _connect(cluster: LocalCluster) -> AsyncClient:
-    """Connect as soon as a node answers; one that ends meanwhile is reported at once."""
+    """Connect as soon as a node answers. A node that ends meanwhile is reported at once."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         cluster.check()

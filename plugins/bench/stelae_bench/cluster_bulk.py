@@ -1,7 +1,7 @@
-"""Bulk load: Arrow tables handed to the client by a few writers at once, durable, and compared when read back.
+"""Bulk load: a few writers pass Arrow tables to the client. The rows are durable, and compared when read back.
 
-A round takes the next rows of the data set until its time is up; what it gives is the rows acknowledged by a majority
-between its first call and its last answer."""
+A round loads the next rows of the data set until its time is over. Its result is the number of rows that a majority
+acknowledged, and the time from its first call to its last answer."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from stelae.client.table import AsyncTable
 from stelae_bench.cluster_data import DataSet
 
 WRITERS = 4
-"""Calls of the client that are under way at once."""
+"""Calls of the client that are under way at a time."""
 
-PIECE_ROWS = 16_384
-"""Most rows that a writer hands over in one call, which the client sends as one operation."""
+CALL_ROWS_MAX = 16_384
+"""The most rows of one call, which the client sends as one operation."""
 
 WARM_UP_ROWS = 1024
-"""Rows that are loaded before anything is measured, at most a tenth of all: libraries are loaded with the first."""
+"""Rows that are loaded before anything is measured, at most a tenth of all. The first rows load libraries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRound:
-    """One round: rows and bytes (of Arrow values) that were acknowledged, and how long that took."""
+    """One round: the acknowledged rows, their bytes as Arrow values, and the seconds that the round took."""
 
     rows: int
     value_bytes: int
@@ -38,9 +38,9 @@ class BulkLoad:
     """Loads a data set round by round, from its first row on.
 
     Args:
-        table: empty.
-        data: what to load.
-        rounds: how many rounds there are to be; each may take its share of what is left.
+        table: the empty table to load.
+        data: the rows.
+        rounds: the number of rounds. Each may use its share of the rows that are left.
     """
 
     def __init__(self, table: AsyncTable, data: DataSet, rounds: int) -> None:
@@ -49,59 +49,61 @@ class BulkLoad:
         self._rounds_left = rounds
         self._taken = 0
         self.timestamp = 0
-        """Of the last row that was acknowledged."""
+        """The hybrid timestamp of the last acknowledged row."""
         self.problems: list[str] = []
 
     @property
     def loaded(self) -> Any:
-        """The rows that were handed over, as a ``pyarrow.Table``; all are acknowledged unless there are problems."""
+        """The rows passed to the client, as a ``pyarrow.Table``. All are acknowledged unless there are problems."""
         return self._rows.slice(0, self._taken)
 
     async def warm_up(self) -> None:
-        """Load a few rows that belong to no round."""
+        """Load a few rows before the first round."""
         await self._write(min(WARM_UP_ROWS, len(self._rows) // 10), WARM_UP_ROWS, math.inf)
 
     async def round(self, seconds: float) -> LoadRound:
-        """Load for a while, or until this round's share is used up; return when everything is answered."""
+        """Load for ``seconds``, or until this round's share of the rows is used; return when every call is answered."""
         first = self._taken
         share = -(-(len(self._rows) - first) // max(1, self._rounds_left))
         self._rounds_left -= 1
-        piece_rows = min(PIECE_ROWS, -(-share // WRITERS))  # A small load keeps all writers busy, too.
+        call_rows = min(CALL_ROWS_MAX, -(-share // WRITERS))  # A small load keeps all writers busy, too.
         began = time.monotonic()
-        writers = (self._write(first + share, piece_rows, began + seconds) for _ in range(WRITERS))
+        writers = (self._write(first + share, call_rows, began + seconds) for _ in range(WRITERS))
         await asyncio.gather(*writers)
         ended = time.monotonic()
         taken = self._rows.slice(first, self._taken - first)
         return LoadRound(rows=len(taken), value_bytes=taken.nbytes, seconds=ended - began)
 
-    async def _write(self, end: int, piece_rows: int, until: float) -> None:
+    async def _write(self, end: int, call_rows: int, until: float) -> None:
         while self._taken < end and time.monotonic() < until and not self.problems:
             start = self._taken
-            piece = self._rows.slice(start, min(piece_rows, end - start))
-            self._taken += len(piece)
-            result = await self._table.insert(piece, errors="return")
+            rows = self._rows.slice(start, min(call_rows, end - start))
+            self._taken += len(rows)
+            result = await self._table.insert(rows, errors="return")
             self.timestamp = max(self.timestamp, result.timestamp)
             if result.failed:
-                self.problems.append(f"{result.failed} rows were not taken: {result.failures[0]}")
+                self.problems.append(f"{result.failed} rows were refused: {result.failures[0]}")
 
 
 def differences(name: str, source: Any, read: Any, key: Sequence[str]) -> list[str]:
-    """Compare what was read with what was loaded, value for value, in whatever order both are.
+    """Compare the rows that were read with those that were loaded, value by value; return the differences as texts.
 
     Args:
-        name: of the table, for people.
-        source, read: ``pyarrow.Table`` objects with the same columns; keys in ``source`` are unique.
+        name: the name of the table, for messages.
+        source, read: ``pyarrow.Table`` objects with the same columns, in any order of rows. Keys in ``source`` are
+            unique.
+        key: the key columns.
     """
     if len(read) != len(source):
-        return [f"{name}: {len(source)} rows were acknowledged and {len(read)} are there"]
+        return [f"{name}: {len(source)} rows were acknowledged, but {len(read)} were read"]
     order = [(column, "ascending") for column in key]
-    mine, theirs = source.sort_by(order), read.select(source.column_names).cast(source.schema).sort_by(order)
+    loaded, found = source.sort_by(order), read.select(source.column_names).cast(source.schema).sort_by(order)
     return [
-        f"{name}: column {column!r} is not as it was loaded"
+        f"{name}: column {column!r} differs from the loaded values"
         for column in source.column_names
-        if not _equal(mine.column(column), theirs.column(column))
+        if not _equal(loaded.column(column), found.column(column))
     ]
 
 
-def _equal(mine: Any, theirs: Any) -> bool:
-    return bool(mine.equals(theirs))
+def _equal(loaded: Any, found: Any) -> bool:
+    return bool(loaded.equals(found))

@@ -9,29 +9,29 @@ import typer
 
 from stelae.cli.kit.errors import EXIT_INTERRUPTED
 from stelae.cli.kit.output import JsonOption, note, print_json
-from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, ended_alike, existing
+from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder, sigterm_as_interrupt
 
 if TYPE_CHECKING:
     from stelae_bench.cluster_context import BenchPart, ClusterBenchSettings
 
 SECONDS, SECONDS_QUICK = 2.0, 0.5
 SLOT_SHARE, SLOT_SHARE_QUICK = 0.5, 0.25
-"""A slot of reads or of YCSB, beside a round of writes: there are many of them."""
+"""The length of a slot of reads or YCSB as a share of a round of writes. There are many slots."""
 
 SCALE, SCALE_QUICK = 0.5, 0.025
 BULK_ROWS_MAX, BULK_ROWS_MAX_QUICK = 3_000_000, 150_000
 IN_FLIGHT, IN_FLIGHT_QUICK = (1, 16, 64), (16,)
 PARTS_TEXT = "writes,bulk,scan,reads,ycsb"
 
-_Quick = Annotated[bool, typer.Option("--quick", help="Short rounds and few rows: done within 50 seconds.")]
+_Quick = Annotated[bool, typer.Option("--quick", help="Short rounds and few rows. Takes less than 50 seconds.")]
 _Parts = Annotated[str, typer.Option(help="What to measure, separated by commas.")]
 _Seconds = Annotated[
     float | None,
     typer.Option(
         min=0.05,
         max=60.0,
-        help=f"How long each load writes in each round, {SECONDS:g} by default, {SECONDS_QUICK:g} with --quick; "
-        "bulk loads take as long, reads and YCSB a part of that.",
+        help=f"Seconds of each load of writes, and of each bulk load, in each round. Default: {SECONDS:g}, or "
+        f"{SECONDS_QUICK:g} with --quick. Reads and YCSB take a part of that.",
     ),
 ]
 _Scale = Annotated[
@@ -39,12 +39,13 @@ _Scale = Annotated[
     typer.Option(
         min=0.001,
         max=100.0,
-        help=f"TPC-H scale factor of lineitem, {SCALE:g} by default, {SCALE_QUICK:g} with --quick; "
-        "1 is 6 million rows. It is loaded as far as the time goes.",
+        help=f"TPC-H scale factor of lineitem; 1 has 6 million rows. Default: {SCALE:g}, or {SCALE_QUICK:g} with "
+        "--quick. As many rows are loaded as the time allows.",
     ),
 ]
 _Cache = Annotated[
-    Path | None, typer.Option(help="Folder in which generated tables stay; by default in your cache folder.")
+    Path | None,
+    typer.Option(help="Folder for generated tables, which are kept. Default: a folder in your cache folder."),
 ]
 _Wal = Annotated[str, typer.Option(help="Log engine of the nodes.")]
 _FastLog = Annotated[bool, typer.Option("--fast-log", help="Set `[log] fast = true` on the nodes.")]
@@ -70,23 +71,23 @@ def cluster(
 ) -> None:
     """Measure tablets with three replicas: writes, bulk loads, scans, point reads and YCSB.
 
-    Three nodes run as processes on this machine and sync every write. Rounds are interleaved;
-    figures are medians over the rounds, with the least and the most.
+    Three nodes run as processes on this machine and sync every write. Rounds are interleaved. Each
+    result is the median over the rounds, with the minimum and the maximum.
 
-    writes: durable single-row writes beside the bare machine. Each is one row of eight mixed
-    columns in a call of its own, acknowledged once a majority has synced it. One client process
-    keeps 1, 16, 64 and 256 of them in flight; then eight processes keep eight each.
+    writes: durable single-row writes, and the bare machine for comparison. Each write is one row of
+    eight mixed columns in a call of its own, acknowledged after a majority has synced it. One client
+    process keeps 1, 16, 64 and 256 of them in flight; then eight processes keep eight each.
 
-    bulk: Arrow tables through the client, four calls under way: TPC-H lineitem, which needs
+    bulk: Arrow tables through the client, with four calls under way: TPC-H lineitem, which needs
     stelae[bench], and the eight mixed columns.
 
-    scan: all of lineitem into Arrow, beside pyarrow.parquet.read_table of the same rows.
+    scan: all of lineitem into Arrow, and pyarrow.parquet.read_table of the same rows for comparison.
 
-    reads: rows by full key, the newest and those of a snapshot; 1, 16 and 64 in flight.
+    reads: rows by full key, from the newest state and from a snapshot; 1, 16 and 64 in flight.
 
-    ycsb: the core workloads A to F, 1, 16 and 64 in flight; with --quick 16.
+    ycsb: the core workloads A to F; 1, 16 and 64 in flight, or 16 with --quick.
 
-    Everything acknowledged is read back. Exit code 0: all of it is there. 1: it is not.
+    Every acknowledged row is read back. Exit code 0: all rows were found. 1: rows are missing.
     """
     from stelae_bench.cluster_context import ClusterBenchSettings
     from stelae_bench.cluster_data import default_cache
@@ -106,35 +107,35 @@ def cluster(
         parts=chosen,
         engines={"wal": wal, "consensus": consensus, "store": store},
         fast_log=fast_log,
-        directory=existing(directory),
+        directory=existing_folder(directory),
     )
     _run(settings, plot, as_json)
 
 
 def parts_of(text: str) -> frozenset[BenchPart]:
-    """The parts that were asked for.
+    """Return the parts in a comma-separated list.
 
     Raises:
-        typer.BadParameter: one is unknown, or named twice.
+        typer.BadParameter: a part is unknown, or occurs twice.
     """
     from stelae_bench.cluster_context import BenchPart
 
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in list(BenchPart) or names.count(name) > 1:
-            fact = f"{name!r} is named twice" if name in list(BenchPart) else f"{name!r} is no part"
+            fact = f"{name!r} occurs twice" if name in list(BenchPart) else f"{name!r} is not a part"
             raise typer.BadParameter(f"{fact}; known parts: {', '.join(BenchPart)}", param_hint="--parts")
     return frozenset(map(BenchPart, names))
 
 
 def _check_plot(plot: Path | None, parts: frozenset[BenchPart]) -> None:
-    """See, before anything is measured, that the picture can be drawn."""
+    """Check, before anything is measured, that the plot can be drawn."""
     from stelae_bench.plot import check
 
     if plot is None:
         return
     if "writes" not in parts:
-        raise typer.BadParameter("the picture shows writes; name them in --parts", param_hint="--plot")
+        raise typer.BadParameter("the plot shows writes; add writes to --parts", param_hint="--plot")
     check(plot)
 
 
@@ -144,7 +145,7 @@ def _run(settings: ClusterBenchSettings, plot: Path | None, as_json: bool) -> No
     from stelae_bench.table import lines
 
     try:
-        with ended_alike():
+        with sigterm_as_interrupt():
             report = run(settings, note)
     except KeyboardInterrupt:
         note("interrupted; every process was stopped")

@@ -1,4 +1,4 @@
-"""What the parts of ``stelae bench cluster`` share: settings, the cluster that was started, the report."""
+"""The context of the parts of ``stelae bench cluster``: settings, the started cluster, the report."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class BenchPart(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterBenchSettings:
-    """What the command line said.
+    """The settings of a run, from the command line.
 
     Attributes:
-        seed: draws the rows, the keys, and the order within each round.
-        rounds: how many rounds each part has.
+        seed: of the rows, the keys, and the order within each round.
+        rounds: the number of rounds of each part.
         seconds: how long each load of writes, and each bulk load, runs in each round.
-        slot_s: the same for reads and YCSB.
-        in_flight: how many operations of YCSB are in flight, one after the other.
-        bulk_rows_max: most rows that are loaded of each data set, in all rounds together.
-        scale: TPC-H scale factor of ``lineitem``.
-        cache: folder of generated tables.
-        parts: what to measure.
-        engines: kind to name, for the nodes.
+        slot_s: how long each load of reads or YCSB runs in each round, in seconds.
+        in_flight: the numbers of YCSB operations in flight that are measured.
+        bulk_rows_max: the most rows of each data set that are loaded, in all rounds together.
+        scale: the TPC-H scale factor of ``lineitem``.
+        cache: the folder of generated tables.
+        parts: the parts to measure.
+        engines: the engine's name by kind, for the nodes.
         fast_log: ``[log] fast`` of the nodes.
-        directory: on the disk to be measured; ``None``: where temporary files go.
+        directory: a directory on the disk to measure; ``None``: the one of temporary files.
     """
 
     seed: int
@@ -69,12 +69,12 @@ class Bench:
     """One run on a cluster that was started.
 
     Attributes:
-        cluster: its nodes.
-        client: connected to them.
-        settings: what to do.
-        report: what is found goes here.
-        note: told how far it is.
-        rng: draws orders.
+        cluster: the nodes.
+        client: a client that is connected to them.
+        settings: what to measure.
+        report: gets the results.
+        note: called with messages about the progress.
+        rng: draws the orders.
     """
 
     cluster: LocalCluster
@@ -85,11 +85,11 @@ class Bench:
     rng: random.Random
 
     async def table(self, tablet_id: TabletId) -> AsyncTable:
-        """Open a table of one tablet; waits for its leader."""
+        """Open the table of one tablet. Waits for its leader."""
         return await self.client.table(tablet_id, timeout_s=START_TIMEOUT_S)
 
     async def rounds(self, what: str, measures: Sequence[Measure]) -> None:
-        """Take every measure once in each round, in an order drawn anew; ends early at the first problem."""
+        """Run every measurement once in each round, in random order. The first problem ends the rounds."""
         for number in range(self.settings.rounds):
             self.note(f"{what}: round {number + 1} of {self.settings.rounds}")
             for place in sorted(range(len(measures)), key=lambda _: self.rng.random()):
@@ -97,8 +97,8 @@ class Bench:
                 if self.report.ok:
                     await measures[place]()
 
-    async def agree(self, tablet_id: TabletId) -> None:
-        """See that every replica has the same rows, by their logical checksums, once all have applied everything."""
+    async def compare_replicas(self, tablet_id: TabletId) -> None:
+        """Compare the logical checksums of all replicas, once all have applied the same entries."""
         found = {}
         for _ in range(AGREE_ATTEMPTS):
             self.cluster.check()
@@ -109,11 +109,11 @@ class Bench:
                 break
             await asyncio.sleep(AGREE_PAUSE_S)
         if len({(one.checksum, one.applied) for one in found.values()}) != 1:
-            said = ", ".join(f"{name} at {one.applied} has {one.checksum[:12]}" for name, one in found.items())
-            self.report.problems.append(f"{tablet_id}: the replicas do not hold the same rows: {said}")
+            checksums = ", ".join(f"{name} at {one.applied} has {one.checksum[:12]}" for name, one in found.items())
+            self.report.problems.append(f"{tablet_id}: the replicas do not hold the same rows: {checksums}")
 
 
 AGREE_ATTEMPTS = 40
 AGREE_PAUSE_S = 0.1
 AGREE_DEADLINE_MS = 300_000
-"""Three replicas hash millions of rows at the same time."""
+"""The deadline is long, because three replicas hash millions of rows at the same time."""

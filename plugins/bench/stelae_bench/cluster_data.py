@@ -1,7 +1,7 @@
-"""What is loaded in bulk: ``lineitem`` of TPC-H, and the eight mixed columns of the single-row writes; as Arrow tables.
+"""The data sets of bulk loads, as Arrow tables: ``lineitem`` of TPC-H, and the eight columns of the single-row writes.
 
-TPC-H tables come from ``tpchgen-cli``, an optional program. What it made stays in a cache folder, under a name that
-says the scale, and appears there whole or not at all."""
+TPC-H tables come from ``tpchgen-cli``, an optional program. Its files stay in a cache folder, with the scale in the
+name. A file appears there complete or not at all."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ LINEITEM_KEY = ("l_orderkey", "l_linenumber")
 _TYPES = {"string_view": "string", "large_string": "string", "date32[day]": "date", "double": "double"}
 
 
-class NoLineitem(StelaeError):
-    """``lineitem`` cannot be had: ``tpchgen-cli`` is not installed, or failed, or the cache cannot be used."""
+class LineitemUnavailable(StelaeError):
+    """``lineitem`` is not available: ``tpchgen-cli`` is not installed or failed, or the cache cannot be used."""
 
     code = "BENCH_NO_LINEITEM"
 
@@ -42,10 +42,10 @@ class DataSet:
     """Rows to load, in the order in which they are loaded.
 
     Attributes:
-        tablet_id: of the tablet that takes them.
-        columns, key: of that tablet.
+        tablet_id: the tablet into which they are loaded.
+        columns, key: the schema of that tablet.
         rows: a ``pyarrow.Table``.
-        scale: TPC-H's scale factor; ``None``: the rows are of another kind.
+        scale: the TPC-H scale factor; ``None`` for other data.
     """
 
     tablet_id: TabletId
@@ -56,7 +56,7 @@ class DataSet:
 
 
 def mixed(count: int, seed: int) -> DataSet:
-    """Return so many rows of eight mixed columns; keys count up from 0, the same seed gives the same rows."""
+    """Return ``count`` rows of eight mixed columns. Keys count up from 0; the same seed gives the same rows."""
     source = RowSource(0, seed)
     names = [column["name"] for column in COLUMNS]
     pool = [source.next() for _ in range(POOL_ROWS)]
@@ -64,16 +64,16 @@ def mixed(count: int, seed: int) -> DataSet:
     arrow = {"timestamp": pa.timestamp("us")}
     fields = [pa.field(c["name"], arrow.get(c["type"]) or pa.type_for_alias(c["type"]), c["nullable"]) for c in COLUMNS]
     drawn = pa.table(columns, schema=pa.schema(fields))
-    places = pa.array([number % POOL_ROWS for number in range(count)], pa.int32())
-    rows = drawn.take(places).set_column(0, fields[0], pa.array(range(count), pa.int64()))
+    indexes = pa.array([number % POOL_ROWS for number in range(count)], pa.int32())
+    rows = drawn.take(indexes).set_column(0, fields[0], pa.array(range(count), pa.int64()))
     return DataSet(tablet_id=TabletId("mixed"), columns=COLUMNS, key=KEY, rows=rows.combine_chunks())
 
 
 def lineitem(scale: float, cache: Path, rows_max: int) -> DataSet:
-    """Return the first rows of ``lineitem`` at a scale, generating the file if the cache has none.
+    """Return the first ``rows_max`` rows of ``lineitem`` at a scale. Generates the file if the cache has none.
 
     Raises:
-        NoLineitem: there is no file and none can be made, or it cannot be read.
+        LineitemUnavailable: the file cannot be generated or read.
     """
     path = cache / f"lineitem-{scale:g}.parquet"
     if not path.is_file():
@@ -81,10 +81,10 @@ def lineitem(scale: float, cache: Path, rows_max: int) -> DataSet:
     try:
         file = parquet.ParquetFile(path)
         fields = [pa.field(one.name, _plain(one.type), nullable=False) for one in file.schema_arrow]
-        taken = list(islice(file.iter_batches(batch_size=BATCH_ROWS), -(-rows_max // BATCH_ROWS)))
-        rows = pa.Table.from_batches(taken, file.schema_arrow).slice(0, rows_max).cast(pa.schema(fields))
+        batches = list(islice(file.iter_batches(batch_size=BATCH_ROWS), -(-rows_max // BATCH_ROWS)))
+        rows = pa.Table.from_batches(batches, file.schema_arrow).slice(0, rows_max).cast(pa.schema(fields))
     except (pa.ArrowException, OSError) as error:
-        raise NoLineitem(f"{path} cannot be read: {error}; remove it, and it is made anew") from error
+        raise LineitemUnavailable(f"{path} cannot be read: {error}; remove it, and it is generated again") from error
     columns = [{"name": one.name, "type": _stored_as(one.type), "nullable": False} for one in fields]
     return DataSet(
         tablet_id=TabletId("lineitem"), columns=columns, key=LINEITEM_KEY, rows=rows.combine_chunks(), scale=scale
@@ -92,7 +92,7 @@ def lineitem(scale: float, cache: Path, rows_max: int) -> DataSet:
 
 
 def default_cache() -> Path:
-    """Where generated tables stay if the user names no folder."""
+    """Return the folder of generated tables if the user names none."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "stelae" / "tpch"
 
@@ -101,7 +101,7 @@ def _generate(scale: float, path: Path) -> None:
     beside = Path(sys.executable).parent / GENERATOR
     program = str(beside) if beside.is_file() else shutil.which(GENERATOR)
     if program is None:
-        raise NoLineitem(
+        raise LineitemUnavailable(
             f"{GENERATOR} is not installed, and {path} does not exist; install it with: pip install 'stelae[bench]'"
         )
     try:
@@ -111,11 +111,11 @@ def _generate(scale: float, path: Path) -> None:
             command += ["--output-dir", folder]
             done = subprocess.run(command, capture_output=True, text=True, timeout=GENERATE_TIMEOUT_S)
             if done.returncode != 0:
-                said = done.stderr.strip()[-300:]
-                raise NoLineitem(f"{GENERATOR} failed with exit code {done.returncode}: {said}")
+                stderr = done.stderr.strip()[-300:]
+                raise LineitemUnavailable(f"{GENERATOR} failed with exit code {done.returncode}: {stderr}")
             os.replace(Path(folder) / "lineitem.parquet", path)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoLineitem(f"{path} cannot be made: {error}; another folder is named with --cache") from error
+        raise LineitemUnavailable(f"{path} cannot be generated: {error}; choose another folder with --cache") from error
 
 
 def _plain(kind: Any) -> Any:
@@ -123,6 +123,6 @@ def _plain(kind: Any) -> Any:
 
 
 def _stored_as(kind: Any) -> str:
-    """How the tablet calls an Arrow type."""
+    """Return the column type for an Arrow type."""
     text = str(kind)
     return f"decimal({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else _TYPES.get(text, text)

@@ -1,8 +1,7 @@
-"""The parts ``bulk``, ``scan`` and ``reads``: loads of data sets, and reads of what was loaded.
+"""The parts ``bulk``, ``scan`` and ``reads``: loads of data sets, and reads of the loaded rows.
 
-A scan is of a whole data set, beside plain Parquet. Both sides give the same rows as a ``pyarrow.Table``: the client
-from whichever replica it draws, at one snapshot, and ``pyarrow.parquet.read_table`` from a file that the system has in
-its cache."""
+A scan reads a whole data set and is compared with plain Parquet. Both sides give the same rows as a ``pyarrow.Table``:
+the client from any replica, at one snapshot, and ``pyarrow.parquet.read_table`` from a file in the page cache."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ from stelae_bench.report import LoadFigures, ScanFigures, ScanRound
 
 
 class Loads:
-    """Loads data sets, each into its tablet; scans the first of them and reads rows of the last."""
+    """Loads data sets, each into its tablet. Scans the first of them, and reads rows of the last."""
 
     def __init__(self, bench: Bench, data: Sequence[DataSet]) -> None:
         self._bench = bench
         self._data = data
 
     async def measure(self) -> None:
-        """Load, compare what is there with what was loaded, and scan or read rows if that is asked for."""
+        """Load, compare the stored rows with the loaded ones, and scan and read rows if these parts are chosen."""
         bench, settings = self._bench, self._bench.settings
         tables = [await bench.table(data.tablet_id) for data in self._data]
         loads = [BulkLoad(table, data, settings.rounds) for table, data in zip(tables, self._data, strict=True)]
@@ -51,18 +50,18 @@ class Loads:
         if BenchPart.SCAN in settings.parts and bench.report.ok:
             await self._scans(self._data[0], tables[0], loads[0])
         if BenchPart.READS in settings.parts and bench.report.ok:
-            rows = loads[-1]  # the mixed ones: their keys count up
+            rows = loads[-1]  # The mixed rows: their keys count up.
             await Reads(bench, tables[-1], len(rows.loaded), rows.timestamp).measure()
 
     async def _verify(self, data: DataSet, table: AsyncTable, load: BulkLoad) -> None:
-        """Compare the replicas with each other by checksum, and one of them with the source, value for value."""
+        """Compare the replicas with each other by checksum, and one of them with the source, value by value."""
         bench = self._bench
         if not bench.report.ok:
             return
         bench.note(f"comparing {len(load.loaded):,} rows of {data.tablet_id} with what was loaded")
-        await bench.agree(data.tablet_id)
+        await bench.compare_replicas(data.tablet_id)
         read = await table.scan(at=load.timestamp).to_arrow()
-        # Millions of rows take seconds, in which nobody would answer for the links to the nodes.
+        # Millions of rows take seconds. On the event loop the links to the nodes would time out meanwhile.
         bench.report.problems += await asyncio.to_thread(differences, data.tablet_id, load.loaded, read, data.key)
 
     async def _scans(self, data: DataSet, table: AsyncTable, load: BulkLoad) -> None:
@@ -70,29 +69,29 @@ class Loads:
         count = len(load.loaded)
         path = Path(bench.cluster.directory) / "scan.parquet"
         parquet.write_table(load.loaded, path)
-        parquet.read_table(path)  # Both sides are warm: the comparison has just read ours.
+        parquet.read_table(path)  # Warms up Parquet. The comparison has just warmed up the scan.
         stelae_s: list[float] = []
         parquet_s: list[float] = []
 
-        async def ours() -> None:
+        async def scan_table() -> None:
             began = time.monotonic()
             read = await table.scan(at=load.timestamp).to_arrow()
             stelae_s.append(time.monotonic() - began)
             if len(read) != count:
-                bench.report.problems.append(f"a scan gave {len(read)} of {count} rows")
+                bench.report.problems.append(f"a scan returned {len(read)} of {count} rows")
 
-        async def plain() -> None:
+        async def read_parquet() -> None:
             began = time.monotonic()
             parquet.read_table(path)
             parquet_s.append(time.monotonic() - began)
 
-        await bench.rounds("scan", [ours, plain])
+        await bench.rounds("scan", [scan_table, read_parquet])
         path.unlink()
         pairs = zip(stelae_s, parquet_s, strict=False)
-        rounds = [ScanRound(rows=count, seconds=mine, parquet_s=theirs) for mine, theirs in pairs]
+        rounds = [ScanRound(rows=count, seconds=scan_s, parquet_s=file_s) for scan_s, file_s in pairs]
         bench.report.scan = ScanFigures(table=data.tablet_id, rounds=rounds)
 
 
 def _key(data: DataSet) -> str:
-    """Where the figures of a load stand in the document."""
+    """Return the key of a load in the report's document."""
     return "bulk_mixed" if data.scale is None else "bulk"

@@ -1,7 +1,7 @@
-"""The part ``reads``: point reads by full key, of what is newest and of a snapshot, with several numbers in flight.
+"""The part ``reads``: point reads by full key, of the newest state and of a snapshot, with several numbers in flight.
 
-A read of the newest is linearizable: the leader confirms with a majority that it leads. A read of a snapshot names its
-time and may come from any replica. Keys are drawn evenly, and every row that comes back is looked at."""
+A read of the newest state is linearizable: the leader confirms with a majority that it leads. A read of a snapshot has
+a time and may come from any replica. Keys are uniformly distributed, and every row that is returned is checked."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Reads:
     """Reads rows of a table.
 
     Args:
-        bench: where to.
-        table: with an integer key ``id`` that counts up from 0.
-        count: how many rows it has.
-        at: hybrid timestamp of the snapshot that is read; all rows are in it.
+        bench: the run.
+        table: a table with an integer key ``id`` that counts up from 0.
+        count: the number of its rows.
+        at: the hybrid timestamp of the snapshot that is read. It has all rows.
     """
 
     def __init__(self, bench: Bench, table: AsyncTable, count: int, at: int) -> None:
@@ -37,7 +37,7 @@ class Reads:
     async def measure(self) -> None:
         """Measure each mode with each number in flight."""
         self._bench.report.reads = {(mode, n): [] for mode in MODES for n in IN_FLIGHT}
-        await run_calls(partial(self._read, None), IN_FLIGHT[1], self._bench.settings.slot_s)  # warms up
+        await run_calls(partial(self._read, None), IN_FLIGHT[1], self._bench.settings.slot_s)  # Warms up.
         await self._bench.rounds("reads", [partial(self._one, mode, n) for mode in MODES for n in IN_FLIGHT])
 
     async def _one(self, mode: str, in_flight: int) -> None:

@@ -1,8 +1,8 @@
-"""More tablets on the nodes of a local cluster, made before they first start.
+"""Creates further tablets on the nodes of a local cluster before their first start.
 
-``node.toml`` describes one tablet, and a node brings up every other one that it finds in its directory. So what a
-benchmark needs besides is made beforehand, as a node makes its first: consensus metadata (term 0, no vote, the initial
-config), an empty log, then the superblock, whose presence means that the tablet exists. One cluster then serves all
+``node.toml`` describes one tablet, and a node also starts every other tablet that it finds in its directory. So the
+further tablets of a benchmark are created as a node creates its first one: consensus metadata (term 0, no vote, the
+initial config), an empty log, then the superblock, which marks that the tablet exists. One cluster then serves all
 parts of a run."""
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from stelae.spi.wal import WalEngine
 
 
 def add_tablets(cluster: LocalCluster, specs: Sequence[TabletSpec]) -> None:
-    """Make empty tablets with one replica on each node, of a cluster that has never run.
+    """Create empty tablets with one replica on each node of a cluster that has never run.
 
     Args:
-        specs: no two of one name, and none of the name of the cluster's first tablet.
+        cluster: the cluster.
+        specs: the tablets. Their names are unique, and differ from that of the cluster's first tablet.
 
     Raises:
         StelaeError, OSError: a node's directory is in use, or cannot be written to.
@@ -42,9 +43,9 @@ def add_tablets(cluster: LocalCluster, specs: Sequence[TabletSpec]) -> None:
 
 
 def _add(config: NodeConfig, specs: Sequence[TabletSpec]) -> None:
-    assert config.tablet is not None, "a local cluster is made with a tablet"
+    assert config.tablet is not None, "a local cluster is created with a tablet"
     machine, layout = RealMachine(), DirectoryLayout(config.node.directory)
-    services = EngineServices(machine.files, machine.clock, machine.metrics, _Inline())
+    services = EngineServices(machine.files, machine.clock, machine.metrics, _InlineBenchWorkers())
     lock = lock_directory(machine.files, layout, machine.pid)
     try:
         wal = config.wal.engine.open(layout.wals, config.wal.config, services)
@@ -52,14 +53,14 @@ def _add(config: NodeConfig, specs: Sequence[TabletSpec]) -> None:
             for spec in specs:
                 schema = schema_from_plain({"columns": spec.columns, "key": spec.key})
                 tablet = TabletSettings(id=spec.tablet_id, schema=schema, members=config.tablet.members)
-                _make(machine.files, layout, wal, config, tablet)
+                _create(machine.files, layout, wal, config, tablet)
         finally:
             wal.close()
     finally:
         lock.release()
 
 
-def _make(files: Files, layout: DirectoryLayout, wal: WalEngine, config: NodeConfig, tablet: TabletSettings) -> None:
+def _create(files: Files, layout: DirectoryLayout, wal: WalEngine, config: NodeConfig, tablet: TabletSettings) -> None:
     superblock = Superblock(
         tablet_id=tablet.id,
         consensus_engine=config.consensus.name,
@@ -71,8 +72,8 @@ def _make(files: Files, layout: DirectoryLayout, wal: WalEngine, config: NodeCon
     SuperblockFile(files, layout, tablet.id).save(superblock)
 
 
-class _Inline:
-    """``Workers`` for an engine that is opened and closed again: work is done where it is asked for."""
+class _InlineBenchWorkers:
+    """``Workers`` that do the work at once, on the caller's thread, for an engine that is opened only briefly."""
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None] | None = None) -> None:
         try:

@@ -1,7 +1,7 @@
-"""The part ``writes``: durable single-row writes in loads of several sizes, beside the bare machine.
+"""The part ``writes``: durable single-row writes with several numbers in flight, and the bare machine for comparison.
 
-Every round measures each load and the bare machine once, so that a slow minute of the machine meets all of them alike.
-Nothing is measured before a warm-up."""
+Every round measures each load and the bare machine once, so that a slow minute of the machine affects all of them.
+A warm-up precedes the first round."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from stelae.client.table import AsyncTable
-from stelae_bench.bare import BareDisk, BareNetwork
+from stelae_bench.bare_machine import BareDisk, BareNetwork
 from stelae_bench.closed_loop import LoopSample
 from stelae_bench.cluster_context import Bench, Measure
-from stelae_bench.fleet import Fleet
 from stelae_bench.report import round_of
 from stelae_bench.rows import KEY, RowSource
 from stelae_bench.single_writes import SingleWrites
 from stelae_bench.verify import Verification
+from stelae_bench.writer_processes import WriterProcesses
 
 IN_FLIGHT = (1, 16, 64, 256)
 PROCESSES = 8
@@ -26,7 +26,7 @@ WARM_UP_S = 1.0
 
 
 class Writes:
-    """Writes to the cluster's first tablet."""
+    """Measures writes to the cluster's first tablet."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -35,7 +35,7 @@ class Writes:
         self._acked = dict.fromkeys(range(1 + PROCESSES), 0)
 
     async def measure(self) -> None:
-        """Measure, and read every acknowledged row back."""
+        """Measure, then read every acknowledged row back."""
         bench = self._bench
         table = await bench.table(bench.cluster.tablet_id)
         disk, network = BareDisk(bench.cluster.directory), BareNetwork()
@@ -52,36 +52,38 @@ class Writes:
         seed = bench.settings.seed
         loop = SingleWrites(table, RowSource(0, seed))
         bench.note(f"starting {PROCESSES} client processes")
-        fleet = await Fleet.start(bench.cluster.addresses, table.name, writers, seed)
+        processes = await WriterProcesses.start(bench.cluster.addresses, table.name, writers, seed)
         try:
             bench.note("warming up")
             self._count([0], [await loop.run(WARM_UP_IN_FLIGHT, WARM_UP_S)])
-            self._count(writers, await fleet.run(IN_FLIGHT_EACH, WARM_UP_S / 2))
-            await bench.rounds("writes", self._measures(loop, fleet, disk, network))
+            self._count(writers, await processes.run(IN_FLIGHT_EACH, WARM_UP_S / 2))
+            await bench.rounds("writes", self._measures(loop, processes, disk, network))
         finally:
-            await fleet.stop()
+            await processes.stop()
 
-    def _measures(self, loop: SingleWrites, fleet: Fleet, disk: BareDisk, network: BareNetwork) -> list[Measure]:
+    def _measures(
+        self, loop: SingleWrites, processes: WriterProcesses, disk: BareDisk, network: BareNetwork
+    ) -> list[Measure]:
         report, seconds = self._report, self._bench.settings.seconds
 
         async def bare() -> None:
             report.fdatasync_4k_us.append(disk.sync_us())
             report.zmq_rtt_us.append(network.round_trip_us())
 
-        async def alone(in_flight: int) -> None:
+        async def one_process(in_flight: int) -> None:
             samples = [await loop.run(in_flight, seconds)]
             if self._count([0], samples):
                 report.writes[in_flight].append(round_of(samples))
 
-        async def side_by_side() -> None:
-            samples = await fleet.run(IN_FLIGHT_EACH, seconds)
+        async def eight_processes() -> None:
+            samples = await processes.run(IN_FLIGHT_EACH, seconds)
             if self._count(range(1, 1 + PROCESSES), samples):
                 report.writes_8x8.append(round_of(samples))
 
-        return [bare, side_by_side, *(partial(alone, n) for n in IN_FLIGHT)]
+        return [bare, eight_processes, *(partial(one_process, n) for n in IN_FLIGHT)]
 
     def _count(self, writers: Sequence[int], samples: Sequence[LoopSample]) -> bool:
-        """Take note of what was acknowledged; say whether all went well."""
+        """Count the acknowledged rows; say whether there are no problems so far."""
         for writer, sample in zip(writers, samples, strict=True):
             self._acked[writer] += len(sample.latencies_ms)
             self._report.problems += sample.problems
@@ -93,12 +95,12 @@ class Writes:
         found = Verification(self._acked)
         async for batch in table.scan(KEY):
             bench.cluster.check()
-            found.take(batch.column(0).to_pylist())
+            found.add(batch.column(0).to_pylist())
         tally = found.tally()
         report.rows_acked = sum(self._acked.values())
         report.rows_read = tally.read
-        if tally.lost:
-            report.problems.append(f"{tally.lost} acknowledged rows are missing")
-        if tally.strange and report.ok:
-            # After a write that failed, rows may be there that were not acknowledged.
-            report.problems.append(f"{tally.strange} rows are there that nobody wrote, or twice")
+        if tally.missing:
+            report.problems.append(f"{tally.missing} acknowledged rows are missing")
+        if tally.unexpected and report.ok:
+            # After a write that failed, there may be rows that were not acknowledged.
+            report.problems.append(f"{tally.unexpected} rows were read that were never written, or were read twice")

@@ -1,4 +1,4 @@
-"""The part ``ycsb``: the core workloads A to F on one table; which operation comes next is said by ``ycsb``."""
+"""The part ``ycsb``: the core workloads A to F on one table. The module ``ycsb`` draws the operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stelae_bench.report import round_of
 from stelae_bench.ycsb import FIELDS, WORKLOADS, Chooser, Population, Values, YcsbOperation, YcsbStep, key_of
 
 RECORDS = 10_000
-"""Records that are there before anything is measured; D and E add to them."""
+"""Records that are loaded before anything is measured. Workloads D and E insert more."""
 
 TABLET = TabletSpec(
     tablet_id=TabletId("usertable"),
@@ -44,7 +44,7 @@ class Ycsb:
         in_flight = bench.settings.in_flight
         bench.report.ycsb = {(letter, n): [] for letter in WORKLOADS for n in in_flight}
         choosers = {letter: Chooser(w, self._population, bench.settings.seed) for letter, w in WORKLOADS.items()}
-        await run_calls(partial(self._call, choosers["B"]), in_flight[0], bench.settings.slot_s)  # warms up
+        await run_calls(partial(self._call, choosers["B"]), in_flight[0], bench.settings.slot_s)  # Warms up.
         measures = [partial(self._one, choosers[letter], letter, n) for letter in WORKLOADS for n in in_flight]
         await bench.rounds("ycsb", measures)
         await self._verify()
@@ -67,7 +67,7 @@ class Ycsb:
         if step.kind is not YcsbOperation.UPDATE:
             row = await self._table.get(key_of(step.record))
             if row is None:
-                return f"record {step.record} was acknowledged and is not there"
+                return f"record {step.record} was acknowledged and not found"
         if step.kind is not YcsbOperation.READ:
             await self._table.update([{"ycsb_key": key_of(step.record), self._values.name(): self._values.field()}])
         return ""
@@ -76,18 +76,18 @@ class Ycsb:
         start = key_of(step.record)
         rows = await self._table.scan(start=start, limit=step.rows, order="key").to_arrow()
         if not len(rows) or rows.column("ycsb_key")[0].as_py() != start:
-            return f"a scan from record {step.record} does not begin with it"
+            return f"a scan from record {step.record} does not begin with that record"
         return ""
 
     def _record(self, number: int) -> Mapping[str, Any]:
         return {"ycsb_key": key_of(number), **self._values.record()}
 
     async def _verify(self) -> None:
-        """Every acknowledged record is there once; ``acked`` counts them, since a run ends when all are answered."""
+        """Check that every acknowledged record exists once. A run ends when all calls are answered."""
         bench, wanted = self._bench, self._population.acked
         if not bench.report.ok:
             return
         read = await self._table.scan("ycsb_key").to_arrow()
         keys = set(read.column("ycsb_key").to_pylist())
         if len(read) != wanted or keys != {key_of(number) for number in range(wanted)}:
-            bench.report.problems.append(f"ycsb: {wanted} records were acknowledged and {len(read)} are there")
+            bench.report.problems.append(f"ycsb: {wanted} records were acknowledged, but {len(read)} were read")

@@ -13,7 +13,9 @@ from stelae_bench.wal_command import wal
 def register(app: Any) -> None:
     """Add the group to the root application."""
     group = typer.Typer(
-        no_args_is_help=True, rich_markup_mode=None, help="Measure what this installation does on this machine."
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="Measure the performance of this installation on this machine.",
     )
     group.callback()(_group)
     group.command("cluster")(cluster)
@@ -22,4 +24,4 @@ def register(app: Any) -> None:
 
 
 def _group() -> None:
-    """Measure what this installation does on this machine."""
+    """Measure the performance of this installation on this machine."""

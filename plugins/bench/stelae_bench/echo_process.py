@@ -1,4 +1,4 @@
-"""The other end of a bare round trip: prints its port, echoes until its standard input closes."""
+"""The process at the other end of a bare round trip. It prints its port, and echoes until its standard input closes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zmq
 
 
 def main() -> None:
-    """Echo."""
+    """Echo messages."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     socket = context.socket(zmq.ROUTER)
     print(socket.bind_to_random_port("tcp://127.0.0.1"), flush=True)

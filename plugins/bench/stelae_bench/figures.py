@@ -1,4 +1,4 @@
-"""Figures of rounds: the median, with the smallest and the largest beside it."""
+"""Statistics of rounds: median, minimum, maximum, and percentiles."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One figure over all rounds."""
+    """One value over all rounds: the median, the minimum (``low``) and the maximum (``high``)."""
 
     median: float
     low: float
     high: float
 
     def fields(self, name: str) -> dict[str, float]:
-        """Return it as it stands in a document: ``name``, ``name_min``, ``name_max``."""
+        """Return its fields in a document: ``name``, ``name_min``, ``name_max``."""
         return {name: _rounded(self.median), f"{name}_min": _rounded(self.low), f"{name}_max": _rounded(self.high)}
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Summarize the rounds; there must be one at least."""
+    """Summarize the values of at least one round."""
     return Spread(median(values), min(values), max(values))
 
 
 def percentile(ascending: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least ``share`` (0 to 1) of all do not exceed.
+    """Return the smallest value that is not exceeded by at least ``share`` (0 to 1) of all values.
+
+    The result is one of the values, never a mean of two.
 
     Args:
-        ascending: sorted, not empty. What is returned is one of them, never a mean of two.
+        ascending: the values, sorted, not empty.
+        share: the share.
     """
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
 
 
 def _rounded(value: float) -> float:
-    """Four significant digits: more would be noise."""
+    """Round to four significant digits. More would be noise."""
     if value == 0 or not math.isfinite(value):
         return value
     digits = 3 - math.floor(math.log10(abs(value)))

@@ -1,4 +1,4 @@
-"""What a benchmark ran on: without it, its figures mean nothing."""
+"""Describes the machine of a benchmark. Results are meaningless without it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from stelae.machine.fast_log.io_uring import IoUring
 
 
 def describe() -> dict[str, Any]:
-    """Return processors, memory, system and versions; what cannot be told is ``None``.
+    """Return processors, memory, system and versions. Unknown values are ``None``.
 
-    ``python_step_ns`` is what the interpreter takes for one step of a small loop of plain Python, at best: builds of
-    one version differ by half and more (profile-guided optimisation or none), and no version number shows it."""
+    ``python_step_ns`` is the shortest time of the interpreter for one step of a small loop of plain Python. Builds of
+    one version differ by half and more (with or without profile-guided optimisation), which no version number shows."""
     return {
         "cpu_count": _cpu_count(),
         "cpu_model": _cpu_model(Path("/proc/cpuinfo")) or platform.processor() or None,
@@ -53,7 +53,7 @@ def _python_step_ns() -> float:
 
 
 def _steps(count: int) -> int:
-    """Do what a node mostly does: look up, call, add."""
+    """Do what nodes do most: look up, call, add."""
     total, seen = 0, dict.fromkeys(range(64), 1)
     for number in range(count):
         seen[number & 63] += 1
@@ -62,7 +62,7 @@ def _steps(count: int) -> int:
 
 
 def _has_io_uring() -> bool:
-    """Whether nodes here can write their logs without a thread."""
+    """Say whether nodes on this machine can write their logs by io_uring."""
     try:
         IoUring(1).close()
     except OSError:
@@ -71,7 +71,7 @@ def _has_io_uring() -> bool:
 
 
 def _cpu_count() -> int | None:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()

@@ -1,4 +1,4 @@
-"""What the commands of ``stelae bench`` share: options and checks of them."""
+"""Options of the commands of ``stelae bench``, and their checks."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Annotated
 import typer
 
 ROUNDS_MIN = 5
-"""Fewer rounds say nothing about how far they spread."""
+"""The fewest rounds. Fewer do not show how far results spread."""
 
-Rounds = Annotated[int, typer.Option(min=ROUNDS_MIN, max=1000, help="Rounds.")]
-Seed = Annotated[int, typer.Option(min=0, help="Draws the rows and the order within each round.")]
+Rounds = Annotated[int, typer.Option(min=ROUNDS_MIN, max=1000, help="Number of rounds.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the rows and of the order within each round.")]
 Directory = Annotated[
     Path | None,
     typer.Option(
         "--dir",
-        help="Measure the disk that holds this folder: all data go into a temporary "
-        "folder in it. By default where temporary files go.",
+        help="Measure the disk of this folder: all data are in a temporary folder in it. "
+        "Default: the folder of temporary files.",
     ),
 ]
 Plot = Annotated[
     Path | None,
     typer.Option(
         "--plot",
-        help="Draw the figures into this .png or .svg file, and into the other beside it; needs stelae[bench].",
+        help="Plot the results into this .png or .svg file, and into one of the other format. Needs stelae[bench].",
     ),
 ]
 
 
 @contextmanager
-def ended_alike() -> Iterator[None]:
-    """Let SIGTERM end what is measured as Ctrl-C does: processes are stopped, files go."""
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM act like Ctrl-C: processes are stopped and files removed."""
 
     def end(*_: object) -> None:
-        # As a shell may have started it, SIGINT does nothing.
+        # A shell may have started the process with SIGINT ignored.
         if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL):
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
@@ -49,7 +49,12 @@ def ended_alike() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def existing(directory: Path | None) -> Path | None:
+def existing_folder(directory: Path | None) -> Path | None:
+    """Return the folder, if one is given.
+
+    Raises:
+        typer.BadParameter: it does not exist.
+    """
     if directory is not None and not directory.is_dir():
-        raise typer.BadParameter(f"{directory} is no folder; make it first", param_hint="--dir")
+        raise typer.BadParameter(f"folder {directory} does not exist; create it first", param_hint="--dir")
     return directory

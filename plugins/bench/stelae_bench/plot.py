@@ -1,4 +1,4 @@
-"""A picture of a report: throughput and latency over the number of writes in flight."""
+"""Plots a report of ``stelae bench cluster``: throughput and latency over the number of writes in flight."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ _WIDTH_IN, _HEIGHT_IN, _DPI = 10.0, 4.6, 130
 
 
 class BadPlotFile(CallerError):
-    """The picture cannot be written under that name."""
+    """The plot cannot be written to the given file."""
 
     code = "BAD_PLOT_FILE"
 
 
 def check(path: Path) -> None:
-    """See, before anything is measured, that the picture can be drawn and written.
+    """Check, before anything is measured, that the plot can be drawn and written.
 
     Raises:
         MissingExtra: matplotlib is not installed.
-        BadPlotFile: not a name of a PNG or SVG file in a folder that exists.
+        BadPlotFile: the path is not that of a PNG or SVG file in an existing folder.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise BadPlotFile(f"--plot {path}: the name must end in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
-        raise BadPlotFile(f"--plot {path}: there is no folder {path.parent}; make it first")
+        raise BadPlotFile(f"--plot {path}: folder {path.parent} does not exist; create it first")
     require("matplotlib", extra="bench", wanted_by="--plot")
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure in every format: ``path`` is the name of one of the files, the other stands beside it.
+    """Write a figure as PNG and as SVG. ``path`` is one of the files; the other is beside it.
 
     Raises:
-        BadPlotFile: it cannot be written.
+        BadPlotFile: a file cannot be written.
     """
     try:
         for suffix in SUFFIXES:
@@ -48,10 +48,10 @@ def save(figure: Any, path: Path) -> None:
 
 
 def draw(document: Mapping[str, Any], path: Path) -> None:
-    """Draw a report's document, as PNG and as SVG.
+    """Plot a report's document, as PNG and as SVG.
 
     Raises:
-        BadPlotFile: it cannot be written.
+        BadPlotFile: a file cannot be written.
     """
     figure = require("matplotlib.figure", extra="bench", wanted_by="--plot").Figure(
         figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained"
@@ -120,5 +120,5 @@ def _title(machine: Mapping[str, Any]) -> str:
     return (
         f"Three nodes on one machine, sync on: {machine['cpu_count']} cores, "
         f"{machine['cpu_model']}; {python_of(machine)}; "
-        f"medians of {machine['rounds']} rounds, whiskers from the least to the most"
+        f"medians of {machine['rounds']} rounds, whiskers from minimum to maximum"
     )

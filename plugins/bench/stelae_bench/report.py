@@ -1,4 +1,4 @@
-"""What ``stelae bench cluster`` reports: rounds in, one document out."""
+"""The report of ``stelae bench cluster``: collects rounds, and makes the document of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClusterRound:
 
 
 def round_of(samples: Sequence[LoopSample]) -> ClusterRound:
-    """Join what the processes of one round gave, each of which acknowledged something."""
+    """Join the samples of all processes of one round. Each has at least one latency."""
     latencies_ms = sorted(ms for sample in samples for ms in sample.latencies_ms)
     seconds = max(s.ended for s in samples) - min(s.began for s in samples)
     return ClusterRound(
@@ -35,13 +35,13 @@ def round_of(samples: Sequence[LoopSample]) -> ClusterRound:
 
 @dataclass(slots=True, kw_only=True)
 class LoadFigures:
-    """One data set that was loaded in bulk; ``scale`` is TPC-H's, if it is one of its tables."""
+    """The bulk loads of one data set. ``scale`` is the TPC-H scale factor; ``None`` for other data."""
 
     scale: float | None = None
     rounds: list[LoadRound] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
-        """Rows and 10^6 bytes of Arrow values per second, as they stand in the document."""
+        """Return its part of the document: rows, and 10^6 bytes of Arrow values, per second."""
         return {
             **_spread([one.rows / one.seconds for one in self.rounds]).fields("rows_per_s"),
             **_spread([one.value_bytes / 1e6 / one.seconds for one in self.rounds]).fields("mb_per_s"),
@@ -52,7 +52,7 @@ class LoadFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRound:
-    """The same rows read through the client and from plain Parquet, one right after the other."""
+    """The times of reading the same rows through the client and from plain Parquet, in one round."""
 
     rows: int
     seconds: float
@@ -61,13 +61,13 @@ class ScanRound:
 
 @dataclass(slots=True, kw_only=True)
 class ScanFigures:
-    """Full scans of a table. ``vs_parquet`` is the quotient of two speeds of one round: 1 is as fast as Parquet."""
+    """Full scans of a table. ``vs_parquet`` is the speed as a multiple of that of Parquet, in the same round."""
 
     table: str
     rounds: list[ScanRound]
 
     def document(self) -> dict[str, Any]:
-        """Rows per second on both sides, and their quotient."""
+        """Return its part of the document: rows per second on both sides, and their quotient."""
         return {
             **_spread([one.rows / one.seconds for one in self.rounds]).fields("rows_per_s"),
             **_spread([one.rows / one.parquet_s for one in self.rounds]).fields("parquet_rows_per_s"),
@@ -82,18 +82,18 @@ class ClusterReport:
     """Everything that was measured.
 
     Attributes:
-        writes: rounds of one client process, by how many writes it keeps in flight.
-        writes_8x8: rounds of eight client processes with eight in flight each.
-        fdatasync_4k_us, zmq_rtt_us: the bare machine, one figure per round.
-        loads: bulk loads, by their place in the document.
+        writes: rounds of one client process, by the number of writes in flight.
+        writes_8x8: rounds of eight client processes with eight writes in flight each.
+        fdatasync_4k_us, zmq_rtt_us: the bare machine, one value for each round.
+        loads: bulk loads, by their key in the document.
         scan: full scans.
         reads: rounds of point reads, by mode and number in flight.
         ycsb: rounds of the YCSB workloads, by letter and number in flight.
-        left_out: what was asked for and not measured, and why.
+        left_out: what was requested and not measured, with the reason.
         machine: see ``machine.describe``; with seed, rounds and settings.
-        rows_acked, rows_read: what a scan had to find at the end, and what it found.
-        retries: how often the client had to send writes again.
-        problems: why the figures cannot be trusted; empty when they can.
+        rows_acked, rows_read: the rows that were acknowledged, and those that the final scan read.
+        retries: how often the client sent a write again.
+        problems: why the results cannot be trusted; empty if they can.
     """
 
     writes: dict[int, list[ClusterRound]] = field(default_factory=dict)
@@ -117,9 +117,9 @@ class ClusterReport:
         return not self.problems
 
     def document(self) -> dict[str, Any]:
-        """Return the ``--json`` document; a figure is the median, ``_min`` and ``_max`` beside.
+        """Return the ``--json`` document. A value is the median; ``_min`` and ``_max`` have the extremes.
 
-        What was not measured is ``None``, or an empty list."""
+        A part that was not measured is ``None`` or an empty list."""
         loads = {name: found.document() for name, found in self.loads.items()}
         return {
             "writes": [
@@ -162,5 +162,5 @@ def _fields(counted: str, rounds: Sequence[ClusterRound]) -> dict[str, Any]:
 
 
 def _spread(values: Sequence[float]) -> Spread:
-    """The spread of the rounds; zero when a run was given up before the first."""
+    """Return the spread of the rounds, or zero if a run ended before the first round."""
     return spread(values or (0.0,))

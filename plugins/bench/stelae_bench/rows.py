@@ -1,4 +1,4 @@
-"""The rows that are written: eight mixed columns, drawn from a seed, no key twice."""
+"""The rows of the benchmark: eight mixed columns, drawn from a seed, with unique keys."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ KEY = ("id",)
 NAMES = tuple(column["name"] for column in COLUMNS)
 
 WRITER_SHIFT = 40
-"""A writer's number stands above this bit of its keys: so writers never meet."""
+"""The bit of a key from which on it has the number of the writer, so that writers never write the same key."""
 
 POOL_ROWS = 4096
-"""Rows that differ in more than their key."""
+"""The number of rows that differ in more than their key."""
 
 _UNITS = ("degC", "hPa", "m/s", "percent")
 _WORDS = ("stele", "inscribed", "north", "gate", "second", "harvest", "granary", "weathered")
@@ -33,11 +33,10 @@ _EPOCH_US = 1_700_000_000_000_000
 class RowSource:
     """Rows of one writer, with keys that count up.
 
-    The columns besides the key come from a pool that is drawn once, so that the cost of drawing is
-    not part of what is measured.
+    The columns besides the key come from a pool that is drawn once, so that the time of drawing is not measured.
 
     Args:
-        writer: its number, from 0.
+        writer: the number of the writer, from 0.
         seed: the same seed gives the same rows.
     """
 
@@ -49,7 +48,7 @@ class RowSource:
 
     @property
     def count(self) -> int:
-        """How many rows were taken."""
+        """The number of rows returned so far."""
         return self._next - self._first
 
     def next(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A report as a table for people."""
+"""Formats a report of ``stelae bench cluster`` as text for a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stelae_bench.machine import python_of
 
 
 def lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the lines to print; what was not measured has none."""
+    """Return the lines to print. A part that was not measured has none."""
     machine = document["machine"]
     left_out = [f"{name} is left out: {why}" for name, why in document["left_out"].items()]
     return [
@@ -77,7 +77,7 @@ def _loop(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> list[str]:
-    """Names to the left, numbers to the right."""
+    """Return the rows as lines, with the first column aligned left and the others right."""
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     return [
         "  ".join(

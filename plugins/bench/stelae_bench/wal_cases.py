@@ -1,4 +1,4 @@
-"""What ``stelae bench wal`` measures: sizes of entries, how many under way, and on how many tablets."""
+"""The cases of ``stelae bench wal``: sizes of entries, numbers in flight, and numbers of tablets."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from enum import StrEnum
 from pathlib import Path
 
 ENGINES = ("segmented", "lmdb", "shared")
-"""What is measured unless somebody says otherwise; any installed engine can be."""
+"""The engines that are measured by default. Every installed engine can be."""
 
 CEILING = "crc_queued"
-"""What `raw_crc` writes, behind the kernel's writer, measured as if it were an engine: what engines can reach."""
+"""The writes of `raw_crc` behind the kernel's writer, measured like an engine. It shows what engines can reach."""
 
-OTHERS = ("raw", "raw_written", "raw_crc", "rocksdb", "sqlite")
-"""What they are measured beside."""
+REFERENCES = ("raw", "raw_written", "raw_crc", "rocksdb", "sqlite")
+"""The bare loops and databases with which engines are compared."""
 
 INTERVAL_S = 0.1
-"""How long a write stays unsynced at most where the mode is "interval"."""
+"""The longest time that a write stays unsynced in the mode "interval"."""
 
 _BODIES = 64
 
 
 class SyncMode(StrEnum):
-    """When what was written is made durable. Nodes have the first only; the others show what it costs."""
+    """When writes are synced. Nodes have only the first mode; the others show what it costs."""
 
-    ALWAYS = "always"  #: Every group, before its appends are acknowledged.
-    INTERVAL = "interval"  #: Everything written, every ``INTERVAL_S``.
-    NEVER = "never"  #: When the operating system likes.
+    ALWAYS = "always"  #: Each group is synced before its appends are acknowledged.
+    INTERVAL = "interval"  #: Everything is synced every ``INTERVAL_S``.
+    NEVER = "never"  #: The operating system decides.
 
 
 class SyncPace:
-    """Says when everything that was written is to be synced. ``now_s`` is monotonic."""
+    """Decides when everything that was written has to be synced. Times are monotonic."""
 
     def __init__(self, mode: SyncMode, now_s: float) -> None:
         self._mode = mode
         self._due_s = now_s + INTERVAL_S
 
     def due(self, now_s: float) -> bool:
-        """Whether to sync now; then the next interval begins."""
+        """Say whether to sync now. If so, the next interval begins."""
         if self._mode is not SyncMode.INTERVAL:
             return self._mode is SyncMode.ALWAYS
         if now_s < self._due_s:
@@ -53,10 +53,10 @@ class WalCase:
     """One load.
 
     Attributes:
-        entry_bytes: length of each body.
-        in_flight: appends under way on each tablet.
-        tablets: how many logs are appended to, all at the same time.
-        sync: when they are synced.
+        entry_bytes: the length of each body.
+        in_flight: the number of appends under way on each tablet.
+        tablets: the number of logs, which are appended to at the same time.
+        sync: when writes are synced.
     """
 
     entry_bytes: int
@@ -65,8 +65,8 @@ class WalCase:
     sync: SyncMode = SyncMode.ALWAYS
 
     @property
-    def shown(self) -> tuple[int, int, int, int]:
-        """Where it stands among others: by mode and size, then one tablet before many."""
+    def sort_key(self) -> tuple[int, int, int, int]:
+        """The order of cases in reports: by mode and size, then one tablet before many."""
         return list(SyncMode).index(self.sync), self.entry_bytes, self.tablets, self.in_flight
 
     def __str__(self) -> str:
@@ -78,18 +78,18 @@ class WalCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalBenchSettings:
-    """What the command line said.
+    """The settings of a run, from the command line.
 
     Attributes:
-        seed: draws the bodies and the order within each round.
-        rounds: how many rounds.
+        seed: of the bodies and of the order within each round.
+        rounds: the number of rounds.
         seconds: how long each participant is measured in each case of each round.
-        quick: the short list of cases, and no reads, restarts and collection.
-        restart_bytes: payload of the log that is read, restarted and collected.
-        directory: on the disk to be measured; ``None``: where temporary files go.
-        engines: names of log engines, in the order in which they are shown.
-        fast: engines are written to by the fast preset, ``[log] fast``.
-        modes: which modes of syncing; the short list of cases has the first one only.
+        quick: measure the short list of cases, and no reads, restarts and collection.
+        restart_bytes: bytes of the bodies of the log that is read, restarted and collected.
+        directory: a directory on the disk to measure; ``None``: the one of temporary files.
+        engines: the names of log engines, in the order in which they are shown.
+        fast: the engines use the fast preset, ``[log] fast``.
+        modes: the modes of syncing to measure. The short list of cases has only the first one.
     """
 
     seed: int
@@ -104,7 +104,7 @@ class WalBenchSettings:
 
     @property
     def cases(self) -> list[WalCase]:
-        """The loads, in the order in which they are shown."""
+        """The cases, in the order in which they are shown."""
         sizes = (100, 4096) if self.quick else (100, 4096, 102_400)
         one_tablet = (1, 64) if self.quick else (1, 16, 64, 256)
         more = (100,) if self.quick else (100, 1000)
@@ -114,7 +114,7 @@ class WalBenchSettings:
 
 
 class Bodies:
-    """Bodies of one size, drawn once, so that drawing them is not part of what is measured."""
+    """Bodies of one size. They are drawn once, so that the time of drawing is not measured."""
 
     def __init__(self, entry_bytes: int, seed: int) -> None:
         rng = random.Random(f"{seed}/{entry_bytes}")
@@ -127,7 +127,7 @@ class Bodies:
         return self._pool[number % _BODIES]
 
     def some(self, count: int) -> Sequence[bytes]:
-        """Return so many bodies."""
+        """Return ``count`` bodies."""
         while len(self._many) < count:
             self._many += self._pool
         return self._many[:count]

@@ -10,8 +10,8 @@ import typer
 from stelae.cli.kit.errors import EXIT_INTERRUPTED
 from stelae.cli.kit.output import JsonOption, note, print_json
 from stelae.spi.errors import CallerError
-from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, ended_alike, existing
-from stelae_bench.wal_cases import CEILING, ENGINES, INTERVAL_S, OTHERS, SyncMode
+from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder, sigterm_as_interrupt
+from stelae_bench.wal_cases import CEILING, ENGINES, INTERVAL_S, REFERENCES, SyncMode
 
 if TYPE_CHECKING:
     from stelae_bench.wal_report import WalReport
@@ -26,8 +26,8 @@ _Quick = Annotated[
     bool,
     typer.Option(
         "--quick",
-        help="Within 50 seconds: 100 B and 4 KiB; 1 and 64 in flight on one tablet, 1 on each of 100; no reads, "
-        "restarts and collection.",
+        help="Take less than 50 seconds: entries of 100 B and 4 KiB; 1 and 64 in flight on one tablet, 1 on each of "
+        "100; no reads, restarts and collection.",
     ),
 ]
 _Seconds = Annotated[
@@ -35,27 +35,28 @@ _Seconds = Annotated[
     typer.Option(
         min=0.005,
         max=60.0,
-        help="How long each participant is measured in each case of each round; "
-        f"{SECONDS:g} by default, {SECONDS_QUICK:g} with --quick.",
+        help="Seconds that each participant is measured in each case of each round. "
+        f"Default: {SECONDS:g}, or {SECONDS_QUICK:g} with --quick.",
     ),
 ]
 _Engines = Annotated[
     str, typer.Option(help="Log engines, separated by commas: any that `stelae plugins list` shows.", metavar="NAMES")
 ]
-_FastLog = Annotated[bool, typer.Option("--fast-log", help="Write by the fast preset, as `[log] fast = true` does.")]
+_FastLog = Annotated[bool, typer.Option("--fast-log", help="Use the fast preset, like `[log] fast = true`.")]
 _Sync = Annotated[
     str,
     typer.Option(
-        help="Modes, separated by commas: always (every group before it is acknowledged), interval (every "
-        f"{INTERVAL_S * 1000:g} ms), never; all by default, with --quick only the first.",
+        help="Modes, separated by commas: always (each group before it is acknowledged), interval (every "
+        f"{INTERVAL_S * 1000:g} ms), never. Default: all modes, or the first with --quick.",
         metavar="MODES",
     ),
 ]
 _Markdown = Annotated[
-    Path | None, typer.Option("--markdown", help="Also write the tables into this file, as they stand in a page.")
+    Path | None, typer.Option("--markdown", help="Also write the tables into this file, in Markdown.")
 ]
 _RestartBytes = Annotated[
-    int, typer.Option(min=4096, max=1 << 40, help="Payload of the log that is restarted, read and collected.")
+    int,
+    typer.Option(min=4096, max=1 << 40, help="Bytes of the entries of the log that is restarted, read and collected."),
 ]
 
 
@@ -73,33 +74,34 @@ def wal(
     markdown: _Markdown = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the log engines beside bare loops, RocksDB and SQLite; everybody syncs alike.
+    """Measure the log engines, and bare loops, RocksDB and SQLite for comparison. All sync alike.
 
-    The engines run behind the kernel's own writer. Entries of 100 B, 4 KiB and 100 KiB; 1, 16, 64
-    and 256 in flight on one tablet, and one on each of 100 and of 1000. The bare loop writes, and
-    the databases commit, groups as large as the writer formed them. Rounds are interleaved; figures
-    are medians over the rounds, with the least and the most. Without --quick also: reads, restarts
-    and collection of a large log, and its disk space and processor time.
+    The engines run behind the kernel's own writer. Entries have 100 B, 4 KiB and 100 KiB; 1, 16, 64
+    and 256 are in flight on one tablet, and one on each of 100 and of 1000. The bare loops and the
+    databases write groups of the sizes that the writer has formed. Rounds are interleaved. Each
+    result is the median over the rounds, with the minimum and the maximum. Without --quick, the
+    command also measures reads, restarts and collection of a large log, and its disk space and
+    processor time.
 
-    A node syncs always. The other modes are measured to show what that costs.
+    A node always syncs. The other modes show what that costs.
     """
     from stelae_bench.wal_cases import WalBenchSettings
     from stelae_bench.wal_run import run
 
-    _check_places(plot, markdown)
+    _check_outputs(plot, markdown)
     settings = WalBenchSettings(
         seed=seed,
         rounds=rounds,
         seconds=seconds or (SECONDS_QUICK if quick else SECONDS),
         quick=quick,
         restart_bytes=restart_bytes,
-        directory=existing(directory),
+        directory=existing_folder(directory),
         engines=_names(engines),
         fast=fast_log,
         modes=_modes(sync),
     )
     try:
-        with ended_alike():
+        with sigterm_as_interrupt():
             report = run(settings, note)
     except KeyboardInterrupt:
         note("interrupted; every process was stopped")
@@ -108,29 +110,29 @@ def wal(
     raise typer.Exit(0 if report.ok else 1)
 
 
-def _check_places(plot: Path | None, page: Path | None) -> None:
-    """See, before anything is measured, that what is asked for can be written."""
+def _check_outputs(plot: Path | None, page: Path | None) -> None:
+    """Check, before anything is measured, that the output files can be written."""
     from stelae_bench.plot import check
 
     if plot is not None:
         check(plot)
     if page is not None and not page.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {page.parent}; make it first", param_hint="--markdown")
+        raise typer.BadParameter(f"folder {page.parent} does not exist; create it first", param_hint="--markdown")
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """The engines that were asked for; whether they exist is for the registry to say."""
+    """Return the names of the engines. Whether they exist is checked later."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         fact = ""
         if not name:
             fact = "a name is empty"
-        elif name in (CEILING, *OTHERS):
-            fact = f"{name!r} is what engines are measured beside"
+        elif name in (CEILING, *REFERENCES):
+            fact = f"{name!r} is always measured, for comparison"
         elif names.count(name) > 1:
-            fact = f"{name!r} is named twice"
+            fact = f"{name!r} occurs twice"
         if fact:
-            raise typer.BadParameter(f"{fact}; write it like {ENGINES_TEXT}", param_hint="--engines")
+            raise typer.BadParameter(f"{fact}; name engines like this: {ENGINES_TEXT}", param_hint="--engines")
     return names
 
 
@@ -138,7 +140,7 @@ def _modes(text: str) -> tuple[SyncMode, ...]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in list(SyncMode) or names.count(name) > 1:
-            fact = f"{name!r} is named twice" if name in list(SyncMode) else f"{name!r} is no mode"
+            fact = f"{name!r} occurs twice" if name in list(SyncMode) else f"{name!r} is not a mode"
             raise typer.BadParameter(f"{fact}; known modes: {', '.join(SyncMode)}", param_hint="--sync")
     return tuple(SyncMode(name) for name in names)
 

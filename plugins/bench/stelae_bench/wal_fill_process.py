@@ -1,7 +1,7 @@
-"""Fills a log in a process of its own, which is killed then: what it leaves is a log after a crash.
+"""The process that fills a log and is then killed, so that it leaves a log after a crash.
 
-Run as ``python -m stelae_bench.wal_fill_process JSON`` with a :class:`FillTask`; prints a :class:`Filled`
-and waits to be killed. It ends when its standard input closes, so none is left behind."""
+Run as ``python -m stelae_bench.wal_fill_process JSON`` with a :class:`FillTask`. It prints a :class:`FillResult` and
+waits to be killed. It ends when its standard input closes, so that it never outlives its parent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stelae.config.registry import Registry
 from stelae.machine.event_loop import new_event_loop
 from stelae.spi.errors import StorageError
 from stelae_bench.wal_cases import Bodies
-from stelae_bench.wal_open import Desk, OpenLogs
+from stelae_bench.wal_open import BenchMachine, OpenLogs
 
 ENTRY_BYTES = 4096
 IN_FLIGHT = 64
@@ -33,15 +33,15 @@ class FillTask(msgspec.Struct, frozen=True, kw_only=True):
     fast: bool
 
 
-class Filled(msgspec.Struct, frozen=True, kw_only=True):
-    """How long it took, with how much processor time."""
+class FillResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The time and the processor time of a fill, in seconds."""
 
     seconds: float
     cpu_s: float
 
 
 def main() -> None:
-    """Fill, say so, and wait."""
+    """Fill the log, print the result, and wait."""
     task = msgspec.json.decode(sys.argv[1], type=FillTask)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         filled = runner.run(_fill(task))
@@ -50,14 +50,14 @@ def main() -> None:
     sys.stdin.buffer.read()
 
 
-async def _fill(task: FillTask) -> Filled:
-    with Desk(fast=task.fast) as desk:
+async def _fill(task: FillTask) -> FillResult:
+    with BenchMachine(fast=task.fast) as machine:
         engine = Registry.installed().engine(EngineKind.WAL, task.engine)
-        logs = OpenLogs(desk, engine, Path(task.directory), 1, collect_bytes=math.inf)
+        logs = OpenLogs(machine, engine, Path(task.directory), 1, collect_bytes=math.inf)
         sample = await logs.measure(Bodies(ENTRY_BYTES, task.seed), IN_FLIGHT, math.inf, entries_max=task.entries)
     if sample.problems:
         raise StorageError("; ".join(sample.problems))
-    return Filled(seconds=sample.seconds, cpu_s=sample.cpu_s)
+    return FillResult(seconds=sample.seconds, cpu_s=sample.cpu_s)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Our log engines, opened and driven as a node does it: its machine, its driver, its writer."""
+"""Opens and drives log engines as a node does, with its machine, its driver and its writer."""
 
 from __future__ import annotations
 
@@ -24,40 +24,41 @@ from stelae_bench.wal_loop import AppendLoop
 from stelae_bench.wal_samples import WalSample
 
 PAYLOAD_BYTES_MAX = 64 << 20
-"""So much is acknowledged of a log between two collections, as a node's logs are collected after each flush: beside
-appends, and what remains of all logs together between two slots. So a large segment may get the space of the one
-before, and a run needs little disk."""
+"""The bytes of bodies that are acknowledged in a log between two collections.
+
+Nodes collect their logs after each flush, during appends. Between two slots, all logs are collected once they have so
+many bytes together. So a large segment may reuse the space of the one before, and a run needs little disk space."""
 
 _ANY = 0
-"""In place of a size: entries of any."""
+"""Instead of a size: entries of any size."""
 
 CLOSE_TIMEOUT_S = 30.0
-"""For the last groups; a thread that has failed never says that it is done."""
+"""The timeout of the last groups. A thread that has failed never completes them."""
 
 
-class Recorder:
-    """Stands before an engine: notes what each group holds and how long it takes, and syncs as the mode says."""
+class GroupRecorder:
+    """Wraps an engine: records the size and the time of each group, and syncs as the mode requires."""
 
     def __init__(self, engine: WalEngine) -> None:
         self._engine = engine
         self.start(SyncMode.ALWAYS)
 
     def start(self, mode: SyncMode) -> None:
-        """Begin a slot."""
+        """Begin a slot with empty records."""
         self.groups: list[int] = []
         self.commits_us: list[float] = []
         self._mode = mode
         self._pace = SyncPace(mode, time.monotonic())
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
-        """Commit as the engine does; the writer asks for every group to be synced."""
+        """Commit a group, and record it. The writer requests a sync of every group."""
         began = time.perf_counter()
         outcomes = self._commit(group, sync=sync)
         self._note(group, began)
         return outcomes
 
     def begin(self, group: Mapping[LogId, Append]) -> Begun | None:
-        """Begin a commit as the engine does, where every group is to be synced."""
+        """Begin a commit, if every group is to be synced, and record it."""
         began = time.perf_counter()
         begun = self._engine.begin(group) if self._mode is SyncMode.ALWAYS else None
         if begun is None:
@@ -79,28 +80,32 @@ class Recorder:
             return self._engine.commit(group, sync=sync)
         outcomes = self._engine.commit(group, sync=False)
         if self._pace.due(time.monotonic()):
-            self.settle()
+            self.sync_all()
         return outcomes
 
-    def settle(self) -> None:
-        """Make durable what was written."""
+    def sync_all(self) -> None:
+        """Sync everything that was written."""
         self._engine.commit({}, sync=True)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
 
-class LogBroke(StelaeError):
-    """A log's thread, or a call on the loop, raised what nobody may raise."""
+class LogThreadFailed(StelaeError):
+    """A log's thread, or a call on the event loop, raised an unexpected error."""
 
     code = "BENCH_LOG_BROKE"
 
 
-class Desk:
-    """The machine that all engines of a run share: a context of the task that measures.
+class BenchMachine:
+    """The machine that all engines of a run share. A context manager of the task that measures.
 
-    The task is cancelled when a thread of a log or a call on the loop fails, because what it waits for may never come;
-    leaving the context then raises ``LogBroke``. ``fast``: the engines are written to by the preset ``[log] fast``."""
+    The task is cancelled when a thread of a log or a call on the event loop fails, because what it waits for may never
+    come. Leaving the context then raises ``LogThreadFailed``.
+
+    Args:
+        fast: the engines use the preset ``[log] fast``.
+    """
 
     def __init__(self, *, fast: bool = False) -> None:
         self.fast = fast
@@ -116,11 +121,11 @@ class Desk:
         )
 
     def log_path(self) -> LogPath:
-        """How an engine is written to; one for each engine, as a node has one."""
+        """Return a new log path. Each engine has its own, as on a node."""
         return self.machine.log_path(LogSettings(fast=self.fast))
 
     def open(self, engine: type[WalEngine], directory: Path, path: LogPath | None = None) -> WalEngine:
-        """Open an engine with its default settings, as a node would."""
+        """Open an engine with its default settings, as a node does."""
         return (path or self.log_path()).engine(engine).open(str(directory), engine.Config(), self.services)
 
     def __enter__(self) -> Self:
@@ -129,7 +134,7 @@ class Desk:
     def __exit__(self, *_: object) -> None:
         self.machine.stop()
         if self._defect is not None:
-            raise LogBroke(f"a log's thread or the loop failed: {self._defect!r}") from self._defect
+            raise LogThreadFailed(f"a log's thread or the event loop failed: {self._defect!r}") from self._defect
 
     def _failed(self, defect: BaseException) -> None:
         if self._defect is None and self._task is not None:
@@ -138,19 +143,21 @@ class Desk:
 
 
 class OpenLogs:
-    """One engine with so many empty logs.
+    """One engine, open with ``tablets`` empty logs.
 
     Args:
-        engine: its class.
-        directory: where; must not exist.
-        sizes: entries of each of these have logs of their own, so many again. What a log has taken before shows in
-            what it takes now, and a tablet does not change its size of entries every second.
-        collect_bytes: what is collected whenever so much was acknowledged of each log; ``math.inf``: nothing.
+        machine: the machine.
+        engine: the engine's class.
+        directory: the engine's directory, which must not exist.
+        tablets: the number of logs.
+        sizes: sizes of entries with logs of their own, ``tablets`` for each. Earlier entries of a log affect later
+            ones, and a real tablet does not change the size of its entries every second.
+        collect_bytes: logs are collected whenever so many bytes of each were acknowledged; ``math.inf``: never.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        machine: BenchMachine,
         engine: type[WalEngine],
         directory: Path,
         tablets: int,
@@ -159,18 +166,18 @@ class OpenLogs:
         collect_bytes: float = PAYLOAD_BYTES_MAX,
     ) -> None:
         self.name = engine.name
-        path = desk.log_path()
-        self._engine = desk.open(engine, directory, path)
+        path = machine.log_path()
+        self._engine = machine.open(engine, directory, path)
         logs = {size: [LogId(TabletId(f"t{size}-{at:04}"), 1) for at in range(tablets)] for size in sizes or (_ANY,)}
         self.logs = list(chain(*logs.values()))
         for log in self.logs:
             self._engine.create(log, ZERO)
-        self._recorder = Recorder(self._engine)
-        self._driver = path.drive(cast(WalEngine, self._recorder), desk.apply)
+        self._recorder = GroupRecorder(self._engine)
+        self._driver = path.drive(cast(WalEngine, self._recorder), machine.apply)
         for log in self.logs:
             self.writer.open_log(log, ZERO)
         self._loops = {
-            size: AppendLoop(self.writer, some, desk.turns.defer, self._collect, collect_bytes)
+            size: AppendLoop(self.writer, some, machine.turns.defer, self._collect, collect_bytes)
             for size, some in logs.items()
         }
         self._collect_bytes = collect_bytes
@@ -191,12 +198,17 @@ class OpenLogs:
         entries_max: float = math.inf,
         logs_of: int | None = None,
     ) -> WalSample:
-        """Append for a while, or so many entries; the last may be acknowledged a group later.
+        """Append for ``seconds``, or ``entries_max`` entries. The last ones may be acknowledged a group later.
 
-        What the mode left unsynced is synced after the time has been taken.
+        Unsynced writes of the mode are synced after the measurement.
 
         Args:
-            logs_of: append to the logs of this size, and not to those of the size of ``bodies``.
+            bodies: the bodies of the entries.
+            in_flight: the number of appends under way on each log.
+            seconds: how long to append.
+            sync: when writes are synced.
+            entries_max: the most entries.
+            logs_of: append to the logs of entries of this size, instead of the size of ``bodies``.
         """
         loop = self._loops.get(_ANY) or self._loops[logs_of or bodies.entry_bytes]
         self._recorder.start(sync)
@@ -206,7 +218,7 @@ class OpenLogs:
         latencies_us = loop.latencies_us
         self._payload_bytes += len(latencies_us) * bodies.entry_bytes
         if sync is not SyncMode.ALWAYS:
-            await self._job(lambda _engine: self._recorder.settle())
+            await self._job(lambda _engine: self._recorder.sync_all())
         return WalSample(
             seconds=took_s,
             cpu_s=cpu_s,
@@ -216,15 +228,15 @@ class OpenLogs:
             problems=[f"{self.name}: {problem}" for problem in loop.problems],
         )
 
-    async def tidy(self) -> None:
-        """Collect everything once much has been written, or before another size of entries has its turn."""
+    async def collect_all(self) -> None:
+        """Collect all logs if enough has been written, or if there are several sizes of entries."""
         if self._payload_bytes > self._collect_bytes or len(self._loops) > 1:
             self._payload_bytes = 0.0
             for log, last in chain(*[loop.last.items() for loop in self._loops.values()]):
                 await self._job(partial(_collect, log, last))
 
     async def close(self) -> None:
-        """Commit what is under way, end the thread and close the engine."""
+        """Commit the appends under way, end the thread and close the engine."""
         closed = asyncio.get_running_loop().create_future()
         self.writer.close(closed.set_result)
         try:

@@ -1,5 +1,5 @@
-"""A picture of a report of the log engines: what they reach of their aims, and below it entries per second and latency,
-one row for each mode and size."""
+"""Plots a report of ``stelae bench wal``: the ratios and their aims, then entries per second and latency, with one row
+for each mode and size."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stelae_bench.wal_table import AIMS, case_of, participants
 
 _WIDTH_IN, _ROW_IN, _TITLE_IN = 15.0, 4.2, 1.1
 _VALUE_POINTS = 6.5
-"""Of the figures that stand above their marks, upright: there are fifty in a row."""
+"""The font size of the values above the marks. They are vertical, because there are fifty in a row."""
 _LEGEND_COLUMNS = 9
-"""So many names stand beside each other; more would be wider than the picture."""
+"""The most names in a row of the legend. More are wider than the plot."""
 _SPREAD = 0.72
-"""Share of a case's width over which its participants stand side by side."""
+"""The share of a case's width that its participants take."""
 
 _RATIOS = {
     "vs_raw": "64 x 4 KiB, of raw",
@@ -42,23 +42,23 @@ _STYLES = {
     "rocksdb": ("#cc79a7", "s"),
     "sqlite": ("#e0a100", "s"),
 }
-"""Colours that also the colour-blind tell apart; shapes: ours, their ceiling, bare loops, databases."""
+"""Colours that colour-blind readers can distinguish. The shapes: engines, their ceiling, bare loops, databases."""
 
 _MORE_STYLES = (("#f0e442", "^"), ("#882255", "^"), ("#44aa99", "v"), ("#999933", "v"))
-"""For engines of others, in turn."""
+"""Styles of other engines, in turn."""
 
 
 def draw(document: Mapping[str, Any], path: Path) -> None:
-    """Draw a report's document, as PNG and as SVG.
+    """Plot a report's document, as PNG and as SVG.
 
     Raises:
-        BadPlotFile: it cannot be written.
+        BadPlotFile: a file cannot be written.
     """
     save(figure_of(document), path)
 
 
 def figure_of(document: Mapping[str, Any]) -> Any:
-    """The figure of a report's document: what it shows and the legend stand above the axes."""
+    """Return the figure of a report's document. Title and legend are above the axes."""
     rows = document["rows"]
     sizes = list(dict.fromkeys((row["sync"], row["entry_bytes"]) for row in rows))
     aimed = [ratios for ratios in document["ratios"] if AIMS.keys() & ratios.keys()]
@@ -88,7 +88,7 @@ def figure_of(document: Mapping[str, Any]) -> Any:
 
 
 def _aims(axes: Any, ratios: Sequence[Mapping[str, Any]]) -> None:
-    """Each ratio as a share of what it is to reach; where less is better, the other way round."""
+    """Plot each ratio as a share of its aim, or the inverse if smaller is better."""
     keys = [key for key in AIMS if any(key in one for one in ratios)]
     engines = [one["engine"] for one in ratios]
     for number, one in enumerate(ratios):
@@ -104,7 +104,9 @@ def _aims(axes: Any, ratios: Sequence[Mapping[str, Any]]) -> None:
     _frame(axes, len(keys), [f"{_RATIOS[key]}\naim: {AIMS[key].words}" for key in keys])
     axes.yaxis.set_major_formatter("{x:g}")
     axes.tick_params(axis="x", labelsize=9)
-    axes.set_title("Of each aim (line: reached; above it: better), the measured ratio beside its mark", fontsize=10)
+    axes.set_title(
+        "Share of each aim (on the line or above: reached), with the measured ratio above its mark", fontsize=10
+    )
 
 
 def _share(key: str, ratio: float) -> float:
@@ -135,12 +137,12 @@ def _points(axes: Any, rows: Sequence[Mapping[str, Any]], name: str, title: str)
 def _marks(
     axes: Any,
     participant: str,
-    all_of_them: Sequence[str],
+    everyone: Sequence[str],
     places: Sequence[float],
     values: Sequence[float],
     whiskers: Sequence[Sequence[float]],
 ) -> None:
-    more = [name for name in all_of_them if name not in _STYLES]
+    more = [name for name in everyone if name not in _STYLES]
     colour, marker = _STYLES.get(participant) or _MORE_STYLES[more.index(participant) % len(_MORE_STYLES)]
     axes.errorbar(
         places,
@@ -157,7 +159,7 @@ def _marks(
 
 
 def _values(axes: Any, places: Sequence[float], tops: Sequence[float], texts: Sequence[str]) -> None:
-    """Write each figure above its whisker."""
+    """Write each value above its whisker."""
     for place, top, text in zip(places, tops, texts, strict=True):
         axes.annotate(
             text,
@@ -183,7 +185,7 @@ def _frame(axes: Any, count: int, names: Sequence[str]) -> None:
 
 
 def _short(value: float) -> str:
-    """A figure in as few letters as tell it: 137k, 1.4k, 870."""
+    """Return a number in short form: 137k, 1.4k, 870."""
     if value >= 1e6:
         return f"{value / 1e6:.1f}M"
     if value >= 1e3:
@@ -205,5 +207,5 @@ def _title(machine: Mapping[str, Any]) -> str:
     return (
         f"Log engines behind the kernel's writer: {machine['cpu_count']} cores, "
         f"{machine['cpu_model']}; {python_of(machine)}; "
-        f"medians of {machine['rounds']} rounds, whiskers from the least to the most"
+        f"medians of {machine['rounds']} rounds, whiskers from minimum to maximum"
     )

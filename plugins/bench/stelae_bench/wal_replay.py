@@ -1,4 +1,4 @@
-"""The same groups without an engine: written by bare loops, as large as our writer had formed them."""
+"""Writes groups without an engine, by bare loops. The groups have the sizes that the writer formed for an engine."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from stelae_bench.wal_cases import Bodies, SyncMode, SyncPace
 from stelae_bench.wal_samples import WalSample
 
 FILE_BYTES = 64 << 20
-"""Length of a file of the bare loops, as of a full segment; its space is reserved outside the time."""
+"""The length of a file of the bare loops, like that of a full segment. Reserving its space is not timed."""
 
 BUFFERS_MAX = 1024
-"""A vectored write takes no more; beyond it bodies are joined, so that a group is one write."""
+"""The most buffers of a vectored write. More bodies are joined, so that a group is one write."""
 
 _ZEROS = bytes(1 << 20)
 _HEADER = struct.Struct("<QQQBII")
 
 
 class GroupReplay(ABC):
-    """Something that makes groups of entries durable, one after the other.
+    """Makes groups of entries durable, one after the other.
 
-    What it does between groups or slots, and need not do while an append waits, is not timed."""
+    Work between groups or slots, for which no append waits, is not timed."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def prepare(self, bodies: Sequence[bytes]) -> None:
-        """Make room for the next group; not timed."""
+        """Allocate space for the next group. Not timed."""
 
     @abstractmethod
     def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
-        """Write one group; with ``sync`` it is durable on return, and all before it. Timed."""
+        """Write one group. With ``sync`` it and all earlier ones are durable on return. Timed."""
 
     @abstractmethod
-    def tidy(self) -> None:
-        """Give back space after a slot; not timed."""
+    def free_space(self) -> None:
+        """Free space after a slot. Not timed."""
 
     @abstractmethod
     def close(self) -> None:
@@ -54,9 +54,9 @@ class GroupReplay(ABC):
 def replay(
     target: GroupReplay, groups: Sequence[int], bodies: Bodies, seconds: float, mode: SyncMode = SyncMode.ALWAYS
 ) -> WalSample:
-    """Write groups of these sizes in turn until their time together reaches ``seconds``.
+    """Write groups of these sizes in turn until the sum of their times reaches ``seconds``.
 
-    An entry's latency is the time of its group: here nobody waits for an earlier one.
+    The latency of an entry is the time of its group, because no group waits for an earlier one.
     """
     spent_s = cpu_s = 0.0
     latencies_us: list[float] = []
@@ -84,10 +84,10 @@ def replay(
 
 
 class Raw(GroupReplay):
-    """One synchronous vectored write for each group, within reserved space.
+    """One synchronous vectored write for each group, in reserved space.
 
     Args:
-        directory: where; must exist.
+        directory: the directory for the files; it must exist.
     """
 
     name = "raw"
@@ -98,39 +98,39 @@ class Raw(GroupReplay):
         self._files = RealFiles()
         self._file: RealFile | None = None
         self._offset = 0
-        self._room = 0
+        self._reserved = 0
         self._number = 0
         self._unsynced = False
 
     def prepare(self, bodies: Sequence[bytes]) -> None:
         size = sum(map(len, bodies)) + len(bodies) * self.header_bytes
-        if self._offset + size > self._room:
+        if self._offset + size > self._reserved:
             self.close()
             self._number += 1
             self._file = self._files.create(str(self._directory / f"{self.name}-{self._number}.data"))
-            self._room = max(FILE_BYTES, size)
-            self._file.preallocate(self._room)
-            self._fill(self._file, self._room)
+            self._reserved = max(FILE_BYTES, size)
+            self._file.preallocate(self._reserved)
+            self._fill(self._file, self._reserved)
             self._file.sync()
             self._files.sync_directory(str(self._directory))
 
     def write(self, bodies: Sequence[bytes], *, sync: bool = True) -> None:
         assert self._file is not None
-        self._offset += self._file.pwritev(_few(bodies), self._offset, dsync=sync and not self._unsynced)
+        self._offset += self._file.pwritev(_joined(bodies), self._offset, dsync=sync and not self._unsynced)
         if sync and self._unsynced:
             self._file.sync()
         self._unsynced = not sync
 
-    def settle(self) -> None:
-        """Make durable what was written."""
+    def sync(self) -> None:
+        """Sync everything that was written."""
         if self._file is not None and self._unsynced:
             self._file.sync()
             self._unsynced = False
 
     def _fill(self, file: RealFile, size: int) -> None:
-        """Do more with the space of a new file than reserve it."""
+        """Prepare the space of a new file. Does nothing here: it is already reserved."""
 
-    def tidy(self) -> None:
+    def free_space(self) -> None:
         self.close()
 
     def close(self) -> None:
@@ -138,12 +138,12 @@ class Raw(GroupReplay):
             self._file.close()
             self._files.remove(self._file.path)
             self._file = None
-        self._offset = self._room = 0
+        self._offset = self._reserved = 0
         self._unsynced = False
 
 
 class RawWritten(Raw):
-    """The same in space that was written with zeros before, as our engines have it once a log is busy."""
+    """Like ``Raw``, in space that was written with zeros before, as in a busy log of our engines."""
 
     name = "raw_written"
 
@@ -153,7 +153,7 @@ class RawWritten(Raw):
 
 
 class RawCrc(Raw):
-    """The same with a packed header before each entry, and a CRC32C of the body in it."""
+    """Like ``Raw``, with a header before each entry that has a CRC32C of the body."""
 
     name = "raw_crc"
     header_bytes = _HEADER.size
@@ -162,7 +162,7 @@ class RawCrc(Raw):
         super().write(self.packed(bodies), sync=sync)
 
     def packed(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """Bodies, each behind its header."""
+        """Return the bodies, each after its header."""
         buffers: list[bytes] = []
         for number, body in enumerate(bodies):
             buffers.append(_HEADER.pack(1, number, number, 2, len(body), crc32c.crc32c(body)))
@@ -170,15 +170,15 @@ class RawCrc(Raw):
         return buffers
 
     def write_of(self, bodies: Sequence[bytes]) -> Write:
-        """The durable write of a group behind all others, for which there is room; ``wrote`` follows it."""
+        """Return the durable write of the next group, for which ``prepare`` was called. ``advance`` must follow it."""
         assert self._file is not None
-        return Write(self._file, _few(self.packed(bodies)), self._offset)
+        return Write(self._file, _joined(self.packed(bodies)), self._offset)
 
-    def wrote(self, write: Write) -> None:
-        """It was made."""
+    def advance(self, write: Write) -> None:
+        """Move to the end of a write that was performed."""
         self._offset += sum(map(len, write.buffers))
 
 
-def _few(buffers: Sequence[bytes]) -> Sequence[bytes]:
-    """The same bytes in as many buffers as one write takes."""
+def _joined(buffers: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the same bytes in at most ``BUFFERS_MAX`` buffers."""
     return buffers if len(buffers) <= BUFFERS_MAX else [b"".join(buffers)]

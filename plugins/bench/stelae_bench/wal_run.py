@@ -1,10 +1,10 @@
-"""The run of ``stelae bench wal``: every participant in every case, in interleaved rounds.
+"""Runs ``stelae bench wal``: measures every participant in every case, in interleaved rounds.
 
-Engines are opened once for each number of tablets and go on through all rounds; on one tablet, each size of entries has
-a log of its own. Within a round all participants meet all cases in an order drawn anew, so that a slow minute meets all
-of them alike. The bare loops and the databases replay the groups that the writer has formed for our engines, each
-engine's for an equal part of the time. A short pass before the first round warms up and forms
-the first groups."""
+Engines are opened once for each number of tablets and stay open in all rounds. On one tablet, each size of entries has
+a log of its own. Each round measures all participants in all cases, in random order, so that a slow minute of the
+machine affects all of them. The bare loops and the databases replay the groups that the writer has formed for the
+engines, with an equal part of the time for each engine. A short pass before the first round warms up and forms the
+first groups."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ from stelae.spi.extras import MissingExtra
 from stelae.spi.wal import WalEngine
 from stelae_bench import machine
 from stelae_bench.wal_cases import CEILING, INTERVAL_S, Bodies, SyncMode, WalBenchSettings, WalCase
-from stelae_bench.wal_life import measure_life
-from stelae_bench.wal_open import Desk, OpenLogs
-from stelae_bench.wal_others import RocksDb, Sqlite, versions
-from stelae_bench.wal_queued import CrcQueued
+from stelae_bench.wal_crc_queued import CrcQueued
+from stelae_bench.wal_databases import RocksDb, Sqlite, versions
+from stelae_bench.wal_large_log import measure_large_log
+from stelae_bench.wal_open import BenchMachine, OpenLogs
 from stelae_bench.wal_replay import GroupReplay, Raw, RawCrc, RawWritten, replay
 from stelae_bench.wal_report import WalReport
 from stelae_bench.wal_samples import WalSample, round_of
 
 WARM_UP_S = 0.05
 GROW_BYTES = 192 << 20
-"""Written to each log on one tablet before the first round: by then its segments have their full length, and the
-space of collected ones is used again, as in a log that has run for a while. On a slow disk less, see ``GROW_S``."""
+"""The bytes written to each log on one tablet before the first round. Then its segments have their full length, and the
+space of collected ones is reused, as in a log that has run for a while. A slow disk writes less, see ``GROW_S``."""
 GROW_S = 1.0
 GROW_ENTRY_BYTES = 64 << 10
 GROW_IN_FLIGHT = 8
-"""Groups of half a megabyte: of one above two `segmented` does not note what it wrote, and reads the file later,
-beside what is measured."""
+"""Gives groups of half a megabyte. For a group above two, `segmented` keeps no digests of its writes and reads the file
+later, during the measurement."""
 Note = Callable[[str], None]
 
 
 def run(settings: WalBenchSettings, note: Note) -> WalReport:
-    """Measure; no process and no file is left behind, however it ends.
+    """Measure, and return the report. However it ends, no process and no file is left.
 
     Args:
-        settings: what to do.
-        note: told how far it is, and what is left out.
+        settings: what to measure.
+        note: called with messages about the progress and about participants that are left out.
 
     Raises:
-        UnknownEngine: one of the names is not installed; says which are.
+        UnknownEngine: an engine is not installed; the message lists those that are.
         StelaeError: an engine cannot be loaded, opened or used.
         OSError: the directory cannot be written to.
     """
@@ -63,7 +63,7 @@ def run(settings: WalBenchSettings, note: Note) -> WalReport:
         tempfile.TemporaryDirectory(prefix="stelae-bench-", dir=settings.directory) as folder,
         asyncio.Runner(loop_factory=new_event_loop) as runner,
     ):
-        report = runner.run(_Run(settings, note, Path(folder)).run())
+        report = runner.run(_WalBenchRun(settings, note, Path(folder)).run())
     report.machine = {
         **described,
         "versions": described["versions"] | versions(),
@@ -80,7 +80,7 @@ def run(settings: WalBenchSettings, note: Note) -> WalReport:
     return report
 
 
-class _Run:
+class _WalBenchRun:
     """One run in an empty folder."""
 
     def __init__(self, settings: WalBenchSettings, note: Note, folder: Path) -> None:
@@ -91,21 +91,23 @@ class _Run:
         self._report = WalReport(engines=(*settings.engines, CEILING))
         self._bodies = {size: Bodies(size, settings.seed) for size in {case.entry_bytes for case in settings.cases}}
         self._engines: list[type[WalEngine]] = []
-        self._queued: list[type[WalEngine]] = []  # what stands behind the kernel's writer
-        self._ours: dict[tuple[str, int, bool], OpenLogs] = {}  # Each mode of sync has logs of its own.
-        self._others: list[GroupReplay] = []
+        self._queued: list[type[WalEngine]] = []  # The engines and the ceiling, behind the kernel's writer.
+        self._open_logs: dict[
+            tuple[str, int, bool], OpenLogs
+        ] = {}  # Keyed by name, tablets, and whether every group is synced.
+        self._references: list[GroupReplay] = []
         self._groups: dict[tuple[str, WalCase], list[int]] = {}
 
     async def run(self) -> WalReport:
         self._choose()
-        with Desk(fast=self._settings.fast) as desk:
+        with BenchMachine(fast=self._settings.fast) as bench_machine:
             async with AsyncExitStack() as logs:
-                self._open(desk, logs)
+                self._open(bench_machine, logs)
                 await self._measure()
             if not self._settings.quick and self._report.ok:
                 try:
-                    await self._lives(desk)
-                except (StelaeError, OSError) as error:  # What the rounds have found took half an hour, and stands.
+                    await self._large_logs(bench_machine)
+                except (StelaeError, OSError) as error:  # The results of the rounds took half an hour and are kept.
                     self._report.problems.append(f"reads, restarts and collection were not measured: {error}")
         return self._report
 
@@ -120,16 +122,18 @@ class _Run:
                     raise
         self._queued = [*self._engines, cast("type[WalEngine]", CrcQueued)]
 
-    def _open(self, desk: Desk, stack: AsyncExitStack) -> None:
+    def _open(self, bench_machine: BenchMachine, stack: AsyncExitStack) -> None:
         for tablets, always in sorted({(case.tablets, case.sync is SyncMode.ALWAYS) for case in self._settings.cases}):
-            unsynced = "" if always else ", not to sync always"
+            unsynced = "" if always else ", for modes that do not always sync"
             self._note(f"opening the engines with {tablets} tablet{'s' * (tablets > 1)}{unsynced}")
             for engine in self._queued:
                 place = self._folder / f"{engine.name}-{tablets}-{'always' if always else 'seldom'}"
-                logs = OpenLogs(desk, engine, place, tablets, sizes=sorted(self._bodies) if tablets == 1 else ())
+                logs = OpenLogs(
+                    bench_machine, engine, place, tablets, sizes=sorted(self._bodies) if tablets == 1 else ()
+                )
                 stack.push_async_callback(logs.close)
-                self._ours[engine.name, tablets, always] = logs
-        desk.machine.settle()  # As a node does once all is open.
+                self._open_logs[engine.name, tablets, always] = logs
+        bench_machine.machine.settle()  # As a node does after its start.
         for kind in (Raw, RawWritten, RawCrc, RocksDb, Sqlite):
             try:
                 other = kind(self._folder)
@@ -137,7 +141,7 @@ class _Run:
                 self._leave_out(kind.name, missing)
                 continue
             stack.callback(other.close)
-            self._others.append(other)
+            self._references.append(other)
 
     def _leave_out(self, name: str, missing: MissingExtra) -> None:
         self._report.left_out[name] = str(missing)
@@ -157,8 +161,8 @@ class _Run:
                 part
                 for case in self._settings.cases
                 for part in (
-                    *[partial(self._measure_ours, engine.name, case) for engine in self._queued],
-                    *[partial(self._measure_other, other, case) for other in self._others],
+                    *[partial(self._measure_engine, engine.name, case) for engine in self._queued],
+                    *[partial(self._measure_reference, other, case) for other in self._references],
                 )
             ]
             self._rng.shuffle(parts)
@@ -170,27 +174,27 @@ class _Run:
     async def _grow(self) -> None:
         bodies = Bodies(GROW_ENTRY_BYTES, self._settings.seed)
         entries = GROW_BYTES // GROW_ENTRY_BYTES
-        for logs in [logs for (_, tablets, _), logs in self._ours.items() if tablets == 1]:
+        for logs in [logs for (_, tablets, _), logs in self._open_logs.items() if tablets == 1]:
             for size in self._bodies:
                 sample = await logs.measure(bodies, GROW_IN_FLIGHT, GROW_S, entries_max=entries, logs_of=size)
                 self._report.problems += sample.problems
-                await logs.tidy()
+                await logs.collect_all()
 
-    async def _measure_ours(self, name: str, case: WalCase) -> None:
+    async def _measure_engine(self, name: str, case: WalCase) -> None:
         sample = await self._sample(name, case, self._settings.seconds)
         if not sample.problems:
             self._report.rounds[name, case].append(round_of([sample]))
 
     async def _sample(self, name: str, case: WalCase, seconds: float) -> WalSample:
-        logs = self._ours[name, case.tablets, case.sync is SyncMode.ALWAYS]
+        logs = self._open_logs[name, case.tablets, case.sync is SyncMode.ALWAYS]
         sample = await logs.measure(self._bodies[case.entry_bytes], case.in_flight, seconds, sync=case.sync)
         self._groups[name, case] = sample.groups
         self._report.problems += sample.problems
-        await logs.tidy()
+        await logs.collect_all()
         _write_back(case.sync)
         return sample
 
-    async def _measure_other(self, other: GroupReplay, case: WalCase) -> None:
+    async def _measure_reference(self, other: GroupReplay, case: WalCase) -> None:
         samples = []
         for engine in self._rng.sample(self._queued, len(self._queued)):
             seconds = self._settings.seconds / len(self._queued)
@@ -199,20 +203,22 @@ class _Run:
             self._report.replays[other.name, engine.name, case].append(round_of([sample]))
             samples.append(sample)
             await asyncio.sleep(0)
-        other.tidy()
+        other.free_space()
         _write_back(case.sync)
         self._report.rounds[other.name, case].append(round_of(samples))
 
-    async def _lives(self, desk: Desk) -> None:
+    async def _large_logs(self, bench_machine: BenchMachine) -> None:
         for number in range(1, self._settings.rounds + 1):
             self._note(f"reads, restarts and collection, round {number} of {self._settings.rounds}")
             for engine in self._rng.sample(self._engines, len(self._engines)):
-                directory = self._folder / f"life-{engine.name}"
-                life = await measure_life(desk, engine, directory, self._settings.restart_bytes, self._settings.seed)
-                self._report.lives[engine.name].append(life)
+                directory = self._folder / f"large-{engine.name}"
+                found = await measure_large_log(
+                    bench_machine, engine, directory, self._settings.restart_bytes, self._settings.seed
+                )
+                self._report.large_logs[engine.name].append(found)
 
 
 def _write_back(mode: SyncMode) -> None:
-    """Have the system write what a mode left in its cache, which it would do beside whoever is measured next."""
+    """Let the system write unsynced data now, so that it does not do so during the next measurement."""
     if mode is not SyncMode.ALWAYS:
         os.sync()

@@ -1,4 +1,4 @@
-"""What one participant gave in one slot, and the figures made of it."""
+"""The sample of one participant in one slot, and the values of a round that are computed from samples."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from stelae_bench.figures import percentile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalSample:
-    """What was measured in one go.
+    """One measurement.
 
     Attributes:
-        seconds: from the first append to the last acknowledgement.
-        cpu_s: processor time of this process meanwhile, of all its threads.
-        latencies_us: of each entry, in order of the acknowledgements.
-        groups: how many entries each commit held, in order.
-        commits_us: how long each commit took, from the call to its return.
-        problems: why appends were not taken; empty when all were.
+        seconds: the time from the first append to the last acknowledgement.
+        cpu_s: the processor time of all threads of this process meanwhile, in seconds.
+        latencies_us: the latency of each entry, in the order of the acknowledgements.
+        groups: the number of entries of each commit, in order.
+        commits_us: the time of each commit, from the call to its return.
+        problems: why appends failed; empty if none did.
     """
 
     seconds: float
@@ -31,7 +31,7 @@ class WalSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalRound:
-    """The figures of one participant in one case of one round."""
+    """The values of one participant in one case of one round."""
 
     entries_per_s: float
     p50_us: float
@@ -42,7 +42,7 @@ class WalRound:
 
 
 def round_of(samples: Sequence[WalSample]) -> WalRound:
-    """Join samples, at least one of which holds an entry."""
+    """Compute the values of a round from samples with at least one entry."""
     latencies_us = sorted(us for sample in samples for us in sample.latencies_us)
     entries = len(latencies_us)
     groups = sum(len(sample.groups) for sample in samples)

@@ -1,4 +1,4 @@
-"""A report of the log engines as tables: aligned for people at a terminal, or in Markdown for a page."""
+"""Formats a report of ``stelae bench wal`` as tables, for a terminal or in Markdown."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from stelae_bench.table import aligned
 from stelae_bench.wal_cases import SyncMode, WalCase
 
 RATIOS = {
-    "vs_raw": "64 x 4 KiB: entries/s, of the bare loop's",
-    "vs_raw_written": "... of the bare loop's in space written before",
-    "vs_raw_crc": "... of the bare loop's with header and CRC",
-    "vs_rocksdb": "... of RocksDB's",
-    "vs_sqlite": "... of SQLite's",
-    "latency_vs_raw": "1 x 4 KiB: p50, of the bare loop's",
-    "commit_100_vs_1": "4 KiB on each of 100 tablets: the engine's commit, of one tablet's",
-    "tablets_100_vs_1": "... from the append to its answer, all of it",
+    "vs_raw": "64 x 4 KiB: entries/s, relative to the bare loop",
+    "vs_raw_written": "... to the bare loop in space written before",
+    "vs_raw_crc": "... to the bare loop with header and CRC",
+    "vs_rocksdb": "... to RocksDB",
+    "vs_sqlite": "... to SQLite",
+    "latency_vs_raw": "1 x 4 KiB: p50, relative to the bare loop",
+    "commit_100_vs_1": "4 KiB on each of 100 tablets: the engine's commit, relative to one tablet",
+    "tablets_100_vs_1": "... the whole time from the append to its answer",
 }
 
 
 class Aim(NamedTuple):
-    """What a ratio is to reach: a least or a most, of every engine or of one."""
+    """The aim of a ratio: a minimum or a maximum, for every engine or for one."""
 
     least: float | None = None
     most: float | None = None
@@ -30,7 +30,7 @@ class Aim(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As it stands in a table."""
+        """The aim as text for a table."""
         bound = f"{self.least:g} or more" if self.least is not None else f"{self.most:g} or less"
         return f"{bound}, {self.engine}" if self.engine else bound
 
@@ -53,7 +53,7 @@ LOGS = {
     "read_sequential_mb_per_s": "read in sequence, MB/s",
     "read_random_p50_us": "one entry read, p50 us",
     "read_random_p99_us": "... p99 us",
-    "collect_s": "all of it collected, s",
+    "collect_s": "all entries collected, s",
     "collect_freed_percent": "... space freed, percent",
 }
 
@@ -71,7 +71,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def markdown(document: Mapping[str, Any]) -> str:
-    """Return the same tables as they stand in a page, with the circumstances below."""
+    """Return the same tables in Markdown, followed by the circumstances."""
     found = []
     for title, (head, *rows) in _tables(document):
         marked = [head[0], *[f"`{name}`" if name != "aim" else name for name in head[1:]]]
@@ -87,7 +87,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
     rows = document["rows"]
     yield "entries/s", _pivot(rows, lambda row: f"{row['entries_per_s']:,.0f}")
     yield "p50 / p99, us", _pivot(rows, lambda row: f"{row['p50_us']:,.0f} / {row['p99_us']:,.0f}")
-    yield "ratios: median (least - most) of the rounds", _ratios(document["ratios"])
+    yield "ratios: median (minimum - maximum) of the rounds", _ratios(document["ratios"])
     if document["logs"]:
         size = document["machine"]["settings"]["restart_bytes"] / 1e9
         yield f"one log of {size:g} GB in entries of 4 KiB", _columns(document["logs"], LOGS, _short)
@@ -105,7 +105,7 @@ def _circumstances(document: Mapping[str, Any]) -> list[str]:
 
 
 def _pivot(rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], str]) -> Table:
-    """One line for each case, one column for each participant."""
+    """Return a table with one line for each case and one column for each participant."""
     cells = {(case_of(row), row["engine"]): show(row) for row in rows}
     names = participants(rows)
     cases = list(dict.fromkeys(case_of(row) for row in rows))
@@ -115,7 +115,7 @@ def _pivot(rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]]
 
 
 def _ratios(ratios: Sequence[Mapping[str, Any]]) -> Table:
-    """The quotients, each beside what it is to be."""
+    """Return a table of the quotients, with their aims."""
 
     def show(row: Mapping[str, Any], key: str) -> str:
         return f"{row[key]:.2f} ({row[f'{key}_min']:.2f} - {row[f'{key}_max']:.2f})"
@@ -128,7 +128,7 @@ def _ratios(ratios: Sequence[Mapping[str, Any]]) -> Table:
 def _columns(
     rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], show: Callable[[Mapping[str, Any], str], str]
 ) -> Table:
-    """One line for each figure, one column for each engine."""
+    """Return a table with one line for each value and one column for each engine."""
     table = [["", *[row["engine"] for row in rows]]]
     for key, name in names.items():
         if any(key in row for row in rows):
@@ -142,10 +142,10 @@ def _short(row: Mapping[str, Any], key: str) -> str:
 
 
 def participants(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Who is in the rows of a document, in their order."""
+    """Return the participants in the rows of a document, in their order."""
     return list(dict.fromkeys(row["engine"] for row in rows))
 
 
 def case_of(row: Mapping[str, Any]) -> WalCase:
-    """The case of a row of the document."""
+    """Return the case of a row of the document."""
     return WalCase(row["entry_bytes"], row["in_flight"], row["tablets"], SyncMode(row["sync"]))

@@ -1,8 +1,8 @@
-"""One of the eight client processes: told on standard input when to write, answers on output.
+"""One of the eight client processes. It reads commands from standard input, and writes samples to standard output.
 
-Run as ``python -m stelae_bench.writer_process JSON`` with a :class:`WriterTask`. Each line in is a
-:class:`Go`, each line out a ``Sample``; the first line out is empty and says that it is connected.
-It ends when its standard input closes, so none is left behind, however the parent ends."""
+Run as ``python -m stelae_bench.writer_process JSON`` with a :class:`WriterTask`. Each line of input is a
+:class:`StartRound`, each line of output a ``LoopSample``. The first line of output is empty: the process is connected.
+It ends when its standard input closes, so that it never outlives its parent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stelae_bench.single_writes import SingleWrites
 
 
 class WriterTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Which table to write to, and as which of all writers, numbered from 0."""
+    """The table to write to, and the number of the writer, from 0."""
 
     addresses: list[str]
     table: str
@@ -26,8 +26,8 @@ class WriterTask(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
 
 
-class Go(msgspec.Struct, frozen=True, kw_only=True):
-    """One round. ``begin_at`` is on the machine's monotonic clock, so that all begin together."""
+class StartRound(msgspec.Struct, frozen=True, kw_only=True):
+    """One round. ``begin_at`` is a time of the machine's monotonic clock, so that all processes begin together."""
 
     begin_at: float
     seconds: float
@@ -46,14 +46,14 @@ async def _serve(task: WriterTask) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)
     async with await connect_async(task.addresses) as client:
         writes = SingleWrites(await client.table(task.table), RowSource(task.writer, task.seed))
-        _say(b"")
+        _print_line(b"")
         while line := await commands.readline():
-            go = msgspec.json.decode(line, type=Go)
-            await asyncio.sleep(max(0.0, go.begin_at - time.monotonic()))
-            _say(msgspec.json.encode(await writes.run(go.in_flight, go.seconds)))
+            command = msgspec.json.decode(line, type=StartRound)
+            await asyncio.sleep(max(0.0, command.begin_at - time.monotonic()))
+            _print_line(msgspec.json.encode(await writes.run(command.in_flight, command.seconds)))
 
 
-def _say(line: bytes) -> None:
+def _print_line(line: bytes) -> None:
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 

@@ -1,10 +1,10 @@
-"""The YCSB core workloads: which operation comes next, and on which record.
+"""The YCSB core workloads: draws the next operation and its record.
 
 Source: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB" (2010), and the properties of its core package;
 the Zipfian draw is that of Gray et al., "Quickly Generating Billion-Record Synthetic Databases" (1994), with constant
-0.99. As there, popular records are spread over the key space by a hash (*scrambled*), but for workload D, where the
-records that were inserted last are the popular ones (*latest*). Records have ten fields of 100 bytes. Nothing here
-reads a clock or does input and output; a seed gives the same operations."""
+0.99. As in YCSB, a hash spreads popular records over the key space (*scrambled*). In workload D the records that were
+inserted last are popular (*latest*). Records have ten fields of 100 bytes. This module reads no clock and does no input
+or output; the same seed gives the same operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 CONSTANT = 0.99
-"""Skew of the Zipfian distribution: the larger, the more often the first items come."""
+"""The skew of the Zipfian distribution. The larger it is, the more often the first items are drawn."""
 
 FIELDS = 10
 FIELD_BYTES = 100
@@ -22,14 +22,14 @@ SCAN_ROWS_MAX = 100
 
 _SCRAMBLED_ITEMS = 10_000_000_000
 _SCRAMBLED_ZETA = 26.46902820178302
-"""Sum of 1 / i**0.99 over so many items; adding it up would take minutes."""
+"""The sum of 1 / i**0.99 over so many items. Computing it takes minutes."""
 
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 1099511628211
 _MASK = (1 << 64) - 1
 
 
 class YcsbOperation(StrEnum):
-    """What an operation does."""
+    """The kind of an operation."""
 
     READ = "read"
     UPDATE = "update"
@@ -40,7 +40,7 @@ class YcsbOperation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One core workload: shares of its operations, which add up to 1, and whether late records are popular."""
+    """One core workload: the shares of its operations, which sum to 1, and whether the latest records are popular."""
 
     letter: str
     shares: Mapping[YcsbOperation, float]
@@ -71,17 +71,18 @@ def fnv64(number: int) -> int:
 
 
 def key_of(record: int) -> str:
-    """Return the key of the record with a number: hashed, so that records arrive in no order."""
+    """Return the key of the record with a number. It is hashed, so that records are not inserted in key order."""
     return f"user{fnv64(record)}"
 
 
 class Zipfian:
-    """Draws 0 to ``items - 1``; item ``i`` comes with a share of ``1 / (i + 1) ** constant``.
+    """Draws numbers from 0 to ``items - 1``, number ``i`` with the weight ``1 / (i + 1) ** constant``.
 
     Args:
-        rng: the source of chance.
-        items: how many there are; may grow between two draws, at a cost of what it grows by.
-        zeta: the sum of all those shares, where it is known; else it is added up.
+        rng: the random source.
+        items: the number of items. It may grow between draws; the cost is proportional to the growth.
+        constant: the skew.
+        zeta: the sum of all weights, if it is known; otherwise it is computed.
     """
 
     def __init__(self, rng: random.Random, items: int, *, constant: float = CONSTANT, zeta: float = 0.0) -> None:
@@ -96,7 +97,7 @@ class Zipfian:
         self.grow(items)
 
     def grow(self, items: int) -> None:
-        """Take note that there are so many items now, no fewer than before."""
+        """Set the number of items, which may not decrease."""
         constant = self._constant
         self._zeta += sum((i + 1) ** -constant for i in range(self._counted, items))
         self._items = self._counted = items
@@ -114,9 +115,9 @@ class Zipfian:
 
 
 class Population:
-    """Records that exist: numbers below ``acked`` are there, more may be on their way in.
+    """The records that exist: those with numbers below ``acked``. Further ones may be under way.
 
-    As in YCSB, nothing is drawn that is not acknowledged yet; acknowledgements may come out of order."""
+    As in YCSB, a record is drawn only after it was acknowledged. Acknowledgements may come in any order."""
 
     def __init__(self, count: int) -> None:
         self.acked = count
@@ -129,7 +130,7 @@ class Population:
         return self._next - 1
 
     def ack(self, record: int) -> None:
-        """A record that was begun is there now."""
+        """Note that the insert of a record was acknowledged."""
         self._early.add(record)
         while self.acked in self._early:
             self._early.remove(self.acked)
@@ -138,7 +139,7 @@ class Population:
 
 @dataclass(frozen=True, slots=True)
 class YcsbStep:
-    """One operation: the number of its record; ``rows``: of a scan."""
+    """One operation with the number of its record, and the number of rows of a scan."""
 
     kind: YcsbOperation
     record: int
@@ -149,9 +150,9 @@ class Chooser:
     """Draws the operations of one workload on a population that it shares with others.
 
     Args:
-        workload: which.
-        population: at least one record.
-        seed: the same one gives the same operations, as long as acknowledgements come alike.
+        workload: the workload.
+        population: the records; at least one.
+        seed: the same seed gives the same operations, if acknowledgements come in the same order.
     """
 
     def __init__(self, workload: Workload, population: Population, seed: int) -> None:
@@ -166,7 +167,7 @@ class Chooser:
             self._zipfian = Zipfian(self._rng, _SCRAMBLED_ITEMS, zeta=_SCRAMBLED_ZETA)
 
     def next(self) -> YcsbStep:
-        """Return the next operation; an insert is begun in the population."""
+        """Return the next operation. An insert is begun in the population."""
         (kind,) = self._rng.choices(self._kinds, self._weights)
         if kind is YcsbOperation.INSERT:
             return YcsbStep(kind, self._population.begin())
@@ -182,7 +183,7 @@ class Chooser:
 
 
 class Values:
-    """Contents of fields: printable text, drawn from a seed; cut from one long text, so that drawing costs little."""
+    """Draws the contents of fields from a seed: parts of one long printable text, so that drawing costs little."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(f"ycsb-values/{seed}")
@@ -190,12 +191,12 @@ class Values:
         self._text = bytes(self._rng.choices(letters, k=1 << 16)).decode()
 
     def field(self) -> str:
-        """Return what one field is set to."""
+        """Return a new value of one field."""
         start = int(self._rng.random() * (len(self._text) - FIELD_BYTES))
         return self._text[start : start + FIELD_BYTES]
 
     def name(self) -> str:
-        """Return the name of a field to update, each as likely as any other."""
+        """Return the name of a field to update. All are equally likely."""
         return f"field{int(self._rng.random() * FIELDS)}"
 
     def record(self) -> dict[str, str]:

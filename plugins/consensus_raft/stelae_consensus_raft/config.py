@@ -27,7 +27,7 @@ class RaftConfig:
         reason="an append without an answer is sent again after this time, then at doubling intervals; "
         "choose it longer than a slow sync and shorter than T",
     )
-    commit_news_ms: int = setting(
+    commit_notice_ms: int = setting(
         50,
         unit="ms",
         low=0,

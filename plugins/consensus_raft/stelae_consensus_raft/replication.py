@@ -22,7 +22,7 @@ IDLE_RETRIES = 4
 class Replicator:
     """Sends to the peers of a leader, each within its window."""
 
-    __slots__ = ("_commit_only_us", "_idle_us", "_messages_max", "_retry_us", "_settings", "_state", "_window_bytes")
+    __slots__ = ("_commit_notice_us", "_idle_us", "_messages_max", "_retry_us", "_settings", "_state", "_window_bytes")
 
     def __init__(self, state: RaftState) -> None:
         self._state = state
@@ -30,7 +30,7 @@ class Replicator:
         self._messages_max = state.settings.in_flight_messages_max
         self._window_bytes = state.settings.in_flight_bytes_max
         self._retry_us = state.settings.append_retry_ms * 1000
-        self._commit_only_us = state.settings.commit_news_ms * 1000
+        self._commit_notice_us = state.settings.commit_notice_ms * 1000
         self._idle_us = self._retry_us * IDLE_RETRIES
 
     def replicate(self, leadership: LeaderState) -> None:
@@ -64,15 +64,15 @@ class Replicator:
         A peer is busy if it has just got several such messages. Then the next entries will be sent soon, and carry the
         commit index. This saves both sides half of their messages."""
         now_us = self._state.now_us
-        if self._has_new_commit(peer) and now_us >= peer.commit_only_from_us(self._commit_only_us):
-            peer.add_commit_only(self._commit_only_us, now_us)
+        if self._has_new_commit(peer) and now_us >= peer.commit_only_from_us(self._commit_notice_us):
+            peer.add_commit_only(self._commit_notice_us, now_us)
             self.send_empty(leadership, peer, quiet=True)
 
     def would_send_commit(self, peer: Progress, match: int, commit_known: int) -> bool:
         """Return true if a peer that acknowledges ``match`` would get a message with a commit index at once."""
         known = min(self._state.commit, max(peer.match, match))
         new = known > peer.commit_sent and known > max(peer.commit_known, commit_known)
-        return new and self._state.now_us >= peer.commit_only_from_us(self._commit_only_us)
+        return new and self._state.now_us >= peer.commit_only_from_us(self._commit_notice_us)
 
     def _has_new_commit(self, peer: Progress) -> bool:
         known = min(self._state.commit, peer.match)
@@ -165,7 +165,7 @@ class Replicator:
         """Return when the next retry or message with only a commit index is due, or ``None``."""
         due = [p.retry_at_us(self._retry_us) for p in leadership.peers.values() if self._needs_retry(p)]
         due += [
-            p.commit_only_from_us(self._commit_only_us) for p in leadership.peers.values() if self._has_new_commit(p)
+            p.commit_only_from_us(self._commit_notice_us) for p in leadership.peers.values() if self._has_new_commit(p)
         ]
         due += [p.sent_at_us + self._idle_us for p in leadership.peers.values() if self._needs_idle_message(p)]
         if len(leadership.reads):

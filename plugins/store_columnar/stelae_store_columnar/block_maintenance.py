@@ -41,16 +41,16 @@ class BlockMaintenance:
         """Open the blocks of a manifest, and remove all other block files.
 
         ``StorageError``: a block cannot be opened."""
-        named = {live.number for live in (*manifest.settled, *manifest.fresh)}
+        named = {live.number for live in (*manifest.level1, *manifest.level0)}
         self._directory.remove_orphans(named)
         self._blocks = {n: ColumnarBlock.open(self._reader, self._directory.path_of(n)) for n in sorted(named)}
         self._committed = Edit(manifest=data, flushed=flushed)
         self._flushed = flushed
-        settled, fresh = (
+        level1, level0 = (
             [LiveBlock(self._blocks[live.number], live.start) for live in lives]
-            for lives in (manifest.settled, manifest.fresh)
+            for lives in (manifest.level1, manifest.level0)
         )
-        return Levels(settled, fresh)
+        return Levels(level1, level0)
 
     def flushed(self, state: ColumnarState, floor: int) -> Levels:
         """Write the memtable to blocks, and merge if too many blocks overlap. Returns the new levels."""
@@ -95,8 +95,8 @@ class BlockMaintenance:
             stamp=stamp,
             schema_version=self._schema.version,
             schemas=tuple(schemas[version] for version in sorted(schemas)),
-            settled=tuple(map(self._manifest_block, levels.settled.blocks)),
-            fresh=tuple(self._manifest_block(level.blocks[0]) for level in levels.fresh),
+            level1=tuple(map(self._manifest_block, levels.level1.blocks)),
+            level0=tuple(self._manifest_block(level.blocks[0]) for level in levels.level0),
         )
         if flushed == self._committed.flushed and not self._changed(manifest):
             return None
@@ -119,7 +119,7 @@ class BlockMaintenance:
         """Return the last committed edit, without its obsolete files, and the names of its files."""
         edit = self._committed
         manifest = decode_manifest(edit.manifest, "")
-        numbers = sorted({live.number for live in (*manifest.settled, *manifest.fresh)})
+        numbers = sorted({live.number for live in (*manifest.level1, *manifest.level0)})
         needed = Edit(manifest=edit.manifest, flushed=edit.flushed)
         return needed, [f"{number:08d}{suffix}" for number in numbers for suffix in SUFFIXES]
 
@@ -129,7 +129,7 @@ class BlockMaintenance:
     def _changed(self, manifest: ColumnarManifest) -> bool:
         """Return true if the blocks or the schema in force differ from the last committed edit."""
         if not self._committed.manifest:
-            return bool(manifest.settled or manifest.fresh)
+            return bool(manifest.level1 or manifest.level0)
         last = decode_manifest(self._committed.manifest, "")
-        now, before = ((one.schema_version, one.settled, one.fresh) for one in (manifest, last))
+        now, before = ((one.schema_version, one.level1, one.level0) for one in (manifest, last))
         return now != before

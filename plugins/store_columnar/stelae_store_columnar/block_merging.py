@@ -1,10 +1,10 @@
 """Flushes and merges: versions of some sources are written to new blocks, without those that no reader can see any
 more.
 
-A merge round takes the fresh blocks that exist at its beginning. It goes through their keys in steps, so that no call
-takes long. After a step, the fresh blocks count only from the end of the step on, as does the settled block in which
-the step ended. The manifest says so, and no file is written twice. The round ends when no key of its fresh blocks is
-left."""
+A merge round takes the blocks of level 0 that exist at its beginning, and merges them into level 1. It goes through
+their keys in steps, so that no call takes long. After a step, the blocks of level 0 count only from the end of the step
+on, as does the block of level 1 in which the step ended. The manifest says so, and no file is written twice. The round
+ends when no key of its level 0 blocks is left."""
 
 from __future__ import annotations
 
@@ -38,57 +38,57 @@ class BlockMerger:
     def flushed(self, state: ColumnarState, floor: int) -> Levels:
         """Write the memtable to blocks.
 
-        Returns the levels with them. A block that overlaps no other is settled at once."""
+        Returns the levels with them. A block that overlaps no other goes to level 1 at once."""
         levels = state.levels
-        settled, fresh = [*levels.settled.blocks], [level.blocks[0] for level in levels.fresh]
+        level1, level0 = [*levels.level1.blocks], [level.blocks[0] for level in levels.level0]
         chunks: Sequence[MemoryChunk] = state.chunks
         if chunks_overlap(chunks):
             chunks = grouped_chunks(chunks, types_of(state.schema))
         for live in self._write(state, floor, chunks, (None, None), not levels.blocks):
             # Compared with whole blocks: a block must not lie in the gap between two row groups of another one.
             meets = any(other.overlaps(live.first, live.last) for other in levels.blocks)
-            (fresh if meets else settled).append(live)
-        return Levels(settled, fresh)
+            (level0 if meets else level1).append(live)
+        return Levels(level1, level0)
 
     def has_round(self, levels: Levels, floor: int) -> bool:
         """Return true if a round is under way or should begin.
 
-        It should begin if many blocks overlap, or if no reader can see the versions that a fresh block replaces."""
-        fresh = levels.fresh
-        if not fresh or _blocks_in_round(levels) or len(fresh) >= self._config.fresh_blocks_min:
-            return bool(fresh)
-        return floor >= fresh[0].blocks[0].stamp_max
+        It should begin if many blocks overlap, or if no reader can see the versions that a level 0 block replaces."""
+        level0 = levels.level0
+        if not level0 or _blocks_in_round(levels) or len(level0) >= self._config.level0_blocks_min:
+            return bool(level0)
+        return floor >= level0[0].blocks[0].stamp_max
 
     def merge_steps_due(self, levels: Levels) -> int:
-        """Return the number of merge steps that a flush must do itself to limit the number of fresh blocks."""
-        over = len(levels.fresh) - self._config.fresh_blocks_min
+        """Return the number of merge steps that a flush must do itself to limit the blocks of level 0."""
+        over = len(levels.level0) - self._config.level0_blocks_min
         if over < 1:
             return 0
         waiting = sum(live.rows for live in levels.blocks)
-        room = self._config.fresh_blocks_max - len(levels.fresh)
-        steps_left = waiting // self._config.compact_rows + 1
+        room = self._config.level0_blocks_max - len(levels.level0)
+        steps_left = waiting // self._config.merge_step_rows + 1
         return steps_left if room < 1 else steps_left // (room + 1)
 
     def merge_step(self, state: ColumnarState, floor: int) -> Levels:
         """Do one step of a round, and begin a round if none is under way. Returns the levels after the step."""
         levels = state.levels
-        taking = _blocks_in_round(levels) or [level.blocks[0] for level in levels.fresh]
+        taking = _blocks_in_round(levels) or [level.blocks[0] for level in levels.level0]
         low = min(live.first for live in taking)
-        for live in levels.settled.blocks:
+        for live in levels.level1.blocks:
             if live.first < low <= live.last:
                 low = live.first
-        sources = [levels.settled, *(BlockLevel((live,)) for live in taking)]
+        sources = [levels.level1, *(BlockLevel((live,)) for live in taking)]
         high = self._end_of_step(sources, low, None)
-        straddling = high is not None and any(live.first < high <= live.last for live in levels.settled.blocks)
+        straddling = high is not None and any(live.first < high <= live.last for live in levels.level1.blocks)
         new = self._write(state, floor, sources, (low, high), not straddling)
-        settled = _without_range(levels.settled.blocks, low, high) + new
-        fresh = [level.blocks[0] for level in levels.fresh]
-        rest = [live for live in fresh if live not in taking]
-        return Levels(settled, [*_from_key(taking, high), *rest])
+        level1 = _without_range(levels.level1.blocks, low, high) + new
+        level0 = [level.blocks[0] for level in levels.level0]
+        rest = [live for live in level0 if live not in taking]
+        return Levels(level1, [*_from_key(taking, high), *rest])
 
     def garbage(self, levels: Levels, floor: int) -> LiveBlock | None:
-        """Return a settled block with many versions that the history floor makes superfluous, or ``None``."""
-        for live in levels.settled.blocks:
+        """Return a level 1 block with many versions that the history floor makes superfluous, or ``None``."""
+        for live in levels.level1.blocks:
             index = live.block.index
             garbage_rows = index.garbage_rows if floor >= index.garbage_stamp_max else 0
             if floor >= index.garbage_stamp:
@@ -98,19 +98,19 @@ class BlockMerger:
         return None
 
     def rewrite(self, state: ColumnarState, live: LiveBlock, floor: int) -> Levels:
-        """Rewrite a part of a settled block without its superfluous versions. Returns the levels after it."""
+        """Rewrite a part of a level 1 block without its superfluous versions. Returns the levels after it."""
         levels = state.levels
         low, end = live.first, self._step_size.order.after(live.last)
         high = self._end_of_step([BlockLevel((live,))], low, end)
         new = self._write(state, floor, [BlockLevel((live,))], (low, end if high is None else high), True)
-        others = [other for other in levels.settled.blocks if other is not live]
+        others = [other for other in levels.level1.blocks if other is not live]
         rest = [] if high is None else _from_key([live], high)
-        return Levels([*others, *new, *rest], [level.blocks[0] for level in levels.fresh])
+        return Levels([*others, *new, *rest], [level.blocks[0] for level in levels.level0])
 
     def small_neighbours(self, levels: Levels) -> Sequence[LiveBlock]:
-        """Return neighbouring settled blocks that together make one block of ordinary size, or nothing."""
+        """Return neighbouring level 1 blocks that together make one block of ordinary size, or nothing."""
         found: list[LiveBlock] = []
-        for live in (*levels.settled.blocks, None):
+        for live in (*levels.level1.blocks, None):
             if live is not None and self._fits([*found, live]):
                 found.append(live)
                 continue
@@ -120,11 +120,11 @@ class BlockMerger:
         return ()
 
     def merge_neighbours(self, state: ColumnarState, small_neighbours: Sequence[LiveBlock], floor: int) -> Levels:
-        """Merge neighbouring settled blocks into one. Returns the levels after it."""
+        """Merge neighbouring level 1 blocks into one. Returns the levels after it."""
         levels = state.levels
-        others = [live for live in levels.settled.blocks if live not in small_neighbours]
+        others = [live for live in levels.level1.blocks if live not in small_neighbours]
         new = self._write(state, floor, [BlockLevel(small_neighbours)], (None, None), True)
-        return Levels([*others, *new], [level.blocks[0] for level in levels.fresh])
+        return Levels([*others, *new], [level.blocks[0] for level in levels.level0])
 
     def _fits(self, lives: Sequence[LiveBlock]) -> bool:
         """Return true if blocks can be merged into one block in one step."""
@@ -134,7 +134,7 @@ class BlockMerger:
             return False
         found = [row_group.index for live in lives for row_group in live.row_groups]
         share = sum(self._step_size.share(index.rows, index.size_bytes) for index in found)
-        return share * self._step_size.rows <= self._config.compact_rows
+        return share * self._step_size.rows <= self._config.merge_step_rows
 
     def _end_of_step(
         self, sources: Sequence[VersionSource], low: Comparable, high: Comparable | None
@@ -142,7 +142,7 @@ class BlockMerger:
         """Return the key before which a step ends; ``None``: at the end of the sources."""
         cut_points = [fence for source in sources for fence in source.cut_points(low, high, self._step_size)]
         cut_points.sort(key=itemgetter(0))
-        limit = self._config.compact_rows / self._step_size.rows
+        limit = self._config.merge_step_rows / self._step_size.rows
         share = 0.0
         for key, weight in cut_points[:-1]:
             share += weight
@@ -188,8 +188,8 @@ def whole_versions(
 
 
 def _blocks_in_round(levels: Levels) -> list[LiveBlock]:
-    """Return the fresh blocks of the round that is under way, oldest first."""
-    return [level.blocks[0] for level in levels.fresh if level.blocks[0].start is not None]
+    """Return the level 0 blocks of the round that is under way, oldest first."""
+    return [level.blocks[0] for level in levels.level0 if level.blocks[0].start is not None]
 
 
 def _from_key(blocks: Sequence[LiveBlock], high: Comparable | None) -> list[LiveBlock]:
@@ -200,6 +200,6 @@ def _from_key(blocks: Sequence[LiveBlock], high: Comparable | None) -> list[Live
 
 
 def _without_range(blocks: Sequence[LiveBlock], low: Comparable, high: Comparable | None) -> list[LiveBlock]:
-    """Return the settled blocks without a key range. No block begins below the range and ends inside of it."""
+    """Return the level 1 blocks without a key range. No block begins below the range and ends inside of it."""
     inside = [live for live in blocks if live.last >= low and (high is None or live.first < high)]
     return [live for live in blocks if live not in inside] + _from_key(inside, high)

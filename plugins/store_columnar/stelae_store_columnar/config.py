@@ -29,17 +29,17 @@ class ColumnarConfig:
     compression: Literal["none", "snappy", "lz4", "zstd"] = setting(
         "lz4", reason="as small as snappy, and read in two thirds of the time, nearly as fast as none"
     )
-    fresh_blocks_min: int = setting(
-        4, unit="count", low=1, high=1000, reason="number of overlapping flushed blocks from which they are merged"
+    level0_blocks_min: int = setting(
+        4, unit="count", low=1, high=1000, reason="with this many overlapping flushed blocks a merge begins"
     )
-    fresh_blocks_max: int = setting(
+    level0_blocks_max: int = setting(
         12,
         unit="count",
         low=2,
         high=10_000,
-        reason="with more overlapping flushed blocks, a flush merges, too: a read looks into each",
+        reason="with more overlapping flushed blocks, a flush merges, too: a read looks into each of them",
     )
-    compact_rows: int = setting(
+    merge_step_rows: int = setting(
         262_144, unit="count", low=64, high=1 << 24, reason="rows of one step of a merge; entries wait for it"
     )
     garbage_percent_max: int = setting(

@@ -1,8 +1,8 @@
 """Levels: the blocks of a store, and which of them are older than which.
 
-*Settled* blocks do not overlap each other. For each key, they are older than all fresh blocks. *Fresh* blocks come from
-flushes. They are ordered from oldest to newest and may overlap. A block may count only from a key ``start`` on: its
-rows below that were merged into other blocks."""
+The blocks of *level 0* come from flushes. They are ordered from oldest to newest and may overlap. The blocks of
+*level 1* do not overlap each other. For each key, they are older than all blocks of level 0. A block may count only
+from a key ``start`` on: its rows below that were merged into other blocks."""
 
 from __future__ import annotations
 
@@ -99,19 +99,19 @@ class BlockLevel:
 class Levels:
     """All blocks of a store at one moment. Never changed."""
 
-    def __init__(self, settled: Sequence[LiveBlock] = (), fresh: Sequence[LiveBlock] = ()) -> None:
-        self.settled = BlockLevel(settled)
-        self.fresh = tuple(BlockLevel((live,)) for live in fresh)
+    def __init__(self, level1: Sequence[LiveBlock] = (), level0: Sequence[LiveBlock] = ()) -> None:
+        self.level1 = BlockLevel(level1)
+        self.level0 = tuple(BlockLevel((live,)) for live in level0)
 
     @property
     def sources(self) -> tuple[BlockLevel, ...]:
         """The levels, oldest first."""
-        return (self.settled, *self.fresh) if self.settled.row_groups else self.fresh
+        return (self.level1, *self.level0) if self.level1.row_groups else self.level0
 
     @property
     def blocks(self) -> list[LiveBlock]:
         """All blocks."""
-        return [live for level in (self.settled, *self.fresh) for live in level.blocks]
+        return [live for level in (self.level1, *self.level0) for live in level.blocks]
 
     def overlaps(self, first: Comparable, last: Comparable) -> bool:
         """Return true if a key from ``first`` to ``last`` may be in a block."""

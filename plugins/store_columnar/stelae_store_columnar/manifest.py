@@ -32,8 +32,8 @@ class ColumnarManifest(msgspec.Struct, frozen=True, array_like=True, kw_only=Tru
     stamp: int = 0  #: The highest timestamp of any entry applied.
     schema_version: int = 0  #: Version of the schema in force; 0: the newest known one.
     schemas: tuple[Schema, ...] = ()
-    settled: tuple[ManifestBlock, ...] = ()
-    fresh: tuple[ManifestBlock, ...] = ()  #: Oldest first.
+    level1: tuple[ManifestBlock, ...] = ()  #: They do not overlap.
+    level0: tuple[ManifestBlock, ...] = ()  #: Oldest first.
 
 
 def encode_manifest(manifest: ColumnarManifest) -> bytes:

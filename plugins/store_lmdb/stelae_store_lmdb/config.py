@@ -21,7 +21,7 @@ class LmdbStoreConfig:
         "next one; a thousand tablets of 64 GiB fit. If the file is larger than half of it, the next start reserves "
         "twice the size of the file",
     )
-    file_step_bytes: int = setting(
+    file_growth_bytes: int = setting(
         1 << 20,
         unit="bytes",
         low=1 << 16,
@@ -42,14 +42,14 @@ class LmdbStoreConfig:
         high=4096,
         reason="reads at the same time; more than the kernel has workers are not used, and a further read waits",
     )
-    piece_bytes: int = setting(
+    transaction_bytes: int = setting(
         16 << 20,
         unit="bytes",
         low=4096,
         high=1 << 28,
         reason="bytes of one transaction of a flush: bounds the dirty pages in memory",
     )
-    piece_rows: int = setting(
+    transaction_rows: int = setting(
         1024,
         unit="count",
         low=8,

@@ -3,19 +3,20 @@
 All of them are in the unnamed database, so that a transaction copies the pages of one tree only. The first byte of a
 key says what it is:
 
-====================================  ========================================================================
-key                                   value
-====================================  ========================================================================
-``00``                                header: magic, version, number of the last flush, of the next node, floor
-``01``, flush, piece                  versions that a piece of a flush wrote: see ``FlushPiece``
-``02``, timestamp, flush, piece       keys with versions of that piece that hide older ones, up to timestamp
-``03``, stem, age                     version of a row; ``stelae_store_lmdb.keys`` explains stem and age
-``03``, stem of a chunk               pointer: number of the node with the rest of the key
-``04``, node, ...                     version or pointer within a node
-====================================  ========================================================================
+=====================================  ===========================================================================
+key                                    value
+=====================================  ===========================================================================
+``00``                                 header: magic, version, number of the last flush, of the next node, floor
+``01``, flush, transaction             versions that a transaction of a flush wrote: see ``FlushTransaction``
+``02``, timestamp, flush, transaction  keys with versions of that transaction that hide older ones, up to timestamp
+``03``, stem, age                      version of a row; ``stelae_store_lmdb.keys`` explains stem and age
+``03``, stem of a chunk                pointer: number of the node with the rest of the key
+``04``, node, ...                      version or pointer within a node
+=====================================  ===========================================================================
 
-Flush and timestamp have 8 bytes, piece has 4, big-endian. The header has a checksum at its end. Every other value
-begins with a CRC32C of key and contents, so a value that LMDB returns for a wrong key is detected.
+Flush and timestamp have 8 bytes. A transaction is named by its number within the flush, in 4 bytes. All of these are
+big-endian. The header has a checksum at its end. Every other value begins with a CRC32C of key and contents, so a value
+that LMDB returns for a wrong key is detected.
 
 A version consists of its schema version (u32, little-endian; 0: the row was deleted) and of the values of that schema's
 columns in their order, as one msgpack array. Decimals are text."""
@@ -33,13 +34,13 @@ from stelae.spi.services import Buffer
 FORMAT_MAGIC = b"stelslmd"
 FORMAT_VERSION = 1
 HEADER_KEY = b"\x00"
-PIECES = b"\x01"
+TRANSACTIONS = b"\x01"
 HIDING = b"\x02"
 CRC_BYTES = 4
 
 _CRC = struct.Struct("<I")
 _HEADER = struct.Struct("<8sHHIQQQ")
-_PIECE = struct.Struct(">QI")
+_TRANSACTION = struct.Struct(">QI")
 _HIDING = struct.Struct(">QQI")
 _NODE = struct.Struct("<Q")
 
@@ -52,7 +53,7 @@ class Header(msgspec.Struct, frozen=True):
     floor: int = 0  #: The floor of compaction: versions below it may have been removed.
 
 
-class FlushPiece(msgspec.Struct, frozen=True, array_like=True):
+class FlushTransaction(msgspec.Struct, frozen=True, array_like=True):
     """The versions that one transaction of a flush wrote, so that a start can remove them again."""
 
     hiding: int  #: Timestamp in the key of its list of hiding keys; -1: it has none.
@@ -104,26 +105,26 @@ def verified_contents(key: bytes, value: Buffer, path: str) -> bytes:
     return contents
 
 
-def piece_key(flush: int, piece: int) -> bytes:
-    """Return the key of a piece."""
-    return PIECES + _PIECE.pack(flush, piece)
+def transaction_key(flush: int, transaction: int) -> bytes:
+    """Return the key of the record of a transaction."""
+    return TRANSACTIONS + _TRANSACTION.pack(flush, transaction)
 
 
-def split_piece_key(key: bytes) -> tuple[int, int]:
-    """Return flush and piece from the key of a piece."""
-    flush, piece = _PIECE.unpack_from(key, 1)
-    return flush, piece
+def split_transaction_key(key: bytes) -> tuple[int, int]:
+    """Return flush and transaction from the key of the record of a transaction."""
+    flush, transaction = _TRANSACTION.unpack_from(key, 1)
+    return flush, transaction
 
 
-def hiding_key(timestamp: int, flush: int, piece: int) -> bytes:
+def hiding_key(timestamp: int, flush: int, transaction: int) -> bytes:
     """Return the key of a list of hiding keys."""
-    return HIDING + _HIDING.pack(timestamp, flush, piece)
+    return HIDING + _HIDING.pack(timestamp, flush, transaction)
 
 
 def split_hiding_key(key: bytes) -> tuple[int, int, int]:
-    """Return timestamp, flush and piece from the key of a list of hiding keys."""
-    timestamp, flush, piece = _HIDING.unpack_from(key, 1)
-    return timestamp, flush, piece
+    """Return timestamp, flush and transaction from the key of a list of hiding keys."""
+    timestamp, flush, transaction = _HIDING.unpack_from(key, 1)
+    return timestamp, flush, transaction
 
 
 def encode_node(node: int) -> bytes:
@@ -136,11 +137,11 @@ def decode_node(contents: bytes) -> int:
     return int(_NODE.unpack(contents)[0])
 
 
-def encode_list(found: FlushPiece | HidingKeys) -> bytes:
-    """Return the contents of a piece, or of a list of keys."""
+def encode_list(found: FlushTransaction | HidingKeys) -> bytes:
+    """Return the contents of the record of a transaction, or of a list of keys."""
     return _ENCODER.encode(found)
 
 
-decode_piece = msgspec.msgpack.Decoder(FlushPiece).decode
+decode_transaction = msgspec.msgpack.Decoder(FlushTransaction).decode
 decode_hiding = msgspec.msgpack.Decoder(HidingKeys).decode
 _ENCODER = msgspec.msgpack.Encoder()

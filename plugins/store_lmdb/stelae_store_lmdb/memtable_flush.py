@@ -1,10 +1,10 @@
-"""Flushes: the versions in memory are written to the environment in several transactions, called pieces.
+"""Flushes: the versions in memory are written to the environment in several transactions.
 
-1. Each piece puts some versions and two lists. One has the versions, so that a start can remove them again. The other
-   has the keys with versions that hide older ones, so that compaction finds them. A piece is durable when it is done.
-   So the environment may be ahead of the superblock: a start with an older superblock removes the versions again
-   (``opening.py``, row G).
-2. When all pieces are durable, the store proposes an edit that names the flush, and empties its memtable.
+1. Each transaction puts some versions and two lists. One has the versions, so that a start can remove them again. The
+   other has the keys with versions that hide older ones, so that compaction finds them. The transaction is durable when
+   it returns. So the environment may be ahead of the superblock: a start with an older superblock removes the versions
+   again (``opening.py``, row G).
+2. When all transactions are durable, the store proposes an edit that names the flush, and empties its memtable.
 3. When the superblock is durable (``commit``), the lists of versions of this flush and of earlier ones are not needed
    any more. The next transaction removes them.
 
@@ -20,16 +20,16 @@ from stelae_store_lmdb.config import LmdbStoreConfig
 from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.format import (
     HEADER_KEY,
-    PIECES,
-    FlushPiece,
+    TRANSACTIONS,
+    FlushTransaction,
     Header,
     HidingKeys,
     checksummed_value,
     encode_header,
     encode_list,
     hiding_key,
-    piece_key,
-    split_piece_key,
+    split_transaction_key,
+    transaction_key,
 )
 from stelae_store_lmdb.keys import AGE_BYTES, CHUNK_BYTES
 from stelae_store_lmdb.memtable import LmdbMemtable, versions_of
@@ -51,23 +51,23 @@ class Flush:
         self._env = env
         self._config = config
         self._committed = committed
-        self._pieces = 0
+        self._transactions = 0
 
     def write(self, memory: LmdbMemtable, floor: int) -> int:
-        """Write all versions. Returns the number of pieces.
+        """Write all versions. Returns the number of transactions.
 
         Raises:
             Full: there is no space on the disk or in the map.
             StorageError: a write or a sync failed.
         """
-        for piece in self._cut(memory):
-            self._write(piece, floor)
-        if not self._pieces:
+        for transaction in self._cut(memory):
+            self._write(transaction, floor)
+        if not self._transactions:
             self._write([], floor)  # the environment must know the flush that the edit names
-        return self._pieces
+        return self._transactions
 
     def _cut(self, memory: LmdbMemtable) -> Iterator[list[_Put]]:
-        """Yield the versions of each piece, in the order of the environment. All versions of a key are in one piece."""
+        """Yield the versions of each transaction, in the order of the environment. All versions of a key are in one."""
         found: list[_Put] = []
         size_bytes = 0
         for key in memory.sorted_keys():
@@ -75,7 +75,7 @@ class Flush:
             for timestamp, index, contents, _ in versions_of(newest):
                 found.append((key, timestamp, index, contents))
                 size_bytes += len(key) + len(contents)
-            if size_bytes >= self._config.piece_bytes or len(found) >= self._config.piece_rows:
+            if size_bytes >= self._config.transaction_bytes or len(found) >= self._config.transaction_rows:
                 yield found
                 found, size_bytes = [], 0
         if found:
@@ -95,25 +95,25 @@ class Flush:
             tree = RowTree(txn, self._env.path, header.next_node)
             hiding, latest = _hiding(None if at_end else tree, puts)
             tree.put(puts)
-            at = piece_key(self.number, self._pieces)
-            piece = FlushPiece(latest, tuple((key, timestamp, index) for key, timestamp, index, _ in puts))
-            txn.put(at, checksummed_value(at, encode_list(piece)))
+            at = transaction_key(self.number, self._transactions)
+            transaction = FlushTransaction(latest, tuple((key, timestamp, index) for key, timestamp, index, _ in puts))
+            txn.put(at, checksummed_value(at, encode_list(transaction)))
             if hiding:
-                at = hiding_key(latest, self.number, self._pieces)
+                at = hiding_key(latest, self.number, self._transactions)
                 txn.put(at, checksummed_value(at, encode_list(HidingKeys(tuple(hiding)))))
             after = Header(self.number, tree.next_node, max(header.floor, floor))
             txn.put(HEADER_KEY, encode_header(after))
-        self._pieces += 1
+        self._transactions += 1
 
 
 def remove_lists(txn: Any, committed: int) -> None:
     """Remove some lists of versions of committed flushes."""
     cursor = txn.cursor()
     for _ in range(_LISTS_REMOVED_MAX):
-        if not cursor.set_range(PIECES):
+        if not cursor.set_range(TRANSACTIONS):
             return
         key = bytes(cursor.key())
-        if key[:1] != PIECES or split_piece_key(key)[0] > committed:
+        if key[:1] != TRANSACTIONS or split_transaction_key(key)[0] > committed:
             return
         cursor.delete()
 

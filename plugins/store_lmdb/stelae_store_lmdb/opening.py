@@ -13,7 +13,7 @@ G    an environment with more flushes than the manifest  remove the versions of 
 H    it cannot be read now, or the child cannot be run   ``StorageError``: the state of the file is unknown
 ===  ==================================================  =====================================================
 
-Row G is done in transactions of one piece each. It may be interrupted at any point."""
+Row G removes one transaction of a flush in each of its own transactions. It may be interrupted at any point."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from stelae_store_lmdb.config import LmdbStoreConfig
 from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.format import (
     HEADER_KEY,
-    PIECES,
-    FlushPiece,
+    TRANSACTIONS,
+    FlushTransaction,
     Header,
     decode_header,
-    decode_piece,
+    decode_transaction,
     encode_header,
     hiding_key,
-    piece_key,
-    split_piece_key,
+    split_transaction_key,
+    transaction_key,
     verified_contents,
 )
 from stelae_store_lmdb.tree import RowTree
@@ -152,32 +152,32 @@ def _undo_flushes(env: Environment, flush: int) -> None:
     """Remove the versions of all flushes after ``flush``, then record that in the header (row G)."""
     while True:
         with env.read() as txn:
-            found = _newest_piece(txn, flush, env.path)
+            found = _newest_transaction(txn, flush, env.path)
         if found is None:
             break
-        number, piece_number, piece = found
-        env.make_room(_REMOVAL_BYTES * len(piece.versions), len(piece.versions), removing=True)
+        number, transaction_number, transaction = found
+        env.make_room(_REMOVAL_BYTES * len(transaction.versions), len(transaction.versions), removing=True)
         with env.write() as txn:
             tree = RowTree(txn, env.path)
-            for key, timestamp, index in piece.versions:
+            for key, timestamp, index in transaction.versions:
                 tree.remove(key, timestamp, index)
-            if piece.hiding >= 0:
-                txn.delete(hiding_key(piece.hiding, number, piece_number))
-            txn.delete(piece_key(number, piece_number))
+            if transaction.hiding >= 0:
+                txn.delete(hiding_key(transaction.hiding, number, transaction_number))
+            txn.delete(transaction_key(number, transaction_number))
     with env.write() as txn:
         header = read_header(txn, env.path)
         txn.put(HEADER_KEY, encode_header(Header(flush, header.next_node, header.floor)))
 
 
-def _newest_piece(txn: Any, flush: int, path: str) -> tuple[int, int, FlushPiece] | None:
-    """Return the last piece of the newest flush, with its flush and number, if that flush is after ``flush``."""
+def _newest_transaction(txn: Any, flush: int, path: str) -> tuple[int, int, FlushTransaction] | None:
+    """Return the last transaction of the newest flush, with its flush and number, if that flush is after ``flush``."""
     cursor = txn.cursor()
-    after_all = bytes((PIECES[0] + 1,))
+    after_all = bytes((TRANSACTIONS[0] + 1,))
     found = cursor.prev() if cursor.set_range(after_all) else cursor.last()
-    if not found or bytes(cursor.key())[:1] != PIECES:
+    if not found or bytes(cursor.key())[:1] != TRANSACTIONS:
         return None
     key = bytes(cursor.key())
-    number, piece_number = split_piece_key(key)
+    number, transaction_number = split_transaction_key(key)
     if number <= flush:
         return None
-    return number, piece_number, decode_piece(verified_contents(key, cursor.value(), path))
+    return number, transaction_number, decode_transaction(verified_contents(key, cursor.value(), path))

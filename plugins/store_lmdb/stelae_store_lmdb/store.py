@@ -150,8 +150,8 @@ class LmdbStore(TabletStore):
         stamp, applied, schema = self._state
         if applied == self._environment.flushed:
             return None
-        pieces = self._move_to_environment()
-        self._environment.compact(self._compaction_limit(), self._floor, 1 + pieces)
+        transactions = self._move_to_environment()
+        self._environment.compact(self._compaction_limit(), self._floor, 1 + transactions)
         return self._environment.propose(applied, schema, self._schemas, stamp, self._floor)
 
     def compact(self) -> Edit | None:
@@ -186,12 +186,12 @@ class LmdbStore(TabletStore):
         with self._view(floor) as view:
             yield from export_versions(view, floor)
 
-    def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
+    def import_(self, batches: Iterator[VersionedRows], applied: OpId) -> None:
         stamp, before, schema = self._state
         if self._layers.memory.chains or self._environment.env is not None or before.index:
             raise CallerError("import needs an empty store, but this one has rows or applied entries")
-        for piece in pieces:
-            stamp = import_rows(self._layers.memory, self._schemas, piece, stamp, applied.index)
+        for batch in batches:
+            stamp = import_rows(self._layers.memory, self._schemas, batch, stamp, applied.index)
             if self._layers.memory.size_bytes >= IMPORT_BYTES:
                 self._move_to_environment()
         self._schema_guessed = False
@@ -203,12 +203,12 @@ class LmdbStore(TabletStore):
         self._environment.close()
 
     def _move_to_environment(self) -> int:
-        """Write the memtable to the environment, and empty it. Returns the number of pieces."""
-        pieces = self._environment.flush(self._layers.memory, self._floor)
+        """Write the memtable to the environment, and empty it. Returns the number of transactions."""
+        transactions = self._environment.flush(self._layers.memory, self._floor)
         # First the environment, then the empty memtable, because readers look into the memtable first.
         self._layers.env = self._environment.env
         self._layers.memory = LmdbMemtable()
-        return pieces
+        return transactions
 
     def _write(
         self, entry: ApplyEntry, payload: WritePayload, schema: Schema, tree: RowTree | None

@@ -49,26 +49,26 @@ class StoreEnvironment:
             return read_header(txn, self.env.path).floor
 
     def flush(self, memory: LmdbMemtable, floor: int) -> int:
-        """Write a memtable to the environment. Returns the number of pieces. ``Full``: keep the memtable."""
+        """Write a memtable to the environment. Returns the number of transactions. ``Full``: keep the memtable."""
         self.check()
         if self.env is None:
             self.env = create_environment(self._directory)
         try:
             flush = Flush(self.env, self._directory.config, self._committed_flush)
-            pieces = flush.write(memory, floor)
+            transactions = flush.write(memory, floor)
         except StorageError as error:
             self._note_failed_sync(error)
             raise
         self._flush = flush.number
-        return pieces
+        return transactions
 
-    def compact(self, limit: int, floor: int, pieces_max: int) -> Edit | None:
-        """Remove versions that no view at or above ``limit`` can see, up to ``pieces_max`` lists of keys.
+    def compact(self, limit: int, floor: int, lists_max: int) -> Edit | None:
+        """Remove versions that no view at or above ``limit`` can see, up to ``lists_max`` lists of keys.
 
         Returns an edit that records the floor if something was removed. Then there may be more."""
         done = 0
         try:
-            while self.env is not None and not self._failed and done < pieces_max:
+            while self.env is not None and not self._failed and done < lists_max:
                 flushed = self._committed.flushed
                 if not compact_list(self.env, self._committed_flush, flushed.index, limit, floor):
                     break

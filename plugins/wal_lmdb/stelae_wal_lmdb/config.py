@@ -27,7 +27,7 @@ class LmdbConfig:
         high=1 << 46,
         reason="largest map: a full map is doubled up to this size when the kernel repairs a log that found no space",
     )
-    file_step_bytes: int = setting(
+    file_growth_bytes: int = setting(
         16 << 20,
         unit="bytes",
         low=1 << 16,

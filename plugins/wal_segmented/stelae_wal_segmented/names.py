@@ -4,7 +4,7 @@
 ``g3.base``                   base file of generation 3: which log this is, and where it begins
 ``g3-000000000007.seg``       its seventh segment; the segments of a log are numbered without gaps
 ``g3-<16 hex digits>.new``    the file of a future segment; has no meaning until it is renamed
-``g3-000000000007.old``       the file of a collected segment, kept for re-use; has no meaning
+``g3-000000000007.reuse``     the file of a collected segment, kept for re-use; has no meaning
 ============================= ===================================================================
 
 The name of a future segment is unique on the node. A worker may still be making an earlier one, which was given up,
@@ -22,7 +22,7 @@ from stelae.spi.services import Files
 _BASE = re.compile(r"g(0|[1-9][0-9]{0,18})\.base")
 _SEGMENT = re.compile(r"g(0|[1-9][0-9]{0,18})-([0-9]{12,20})\.seg")
 _NEW_SEGMENT = re.compile(r"g(0|[1-9][0-9]{0,18})-[0-9a-f]{16}\.new")
-_KEPT = re.compile(r"g(0|[1-9][0-9]{0,18})-([0-9]{12,20})\.old")
+_REUSABLE = re.compile(r"g(0|[1-9][0-9]{0,18})-([0-9]{12,20})\.reuse")
 _TEMPORARY = re.compile(r"\.g(0|[1-9][0-9]{0,18})\.base\.tmp")
 
 
@@ -35,13 +35,13 @@ class LogFileKind(Enum):
     """A segment."""
     NEW_SEGMENT = auto()
     """The file of a future segment."""
-    KEPT = auto()
+    REUSABLE = auto()
     """The file of a collected segment, kept for re-use."""
     TEMPORARY = auto()
     """A base file that was being created."""
 
 
-DISPOSABLE = frozenset({LogFileKind.NEW_SEGMENT, LogFileKind.KEPT, LogFileKind.TEMPORARY})
+DISPOSABLE = frozenset({LogFileKind.NEW_SEGMENT, LogFileKind.REUSABLE, LogFileKind.TEMPORARY})
 """Kinds of files without content that counts. They are removed at start-up."""
 
 
@@ -68,9 +68,9 @@ def new_segment_name(generation: int, nonce: int) -> str:
     return f"g{generation}-{nonce:016x}.new"
 
 
-def kept_name(generation: int, sequence: int) -> str:
+def reusable_name(generation: int, sequence: int) -> str:
     """Return the name that the file of a collected segment gets when it is kept for re-use."""
-    return f"g{generation}-{sequence:012d}.old"
+    return f"g{generation}-{sequence:012d}.reuse"
 
 
 def parse(name: str) -> LogFileName | None:
@@ -81,8 +81,8 @@ def parse(name: str) -> LogFileName | None:
         return LogFileName(LogFileKind.BASE, int(found[1]), 0)
     if found := _NEW_SEGMENT.fullmatch(name):
         return LogFileName(LogFileKind.NEW_SEGMENT, int(found[1]), 0)
-    if found := _KEPT.fullmatch(name):
-        return LogFileName(LogFileKind.KEPT, int(found[1]), int(found[2]))
+    if found := _REUSABLE.fullmatch(name):
+        return LogFileName(LogFileKind.REUSABLE, int(found[1]), int(found[2]))
     if found := _TEMPORARY.fullmatch(name):
         return LogFileName(LogFileKind.TEMPORARY, int(found[1]), 0)
     return None

@@ -1,4 +1,4 @@
-"""Floors of the masters' simulator: what happens over some seeds, and the seeds that show it."""
+"""Floors of the masters' simulator: what must happen at least once over some seeds."""
 
 from __future__ import annotations
 
@@ -71,18 +71,18 @@ FLOORS = FAULTS | STRIKES | CHANGES | ACTIONS | OUTCOMES | OTHERS
 
 
 def seeds_in_order() -> list[int]:
-    """All seeds; first those that show everything between them, as far as is known."""
+    """Return all seeds; first those that together meet all floors, as far as is known."""
     first = [seed for seed in first_seeds().masters_floors if seed in SEEDS]
     return [*first, *(seed for seed in SEEDS if seed not in first)]
 
 
 def names_of(result: MastersRunResult) -> frozenset[str]:
-    """Return the names of all that happened in a run."""
+    """Return the names of everything that happened in a run."""
     return frozenset(name for name, count in result.coverage.items() if count)
 
 
 def run_until_seen() -> Iterator[MastersRunResult]:
-    """Run seeds until every floor was met; in `make soak` all of them."""
+    """Run seeds until every floor is met; in `make soak` run all seeds."""
     missing = set(FLOORS)
     for seed in seeds_in_order():
         result = run_seed(seed)

@@ -1,4 +1,4 @@
-"""Planted bugs of the masters: each replaces one function and must be caught by the invariant it breaks."""
+"""Planted bugs of the masters. Each replaces one function, and the invariant that it breaks must catch it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FENCES = "stelae.protocol.fences"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
-        name="exactly once: a request that comes again is taken for new",
+        name="exactly once: a repeated request is treated as new",
         rule="durability 16, behaviour M1",
         target=f"{CORE}.change_requests:known_verdict",
         replacement=mutations.recognise_nothing,
@@ -37,11 +37,11 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="source, ordering contract, step 1",
         target=f"{CORE}.locks:Locks.conflict",
         replacement=mutations.lock_identities_alone,
-        invariant="one_way",
+        invariant="forward_only",
         seed=24,
     ),
     Mutant(
-        name="operations: an unknown outcome counts as a failure and gives its locks back",
+        name="operations: an unknown outcome counts as a failure and releases its locks",
         rule="durability 26",
         target=f"{CORE}.operations:Operations.decided",
         replacement=mutations.unknown_is_failure,
@@ -73,11 +73,11 @@ MUTANTS: tuple[Mutant, ...] = (
         name="changes: a partition is left without a tablet",
         rule="behaviour M1",
         target=f"{CORE}.ddl:new_tablets",
-        replacement=mutations.leave_one_partition_out,
+        replacement=mutations.omit_one_partition,
         invariant="never_half_visible",
     ),
     Mutant(
-        name="reconciler: a tablet that timed out lives on beside the one that replaces it",
+        name="reconciler: a tablet that timed out stays beside its replacement",
         rule="source, appendix B, background scanning",
         target=f"{CORE}.reconcile:_replaced",
         replacement=mutations.replace_beside_the_old,
@@ -88,11 +88,11 @@ MUTANTS: tuple[Mutant, ...] = (
         name="reconciler: tablets without a record are deleted",
         rule="source, appendix A, case 1; behaviour M4",
         target=f"{CORE}.reconcile:_reported",
-        replacement=mutations.delete_strangers,
-        invariant="strangers_untouched",
+        replacement=mutations.delete_unknown_tablets,
+        invariant="unknown_tablets_untouched",
     ),
     Mutant(
-        name="reconciler: newcomers are evicted, by a config that is not on record",
+        name="reconciler: new members are evicted with a config that has no record",
         rule="behaviour M4",
         target=f"{CORE}.reconcile:_evict",
         replacement=mutations.evict_by_an_invented_config,
@@ -106,28 +106,28 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="no_wrong_deletion",
     ),
     Mutant(
-        name="reconciler: a config that is reported goes on record, old or new",
+        name="reconciler: any reported config is recorded, older or newer",
         rule="source, appendix A, cases 3 and 4",
         target=f"{CORE}.reconcile:_running",
         replacement=mutations.believe_any_report,
-        invariant="one_way",
+        invariant="forward_only",
     ),
     Mutant(
-        name="reconciler: an alteration ends although tablets do not know it",
+        name="reconciler: a schema change completes although tablets do not have it",
         rule="source, appendix B, heartbeating, step 11",
         target=f"{CORE}.master_core:settle",
         replacement=mutations.settle_at_once,
-        invariant="one_way",
+        invariant="forward_only",
     ),
     Mutant(
         name="changes: a second change of a schema does not wait until every tablet has the first",
         rule="behaviour M1",
         target=f"{CORE}.ddl:_check_settled",
         replacement=mutations.alter_at_once,
-        invariant="schemas_in_reach",
+        invariant="schema_versions_in_order",
     ),
     Mutant(
-        name="fences: an eviction takes effect whatever config the replica has",
+        name="fences: an eviction takes effect with any config of the replica",
         rule="durability 27; source, appendix A, cases 3 and 4",
         target=f"{FENCES}:_delete",
         replacement=mutations.delete_without_the_fence,
@@ -135,7 +135,7 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=35,
     ),
     Mutant(
-        name="freshness: a leader's answer counts before the catalog holds what it names",
+        name="freshness: a leader's answer counts before the catalog has applied its index",
         rule="source, follower reads; explanation, masters: reading from any master",
         target=f"{CORE}.freshness:Freshness.take_answer",
         replacement=mutations.count_before_it_is_applied,
@@ -172,10 +172,10 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=4,
     ),
     Mutant(
-        name="reports: a late heartbeat of a former run of a server is taken for a restart",
+        name="reports: a late heartbeat of a previous run of a server is taken for a restart",
         rule="source, heartbeats; behaviour M4",
         target=f"{CORE}.servers:Servers.heard",
-        replacement=mutations.take_a_former_run_for_a_restart,
+        replacement=mutations.take_a_previous_run_for_a_restart,
         invariant="newest_reports",
         seed=143,
     ),

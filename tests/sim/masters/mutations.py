@@ -1,4 +1,6 @@
-"""What planted bugs of the masters do instead. Each takes the original first, then the arguments of the call."""
+"""The replacements of the masters' mutants.
+
+Each function takes the original function first, then the arguments of the call."""
 
 from __future__ import annotations
 
@@ -39,8 +41,8 @@ def lock_identities_alone(original: Any, self: Any, owner: int, wanted: Any) -> 
 
 
 def unknown_is_failure(original: Any, self: Any, token: int, outcome: Outcome, op_id: Any, applied: Any) -> Any:
-    told = Outcome.CERTAINLY_NOT if outcome is Outcome.UNKNOWN else outcome
-    return original(self, token, told, op_id, applied)
+    reported = Outcome.CERTAINLY_NOT if outcome is Outcome.UNKNOWN else outcome
+    return original(self, token, reported, op_id, applied)
 
 
 def unknown_is_success(original: Any, self: Any, event: Decided, leadership: Any, applied: Any) -> Any:
@@ -69,7 +71,7 @@ def replicate_in_two(original: Any, self: Any, mutation: Any, leadership: Any, a
     return [Replicate(whole.token, whole.term, CatalogBatch(puts=rest)), apart]
 
 
-def delete_strangers(original: Any, view: Any, tablet_id: Any, plan: Any) -> None:
+def delete_unknown_tablets(original: Any, view: Any, tablet_id: Any, plan: Any) -> None:
     original(view, tablet_id, plan)
     if tablet_id not in view.catalog.tablets:
         for node_id, _ in view.servers.holding(tablet_id):
@@ -102,7 +104,7 @@ def replace_beside_the_old(original: Any, view: Any, tablet: Any) -> Any:
     return msgspec.structs.replace(tablet, since_us=view.wall_us), fresh
 
 
-def leave_one_partition_out(original: Any, table_id: Any, partitions: Any, *rest: Any) -> Any:
+def omit_one_partition(original: Any, table_id: Any, partitions: Any, *rest: Any) -> Any:
     tablets = original(table_id, partitions, *rest)
     return tablets[:-1] if len(tablets) > 1 else tablets
 
@@ -137,7 +139,7 @@ def take_what_was_overtaken(original: Any, self: Any, heartbeat: Any, now_us: in
     return heartbeat.incarnation == self._servers[heartbeat.node_id].incarnation
 
 
-def take_a_former_run_for_a_restart(original: Any, self: Any, heartbeat: Any, now_us: int) -> bool:
+def take_a_previous_run_for_a_restart(original: Any, self: Any, heartbeat: Any, now_us: int) -> bool:
     server = self._servers.get(heartbeat.node_id)
     if server is not None and heartbeat.incarnation != server.incarnation:
         server.incarnation = type(server.incarnation)("")
@@ -152,7 +154,7 @@ def settle_at_once(original: Any, view: Any, table: Any) -> Any:
 
 
 def alter_at_once(original: Any, table: Any) -> None:
-    """A tablet that missed the schema before is offered one that does not follow."""
+    """Allow a change while tablets lack the schema before: they will get a schema that does not follow theirs."""
 
 
 def report_unknown_as_certainly_not(original: Any, result: Any, *, at_once: bool) -> Any:
@@ -165,7 +167,7 @@ def propose_in_any_term(original: Any, status: Any, term: int) -> bool:
 
 
 def leave_out_entries(original: Any, self: Any, entries: Any) -> None:
-    """Only what the scan of the store has seen is in the catalog."""
+    """Drop the entries, so that the catalog has only what the scan of the store has seen."""
 
 
 def confirm_before_the_first_entry(original: Any, replica: Any, done: Any) -> None:

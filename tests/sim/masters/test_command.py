@@ -1,4 +1,4 @@
-"""``stelae sim masters``: one document, exit codes, and a last line that reproduces a failure."""
+"""``stelae sim masters``: the JSON document, the exit codes, and the last line, which reproduces a failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.sim.planting import planted
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command in this process: planted bugs live in it only."""
+    """Run the command in this process, because planted bugs exist only here."""
     monkeypatch.setattr("sys.argv", ["stelae", "sim", "masters", "--jobs", "1", *arguments])
     with pytest.raises(SystemExit) as left:
         command_line.main()
@@ -40,7 +40,7 @@ def test_a_failing_seed_ends_with_the_command_that_reproduces_it(
     assert printed.err.splitlines()[-1] == "stelae sim masters --seed 1" == violation["reproduce"]
 
 
-def test_a_plan_cut_down_is_part_of_what_reproduces_it(
+def test_the_command_that_reproduces_a_shrunk_run_names_its_faults_and_changes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with planted(MUTANTS[0]):

@@ -1,4 +1,4 @@
-"""Floors: over some seeds everything happens to masters that can; nothing is violated."""
+"""Over some seeds every floor of the masters is met, and no run violates an invariant."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from stelae.sim.masters.run import MastersRunResult
 from tests.sim.masters.floors import ACTIONS, CHANGES, FAULTS, OTHERS, OUTCOMES, STRIKES, names_of, run_until_seen
 
 pytestmark = pytest.mark.xdist_group("coverage of masters")
-"""One process runs the seeds, once for all tests of this file."""
+"""One process runs the seeds once for all tests of this file."""
 
 
 @pytest.fixture(scope="module")
 def results() -> list[MastersRunResult]:
-    """The seeds, run once."""
+    """Run the seeds once."""
     return [*run_until_seen()]
 
 
 @pytest.fixture(scope="module")
 def seen(results: list[MastersRunResult]) -> frozenset[str]:
-    """What they have shown."""
+    """Return the names of everything that happened in the runs."""
     return frozenset[str]().union(*(names_of(result) for result in results))
 
 
@@ -45,10 +45,10 @@ def test_every_action_takes_effect_and_is_refused_by_its_fence(seen: frozenset[s
     assert sorted(ACTIONS - seen) == []
 
 
-def test_every_outcome_of_replication_comes_about(seen: frozenset[str]) -> None:
+def test_every_outcome_of_replication_happens(seen: frozenset[str]) -> None:
     assert sorted(OUTCOMES - seen) == []
 
 
 @pytest.mark.parametrize("name", sorted(OTHERS))
-def test_everything_else_worth_counting_happens(seen: frozenset[str], name: str) -> None:
+def test_everything_else_that_is_counted_happens(seen: frozenset[str], name: str) -> None:
     assert name in seen

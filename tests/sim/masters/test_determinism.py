@@ -1,4 +1,4 @@
-"""A seed is all there is: the same seed gives the same run of the masters, also under another hash seed."""
+"""A seed determines its run of the masters: the same seed gives the same run, also with another hash seed of Python."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_run_does_not_depend_on_the_hash_seed() -> None:
     assert first == digests("4711")
 
 
-def test_a_run_without_faults_and_with_few_changes_comes_to_rest() -> None:
+def test_a_run_without_faults_and_with_few_changes_completes() -> None:
     result = run_seed(7, faults=frozenset(), changes_max=2)
     assert result.violation is None
     assert result.plan == ()

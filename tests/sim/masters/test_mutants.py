@@ -1,6 +1,6 @@
-"""Every planted bug of the masters is caught, by the invariant that it breaks and by nothing else.
+"""Every planted bug of the masters is caught by the invariant that it breaks, and by no other.
 
-In `make soak` each bug also runs on ``MORE_SEEDS``, as those of the tablets do."""
+In `make soak` each bug also runs on ``MORE_SEEDS``, as the planted bugs of tablets do."""
 
 from __future__ import annotations
 

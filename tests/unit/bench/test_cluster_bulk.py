@@ -92,10 +92,10 @@ def test_warm_up_rows_are_loaded_and_belong_to_no_round() -> None:
     assert asyncio.run(asyncio.wait_for(go(), 20)) == (4500, 5000)
 
 
-def test_a_row_that_is_not_taken_is_a_problem_and_ends_the_load() -> None:
+def test_a_refused_row_is_a_problem_and_ends_the_load() -> None:
     table = Table(failing=3)
     one, _ = load(table, 1_000_000, 1)
-    assert one.problems[0].startswith("1 rows were not taken: ")
+    assert one.problems[0].startswith("1 rows were refused: ")
     assert len(table.taken) <= WRITERS * 16_384
 
 
@@ -117,11 +117,11 @@ def test_equal_rows_in_another_order_and_with_other_column_types_do_not_differ()
 @pytest.mark.parametrize(
     ("read", "words"),
     [
-        (rows(99), "100 rows were acknowledged and 99 are there"),
-        (pa.concat_tables([rows(100), rows(1)]), "and 101 are there"),
-        (rows(100).set_column(1, "text", [["row 0"] * 100]), "column 'text' is not as it was loaded"),
-        (pa.concat_tables([rows(99), rows(1)]), "column 'id' is not as it was loaded"),
+        (rows(99), "100 rows were acknowledged, but 99 were read"),
+        (pa.concat_tables([rows(100), rows(1)]), "but 101 were read"),
+        (rows(100).set_column(1, "text", [["row 0"] * 100]), "column 'text' differs from the loaded values"),
+        (pa.concat_tables([rows(99), rows(1)]), "column 'id' differs from the loaded values"),
     ],
 )
-def test_a_missing_a_doubled_and_a_changed_row_are_told(read: pa.Table, words: str) -> None:
+def test_missing_doubled_and_changed_rows_are_reported(read: pa.Table, words: str) -> None:
     assert words in differences("t", rows(100), read, ["id"])[0]

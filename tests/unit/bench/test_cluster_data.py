@@ -13,7 +13,7 @@ from pyarrow import parquet
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
 from stelae_bench import cluster_data
-from stelae_bench.cluster_data import DataSet, NoLineitem, default_cache, lineitem, mixed
+from stelae_bench.cluster_data import DataSet, LineitemUnavailable, default_cache, lineitem, mixed
 from stelae_bench.rows import POOL_ROWS, RowSource
 
 
@@ -54,7 +54,7 @@ def test_lineitem_of_the_cache_is_cut_to_the_rows_wanted_and_fits_its_schema(tmp
 
 def test_without_the_generator_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_data, "GENERATOR", "no-such-program")
-    with pytest.raises(NoLineitem, match=r"no-such-program is not installed.*stelae\[bench\]"):
+    with pytest.raises(LineitemUnavailable, match=r"no-such-program is not installed.*stelae\[bench\]"):
         lineitem(0.01, tmp_path, 10)
     assert list(tmp_path.iterdir()) == []
 
@@ -69,7 +69,7 @@ def generator(folder: Path, body: str) -> Any:
 def test_a_generator_that_fails_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = tmp_path / "cache"
     monkeypatch.setattr(cluster_data, "GENERATOR", generator(tmp_path, "echo no space >&2; exit 3"))
-    with pytest.raises(NoLineitem, match="exit code 3: no space"):
+    with pytest.raises(LineitemUnavailable, match="exit code 3: no space"):
         lineitem(0.01, cache, 10)
     assert list(cache.iterdir()) == []
 
@@ -86,13 +86,13 @@ def test_what_was_generated_stays_under_the_name_of_its_scale(tmp_path: Path, mo
 def test_a_cached_file_that_is_damaged_is_named_with_the_next_step(tmp_path: Path) -> None:
     path = cached(tmp_path, "0.25", 100)
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(NoLineitem, match=r"lineitem-0.25.parquet cannot be read: .* remove it"):
+    with pytest.raises(LineitemUnavailable, match=r"lineitem-0.25.parquet cannot be read: .* remove it"):
         lineitem(0.25, tmp_path, 10)
 
 
 def test_a_cache_that_is_no_folder_is_named_with_the_next_step(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
-    with pytest.raises(NoLineitem, match=r"cannot be made: .* --cache"):
+    with pytest.raises(LineitemUnavailable, match=r"cannot be generated: .* --cache"):
         lineitem(0.01, tmp_path / "cache", 10)
 
 

@@ -98,7 +98,9 @@ def test_all_parts_are_measured_unless_some_are_named() -> None:
     assert parts_of(" scan, reads") == {BenchPart.SCAN, BenchPart.READS}
 
 
-@pytest.mark.parametrize(("text", "words"), [("scan,scan", "named twice"), ("rows", "no part"), ("", "known parts")])
-def test_a_part_that_is_unknown_or_named_twice_is_refused(text: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "words"), [("scan,scan", "occurs twice"), ("rows", "is not a part"), ("", "known parts")]
+)
+def test_a_part_that_is_unknown_or_occurs_twice_is_refused(text: str, words: str) -> None:
     with pytest.raises(typer.BadParameter, match=words):
         parts_of(text)

@@ -95,8 +95,8 @@ def test_the_table_shows_every_load_the_bare_machine_and_the_verdict() -> None:
 
 
 @pytest.mark.parametrize("name", ["figures.pdf", "figures", "nowhere/figures.png"])
-def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadPlotFile, match=r"--plot .*(must end in \.png or \.svg|no folder)"):
+def test_a_plot_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadPlotFile, match=r"--plot .*(must end in \.png or \.svg|folder .* does not exist)"):
         plot.check(tmp_path / name)
 
 

@@ -41,18 +41,18 @@ def test_the_same_seed_gives_the_same_rows_and_another_seed_others() -> None:
 
 def test_every_acknowledged_row_that_is_read_once_is_fine() -> None:
     found = Verification({0: 3, 7: 2})
-    found.take(keys(7, 1, 0))
-    found.take(keys(0, 0, 2, 1))
-    assert found.tally() == VerifyTally(read=5, lost=0, strange=0)
+    found.add(keys(7, 1, 0))
+    found.add(keys(0, 0, 2, 1))
+    assert found.tally() == VerifyTally(read=5, missing=0, unexpected=0)
 
 
-def test_a_missing_row_is_lost() -> None:
+def test_a_row_that_was_not_read_is_missing() -> None:
     found = Verification({0: 3, 7: 2})
-    found.take(keys(0, 0, 2) + keys(7, 0, 1))
-    assert found.tally() == VerifyTally(read=4, lost=1, strange=0)
+    found.add(keys(0, 0, 2) + keys(7, 0, 1))
+    assert found.tally() == VerifyTally(read=4, missing=1, unexpected=0)
 
 
-def test_a_row_read_twice_or_written_by_nobody_is_strange() -> None:
+def test_a_row_read_twice_or_never_written_is_unexpected() -> None:
     found = Verification({0: 2})
-    found.take(keys(0, 0, 1, 1, 2) + keys(1, 0) + [-1])
-    assert found.tally() == VerifyTally(read=6, lost=0, strange=4)
+    found.add(keys(0, 0, 1, 1, 2) + keys(1, 0) + [-1])
+    assert found.tally() == VerifyTally(read=6, missing=0, unexpected=4)

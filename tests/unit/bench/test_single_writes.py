@@ -40,17 +40,17 @@ def test_each_write_is_one_new_row_in_a_call_of_its_own(in_flight: int) -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (DeadlineExceeded("no leader"), "a row was not taken: row 0: UNKNOWN_OUTCOME: no leader"),
-        (CallerError("by far too large"), "a row was not taken: row 0: BAD_REQUEST: by far too large"),
+        (DeadlineExceeded("no leader"), "a row was refused: row 0: UNKNOWN_OUTCOME: no leader"),
+        (CallerError("by far too large"), "a row was refused: row 0: BAD_REQUEST: by far too large"),
     ],
 )
-def test_a_write_that_fails_ends_the_round_and_is_told(error: Exception, words: str) -> None:
+def test_a_write_that_fails_ends_the_round_and_is_reported(error: Exception, words: str) -> None:
     _, (_, sample) = run(4, error)
     assert sample.latencies_ms == []
     assert sample.problems[0] == words
 
 
-def test_a_row_that_was_not_taken_ends_the_round_and_is_told() -> None:
+def test_a_refused_row_ends_the_round_and_is_reported() -> None:
     _, (_, sample) = run(1, second_writer=0)
     (problem,) = sample.problems
-    assert problem == "a row was not taken: row 0: ALREADY_PRESENT: a row with this key exists"
+    assert problem == "a row was refused: row 0: ALREADY_PRESENT: a row with this key exists"

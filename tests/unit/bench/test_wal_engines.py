@@ -12,7 +12,7 @@ from stelae.config.registry import Registry, UnknownEngine
 from stelae.spi.errors import CallerError
 from stelae.spi.extras import MissingExtra
 from stelae_bench import wal_run
-from stelae_bench.wal_cases import CEILING, ENGINES, OTHERS, WalBenchSettings
+from stelae_bench.wal_cases import CEILING, ENGINES, REFERENCES, WalBenchSettings
 from stelae_bench.wal_command import _names
 from stelae_bench.wal_plot import draw
 from stelae_bench.wal_report import HUNDRED, MANY, ONE
@@ -37,8 +37,8 @@ def test_names_are_separated_by_commas_in_the_order_in_which_they_are_shown() ->
     [
         ("", "a name is empty"),
         ("shared,", "a name is empty"),
-        ("shared,lmdb,shared", "'shared' is named twice"),
-        *((other, f"'{other}' is what engines are measured beside") for other in (CEILING, *OTHERS)),
+        ("shared,lmdb,shared", "'shared' occurs twice"),
+        *((other, f"'{other}' is always measured, for comparison") for other in (CEILING, *REFERENCES)),
     ],
 )
 def test_names_that_cannot_be_meant_are_refused(text: str, words: str) -> None:
@@ -63,13 +63,13 @@ def test_with_no_engine_left_the_missing_package_is_the_error(monkeypatch: pytes
 
 
 def test_what_the_rounds_found_stands_when_a_large_log_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half an hour of rounds was lost with it."""
+    """A regression: half an hour of rounds was lost with the error."""
 
     async def broken(*_: object) -> None:
         raise CallerError("planted")
 
     monkeypatch.setattr(WalBenchSettings, "cases", property(lambda _: [ONE]))
-    monkeypatch.setattr(wal_run, "measure_life", broken)
+    monkeypatch.setattr(wal_run, "measure_large_log", broken)
     report = run(replace(settings("segmented"), quick=False), lambda _: None)
     assert len(report.rounds["segmented", ONE]) == 5
     assert report.problems == ["reads, restarts and collection were not measured: planted"] and not report.ok
@@ -77,7 +77,7 @@ def test_what_the_rounds_found_stands_when_a_large_log_cannot_be_measured(monkey
 
 
 def test_engines_of_others_stand_before_the_bare_loops_in_rows_tables_and_picture(tmp_path: Path) -> None:
-    names = ("timeline", "segmented", "ring", *OTHERS)
+    names = ("timeline", "segmented", "ring", *REFERENCES)
     report = report_of({(name, case): [1000.0] for name in reversed(names) for case in (HUNDRED, MANY, ONE)})
     report.engines = names[:3]
     document = report.document()

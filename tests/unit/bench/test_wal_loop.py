@@ -17,7 +17,7 @@ from stelae.spi.log import Entry
 from stelae.spi.wal import Append, Durable, Failed, Outcome, WalEngine
 from stelae_bench.wal_cases import Bodies
 from stelae_bench.wal_loop import AppendLoop
-from stelae_bench.wal_open import Recorder
+from stelae_bench.wal_open import GroupRecorder
 
 LOGS = [LogId(TabletId(f"t{number}"), 1) for number in range(3)]
 ENTRY_BYTES = 100
@@ -53,7 +53,7 @@ def run(
     """Append with a writer whose thread is the loop itself; completions are handed over one by one."""
 
     async def go() -> tuple[AppendLoop, list[int], float]:
-        recorder = Recorder(cast(WalEngine, engine))
+        recorder = GroupRecorder(cast(WalEngine, engine))
         loop = asyncio.get_running_loop()
 
         def work() -> None:

@@ -10,8 +10,8 @@ from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Append, Durable
 from stelae_bench.wal_cases import Bodies, SyncMode
-from stelae_bench.wal_open import Desk, OpenLogs
-from stelae_bench.wal_queued import CrcQueued
+from stelae_bench.wal_crc_queued import CrcQueued
+from stelae_bench.wal_open import BenchMachine, OpenLogs
 from stelae_bench.wal_replay import RawCrc
 
 
@@ -39,8 +39,8 @@ def test_one_write_holds_the_bodies_of_all_logs_of_a_group(tmp_path: Path) -> No
 
 def test_it_is_measured_as_an_engine_is(tmp_path: Path) -> None:
     async def run() -> None:
-        with Desk() as desk:
-            logs = OpenLogs(desk, CrcQueued, tmp_path / "raw", 3)  # type: ignore[arg-type]
+        with BenchMachine() as machine:
+            logs = OpenLogs(machine, CrcQueued, tmp_path / "raw", 3)  # type: ignore[arg-type]
             for mode in SyncMode:
                 sample = await logs.measure(Bodies(100, 1), 2, 0.01, sync=mode)
                 assert not sample.problems and sum(sample.groups) == len(sample.latencies_us) > 0
@@ -54,8 +54,8 @@ def test_a_measurement_that_is_cancelled_appends_no_more_so_that_the_writer_can_
     """Ctrl-C met the loop between two appends, and the benchmark ended with an error of its own."""
 
     async def run() -> None:
-        with Desk() as desk:
-            logs = OpenLogs(desk, CrcQueued, tmp_path / "raw", 3)  # type: ignore[arg-type]
+        with BenchMachine() as machine:
+            logs = OpenLogs(machine, CrcQueued, tmp_path / "raw", 3)  # type: ignore[arg-type]
             measuring = asyncio.ensure_future(logs.measure(Bodies(100, 1), 2, 60.0))
             while not logs.writer.durable(logs.logs[-1]).index:
                 await asyncio.sleep(0.001)

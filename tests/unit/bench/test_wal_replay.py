@@ -15,7 +15,7 @@ from stelae.machine.files import RealFile
 from stelae.spi.services import Buffer
 from stelae_bench import wal_replay
 from stelae_bench.wal_cases import INTERVAL_S, Bodies, SyncMode, SyncPace
-from stelae_bench.wal_others import RocksDb, Sqlite
+from stelae_bench.wal_databases import RocksDb, Sqlite
 from stelae_bench.wal_replay import GroupReplay, Raw, RawCrc, RawWritten, replay
 
 BODIES = Bodies(100, 1)
@@ -37,7 +37,7 @@ class Noted(GroupReplay):
         self.written.append(len(bodies))
         self.synced.append(sync)
 
-    def tidy(self) -> None: ...
+    def free_space(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -161,7 +161,7 @@ def test_a_full_file_of_the_bare_loop_gives_way_to_a_new_one(tmp_path: Path, mon
     raw.write(BODIES.some(30))
     (path,) = tmp_path.iterdir()
     assert path.read_bytes() == b"".join(BODIES.some(30))
-    raw.tidy()
+    raw.free_space()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -177,7 +177,7 @@ def test_sqlite_holds_every_body_with_full_sync_and_gives_them_back_after_a_slot
     for synced, level in ((False, 0), (True, 2)):
         target.write(BODIES.some(1), sync=synced)
         assert target._database.execute("PRAGMA synchronous").fetchone() == (level,)
-    target.tidy()
+    target.free_space()
     assert beside.execute("SELECT count(*) FROM log").fetchone() == (0,)
     beside.close()
     target.close()
@@ -192,7 +192,7 @@ def test_rocksdb_holds_every_body_in_synced_batches_and_gives_them_back_after_a_
     target.write(BODIES.some(2))
     held = list(target._database.items())
     assert held == [(n.to_bytes(8, "big"), body) for n, body in enumerate([*BODIES.some(3), *BODIES.some(2)], 1)]
-    target.tidy()
+    target.free_space()
     assert list(target._database.keys()) == []
     target.close()
     rocksdict.Rdict.destroy(str(tmp_path / "rocksdb"))

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from stelae_bench import machine
-from stelae_bench.wal_cases import OTHERS, WalBenchSettings, WalCase
+from stelae_bench.wal_cases import REFERENCES, WalBenchSettings, WalCase
 from stelae_bench.wal_plot import draw, figure_of
 from stelae_bench.wal_report import HUNDRED, MANY, ONE, WalReport
 from stelae_bench.wal_samples import WalRound, WalSample, round_of
@@ -43,7 +43,7 @@ def report_of(rates: dict[tuple[str, WalCase], list[float]]) -> WalReport:
 def whole_report() -> WalReport:
     names = ("sqlite", "raw", "lmdb", "segmented", "raw_written", "shared", "raw_crc", "rocksdb")
     report = report_of({(name, case): [1000.0, 1200.0, 800.0] for name in names for case in (HUNDRED, MANY, ONE)})
-    for other in OTHERS:
+    for other in REFERENCES:
         for case in (MANY, ONE):
             report.replays[other, "shared", case] = [one_round(2000.0, 50.0)] * 3
     return report
@@ -121,7 +121,7 @@ def test_the_document_is_json_and_a_problem_makes_it_not_ok() -> None:
 def test_the_table_shows_what_was_left_out_and_what_became_of_a_large_log() -> None:
     report = report_of({(name, MANY): [1000.0] for name in ("segmented", "raw")})
     report.left_out["rocksdb"] = "rocksdict is not installed"
-    report.lives["segmented"] = [{"restart_after_kill_s": 0.25, "read_random_p50_us": 1234.0}]
+    report.large_logs["segmented"] = [{"restart_after_kill_s": 0.25, "read_random_p50_us": 1234.0}]
     text = "\n".join(lines(report.document()))
     assert "rocksdb is left out: rocksdict is not installed" in text
     assert "one log of 1 GB in entries of 4 KiB" in text
@@ -132,7 +132,7 @@ def test_the_table_shows_what_was_left_out_and_what_became_of_a_large_log() -> N
 
 def test_the_tables_for_a_page_hold_what_those_for_a_terminal_do() -> None:
     report = whole_report()
-    report.lives["segmented"] = [{"restart_after_kill_s": 0.25}]
+    report.large_logs["segmented"] = [{"restart_after_kill_s": 0.25}]
     document = report.document()
     page = markdown(document)
     assert "| in flight | `segmented` | `lmdb` |" in page and "| ratio" not in page

@@ -21,9 +21,9 @@ from stelae.testing.wal_harness import RealHarness, VirtualHarness
 NEVER_HAPPENS = {
     "test_a_group_torn_into_sectors_leaves_a_prefix_of_it": "a commit is never torn: it is there, or it is not",
     "test_a_flipped_bit_before_a_later_entry_of_an_open_log_is_reported_or_harms_nothing": "no byte outlives a commit",
-    "test_a_read_that_fails_is_an_error_and_no_damage": "entries are read from memory",
+    "test_a_read_that_fails_is_an_error_and_not_damage": "entries are read from memory",
     "test_a_failed_sync_of_earlier_unsynced_commits_is_reported": "nothing is ever un-synced",
-    "test_closing_reports_a_log_that_fails_then_and_closes_the_others": "nothing is left for closing to sync",
+    "test_close_reports_a_log_that_fails_to_sync_and_closes_the_others": "nothing is left for closing to sync",
 }
 
 

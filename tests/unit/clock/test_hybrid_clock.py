@@ -15,7 +15,7 @@ from tests.at_length import times
 
 EPOCH_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
-SETTINGS = ClockSettings(clock_error_ms_max=10_000, step_ms=4_000)
+SETTINGS = ClockSettings(clock_error_ms_max=10_000, ceiling_step_ms=4_000)
 
 
 class Machine:

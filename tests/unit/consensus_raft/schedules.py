@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stelae.spi.consensus import PeerUnreachable, Role, Tick
-from stelae.testing.conformance.consensus_cluster import ConsensusCluster, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
+from stelae.testing.conformance.consensus_nodes import node_name
 from stelae_consensus_raft.core import RaftCore
 
 T_US = 1_000_000

@@ -156,7 +156,7 @@ def test_appends_of_one_turn_get_one_acknowledgement() -> None:
     assert ready.append == LogAppend(entries=entries(2, 1, 1))
 
 
-def test_news_of_the_commit_index_needs_no_answer_unless_refused() -> None:
+def test_a_notice_of_the_commit_index_needs_no_answer_unless_refused() -> None:
     solo = Solo(log=log_of(1, 1))
     quiet = AppendEntries(term=1, prev=OpId(1, 2), commit=2, quiet=True)
     assert solo.hear(A, quiet) == []

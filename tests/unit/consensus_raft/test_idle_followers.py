@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.testing.conformance.consensus_cluster import ConsensusCluster, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
+from stelae.testing.conformance.consensus_nodes import node_name
 from stelae_consensus_raft import RaftEngine
 from stelae_consensus_raft.replication import IDLE_LOG_BYTES, IDLE_RETRIES
 

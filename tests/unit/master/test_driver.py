@@ -59,7 +59,7 @@ def test_a_stopped_master_takes_no_step() -> None:
 def test_a_catalog_counts_as_older_than_its_last_entry_by_what_a_clock_may_be_ahead() -> None:
     """A hybrid clock stands still while it is ahead of the wall clock, so entries that are missing here may carry the
     same physical time. A master that had just started once took its catalog for seconds fresher than it was."""
-    clock = ClockSettings(clock_error_ms_max=400, step_ms=100)
+    clock = ClockSettings(clock_error_ms_max=400, ceiling_step_ms=100)
     stamped_us = WALL_US + 900_000
     driver = DriverOnFakes(OpId(2, 7), stamped_us, clock)
     [first] = driver.steps

@@ -1,4 +1,4 @@
-"""Stories that break an invariant of consensus, log or clients. ``FAULTY`` says which invariant each one breaks."""
+"""Stories that violate an invariant of consensus, log or clients. ``FAULTY`` maps each invariant to its stories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stelae.host.hybrid_clock import timestamp
 from stelae.sim.clock import EPOCH_US
 from stelae.sim.history import SCHEMA, AnswerKind, ClientAction, ClientAnswer, HistoryRow
 from stelae.sim.log_model import LogModel
-from stelae.sim.stale import Told
+from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.world import Needs
 from stelae.spi.consensus import (
     HardState,
@@ -85,17 +85,17 @@ def changes_its_vote(rig: Rig) -> None:
     rig.ready(0, hard_state=HardState(1, NAMES[1]))
 
 
-def forgets_a_vote_it_showed(rig: Rig) -> None:
+def forgets_an_exposed_vote(rig: Rig) -> None:
     node = rig.world.nodes[0]
     node.saved = HardState(4, NAMES[1])
-    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
+    rig.facts.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
     rig.restart(0, term=4)
 
 
 def starts_in_an_older_term(rig: Rig) -> None:
     node = rig.world.nodes[0]
     node.saved = HardState(4, None)
-    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, None)))
+    rig.facts.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, None)))
     rig.restart(0, term=3)
 
 
@@ -104,75 +104,77 @@ def acts_on_a_term_that_was_not_handed_out(rig: Rig) -> None:
     rig.status(0, Role.FOLLOWER, 2)
     assert node.status is not None
     node.hard_state = HardState(1, None)
-    rig.watch.status(node, node.status)
+    rig.facts.status(node, node.status)
 
 
-def believes_durable_what_is_not(rig: Rig) -> None:
+def believes_an_entry_durable_that_is_not(rig: Rig) -> None:
     node = rig.world.nodes[0]
     rig.ready(0, append=LogAppend(entries=(entry(1, 1),)))
     rig.status(0, Role.FOLLOWER, 1)
     assert node.status is not None
-    rig.watch.status(node, msgspec.structs.replace(node.status, durable_index=1))
+    rig.facts.status(node, msgspec.structs.replace(node.status, durable_index=1))
 
 
 def sends_before_the_vote_is_saved(rig: Rig) -> None:
     node = rig.world.nodes[0]
-    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
+    rig.facts.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
 
 
 def sends_before_the_log_is_durable(rig: Rig) -> None:
     node = rig.world.nodes[0]
     rig.ready(0, append=LogAppend(entries=(entry(1, 1),)))
-    rig.watch.sent(node, Outbound(NAMES[1], CONFIG, 0), Needs(HardState(), OpId(1, 1)))
+    rig.facts.sent(node, Outbound(NAMES[1], CONFIG, 0), Needs(HardState(), OpId(1, 1)))
 
 
-def asks(rig: Rig, position: int = 0, token: int = 1) -> None:
-    rig.watch.read(rig.world.nodes[position], token)
+def requests_read_index(rig: Rig, position: int = 0, token: int = 1) -> None:
+    rig.facts.read(rig.world.nodes[position], token)
 
 
 def reads_before_its_first_entry(rig: Rig) -> None:
     committed(rig, entry(1, 1))
     rig.ready(1, hard_state=HardState(2, NAMES[1]), append=LogAppend(entries=(entry(2, 2),)))
-    asks(rig, 1)
+    requests_read_index(rig, 1)
     rig.ready(1, reads_ready=(ReadReady(1, 1),))
 
 
 def reads_below_what_is_committed(rig: Rig) -> None:
     committed(rig, entry(1, 1), entry(1, 2))
-    asks(rig)
+    requests_read_index(rig)
     rig.ready(0, reads_ready=(ReadReady(1, 1),))
 
 
 def reads_where_it_has_no_entry(rig: Rig) -> None:
     committed(rig, entry(1, 1))
-    asks(rig)
+    requests_read_index(rig)
     rig.ready(0, reads_ready=(ReadReady(1, 2),))
 
 
-def told(rig: Rig, **changes: object) -> None:
-    """Node 0 in term 2, told something of term 1."""
+def gets_stale_message(rig: Rig, **changes: object) -> None:
+    """Node 0 in term 2, which gets a message of term 1."""
     rig.status(0, Role.FOLLOWER, 2)
     status = rig.world.nodes[0].status
     assert status is not None
-    fact = Told(what="Append", term=1, before=status, after=status, deadline_before=7, deadline_after=7, effects="")
-    rig.watch.stale(rig.world.nodes[0], msgspec.structs.replace(fact, **changes))
+    fact = StaleDelivery(
+        what="Append", term=1, before=status, after=status, deadline_before=7, deadline_after=7, effects=""
+    )
+    rig.facts.stale(rig.world.nodes[0], msgspec.structs.replace(fact, **changes))
 
 
 def follows_an_older_term(rig: Rig) -> None:
     rig.status(1, Role.CANDIDATE, 2)
-    told(rig, after=rig.world.nodes[1].status)
+    gets_stale_message(rig, after=rig.world.nodes[1].status)
 
 
 def waits_longer_for_an_older_term(rig: Rig) -> None:
-    told(rig, deadline_after=8)
+    gets_stale_message(rig, deadline_after=8)
 
 
 def acts_for_an_older_term(rig: Rig) -> None:
-    told(rig, effects="commit 3")
+    gets_stale_message(rig, effects="commit 3")
 
 
-def syncs_once_more(rig: Rig) -> None:
-    rig.watch.trusted_again(rig.world.nodes[0], "a sync", "/wals/1.seg")
+def syncs_again_after_a_failed_sync(rig: Rig) -> None:
+    rig.facts.used_after_failed_sync(rig.world.nodes[0], "a sync", "/wals/1.seg")
 
 
 def config_lags_behind_the_log(rig: Rig) -> None:
@@ -196,16 +198,16 @@ def config_committed_too_early(rig: Rig) -> None:
     rig.ready(0, append=LogAppend(entries=(carrier,)), committed_config=config)
 
 
-def time_goes_back_in_the_log(rig: Rig) -> None:
+def timestamp_does_not_increase_in_the_log(rig: Rig) -> None:
     rig.append(0, entry(1, 1, timestamp=9), entry(1, 2, timestamp=9))
 
 
-def time_runs_away(rig: Rig) -> None:
+def timestamp_is_far_ahead(rig: Rig) -> None:
     rig.world.nodes[2].clock_ahead_us_max = 99_000_000
     committed(rig, entry(1, 1, timestamp=timestamp(EPOCH_US + 10_000_001)))
 
 
-def applies_what_is_not_committed(rig: Rig) -> None:
+def applies_an_uncommitted_entry(rig: Rig) -> None:
     rig.append(0, entry(1, 1))
     rig.apply(0, entry(1, 1))
 
@@ -222,36 +224,36 @@ def applies_one_identity_twice(rig: Rig) -> None:
     rig.apply(0, entry(1, 2), applied(OpId(1, 2)))
 
 
-def skips_what_never_took_effect(rig: Rig) -> None:
+def skips_a_write_that_never_took_effect(rig: Rig) -> None:
     committed(rig, entry(1, 1))
     rig.apply(0, entry(1, 1), applied(OpId(1, 1), skipped=True))
 
 
-def answers_an_imposition(rig: Rig) -> None:
+def acknowledges_another_payload(rig: Rig) -> None:
     imposed = write()
     imposed.imposed = True
-    rig.watch.answered(imposed, done())
+    rig.facts.answered(imposed, done())
 
 
-def answers_an_error_that_was_not(rig: Rig) -> None:
+def answers_with_a_wrong_error(rig: Rig) -> None:
     history(rig)
-    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.DONE, node=0, errors=((0, "NOT_FOUND"),)))
+    rig.facts.answered(write(), ClientAnswer(kind=AnswerKind.DONE, node=0, errors=((0, "NOT_FOUND"),)))
 
 
-def takes_a_row_that_is_unfit(rig: Rig) -> None:
+def accepts_an_unfit_row(rig: Rig) -> None:
     history(rig)
     operation = write()
     operation.rows = (HistoryRow(1, "v"), HistoryRow(2, "w", unfit=True))
-    rig.watch.answered(operation, done())
+    rig.facts.answered(operation, done())
 
 
-def calls_an_open_write_stale(rig: Rig) -> None:
-    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.STALE, node=0))
+def refuses_an_open_write_as_stale(rig: Rig) -> None:
+    rig.facts.answered(write(), ClientAnswer(kind=AnswerKind.STALE, node=0))
 
 
-def applies_what_nobody_asked_for(rig: Rig) -> None:
+def applies_a_write_that_no_client_started(rig: Rig) -> None:
     committed(rig, entry(1, 1))
-    rig.watch.applied(rig.world.nodes[0], OpId(1, 1), [applied(OpId(1, 1))])
+    rig.facts.applied(rig.world.nodes[0], OpId(1, 1), [applied(OpId(1, 1))])
 
 
 def applies_another_payload(rig: Rig) -> None:
@@ -260,28 +262,28 @@ def applies_another_payload(rig: Rig) -> None:
     rig.apply(0, entry(1, 1), msgspec.structs.replace(applied(OpId(1, 1)), digest=1))
 
 
-def refuses_what_took_effect(rig: Rig) -> None:
+def refuses_a_write_that_took_effect(rig: Rig) -> None:
     history(rig)
-    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.REFUSED, node=0))
+    rig.facts.answered(write(), ClientAnswer(kind=AnswerKind.REFUSED, node=0))
 
 
-def applies_what_was_refused(rig: Rig) -> None:
+def applies_a_refused_write(rig: Rig) -> None:
     committed(rig, entry(1, 1))
     begin(rig, write(), 1)
-    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.REFUSED, node=0))
+    rig.facts.answered(write(), ClientAnswer(kind=AnswerKind.REFUSED, node=0))
     rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
 
 
 def answers_with_the_time_of_another_entry(rig: Rig) -> None:
     history(rig)
-    rig.watch.answered(write(), ClientAnswer(kind=AnswerKind.DONE, node=0, timestamp=2))
+    rig.facts.answered(write(), ClientAnswer(kind=AnswerKind.DONE, node=0, timestamp=2))
 
 
 SECOND = Schema(2, (*SCHEMA.columns, Column(id=3, name="a", type="int64", nullable=True)), (1,))
 
 
 def alter(rig: Rig, index: int, schema: Schema, position: int = 0) -> None:
-    rig.watch.schema_applied(rig.world.nodes[position], OpId(1, index), schema)
+    rig.facts.schema_applied(rig.world.nodes[position], OpId(1, index), schema)
 
 
 def a_schema_skips_a_version(rig: Rig) -> None:
@@ -299,12 +301,12 @@ def replicas_apply_different_schemas(rig: Rig) -> None:
 
 
 def a_schema_is_acknowledged_that_is_not_in_force(rig: Rig) -> None:
-    rig.watch.altered(SECOND, taken=True)
+    rig.facts.altered(SECOND, taken=True)
 
 
 def a_schema_is_refused_that_is_in_force(rig: Rig) -> None:
     alter(rig, 1, SECOND)
-    rig.watch.altered(SECOND, taken=False)
+    rig.facts.altered(SECOND, taken=False)
 
 
 def rows_of_an_older_schema_take_effect(rig: Rig) -> None:
@@ -313,22 +315,22 @@ def rows_of_an_older_schema_take_effect(rig: Rig) -> None:
     rig.apply(0, entry(1, 2), applied(OpId(1, 2)))
 
 
-def acknowledges_what_was_never_applied(rig: Rig) -> None:
-    rig.watch.answered(write(), done())
+def acknowledges_a_write_that_was_never_applied(rig: Rig) -> None:
+    rig.facts.answered(write(), done())
 
 
 def acknowledged_write_vanishes(rig: Rig) -> None:
     committed(rig, entry(1, 1))
     rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
-    rig.watch.answered(write(), done())
+    rig.facts.answered(write(), done())
     rig.status(1, Role.FOLLOWER, 1)
     rig.world.nodes[1].durable.clear()
-    rig.watch.at_end()
+    rig.facts.at_end()
 
 
 def read(rig: Rig, value: str | None) -> None:
     operation = begin(rig, write(0, ClientAction.READ), 10)
-    rig.watch.answered(operation, done(value=value))
+    rig.facts.answered(operation, done(value=value))
 
 
 def reads_an_overwritten_value(rig: Rig) -> None:
@@ -336,7 +338,7 @@ def reads_an_overwritten_value(rig: Rig) -> None:
     read(rig, "a")
 
 
-def reads_nothing_where_a_row_is(rig: Rig) -> None:
+def reads_no_row_although_one_exists(rig: Rig) -> None:
     history(rig)
     read(rig, None)
 
@@ -345,10 +347,10 @@ def a_later_write_comes_earlier_in_the_log(rig: Rig) -> None:
     committed(rig, entry(1, 1), entry(1, 2))
     first = begin(rig, write(1, value="a"), 1)
     rig.apply(0, entry(1, 2), applied(OpId(1, 2), 1))
-    rig.watch.answered(first, done())
+    rig.facts.answered(first, done())
     second = begin(rig, write(2, value="b"), 2)
     rig.apply(1, entry(1, 1), applied(OpId(1, 1), 2))
-    rig.watch.answered(second, done())
+    rig.facts.answered(second, done())
 
 
 def recover(rig: Rig, base: OpId, *found: Entry, hint: int = 0) -> None:
@@ -356,35 +358,35 @@ def recover(rig: Rig, base: OpId, *found: Entry, hint: int = 0) -> None:
     model.entries = [entry(1, index) for index in (1, 2, 3)]
     last = found[-1].op_id if found else base
     state = LogState(base=base, last=last, commit_hint=hint)
-    rig.watch.recovered(rig.world.nodes[0], LOG, state, list(found), model)
+    rig.facts.recovered(rig.world.nodes[0], LOG, state, list(found), model)
 
 
 def log_loses_its_end(rig: Rig) -> None:
     recover(rig, ZERO, entry(1, 1), entry(1, 2))
 
 
-def log_invents_a_hint(rig: Rig) -> None:
+def log_returns_a_hint_that_was_never_given(rig: Rig) -> None:
     recover(rig, ZERO, entry(1, 1), entry(1, 2), entry(1, 3), hint=3)
 
 
-def log_begins_past_what_may_go(rig: Rig) -> None:
+def log_begins_above_the_collectable_index(rig: Rig) -> None:
     recover(rig, OpId(1, 3))
 
 
-def log_forgets_its_base(rig: Rig) -> None:
+def log_has_a_wrong_base(rig: Rig) -> None:
     recover(rig, OpId(0, 1), entry(1, 2), entry(1, 3))
 
 
-def log_goes_that_the_slowest_lacks(rig: Rig) -> None:
+def log_is_collected_that_the_slowest_replica_needs(rig: Rig) -> None:
     rig.ready(0, hard_state=HardState(1, NAMES[0]))
     for position in (0, 1):
         rig.append(position, entry(1, 1), entry(1, 2))
     rig.append(2, entry(1, 1))
     rig.ready(0, commit=2)
     rig.world.nodes[0].flushed = OpId(1, 2)
-    rig.watch.collect(rig.world.nodes[0], LOG, 1)
+    rig.facts.collect(rig.world.nodes[0], LOG, 1)
     assert rig.violated is None
-    rig.watch.collect(rig.world.nodes[0], LOG, 2)
+    rig.facts.collect(rig.world.nodes[0], LOG, 2)
 
 
 def leader_cannot_catch_a_peer_up(rig: Rig) -> None:
@@ -400,32 +402,32 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
     "commit_rule": [commits_an_older_term, commits_without_majority, commit_goes_back, starts_with_more_than_committed],
     "read_index": [reads_before_its_first_entry, reads_below_what_is_committed, reads_where_it_has_no_entry],
     "stale_messages": [follows_an_older_term, waits_longer_for_an_older_term, acts_for_an_older_term],
-    "failed_sync": [syncs_once_more],
+    "failed_sync": [syncs_again_after_a_failed_sync],
     "terms_and_votes": [
         changes_its_vote,
-        forgets_a_vote_it_showed,
+        forgets_an_exposed_vote,
         starts_in_an_older_term,
         acts_on_a_term_that_was_not_handed_out,
     ],
     "persist_before_send": [
         sends_before_the_vote_is_saved,
         sends_before_the_log_is_durable,
-        believes_durable_what_is_not,
+        believes_an_entry_durable_that_is_not,
     ],
     "config_follows_log": [config_lags_behind_the_log, config_outlives_its_entry, config_committed_too_early],
-    "hybrid_time": [time_goes_back_in_the_log, time_runs_away],
-    "state_machine_safety": [applies_what_is_not_committed, applies_with_another_effect],
+    "hybrid_time": [timestamp_does_not_increase_in_the_log, timestamp_is_far_ahead],
+    "state_machine_safety": [applies_an_uncommitted_entry, applies_with_another_effect],
     "exactly_once": [
         applies_one_identity_twice,
-        skips_what_never_took_effect,
-        answers_an_imposition,
-        answers_an_error_that_was_not,
-        takes_a_row_that_is_unfit,
-        calls_an_open_write_stale,
-        applies_what_nobody_asked_for,
+        skips_a_write_that_never_took_effect,
+        acknowledges_another_payload,
+        answers_with_a_wrong_error,
+        accepts_an_unfit_row,
+        refuses_an_open_write_as_stale,
+        applies_a_write_that_no_client_started,
         applies_another_payload,
-        refuses_what_took_effect,
-        applies_what_was_refused,
+        refuses_a_write_that_took_effect,
+        applies_a_refused_write,
         answers_with_the_time_of_another_entry,
     ],
     "schema_changes": [
@@ -436,15 +438,15 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
         a_schema_is_refused_that_is_in_force,
         rows_of_an_older_schema_take_effect,
     ],
-    "acknowledged_writes": [acknowledges_what_was_never_applied, acknowledged_write_vanishes],
+    "acknowledged_writes": [acknowledges_a_write_that_was_never_applied, acknowledged_write_vanishes],
     "linearizability": [
         reads_an_overwritten_value,
-        reads_nothing_where_a_row_is,
+        reads_no_row_although_one_exists,
         a_later_write_comes_earlier_in_the_log,
     ],
-    "log_durability": [log_loses_its_end, log_invents_a_hint],
-    "log_retention": [log_goes_that_the_slowest_lacks, leader_cannot_catch_a_peer_up],
-    "log_base": [log_begins_past_what_may_go, log_forgets_its_base],
+    "log_durability": [log_loses_its_end, log_returns_a_hint_that_was_never_given],
+    "log_retention": [log_is_collected_that_the_slowest_replica_needs, leader_cannot_catch_a_peer_up],
+    "log_base": [log_begins_above_the_collectable_index, log_has_a_wrong_base],
 }
 for name, stories in FAULTY_STORES.items():
     FAULTY.setdefault(name, []).extend(stories)

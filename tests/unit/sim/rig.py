@@ -1,9 +1,9 @@
-"""A watch over three nodes, and short ways to show it facts."""
+"""A fact feed over three nodes, and short functions that report facts to it."""
 
 from __future__ import annotations
 
 from stelae.sim.coverage import Coverage
-from stelae.sim.fact_feed import Facts
+from stelae.sim.fact_feed import FactFeed
 from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation, HistoryRow
 from stelae.sim.invariants import AppliedRequest
 from stelae.sim.scheduler import Scheduler
@@ -19,11 +19,11 @@ LOG = LogId(TabletId("t"), 1)
 
 
 class Rig:
-    """A watch over three nodes, and short ways to show it facts."""
+    """A fact feed over three nodes, with short methods that report facts to it."""
 
     def __init__(self) -> None:
         self.world = World(nodes=[ObservedNode(position) for position in range(3)], now_us=lambda: 0)
-        self.watch = Facts(self.world, Scheduler(), Coverage())
+        self.facts = FactFeed(self.world, Scheduler(), Coverage())
         self._begun: set[tuple[str, int]] = set()
         for node in self.world.nodes:
             self.restart(node.position)
@@ -32,10 +32,10 @@ class Rig:
         node = self.world.nodes[position]
         hard_state = HardState(term, None if vote is None else NAMES[vote])
         log = LogView(base=ZERO, last=node.last(), term_runs=runs(node.log))
-        self.watch.restarted(node, hard_state, log, commit, CONFIG)
+        self.facts.restarted(node, hard_state, log, commit, CONFIG)
 
     def ready(self, position: int, **effects: object) -> None:
-        self.watch.ready(self.world.nodes[position], Ready(id=1, **effects))  # type: ignore[arg-type]
+        self.facts.ready(self.world.nodes[position], Ready(id=1, **effects))  # type: ignore[arg-type]
 
     def lead(self, position: int, term: int) -> None:
         self.status(position, Role.LEADER, term)
@@ -45,7 +45,7 @@ class Rig:
     ) -> None:
         node = self.world.nodes[position]
         node.hard_state = HardState(term, None)
-        self.watch.status(
+        self.facts.status(
             node,
             Status(
                 node_id=NAMES[position],
@@ -65,25 +65,25 @@ class Rig:
         )
 
     def append(self, position: int, *entries: Entry, replace_from: int | None = None) -> None:
-        """Append in the core and on disk."""
+        """Append entries in the core and on disk."""
         self.ready(position, append=LogAppend(entries=entries, replace_from=replace_from))
         append = Append(entries=entries, replace_from=replace_from)
-        self.watch.wal(self.world.nodes[position], append, Durable(entries[-1].op_id))
+        self.facts.wal(self.world.nodes[position], append, Durable(entries[-1].op_id))
 
     def apply(self, position: int, entry: Entry, *requests: AppliedRequest) -> None:
-        """Apply an entry. Writes that the story has not begun are begun first."""
+        """Apply an entry. Writes that the story has not started are started first."""
         for request in requests:
             if (request.client, request.sequence) not in self._begun:
                 self.invoked(write(request.sequence))
-        self.watch.applied(self.world.nodes[position], entry.op_id, requests)
+        self.facts.applied(self.world.nodes[position], entry.op_id, requests)
 
     def invoked(self, operation: ClientOperation) -> None:
         self._begun.add((operation.client, operation.sequence))
-        self.watch.invoked(operation)
+        self.facts.invoked(operation)
 
     @property
     def violated(self) -> str | None:
-        violation = self.watch.violation
+        violation = self.facts.violation
         return violation.invariant if violation is not None else None
 
 
@@ -112,7 +112,7 @@ def done(node: int = 0, value: str | None = None) -> ClientAnswer:
 
 
 def committed(rig: Rig, *entries: Entry, term: int = 1) -> None:
-    """Let node 0 lead, all nodes store, and node 0 commit."""
+    """Make node 0 the leader, append on all nodes, and commit on node 0."""
     rig.ready(0, hard_state=HardState(term, NAMES[0]))
     for position in range(3):
         rig.append(position, *entries)
@@ -126,10 +126,10 @@ def begin(rig: Rig, operation: ClientOperation, moment: int) -> ClientOperation:
 
 
 def history(rig: Rig) -> None:
-    """Key 1 becomes ``a`` at 1.1, then ``b`` at 1.2; both are answered."""
+    """Write ``a`` to key 1 at 1.1, then ``b`` at 1.2. Both writes are answered."""
     committed(rig, entry(1, 1), entry(1, 2))
     for sequence, value in ((1, "a"), (2, "b")):
         operation = begin(rig, write(sequence, value=value), sequence)
         op_id = OpId(1, sequence)
         rig.apply(0, entry(1, sequence), applied(op_id, sequence))
-        rig.watch.answered(operation, done())
+        rig.facts.answered(operation, done())

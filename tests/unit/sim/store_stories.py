@@ -1,4 +1,4 @@
-"""What must not happen to the rows of a replica, told to a watch."""
+"""Stories that violate an invariant of the rows of a replica, and some that violate none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.superblock import Superblock
 from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation, HistoryRow
-from stelae.sim.invariants import Scanned
+from stelae.sim.invariants import ObservedScan
 from stelae.spi.ids import ClientId, OpId
 from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload
 from tests.unit.sim.rig import LOG, Rig, applied, begin, committed, done, entry, history, write
@@ -32,23 +32,23 @@ def results_of(*sequences: int) -> bytes:
 
 def scan(rig: Rig, at: int, *rows: tuple[int, str], position: int = 0) -> None:
     node = rig.world.nodes[position]
-    rig.watch.scanned(node, Scanned(at, node.floor, rows))
+    rig.facts.scanned(node, ObservedScan(at, node.floor, rows))
 
 
-def refuse(rig: Rig, at: int, told: int) -> None:
+def refuse(rig: Rig, at: int, floor: int) -> None:
     node = rig.world.nodes[0]
-    rig.watch.scanned(node, Scanned(at, node.floor, None, told))
+    rig.facts.scanned(node, ObservedScan(at, node.floor, None, floor))
 
 
 # -- snapshot repeatability -----------------------------------------------------------------------
 
 
-def a_read_in_the_past_sees_the_present(rig: Rig) -> None:
+def a_read_in_the_past_returns_the_present_rows(rig: Rig) -> None:
     history(rig)
     scan(rig, 1, (1, "b"))
 
 
-def a_read_in_the_past_sees_nothing(rig: Rig) -> None:
+def a_read_in_the_past_returns_no_rows(rig: Rig) -> None:
     history(rig)
     scan(rig, 2)
 
@@ -66,33 +66,33 @@ def two_replicas_read_differently(rig: Rig) -> None:
 
 def a_read_below_the_floor_is_answered(rig: Rig) -> None:
     history(rig)
-    rig.watch.floor_raised(rig.world.nodes[0], 2)
+    rig.facts.floor_raised(rig.world.nodes[0], 2)
     scan(rig, 1, (1, "a"))
 
 
 def a_read_at_the_floor_is_refused(rig: Rig) -> None:
     history(rig)
-    rig.watch.floor_raised(rig.world.nodes[0], 2)
+    rig.facts.floor_raised(rig.world.nodes[0], 2)
     refuse(rig, 2, 3)
 
 
-def a_refusal_names_a_floor_that_never_was(rig: Rig) -> None:
+def a_refusal_names_a_floor_that_was_never_set(rig: Rig) -> None:
     history(rig)
-    rig.watch.floor_raised(rig.world.nodes[0], 3)
+    rig.facts.floor_raised(rig.world.nodes[0], 3)
     refuse(rig, 2, 4)
 
 
-def a_store_forgets_its_floor_and_what_it_has_dropped(rig: Rig) -> None:
-    """After a restart the floor may be lower again, but rows behind it are right or are refused."""
+def a_restarted_store_serves_a_scan_without_the_dropped_rows(rig: Rig) -> None:
+    """After a restart the floor may be lower than before, but scans below the old floor are right or are refused."""
     history(rig)
     node = rig.world.nodes[0]
-    rig.watch.floor_raised(node, 2)
-    rig.watch.store_opened(node, OpId(1, 2))
+    rig.facts.floor_raised(node, 2)
+    rig.facts.store_opened(node, OpId(1, 2))
     scan(rig, 1)
 
 
-def a_scan_is_served_at_a_time_that_a_later_entry_is_below(rig: Rig) -> None:
-    """Whoever serves a time that nobody led up to misses entries that have no place in its log yet."""
+def a_scan_is_served_above_the_time_of_a_later_entry(rig: Rig) -> None:
+    """A replica that serves a time without a leader's confirmation misses entries that are not in its log yet."""
     history(rig)
     scan(rig, 9, (1, "b"))
     for position in range(3):
@@ -103,15 +103,15 @@ def a_scan_is_served_at_a_time_that_a_later_entry_is_below(rig: Rig) -> None:
 
 def a_reader_does_not_see_its_own_write(rig: Rig) -> None:
     history(rig)
-    rig.watch.scanned(rig.world.nodes[1], Scanned(1, 0, ((1, "a"),), at_least=2))
+    rig.facts.scanned(rig.world.nodes[1], ObservedScan(1, 0, ((1, "a"),), at_least=2))
 
 
 # -- checksums ------------------------------------------------------------------------------------
 
 
-def checksum(rig: Rig, index: int, told: str | None = None, position: int = 0) -> None:
+def checksum(rig: Rig, index: int, reported: str | None = None, position: int = 0) -> None:
     right = rig.world.agreed.checksum(index)
-    rig.watch.checksum(rig.world.nodes[position], "columnar", index, right if told is None else told)
+    rig.facts.checksum(rig.world.nodes[position], "columnar", index, right if reported is None else reported)
 
 
 def replicas_differ(rig: Rig) -> None:
@@ -120,7 +120,7 @@ def replicas_differ(rig: Rig) -> None:
     checksum(rig, 1, rig.world.agreed.checksum(2), position=1)
 
 
-def a_store_comes_back_with_older_rows(rig: Rig) -> None:
+def a_restarted_store_has_older_rows(rig: Rig) -> None:
     history(rig)
     checksum(rig, 2, rig.world.agreed.checksum(1))
 
@@ -128,36 +128,36 @@ def a_store_comes_back_with_older_rows(rig: Rig) -> None:
 # -- flush ----------------------------------------------------------------------------------------
 
 
-def a_store_flushes_what_its_log_does_not_hold(rig: Rig) -> None:
+def a_store_flushes_entries_that_its_log_does_not_hold(rig: Rig) -> None:
     committed(rig, entry(1, 1))
     rig.world.nodes[0].durable.clear()
-    rig.watch.proposed(rig.world.nodes[0], OpId(1, 1))
+    rig.facts.proposed(rig.world.nodes[0], OpId(1, 1))
 
 
 def a_superblock_names_a_file_that_is_not_synced(rig: Rig) -> None:
-    rig.watch.saved(rig.world.nodes[0], block(0), ["00000001.parquet"])
+    rig.facts.saved(rig.world.nodes[0], block(0), ["00000001.parquet"])
 
 
 def a_superblock_goes_back(rig: Rig) -> None:
-    rig.watch.saved(rig.world.nodes[0], block(2), [])
-    rig.watch.saved(rig.world.nodes[0], block(1), [])
+    rig.facts.saved(rig.world.nodes[0], block(2), [])
+    rig.facts.saved(rig.world.nodes[0], block(1), [])
 
 
 def a_start_finds_an_older_superblock(rig: Rig) -> None:
-    rig.watch.saved(rig.world.nodes[0], block(2), [])
-    rig.watch.store_opened(rig.world.nodes[0], OpId(1, 1))
+    rig.facts.saved(rig.world.nodes[0], block(2), [])
+    rig.facts.store_opened(rig.world.nodes[0], OpId(1, 1))
 
 
-def a_file_goes_before_its_time(rig: Rig) -> None:
-    rig.watch.missing(rig.world.nodes[0], ["00000001.parquet"])
+def a_needed_file_is_removed(rig: Rig) -> None:
+    rig.facts.missing(rig.world.nodes[0], ["00000001.parquet"])
 
 
-def the_log_goes_before_its_rows_are_flushed(rig: Rig) -> None:
+def the_log_is_collected_above_the_flushed_op_id(rig: Rig) -> None:
     committed(rig, entry(1, 1), entry(1, 2), entry(1, 3))
-    rig.watch.saved(rig.world.nodes[0], block(2), [])
-    rig.watch.collect(rig.world.nodes[0], LOG, 2)
+    rig.facts.saved(rig.world.nodes[0], block(2), [])
+    rig.facts.collect(rig.world.nodes[0], LOG, 2)
     assert rig.violated is None
-    rig.watch.collect(rig.world.nodes[0], LOG, 3)
+    rig.facts.collect(rig.world.nodes[0], LOG, 3)
 
 
 # -- exactly once ---------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def the_log_goes_before_its_rows_are_flushed(rig: Rig) -> None:
 
 def a_flush_forgets_results(rig: Rig) -> None:
     history(rig)
-    rig.watch.saved(rig.world.nodes[0], block(2, results_of(1)), [])
+    rig.facts.saved(rig.world.nodes[0], block(2, results_of(1)), [])
 
 
 def a_repetition_changes_a_row_again(rig: Rig) -> None:
@@ -174,62 +174,62 @@ def a_repetition_changes_a_row_again(rig: Rig) -> None:
         rig.append(position, entry(1, 3))
     rig.ready(0, commit=3)
     again = OpId(1, 3)
-    rig.watch.applied(rig.world.nodes[0], again, [applied(again, 1, skipped=True)])
-    rig.watch.changed(rig.world.nodes[0], again, {1: ("a",)})
+    rig.facts.applied(rig.world.nodes[0], again, [applied(again, 1, skipped=True)])
+    rig.facts.changed(rig.world.nodes[0], again, {1: ("a",)})
 
 
-def an_entry_leaves_no_trace(rig: Rig) -> None:
+def an_entry_changes_no_row(rig: Rig) -> None:
     history(rig)
-    rig.watch.changed(rig.world.nodes[0], OpId(1, 2), {})
+    rig.facts.changed(rig.world.nodes[0], OpId(1, 2), {})
 
 
-# -- linearizability, as the checker sees it ------------------------------------------------------
+# -- linearizability, at the end of a run ---------------------------------------------------------
 
 
 def an_insert_replaces_a_row_on_every_replica(rig: Rig) -> None:
-    """The log agrees with it, and all replicas with each other: only who knows what an insert is can tell."""
+    """Log and all replicas agree with each other. Only a checker that knows the meaning of an insert finds it."""
     committed(rig, entry(1, 1), entry(1, 2))
     for sequence, value in ((1, "a"), (2, "b")):
         operation = begin(rig, write(sequence, ClientAction.INSERT, value), 2 * sequence)
         rig.apply(0, entry(1, sequence), applied(OpId(1, sequence), sequence))
         operation.answered, operation.answer = 2 * sequence + 1, done()
-        rig.watch.answered(operation, done())
+        rig.facts.answered(operation, done())
     assert rig.violated is None
-    rig.watch.at_end()
+    rig.facts.at_end()
 
 
 FAULTY_STORES: dict[str, list[Callable[[Rig], None]]] = {
     "snapshot_repeatability": [
-        a_read_in_the_past_sees_the_present,
-        a_read_in_the_past_sees_nothing,
+        a_read_in_the_past_returns_the_present_rows,
+        a_read_in_the_past_returns_no_rows,
         a_row_is_read_twice,
         two_replicas_read_differently,
         a_read_below_the_floor_is_answered,
         a_read_at_the_floor_is_refused,
-        a_refusal_names_a_floor_that_never_was,
-        a_store_forgets_its_floor_and_what_it_has_dropped,
-        a_scan_is_served_at_a_time_that_a_later_entry_is_below,
+        a_refusal_names_a_floor_that_was_never_set,
+        a_restarted_store_serves_a_scan_without_the_dropped_rows,
+        a_scan_is_served_above_the_time_of_a_later_entry,
         a_reader_does_not_see_its_own_write,
     ],
-    "replica_checksums": [replicas_differ, a_store_comes_back_with_older_rows],
+    "replica_checksums": [replicas_differ, a_restarted_store_has_older_rows],
     "flush_durability": [
-        a_store_flushes_what_its_log_does_not_hold,
+        a_store_flushes_entries_that_its_log_does_not_hold,
         a_superblock_names_a_file_that_is_not_synced,
         a_superblock_goes_back,
         a_start_finds_an_older_superblock,
-        a_file_goes_before_its_time,
+        a_needed_file_is_removed,
     ],
-    "log_base": [the_log_goes_before_its_rows_are_flushed],
-    "exactly_once": [a_flush_forgets_results, a_repetition_changes_a_row_again, an_entry_leaves_no_trace],
+    "log_base": [the_log_is_collected_above_the_flushed_op_id],
+    "exactly_once": [a_flush_forgets_results, a_repetition_changes_a_row_again, an_entry_changes_no_row],
     "linearizability": [an_insert_replaces_a_row_on_every_replica],
 }
 
 
-# -- what must not be reported --------------------------------------------------------------------
+# -- legal stories --------------------------------------------------------------------------------
 
 
-def a_life_in_order(rig: Rig) -> None:
-    """Reads now and then, a flush, a floor, a restart, and a read that is refused in time."""
+def an_ordinary_history_of_a_store(rig: Rig) -> None:
+    """Reads, a flush, a history floor, a restart, and a read that is refused as too old."""
     history(rig)
     scan(rig, 1, (1, "a"))
     scan(rig, 2, (1, "b"), position=1)
@@ -237,21 +237,21 @@ def a_life_in_order(rig: Rig) -> None:
     node = rig.world.nodes[0]
     checksum(rig, 1)
     checksum(rig, 2, position=2)
-    rig.watch.changed(node, OpId(1, 2), {1: ("b",)})
-    rig.watch.proposed(node, OpId(1, 2))
-    rig.watch.saved(node, block(2, results_of(1, 2)), [])
-    rig.watch.collect(node, LOG, 2)
-    rig.watch.floor_raised(node, 2)
+    rig.facts.changed(node, OpId(1, 2), {1: ("b",)})
+    rig.facts.proposed(node, OpId(1, 2))
+    rig.facts.saved(node, block(2, results_of(1, 2)), [])
+    rig.facts.collect(node, LOG, 2)
+    rig.facts.floor_raised(node, 2)
     refuse(rig, 1, 2)
     scan(rig, 2, (1, "b"))
-    rig.watch.store_opened(node, OpId(1, 2))
+    rig.facts.store_opened(node, OpId(1, 2))
     scan(rig, 1, (1, "a"))
     refuse(rig, 1, 2)
-    rig.watch.at_end()
+    rig.facts.at_end()
 
 
 def unknown_outcomes(rig: Rig) -> None:
-    """A write that nobody answered, and a delete of the row that only it can have brought."""
+    """An unanswered write, and a delete of the row that only this write can have inserted."""
     committed(rig, entry(1, 1), entry(1, 2))
     begin(rig, write(1, value="a"), 1)
     rig.apply(0, entry(1, 1), applied(OpId(1, 1), 1))
@@ -259,8 +259,8 @@ def unknown_outcomes(rig: Rig) -> None:
     begin(rig, gone, 2)
     rig.apply(0, entry(1, 2), applied(OpId(1, 2), 2))
     gone.answered, gone.answer = 3, ClientAnswer(kind=AnswerKind.DONE, node=0)
-    rig.watch.answered(gone, gone.answer)
-    rig.watch.at_end()
+    rig.facts.answered(gone, gone.answer)
+    rig.facts.at_end()
 
 
-FAULTLESS: list[Callable[[Rig], None]] = [a_life_in_order, unknown_outcomes]
+FAULTLESS: list[Callable[[Rig], None]] = [an_ordinary_history_of_a_store, unknown_outcomes]

@@ -1,4 +1,4 @@
-"""Every invariant accepts what is legal and reports what is not, under its own name."""
+"""Every invariant accepts legal facts, and reports violations under its own name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from stelae.sim.history import ClientAction, HistoryRow
 from stelae.sim.invariants import INVARIANTS
 from stelae.spi.consensus import ReadReady, Role
 from stelae.spi.ids import OpId
-from tests.unit.sim.consensus_stories import FAULTY, asks, read, same_op_id_other_body, told, two_leaders
+from tests.unit.sim.consensus_stories import (
+    FAULTY,
+    gets_stale_message,
+    read,
+    requests_read_index,
+    same_op_id_other_body,
+    two_leaders,
+)
 from tests.unit.sim.rig import Rig, applied, begin, committed, done, entry, history, write
 from tests.unit.sim.store_stories import FAULTLESS
 
@@ -21,26 +28,26 @@ from tests.unit.sim.store_stories import FAULTLESS
     [(name, story) for name, stories in FAULTY.items() for story in stories],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
-def test_an_invariant_reports_what_must_not_happen(invariant: str, story: Callable[[Rig], None]) -> None:
+def test_an_invariant_reports_its_violations(invariant: str, story: Callable[[Rig], None]) -> None:
     rig = Rig()
     story(rig)
     assert rig.violated == invariant
 
 
-def test_every_invariant_is_shown_to_bite() -> None:
+def test_every_invariant_has_a_story_that_violates_it() -> None:
     assert set(FAULTY) == {invariant.name for invariant in INVARIANTS}
 
 
-# -- what must not be reported --------------------------------------------------------------------
+# -- legal stories ---------------------------------------------------------------------------------
 
 
-def test_a_read_index_of_a_leader_that_serves_is_fine_and_so_is_an_old_message_without_effect() -> None:
+def test_a_read_index_of_a_serving_leader_is_legal_and_so_is_an_old_message_without_effect() -> None:
     rig = Rig()
     committed(rig, entry(1, 1), entry(1, 2))
-    asks(rig)
-    asks(rig, token=2)
+    requests_read_index(rig)
+    requests_read_index(rig, token=2)
     rig.ready(0, reads_ready=(ReadReady(1, 2),))
-    told(rig)
+    gets_stale_message(rig)
     assert rig.violated is None
 
 
@@ -51,15 +58,15 @@ def test_an_ordinary_history_violates_nothing() -> None:
         for index in (1, 2):
             rig.apply(position, entry(1, index), applied(OpId(1, index), index))
     read(rig, "b")
-    rig.watch.at_end()
+    rig.facts.at_end()
     assert rig.violated is None
 
 
 @pytest.mark.parametrize("story", FAULTLESS, ids=lambda story: story.__name__)
-def test_an_ordinary_life_of_a_store_violates_nothing(story: Callable[[Rig], None]) -> None:
+def test_an_ordinary_history_of_a_store_violates_nothing(story: Callable[[Rig], None]) -> None:
     rig = Rig()
     story(rig)
-    assert rig.watch.violation is None
+    assert rig.facts.violation is None
 
 
 def test_a_read_that_overlaps_a_write_may_see_either_state() -> None:
@@ -68,15 +75,15 @@ def test_a_read_that_overlaps_a_write_may_see_either_state() -> None:
         committed(rig, entry(1, 1), entry(1, 2))
         first = begin(rig, write(1, value="a"), 1)
         rig.apply(0, entry(1, 1), applied(OpId(1, 1), 1))
-        rig.watch.answered(first, done())
+        rig.facts.answered(first, done())
         begin(rig, write(2, value="b"), 2)
         reading = begin(rig, write(0, ClientAction.READ), 3)
         rig.apply(0, entry(1, 2), applied(OpId(1, 2), 2))
-        rig.watch.answered(reading, done(value=seen))
+        rig.facts.answered(reading, done(value=seen))
         assert rig.violated is None, seen
 
 
-def test_rows_of_an_operation_change_their_keys_together_and_the_last_of_a_key_stands() -> None:
+def test_rows_of_an_operation_change_their_keys_together_and_the_last_row_of_a_key_remains() -> None:
     rig = Rig()
     committed(rig, entry(1, 1))
     operation = write()
@@ -84,20 +91,20 @@ def test_rows_of_an_operation_change_their_keys_together_and_the_last_of_a_key_s
     begin(rig, operation, 1)
     request = msgspec.structs.replace(applied(OpId(1, 1)), errors=((3, "NOT_FOUND"),))
     rig.apply(0, entry(1, 1), request)
-    assert rig.watch.expected_rows() == {1: ("c",), 2: ("b",)}
+    assert rig.facts.expected_rows() == {1: ("c",), 2: ("b",)}
     read(rig, "c")
     assert rig.violated is None
     read(rig, "a")
     assert rig.violated == "linearizability"
 
 
-def test_a_repetition_that_is_skipped_and_answered_alike_is_fine() -> None:
+def test_a_repetition_that_is_skipped_and_gets_the_same_answer_is_legal() -> None:
     rig = Rig()
     committed(rig, entry(1, 1), entry(1, 2))
     rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
-    rig.watch.answered(write(), done())
+    rig.facts.answered(write(), done())
     rig.apply(0, entry(1, 2), applied(OpId(1, 2), skipped=True))
-    rig.watch.answered(write(), done())
+    rig.facts.answered(write(), done())
     assert rig.violated is None
 
 
@@ -110,7 +117,7 @@ def test_a_follower_may_replace_its_suffix_and_a_deposed_leader_too() -> None:
     assert rig.violated is None
 
 
-def test_the_first_violation_stands() -> None:
+def test_the_first_violation_is_kept() -> None:
     rig = Rig()
     two_leaders(rig)
     same_op_id_other_body(rig)

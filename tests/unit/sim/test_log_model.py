@@ -23,21 +23,21 @@ def model() -> LogModel:
     """Entries 1.1 to 1.5 are durable; 2.4 to 2.6 are under way over them."""
     model = LogModel()
     model.begin(Append(entries=tuple(entries(1, 1, 5))))
-    model.succeed()
+    model.complete()
     model.begin(Append(entries=tuple(entries(2, 4, 6)), replace_from=4, commit_hint=3))
     return model
 
 
 @pytest.mark.parametrize("done", [0, 1, 2, 3])
-def test_a_prefix_of_what_was_under_way_is_legal(model: LogModel, done: int) -> None:
+def test_a_prefix_of_the_append_under_way_is_legal(model: LogModel, done: int) -> None:
     found = entries(1, 1, 3) + entries(2, 4, 3 + done)
-    assert model.settle(ZERO, found) is None
+    assert model.match_recovered(ZERO, found) is None
     assert model.last() == found[-1].op_id
-    assert model.settle(ZERO, found) is None
+    assert model.match_recovered(ZERO, found) is None
 
 
-def test_the_old_suffix_whole_is_legal(model: LogModel) -> None:
-    assert model.settle(ZERO, entries(1, 1, 5)) is None
+def test_the_whole_old_suffix_is_legal(model: LogModel) -> None:
+    assert model.match_recovered(ZERO, entries(1, 1, 5)) is None
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def test_the_old_suffix_whole_is_legal(model: LogModel) -> None:
     ],
     ids=["part-of-old", "lost", "empty", "old-behind-new", "new-behind-old", "extra", "altered"],
 )
-def test_mixtures_losses_and_inventions_are_named(model: LogModel, found: list[Entry]) -> None:
-    assert model.settle(ZERO, found) is not None
+def test_mixed_lost_and_unknown_entries_are_reported(model: LogModel, found: list[Entry]) -> None:
+    assert model.match_recovered(ZERO, found) is not None
 
 
-def test_a_collected_beginning_may_be_missing_and_nothing_else(model: LogModel) -> None:
-    model.succeed()
-    assert model.settle(OpId(1, 2), entries(1, 3, 3) + entries(2, 4, 6)) is None
-    assert model.settle(OpId(1, 2), entries(2, 4, 6)) is not None
-    assert model.settle(OpId(2, 6), []) is None
-    assert model.settle(OpId(1, 3), []) is not None
+def test_only_the_collected_entries_may_be_missing(model: LogModel) -> None:
+    model.complete()
+    assert model.match_recovered(OpId(1, 2), entries(1, 3, 3) + entries(2, 4, 6)) is None
+    assert model.match_recovered(OpId(1, 2), entries(2, 4, 6)) is not None
+    assert model.match_recovered(OpId(2, 6), []) is None
+    assert model.match_recovered(OpId(1, 3), []) is not None
 
 
 def test_the_model_knows_its_hint_base_and_last(model: LogModel) -> None:

@@ -1,4 +1,4 @@
-"""The virtual network loses, repeats, reorders and cuts, per directed link."""
+"""The virtual network loses, duplicates and reorders messages, and cuts directed links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stelae.sim.scheduler import Scheduler
 
 
 class Rig:
-    """A network and what arrived on it."""
+    """A network, and the messages that arrived on it."""
 
     def __init__(self, profile: Profile, seed: int = 1) -> None:
         self.scheduler = Scheduler()
@@ -60,7 +60,7 @@ def test_varying_delays_reorder(calm: Profile) -> None:
     assert rig.coverage.counts["network.reordered"] > 0
 
 
-def test_a_cut_works_one_way_and_also_on_what_is_under_way(calm: Profile) -> None:
+def test_a_cut_affects_one_direction_and_also_messages_under_way(calm: Profile) -> None:
     rig = Rig(calm)
     rig.send(1)
     rig.network.cut([(0, 1)])
@@ -69,7 +69,7 @@ def test_a_cut_works_one_way_and_also_on_what_is_under_way(calm: Profile) -> Non
     assert rig.drain() == [0]
 
 
-def test_a_link_that_was_cut_twice_needs_two_repairs(calm: Profile) -> None:
+def test_a_link_that_was_cut_twice_must_be_mended_twice(calm: Profile) -> None:
     rig = Rig(calm)
     rig.network.cut([(0, 1)])
     rig.network.cut([(0, 1)])
@@ -80,7 +80,7 @@ def test_a_link_that_was_cut_twice_needs_two_repairs(calm: Profile) -> None:
     assert not rig.network.is_cut((0, 1))
 
 
-def test_a_healed_network_loses_and_repeats_nothing(calm: Profile) -> None:
+def test_a_healed_network_loses_and_duplicates_nothing(calm: Profile) -> None:
     rig = Rig(replace(calm, loss=0.9, duplication=0.9))
     rig.network.cut([(0, 1)])
     rig.network.lossy = 1

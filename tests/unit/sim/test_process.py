@@ -1,4 +1,4 @@
-"""A virtual process: turns, pauses, its end, and threads that keep order per key."""
+"""A virtual process: its turns, pauses and end, and pools that keep the order of each key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stelae.spi.errors import Full
 
 
 class Rig:
-    """A process, and what ran in it."""
+    """A process, and the calls that ran in it."""
 
     def __init__(self) -> None:
         self.scheduler = Scheduler()
@@ -30,7 +30,7 @@ class Rig:
         return self.seen
 
 
-def test_what_a_turn_defers_runs_at_its_end_and_links_flush_last() -> None:
+def test_deferred_calls_run_at_the_end_of_the_turn_and_links_flush_last() -> None:
     rig = Rig()
 
     def turn() -> None:
@@ -43,7 +43,7 @@ def test_what_a_turn_defers_runs_at_its_end_and_links_flush_last() -> None:
     assert rig.seen == ["turn", "step", "nested", "flush"]
 
 
-def test_a_paused_process_does_later_what_fell_due_in_the_order_in_which_it_did() -> None:
+def test_a_paused_process_runs_due_calls_after_the_pause_in_the_order_in_which_they_became_due() -> None:
     rig = Rig()
     for delay_us, name in ((20, "b"), (10, "a")):
         rig.process.schedule(delay_us, name, lambda name=name: rig.see(name))
@@ -61,7 +61,7 @@ def test_an_ended_process_runs_nothing_any_more() -> None:
     assert rig.drain() == []
 
 
-def test_a_call_that_raises_ends_the_process_and_is_told() -> None:
+def test_a_call_that_raises_ends_the_process_and_its_exception_is_reported() -> None:
     rig = Rig()
     error = KeyError("planted")
 
@@ -84,12 +84,12 @@ def test_timers_follow_the_nodes_own_monotonic_clock() -> None:
     assert rig.drain() == ["1050"]
 
 
-def test_a_wall_clock_jumps_and_is_set_right_and_its_worst_is_remembered() -> None:
+def test_jumps_of_a_wall_clock_can_be_undone_and_its_largest_lead_is_kept() -> None:
     clock = VirtualClock(Scheduler(), error_us=5)
     clock.jump(100)
     clock.jump(-40)
     assert (clock.wall_us(), clock.ahead_us_max) == (EPOCH_US + 65, 105)
-    clock.set_right()
+    clock.undo_jumps()
     assert (clock.wall_us(), clock.ahead_us_max) == (EPOCH_US + 5, 105)
 
 

@@ -1,11 +1,11 @@
-"""Virtual time: order, ties, cancellation, and the digest that tells two runs apart."""
+"""Virtual time: order, ties, cancellation, and the digest that distinguishes runs."""
 
 from __future__ import annotations
 
 from stelae.sim.scheduler import Scheduler
 
 
-def ran(scheduler: Scheduler) -> int:
+def run_all(scheduler: Scheduler) -> int:
     count = 0
     while scheduler.run_one():
         count += 1
@@ -16,7 +16,7 @@ def test_events_run_by_time_and_ties_in_the_order_of_scheduling() -> None:
     scheduler, seen = Scheduler(), []
     for at_us, name in ((20, "c"), (10, "a"), (20, "d"), (10, "b")):
         scheduler.at(at_us, name, lambda name=name: seen.append(name))
-    assert ran(scheduler) == 4
+    assert run_all(scheduler) == 4
     assert seen == ["a", "b", "c", "d"]
     assert scheduler.now_us == 20
 
@@ -24,7 +24,7 @@ def test_events_run_by_time_and_ties_in_the_order_of_scheduling() -> None:
 def test_an_event_in_the_past_runs_now_and_time_never_goes_back() -> None:
     scheduler, times = Scheduler(), []
     scheduler.at(50, "late", lambda: scheduler.at(10, "past", lambda: times.append("past")))
-    ran(scheduler)
+    run_all(scheduler)
     assert times == ["past"]
     assert scheduler.now_us == 50
 
@@ -43,7 +43,7 @@ def test_the_digest_depends_on_order_time_and_notes() -> None:
         scheduler = Scheduler()
         for label in labels:
             scheduler.after(1, label, lambda: scheduler.note(note))
-        ran(scheduler)
+        run_all(scheduler)
         return scheduler.digest()
 
     assert digest("a", "b") == digest("a", "b")

@@ -63,7 +63,7 @@ def loaded(key_type: str, entries: int) -> HarnessReplica:
     """A store with rows in memory, in random order, a fourth of each entry written over later."""
     columns = [{"name": "key", "type": key_type}, {"name": "n", "type": "int64"}, {"name": "text", "type": "string"}]
     schema = schema_from_plain({"columns": columns, "key": ["key"]})
-    config = ColumnarConfig(row_group_rows=GROUP_ROWS, compact_rows=1 << 20, fresh_blocks_min=2, cache_bytes=0)
+    config = ColumnarConfig(row_group_rows=GROUP_ROWS, merge_step_rows=1 << 20, level0_blocks_min=2, cache_bytes=0)
     harness = StoreHarness(ColumnarStore, lambda: config)
     replica, rng = harness.replica(schema), random.Random(entries)
     numbers = [*range(entries * ENTRY_ROWS * 3 // 4)]

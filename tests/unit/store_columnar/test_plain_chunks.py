@@ -22,7 +22,7 @@ ROWS = [(n, f"name {n}", n) for n in range(100)]
 
 
 def calm() -> Any:
-    return replace(tiny(), fresh_blocks_min=900, fresh_blocks_max=999)
+    return replace(tiny(), level0_blocks_min=900, level0_blocks_max=999)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def replica() -> HarnessReplica:
 @pytest.fixture
 def calm() -> HarnessReplica:
     """One that merges nothing unless it is told to."""
-    return StoreHarness(ColumnarStore, lambda: replace(tiny(), fresh_blocks_min=3, fresh_blocks_max=99)).replica()
+    return StoreHarness(ColumnarStore, lambda: replace(tiny(), level0_blocks_min=3, level0_blocks_max=99)).replica()
 
 
 def files(replica: HarnessReplica) -> list[str]:
@@ -299,7 +299,7 @@ def test_rows_in_key_order_are_settled_at_once_and_never_merged(replica: Harness
         replica.insert(*((n, "a", n) for n in range(start, start + 100)))
         replica.flush()
     levels = state(replica)._state.levels
-    assert not levels.fresh
+    assert not levels.level0
     before = {live.block.path for live in levels.blocks}
     replica.store.compact()
     assert len(before & {live.block.path for live in state(replica)._state.levels.blocks}) >= len(before) - 1
@@ -307,13 +307,13 @@ def test_rows_in_key_order_are_settled_at_once_and_never_merged(replica: Harness
 
 def test_flushes_alone_keep_the_number_of_overlapping_blocks_bounded() -> None:
     """Whoever drives the store may never have the time to call ``compact``."""
-    config = ColumnarConfig(row_group_rows=8, compact_rows=64, fresh_blocks_min=3, fresh_blocks_max=8)
+    config = ColumnarConfig(row_group_rows=8, merge_step_rows=64, level0_blocks_min=3, level0_blocks_max=8)
     replica = StoreHarness(ColumnarStore, lambda: config).replica()
     rng = random.Random(4)
     for turn in range(40):
         replica.write(upsert(*((int(rng.random() * 10_000), f"t{turn}", turn) for _ in range(16))))
         replica.flush()
-        assert len(state(replica)._state.levels.fresh) <= 2 * 8
+        assert len(state(replica)._state.levels.level0) <= 2 * 8
 
 
 def test_a_log_replayed_from_its_beginning_meets_the_schemas_of_its_time(replica: HarnessReplica) -> None:

@@ -31,7 +31,7 @@ ROWS = [(n, f"name {n}", n) for n in range(40)]
 
 def calm() -> Any:
     """Small row groups that nobody merges."""
-    return replace(tiny(), block_rows_max=1000, fresh_blocks_min=900, fresh_blocks_max=999)
+    return replace(tiny(), block_rows_max=1000, level0_blocks_min=900, level0_blocks_max=999)
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_a_range_that_cuts_a_group_decodes_that_one(
 
 
 def test_what_a_merge_under_way_has_taken_from_a_block_is_not_handed_on_again() -> None:
-    config = replace(tiny(), block_rows_max=1000, fresh_blocks_min=1, fresh_blocks_max=99, compact_rows=64)
+    config = replace(tiny(), block_rows_max=1000, level0_blocks_min=1, level0_blocks_max=99, merge_step_rows=64)
     made = StoreHarness(ColumnarStore, lambda: config).replica()
     for turn in range(3):
         made.write(upsert(*((n, f"t{turn}", n) for n in range(turn, 400, 1 + turn))))
@@ -255,7 +255,7 @@ def test_damage_on_disk_is_an_error_that_names_the_place(replica: HarnessReplica
 def test_a_cursor_hands_on_what_was_merged_away_and_nothing_once_it_is_closed(replica: HarnessReplica) -> None:
     replica.write(upsert(*ROWS))
     replica.flush()
-    made = StoreHarness(ColumnarStore, lambda: replace(calm(), fresh_blocks_min=1)).replica()
+    made = StoreHarness(ColumnarStore, lambda: replace(calm(), level0_blocks_min=1)).replica()
     for start in (0, 20):
         made.insert(*ROWS[start : start + 20])
         made.flush()

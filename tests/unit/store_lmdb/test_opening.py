@@ -172,7 +172,7 @@ def test_row_g_what_was_flushed_ahead_is_taken_back(replica: LmdbReplica) -> Non
     assert replica.store.applied == replica.log[0].op_id
     assert replica.rows() == ROWS
     with replica.store._environment.env.read() as txn:  # type: ignore[attr-defined]
-        lists = [bytes(key) for key, _ in txn.cursor() if bytes(key)[:1] in (format.PIECES, format.HIDING)]
+        lists = [bytes(key) for key, _ in txn.cursor() if bytes(key)[:1] in (format.TRANSACTIONS, format.HIDING)]
     assert lists == []
 
 

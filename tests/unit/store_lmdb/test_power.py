@@ -11,17 +11,17 @@ import pytest
 
 from stelae.spi.errors import StorageError
 from stelae.testing.conformance.wal_native import not_proven
-from stelae.testing.recorder.court import child_environment
-from stelae.testing.recorder.record import MEANS, Recording, means, record
+from stelae.testing.recorder.record import METHODS, Recording, available_method, record
 from stelae.testing.recorder.replay import states
+from stelae.testing.recorder.state_checker import child_environment
 from tests.conformance.lmdb_living import STEPS, Superblock, log, model, opened
 from tests.conformance.lmdb_store import checks_here
 
 
 def recorded(root: Path, *bugs: str) -> Recording:
     """Let a child live, and record what it writes and syncs."""
-    if means() is None:
-        not_proven("power loss", f"none of {', '.join(MEANS)} is available to record what the store writes")
+    if available_method() is None:
+        not_proven("power loss", f"none of {', '.join(METHODS)} is available to record what the store writes")
     below = os.path.realpath(root / "0")
     os.makedirs(f"{below}/data")
     command = [sys.executable, "-m", "tests.conformance.lmdb_living", below, f"{root}/marks", *bugs]

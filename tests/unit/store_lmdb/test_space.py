@@ -35,9 +35,9 @@ def test_an_open_cursor_holds_no_transaction(replica: LmdbReplica) -> None:
     cursors = [replica.store.scan(ScanSpec(order=Order.KEY)) for _ in range(3)]
     rows = [cursor.next_batch(9) for cursor in cursors]
     changes = replica.store.diff(0, 10, ScanSpec())
-    pieces = replica.store.export()
+    batches = replica.store.export()
     next(changes)
-    next(pieces)
+    next(batches)
     env = env_of(replica)
     assert env.figures()["readers"] == 0
     assert not [line for line in env._env.readers().splitlines()[1:] if not line.endswith(" -")], env._env.readers()
@@ -70,7 +70,7 @@ def test_an_open_cursor_outlives_flushes_and_compaction(replica: LmdbReplica) ->
 
 def test_the_map_stays_as_it_is_and_grows_at_the_next_start(tmp_path: Path) -> None:
     def small() -> LmdbStoreConfig:
-        return LmdbStoreConfig(map_bytes=MAP_BYTES, file_step_bytes=1 << 16, reserve_bytes=1 << 16)
+        return LmdbStoreConfig(map_bytes=MAP_BYTES, file_growth_bytes=1 << 16, reserve_bytes=1 << 16)
 
     replica = LmdbHarness(LmdbStore, small, root=str(tmp_path)).replica()
     flushed = 0

@@ -1,4 +1,4 @@
-"""What is the store's own: readers beside a writer, imports in pieces, schemas alone, keys that narrow a scan."""
+"""What is the store's own: readers beside a writer, imports in batches, schemas alone, keys that narrow a scan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stelae.spi.errors import Corrupt, FutureVersion, StorageError, Unsupported
 from stelae.spi.scan import Compare, In, Order, ScanSpec
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, StoreHarness, delete, upsert
-from stelae.testing.conformance.store_history import lived
+from stelae.testing.conformance.store_history import with_random_entries
 from stelae.testing.conformance.store_model import Op
 from stelae.testing.conformance.store_shapes import changed
 from stelae_store_lmdb import LmdbStore, store
@@ -76,7 +76,7 @@ def test_readers_in_other_threads_see_whole_entries_whatever_is_flushed_and_comp
 def test_an_import_larger_than_memory_is_written_out_in_between(
     replica: LmdbReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, model = lived(StoreHarness(MemoryStore))
+    source, model = with_random_entries(StoreHarness(MemoryStore))
     monkeypatch.setattr(store, "IMPORT_BYTES", 1)
     replica.store.import_(source.store.export(), source.store.applied)
     assert replica.store.memory_bytes() == 0

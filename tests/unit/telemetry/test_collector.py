@@ -17,7 +17,7 @@ from prometheus_client.registry import CollectorRegistry
 from stelae.machine.metrics import NodeMetrics
 from stelae.telemetry.catalog import FAMILIES, LABEL_VALUES_MAX, PREFIX, Family, MetricKind, family_of
 from stelae.telemetry.collector import NodeCollector
-from stelae.telemetry.view import Sample
+from stelae.telemetry.node_samples import Sample
 
 assert openmetrics  # The package has to be named before its modules.
 

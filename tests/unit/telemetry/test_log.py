@@ -105,7 +105,7 @@ def test_text_for_people_is_the_message_as_it_was_written() -> None:
     one = record("replica starts tablet=%s term=%d", "t1", 4)
     one.suppressed = 12
     text = TextLines().format(one)
-    assert text.endswith(" INFO stelae.host.replica replica starts tablet=t1 term=4 (12 like this left out)")
+    assert text.endswith(" INFO stelae.host.replica replica starts tablet=t1 term=4 (12 similar lines left out)")
 
 
 class Limit:

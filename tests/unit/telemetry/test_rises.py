@@ -11,7 +11,7 @@ import pytest
 from stelae.machine.metrics import NodeMetrics
 from stelae.spi.consensus import Role
 from stelae.spi.ids import TabletId
-from stelae.telemetry.rises import CountingObserver
+from stelae.telemetry.leadership_counts import CountingObserver
 
 TABLET = TabletId("t")
 

@@ -38,7 +38,7 @@ def test_what_the_file_says_holds() -> None:
         ('[metrics]\nlisten = "127.0.0.1"\n', 7, "is not an address"),
         ('[metrics]\nlisten = "127.0.0.1:70000"\n', 7, "is not an address"),
         ("[metrics]\nport = 9\n", 7, "unknown key 'port' in [metrics]"),
-        ("[metrics]\nlisten = 9\n", 7, "listen has to be a text"),
+        ("[metrics]\nlisten = 9\n", 7, "listen must be a string"),
         ("[metrics]\ndeadline_ms = 1\n", 7, "deadline_ms = 1 is out of bounds"),
         ('[logging]\nformat = "xml"\n', 7, "format cannot be 'xml'"),
         ("[logging]\nrepeats_max = 0\n", 7, "repeats_max = 0 is out of bounds"),

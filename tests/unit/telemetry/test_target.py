@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.telemetry.target import TARGET_FILE, read_target, remove_target, write_target
+from stelae.telemetry.target_file import TARGET_FILE, read_target, remove_target, write_target
 
 
 def test_it_is_a_target_file_of_file_based_discovery(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from stelae.host.replica import ReplicaState
 from stelae.spi.consensus import Role
 from stelae.spi.ids import OpId
-from stelae.telemetry.view import NodeFigures
+from stelae.telemetry.node_samples import NodeSamples
 
 
 def replica(
@@ -45,7 +45,7 @@ def samples(*replicas: Any, failed: dict[str, str] | None = None, tablets_max: i
         layout=SimpleNamespace(root="/n"),
     )
     pools: Any = [SimpleNamespace(name="apply", waiting=2)]
-    view = NodeFigures(node, pools, ("n1", "c", "tserver", "1.0"), tablets_max)
+    view = NodeSamples(node, pools, ("n1", "c", "tserver", "1.0"), tablets_max)
     return {(name, *labels): value for name, labels, value in view.samples()}
 
 

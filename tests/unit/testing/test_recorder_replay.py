@@ -11,7 +11,7 @@ from stelae.testing.recorder.calls import Call
 from stelae.testing.recorder.image import DiskImage
 from stelae.testing.recorder.record import Recording
 from stelae.testing.recorder.replay import images, moments, states
-from stelae.testing.recorder.scenario import ScenarioStage, full_life, history, life_at
+from stelae.testing.recorder.scenario import ScenarioStage, every_operation_and_restarts, random_history, run_until
 from stelae.testing.wal_model import LOG
 
 SECTOR = 512
@@ -94,8 +94,8 @@ def test_marks_say_how_far_the_scenario_had_come() -> None:
 
 
 def test_a_life_holds_one_model_between_steps_and_several_within_one() -> None:
-    steps = full_life()
-    between, within = life_at(steps, ScenarioStage(1, False)), life_at(steps, ScenarioStage(1, True))
+    steps = every_operation_and_restarts()
+    between, within = run_until(steps, ScenarioStage(1, False)), run_until(steps, ScenarioStage(1, True))
     assert len(between.possible[LOG]) == 1
     assert [model.last.index for model in within.possible[LOG]] == [0, 1, 2, 3]
 
@@ -103,5 +103,5 @@ def test_a_life_holds_one_model_between_steps_and_several_within_one() -> None:
 @pytest.mark.parametrize("kept", [0, 1])
 def test_histories_differ_by_seed_and_can_be_lived(kept: int) -> None:
     for seed in range(20):
-        steps = history(seed, kept)
-        assert len(life_at(steps, ScenarioStage(len(steps), False)).possible[LOG]) == 1
+        steps = random_history(seed, kept)
+        assert len(run_until(steps, ScenarioStage(len(steps), False)).possible[LOG]) == 1

@@ -21,7 +21,7 @@ from stelae_wal_lmdb import LmdbConfig, LmdbWal
 from tests.conformance.lmdb_disk import checks_here
 from tests.unit.wal_files import Change, a_directory, cut_to, flipped, foreign, of_slot_version, zeroed
 
-CONFIG = LmdbConfig(map_bytes=1 << 30, file_step_bytes=1 << 16, reserve_bytes=1 << 16)
+CONFIG = LmdbConfig(map_bytes=1 << 30, file_growth_bytes=1 << 16, reserve_bytes=1 << 16)
 DATA = "env/data.mdb"
 PAGE_BYTES = 4096
 META_VERSION_AT = 20

@@ -21,7 +21,7 @@ from stelae_wal_lmdb import LmdbConfig, LmdbWal, check, child, format, startup
 from stelae_wal_lmdb.check import EnvironmentReport
 from stelae_wal_lmdb.child import check_in_child
 
-CONFIG = LmdbConfig(map_bytes=1 << 30, file_step_bytes=1 << 16, reserve_bytes=1 << 16)
+CONFIG = LmdbConfig(map_bytes=1 << 30, file_growth_bytes=1 << 16, reserve_bytes=1 << 16)
 WITHOUT_VERIFIER = (
     "-c",
     "import sys; sys.modules['lmdb.verify'] = None; import runpy; "

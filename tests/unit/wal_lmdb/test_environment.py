@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 
 def harness(tmp_path: Path, **settings: Any) -> RealHarness:
-    small = {"file_step_bytes": 1 << 16, "reserve_bytes": 1 << 16, "map_bytes": 1 << 30}
+    small = {"file_growth_bytes": 1 << 16, "reserve_bytes": 1 << 16, "map_bytes": 1 << 30}
     return RealHarness(LmdbWal, str(tmp_path), LmdbConfig(**(small | settings)))
 
 
@@ -97,7 +97,7 @@ def test_a_smaller_map_than_the_file_has_opens_and_can_be_collected(tmp_path: Pa
     engine.create(LOG, ZERO)
     commit(engine, Append(entries=entries(1, 40, size_bytes=60_000)))
     engine.close()
-    home.config = LmdbConfig(map_bytes=MIB, map_bytes_max=MIB, reserve_bytes=1 << 16, file_step_bytes=1 << 16)
+    home.config = LmdbConfig(map_bytes=MIB, map_bytes_max=MIB, reserve_bytes=1 << 16, file_growth_bytes=1 << 16)
     engine = home.open()
     check_holds(engine, Model(ZERO, list(entries(1, 40, size_bytes=60_000))))
     engine.collect(LOG, 39)
@@ -114,7 +114,7 @@ def test_where_the_system_grants_no_large_map_a_smaller_one_serves(tmp_path: Pat
         "from stelae.spi.ids import ZERO\n"
         "from stelae.spi.wal import Append\n"
         "from stelae_wal_lmdb import LmdbConfig, LmdbWal\n"
-        "engine = RealHarness(LmdbWal, sys.argv[1], LmdbConfig(file_step_bytes=1 << 16)).open()\n"
+        "engine = RealHarness(LmdbWal, sys.argv[1], LmdbConfig(file_growth_bytes=1 << 16)).open()\n"
         "engine.create(LOG, ZERO)\n"
         "commit(engine, Append(entries=entries(1, 9)))\n"
         "print(int(engine.stats()['map_bytes']))\n"

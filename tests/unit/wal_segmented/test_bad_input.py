@@ -14,7 +14,7 @@ from stelae.spi.errors import Corrupt, Foreign, Full, FutureVersion, Locked, Sto
 from stelae.spi.ids import ZERO
 from stelae.spi.log import Entry
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
-from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.conformance.wal_failures import limit_space
 from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
 from stelae_shared.log_files.page_slots import PAYLOAD_AT, SLOT_BYTES
@@ -208,11 +208,11 @@ def test_a_disk_that_becomes_read_only_fails_the_logs_that_write_and_reads_go_on
 
 def test_a_directory_that_cannot_be_made_for_want_of_space_is_full_and_can_be_tried_again() -> None:
     harness = small_harness()
-    limit_room(harness, 10)
+    limit_space(harness, 10)
     for _ in range(2):
         with pytest.raises(Full):
             harness.open()
-    limit_room(harness, None)
+    limit_space(harness, None)
     engine = harness.open()
     engine.create(LOG, ZERO)
     commit(engine, Append(entries=entries(1, 1)))

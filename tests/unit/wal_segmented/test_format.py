@@ -13,7 +13,7 @@ from stelae.spi.errors import Corrupt, StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Append
-from stelae.testing.conformance.wal_damage import judge
+from stelae.testing.conformance.wal_damage import check_damaged
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, Model, commit, entries
 from stelae_shared.log_files.page_slots import SLOT_BYTES
@@ -186,4 +186,4 @@ def test_any_flipped_bit_in_a_closed_segment_is_reported() -> None:
     for offset in range(len(data)):
         twin = harness.fork(0)
         twin.disk.damage(path, offset, 1 << offset % 8)
-        assert judge(twin, Model(ZERO, list(held)), f"{path}@{offset}"), offset
+        assert check_damaged(twin, Model(ZERO, list(held)), f"{path}@{offset}"), offset

@@ -7,7 +7,7 @@ import pytest
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.errors import Full
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
-from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.conformance.wal_failures import limit_space
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, check_holds, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal, reader
@@ -52,7 +52,7 @@ def test_a_log_keeps_the_files_of_collected_segments_up_to_its_limit(harness: Vi
     engine = started(harness)
     roll(engine, 5)
     collected(engine)
-    assert kept(harness) == ["g1-000000000001.old", "g1-000000000002.old"]
+    assert kept(harness) == ["g1-000000000001.reuse", "g1-000000000002.reuse"]
     assert engine.stats()["segments_kept"] == 2
     before = len(harness.disk.listdir(PLACE))
     for _ in range(20):
@@ -87,7 +87,7 @@ def test_only_segments_are_kept_that_are_as_long_as_the_next_one_and_large(prewr
     assert not kept(harness), "they have 8, 16 and 32 KiB, and the third is open"
     roll(engine)
     collected(engine)
-    assert kept(harness) == ([] if prewrite_bytes_min > 4 * SEGMENT_BYTES else ["g1-000000000003.old"])
+    assert kept(harness) == ([] if prewrite_bytes_min > 4 * SEGMENT_BYTES else ["g1-000000000003.reuse"])
     engine.close()
 
 
@@ -108,14 +108,14 @@ def test_kept_files_go_with_the_end_of_what_they_are_for(harness: VirtualHarness
             return
         case "set_aside":
             engine.set_aside(LOG, "/node/quarantine/a")
-            assert not [name for name in harness.disk.listdir("/node/quarantine/a") if name.endswith(".old")]
+            assert not [name for name in harness.disk.listdir("/node/quarantine/a") if name.endswith(".reuse")]
             assert not harness.disk.exists(PLACE)
             return
         case "crash":
             harness.crash(engine)
             engine = harness.open()
         case _:
-            limit_room(harness, 0)
+            limit_space(harness, 0)
             outcome = engine.commit(
                 {LOG: Append(entries=entries(engine.logs()[LOG].last.index + 1, 9, 1, 5000))}, sync=True
             )[LOG]
@@ -224,5 +224,5 @@ def test_a_kept_file_that_cannot_be_read_costs_the_next_segment_nothing_but_time
     harness.crash(engine)
     engine = harness.open()
     check_holds(engine, model_of(engine))
-    assert not [name for name in harness.disk.listdir(PLACE) if name.endswith((".new", ".old"))]
+    assert not [name for name in harness.disk.listdir(PLACE) if name.endswith((".new", ".reuse"))]
     engine.close()

@@ -11,7 +11,7 @@ from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.errors import Corrupt, Full, Overloaded, StorageError
 from stelae.spi.wal import Append, Failed, WalEngine
-from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.conformance.wal_failures import limit_space
 from stelae.testing.wal_harness import QueuedWorkers, VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, entries
 from stelae_wal_segmented import SegmentedConfig, reader
@@ -30,11 +30,11 @@ GROWING = SegmentedConfig(
 
 
 def fill_and_repair(harness: VirtualHarness, engine: WalEngine) -> None:
-    limit_room(harness, 0)
+    limit_space(harness, 0)
     last = engine.logs()[LOG].last
     outcome = engine.commit({LOG: Append(entries=entries(last.index + 1, 9, 1, 9000))}, sync=True)[LOG]
     assert isinstance(outcome, Failed) and isinstance(outcome.error, Full)
-    limit_room(harness, None)
+    limit_space(harness, None)
     engine.repair(LOG)
 
 
@@ -110,7 +110,7 @@ def test_segments_that_nobody_read_during_a_repair_are_used_again() -> None:
 
 
 def nameless(harness: VirtualHarness) -> list[str]:
-    return [name for name in harness.disk.listdir(PLACE) if name.endswith((".old", ".new"))]
+    return [name for name in harness.disk.listdir(PLACE) if name.endswith((".reuse", ".new"))]
 
 
 class EveryOther:
@@ -140,7 +140,7 @@ class Refused(EveryOther):
 
 
 def fail_renames(monkeypatch: pytest.MonkeyPatch) -> None:
-    EveryOther(monkeypatch, VirtualDisk, "rename", ".old")
+    EveryOther(monkeypatch, VirtualDisk, "rename", ".reuse")
 
 
 def fail_opens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,11 +230,11 @@ def test_a_damaged_log_gives_its_kept_files_back_when_it_is_cooled() -> None:
 
 def test_a_worker_that_begins_when_the_file_was_given_up_says_so_and_leaves_nothing() -> None:
     harness = harness_of()
-    file = harness.disk.create("/node/g1-000000000001.old")
+    file = harness.disk.create("/node/g1-000000000001.reuse")
     file.pwritev([bytes(SEGMENT_BYTES)], 0)
     file.close()
     used = ReusedFile(
-        harness.disk, KeptFile("/node/g1-000000000001.old", None), "/node/g1-0000000000000001.new", SEGMENT_BYTES
+        harness.disk, KeptFile("/node/g1-000000000001.reuse", None), "/node/g1-0000000000000001.new", SEGMENT_BYTES
     )
     used.remove()
     with pytest.raises(StorageError, match="a kept file is gone"):

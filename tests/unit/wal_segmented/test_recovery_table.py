@@ -460,11 +460,11 @@ def test_row_s_a_tail_that_cannot_be_synced_is_damage(harness: VirtualHarness) -
 def test_row_u_the_file_of_a_collected_segment_that_was_kept_is_removed(harness: VirtualHarness) -> None:
     filled(harness).close()
     left = harness.disk.read_bytes(FIRST)
-    for name in ("g1-000000000001.old", "g1-000000000009.old", "g4-000000000002.old"):
+    for name in ("g1-000000000001.reuse", "g1-000000000009.reuse", "g4-000000000002.reuse"):
         harness.write(f"{PLACE}/{name}", left)
     harness.disk.sync_directory(PLACE)
     assert_opens_with(harness, Model(ZERO, list(ALL)))
-    assert not [n for n in harness.disk.listdir(PLACE) if n.endswith(".old")]
+    assert not [n for n in harness.disk.listdir(PLACE) if n.endswith(".reuse")]
 
 
 # -- the table itself ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from stelae.spi.errors import Full
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
-from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.conformance.wal_failures import limit_space
 from stelae.testing.wal_harness import QueuedWorkers, VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries
 from stelae_shared.log_files import spare_file
@@ -70,13 +70,13 @@ def test_a_spare_that_was_given_up_half_way_does_not_take_the_file_of_a_fresh_se
     fill(engine, 7)
 
     def fill_the_disk_and_repair() -> None:
-        limit_room(harness, 100)
+        limit_space(harness, 100)
         outcome: object = None
         while not isinstance(outcome, Failed):
             last = engine.logs()[LOG].last.index
             outcome = engine.commit({LOG: Append(entries=entries(last + 1, 1, size_bytes=500))}, sync=True)[LOG]
         assert isinstance(outcome.error, Full)
-        limit_room(harness, None)
+        limit_space(harness, None)
         before = len(made)
         engine.repair(LOG)
         (fresh,) = made[before:]

@@ -10,7 +10,7 @@ from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.errors import Corrupt, Full, StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.wal import Append, Failed, WalEngine
-from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.conformance.wal_failures import limit_space
 from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
@@ -129,9 +129,9 @@ def test_a_disk_that_reads_less_than_half_of_the_logs_ends_the_start() -> None:
 def test_a_repair_that_cannot_read_now_can_be_repeated() -> None:
     harness = small_harness()
     engine = filled(harness, 10)
-    limit_room(harness, 0)
+    limit_space(harness, 0)
     assert isinstance(engine.commit({LOG: Append(entries=entries(11, 40, size_bytes=900))}, sync=True)[LOG], Failed)
-    limit_room(harness, None)
+    limit_space(harness, None)
     harness.disk.faults.fail_reads(PLACE)
     with pytest.raises(StorageError) as caught:
         engine.repair(LOG)

@@ -10,7 +10,7 @@ import pytest
 
 from stelae.sim.disk import PowerLost, Survival
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
-from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.conformance.wal_failures import limit_space
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, entries
 from stelae_shared.log_files.whole_blocks import BLOCK_BYTES
@@ -101,10 +101,10 @@ def test_a_segment_is_remembered_before_a_group_in_it_is_begun() -> None:
     harness = harness_of()
     engine = started(harness)
     append_to(engine, 3, 24)
-    limit_room(harness, 0)
+    limit_space(harness, 0)
     full = engine.commit({LOG: Append(entries=entries(4, 1, size_bytes=90_000))}, sync=True)[LOG]
     assert isinstance(full, Failed)
-    limit_room(harness, None)
+    limit_space(harness, None)
     engine.repair(LOG)
     group = {LOG: Append(entries=entries(4, 1))}
     begun = engine.begin(group)

@@ -10,7 +10,7 @@ import pytest
 
 from stelae.spi.services import File
 from stelae.spi.wal import Append, Begun
-from stelae.testing.begun import by_begun
+from stelae.testing.begun_commits import with_begun_commits
 from stelae.testing.wal_model import LOG, commit, entries
 from stelae_wal_segmented.fast import FastSegmentedWal
 from stelae_wal_segmented.fast import engine as fast_engine
@@ -58,7 +58,7 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-ENGINES = {"committed": FastSegmentedWal, "begun": by_begun(FastSegmentedWal)}
+ENGINES = {"committed": FastSegmentedWal, "begun": with_begun_commits(FastSegmentedWal)}
 
 
 @pytest.mark.parametrize("how", ENGINES)
@@ -83,7 +83,7 @@ def test_what_a_begun_write_does_not_note_is_read(monkeypatch: pytest.MonkeyPatc
         return begun._replace(meanwhile=lambda: None) if begun is not None and rng.random() < 0.2 else begun
 
     monkeypatch.setattr(FastSegmentedWal, "begin", forgetful)
-    engine = started(harness_of(engine_type=by_begun(FastSegmentedWal)))
+    engine = started(harness_of(engine_type=with_begun_commits(FastSegmentedWal)))
     while engine.stats()["segments_reused"] < 12:
         go_on(engine, 1)
     assert max(read_bytes[3:]) > READ_BYTES_MAX

@@ -80,7 +80,7 @@ def is_used(harness: VirtualHarness, path: str) -> bool:
 
 
 def kept(harness: VirtualHarness) -> list[str]:
-    return [name for name in harness.disk.listdir(PLACE) if name.endswith(".old")]
+    return [name for name in harness.disk.listdir(PLACE) if name.endswith(".reuse")]
 
 
 def recovered(harness: VirtualHarness) -> RecoveredLog:

@@ -12,7 +12,7 @@ from stelae.sim.disk import Survival
 from stelae.spi.errors import Corrupt, Foreign, Full, FutureVersion, Locked
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, Failed, WalEngine
-from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.conformance.wal_failures import limit_space
 from stelae.testing.wal_harness import VirtualHarness, fake_services
 from stelae.testing.wal_model import READ_BYTES, Model, check_holds, entries
 from stelae_shared.log_files.page_slots import PAYLOAD_AT, SLOT_BYTES
@@ -222,11 +222,11 @@ def test_what_was_left_in_the_making_costs_nothing_and_a_stranger_is_left_alone(
 
 def test_a_directory_that_cannot_be_made_for_want_of_space_is_full_and_can_be_tried_again() -> None:
     harness = harness_of()
-    limit_room(harness, 10)
+    limit_space(harness, 10)
     for _ in range(2):
         with pytest.raises(Full):
             harness.open()
-    limit_room(harness, None)
+    limit_space(harness, None)
     engine = harness.open()
     create_logs(engine, 1)
     extend(engine, [BUSY])

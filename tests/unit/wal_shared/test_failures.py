@@ -9,7 +9,7 @@ from stelae.spi.errors import CallerError, Corrupt, Full, StorageError, SyncFail
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
-from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.conformance.wal_failures import limit_space
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import READ_BYTES, Model, check_holds, entries
 from tests.unit.wal_shared.scenes import create_logs, extend, fill_segments, harness_of, log_number, segments
@@ -102,14 +102,14 @@ def test_a_disk_that_goes_on_failing_fails_each_log_only_when_it_appends(harness
 def test_a_full_disk_fails_the_group_until_repair_and_keeps_what_was_not_synced(harness: VirtualHarness) -> None:
     engine = opened(harness)
     engine.commit({B: after(2)}, sync=False)
-    limit_room(harness, 0)
+    limit_space(harness, 0)
     outcomes = engine.commit({A: after(2, 40), C: after(2, 40)}, sync=True)
     for log in (A, C):
         outcome = outcomes[log]
         assert isinstance(outcome, Failed)
         assert isinstance(outcome.error, Full)
         assert outcome.durable == OpId(1, 2)
-    limit_room(harness, None)
+    limit_space(harness, None)
     check_holds(engine, held(3), B)
     again = engine.commit({A: after(2), B: after(3)}, sync=True)
     assert isinstance(again[A], Failed), "not before repair"
@@ -126,10 +126,10 @@ def test_a_full_disk_fails_the_group_until_repair_and_keeps_what_was_not_synced(
 
 def test_after_a_crash_a_full_disk_forgets_that_it_was_full(harness: VirtualHarness) -> None:
     engine = opened(harness)
-    limit_room(harness, 0)
+    limit_space(harness, 0)
     engine.commit({A: after(2, 160)}, sync=True)
     harness.crash(engine)
-    limit_room(harness, None)
+    limit_space(harness, None)
     engine = harness.open()
     extend(engine, [A])
     check_holds(engine, held(3), A)

@@ -13,7 +13,7 @@ from stelae.sim.draw import below, chance, pick
 from stelae.spi.errors import Full
 from stelae.spi.ids import ZERO, LogId
 from stelae.spi.wal import Append, Durable
-from stelae.testing.conformance.wal_failures import limit_room
+from stelae.testing.conformance.wal_failures import limit_space
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import Model, entries, intact
 from tests.at_length import times
@@ -166,7 +166,7 @@ class History:
         """Append until the disk is full; make room, and repair."""
         self.engine.commit({}, sync=True)
         self.settled()
-        limit_room(self.harness, below(self.rng, 6000))
+        limit_space(self.harness, below(self.rng, 6000))
         for _ in range(10):
             group = {log: self._append(possible[-1]) for log, possible in self.possible.items()}
             before = {log: possible[-1] for log, possible in self.possible.items()}
@@ -179,7 +179,7 @@ class History:
                 break
             for log, given in group.items():
                 self.possible[log] = [before[log].append(given)]
-        limit_room(self.harness, None)
+        limit_space(self.harness, None)
         for log, possible in self.possible.items():
             assert self.engine.repair(log) == possible[-1].last
 

@@ -10,7 +10,7 @@ from stelae.sim.disk import Survival
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, WalEngine
-from stelae.testing.conformance.wal_damage import judge
+from stelae.testing.conformance.wal_damage import check_damaged
 from stelae.testing.wal_harness import VirtualHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, Model, commit, entries
 from stelae_wal_shared import SharedConfig
@@ -113,5 +113,5 @@ def test_a_damaged_log_shows_nothing_that_was_replaced_behind_the_damage() -> No
     for offset in range(1200, used - 12 * 100, 9):
         twin = harness.fork(0)
         twin.disk.damage(path, offset, 1 << (offset % 8))
-        reported += judge(twin, model, f"{path}@{offset}")
+        reported += check_damaged(twin, model, f"{path}@{offset}")
     assert reported > 300

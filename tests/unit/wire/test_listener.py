@@ -307,7 +307,7 @@ def test_a_message_of_another_cluster_does_not_move_the_clock() -> None:
 
 
 def test_replies_wait_for_the_callers_credit_and_go_when_it_comes() -> None:
-    world = World(message_bytes=1024)
+    world = World(packet_bytes=1024)
     world.hello(window=4000)
     world.say([ask(number) for number in range(1, 7)])
     for request in world.requests:
@@ -322,7 +322,7 @@ def test_replies_wait_for_the_callers_credit_and_go_when_it_comes() -> None:
 
 
 def test_a_caller_that_never_reads_loses_its_connection_and_its_backlog() -> None:
-    world = World(message_bytes=1024, reply_backlog_bytes_max=1 << 16)
+    world = World(packet_bytes=1024, reply_backlog_bytes_max=1 << 16)
     world.hello(window=1000)
     for number in range(1, 100):
         world.say([ask(number)])

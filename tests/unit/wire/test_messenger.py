@@ -318,7 +318,7 @@ def test_a_sender_with_a_small_window_does_not_stand_still_before_a_receiver_wit
 def test_a_reader_that_stops_at_its_limit_comes_again_without_another_signal() -> None:
     async def main() -> None:
         first, _ = messenger(1, packet_messages_max=1)
-        node, _ = messenger(2, drain_messages_max=1)
+        node, _ = messenger(2, packets_per_turn_max=1)
         came: list[object] = []
         node.on_message("note", came.append)
         await joined(first, node, node.bind("127.0.0.1:0"))

@@ -19,7 +19,7 @@ BODIES = st.lists(st.lists(LENGTHS, max_size=4), max_size=12)
 
 def outbox(*, packet_bytes: int = 1 << 20, packet_messages_max: int = 1000, large_max: int = 100) -> Outbox:
     settings = WireSettings(
-        message_bytes=packet_bytes, packet_messages_max=packet_messages_max, frames_max=large_max + SPARE_FRAMES
+        packet_bytes=packet_bytes, packet_messages_max=packet_messages_max, frames_max=large_max + SPARE_FRAMES
     )
     return Outbox(settings, lambda: None)
 

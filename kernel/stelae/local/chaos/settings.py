@@ -9,7 +9,5 @@ from stelae.spi.settings import setting
 class ChaosSettings:
     """Section ``[chaos]``: for tests of faults, never for production."""
 
-    disk_rules: str = setting("", reason="a file of rules by which this node's disk fails; empty: it never does so")
-    network_rules: str = setting(
-        "", reason="a file of rules by which messages of this node are lost or late; empty: none is"
-    )
+    disk_rules: str = setting("", reason="a file of rules that make this node's disk fail; empty: none")
+    network_rules: str = setting("", reason="a file of rules that lose or delay messages of this node; empty: none")

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from stelae.host.node import Node
-from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, BootstrapStage
+from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapAnswer, BootstrapRequest, BootstrapStage
 from stelae.protocol.codec import decode, encode
 from stelae.server.master.core.listed_masters import check_listed
 from stelae.spi.errors import ConfigError, StelaeError
@@ -37,7 +37,7 @@ class MasterList:
         """Ask a master for its list after it has answered a heartbeat, unless that is done or under way."""
         if master not in self._asked:
             self._asked.add(master)
-            call = self._node.messenger.call(master, FOUNDING, [encode(BootstrapRequest())], deadline_ms=CALL_MS)
+            call = self._node.messenger.call(master, BOOTSTRAP, [encode(BootstrapRequest())], deadline_ms=CALL_MS)
             call.add_done_callback(partial(self._answered, master))
 
     def _answered(self, master: NodeId, call: asyncio.Future[Any]) -> None:

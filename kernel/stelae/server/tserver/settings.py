@@ -16,10 +16,14 @@ class TabletServerSettings:
     """Section ``[tserver]``."""
 
     location: str = setting(
-        "", reason="`/dc/rack/host`, or less of it: replicas of a tablet are spread over different ones"
+        "", reason="`/dc/rack/host`, or its beginning: replicas of a tablet are spread over locations"
     )
     follower_unhealthy_ms: int = setting(
-        60_000, unit="ms", low=100, high=86_400_000, reason="then a leader reports a member that it has not heard"
+        60_000,
+        unit="ms",
+        low=100,
+        high=86_400_000,
+        reason="a leader reports a member that it has not heard for this time",
     )
 
 

@@ -1,9 +1,9 @@
-"""The invariants of a replicated tablet, one file each, named after their sources."""
+"""The invariants of a replicated tablet, one file each."""
 
 from __future__ import annotations
 
 from stelae.sim.invariants.acknowledged_writes import AcknowledgedWrites
-from stelae.sim.invariants.base import AppliedRequest, Invariant, Scanned, Violation
+from stelae.sim.invariants.base import AppliedRequest, Invariant, ObservedScan, Violation
 from stelae.sim.invariants.commit_rule import CommitRule
 from stelae.sim.invariants.config_follows_log import ConfigFollowsLog
 from stelae.sim.invariants.election_safety import ElectionSafety
@@ -52,6 +52,6 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     AcknowledgedWrites,
     Linearizability,
 )
-"""In the order in which they judge one fact: causes before their consequences."""
+"""The invariants in the order in which they judge a fact: causes before their consequences."""
 
-__all__ = ["INVARIANTS", "AppliedRequest", "Invariant", "Scanned", "Violation"]
+__all__ = ["INVARIANTS", "AppliedRequest", "Invariant", "ObservedScan", "Violation"]

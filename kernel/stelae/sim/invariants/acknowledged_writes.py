@@ -12,42 +12,42 @@ from stelae.spi.ids import OpId
 
 
 class AcknowledgedWrites(Invariant):
-    """A write is answered only when its entry is durable on a majority, and stays committed.
+    """A write is acknowledged only once its entry is durable on a majority, and the entry stays committed.
 
-    At the end every acknowledged write is found in the agreed log of every live replica."""
+    At the end, the log of every live replica contains every acknowledged write."""
 
     name: ClassVar[str] = "acknowledged_writes"
     source: ClassVar[str] = "architecture.md section 2; behaviours.md C2 and W2"
 
     def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
         super().__init__(world, report)
-        self._places: dict[tuple[str, int], OpId] = {}
+        self._op_ids: dict[tuple[str, int], OpId] = {}
         self._acknowledged: list[tuple[str, int]] = []
 
     def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
-        """Remember where each write took effect first."""
+        """Record the entry in which each write first took effect."""
         for request in requests:
-            self._places.setdefault((request.client, request.sequence), op_id)
+            self._op_ids.setdefault((request.client, request.sequence), op_id)
 
     def on_answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
-        """Judge a positive answer at the moment it is given."""
+        """Check an acknowledgement when it is given."""
         if not operation.is_write or answer.kind is not AnswerKind.DONE:
             return
         identity = (operation.client, operation.sequence)
-        place = self._places.get(identity)
-        if place is None:
-            self.fail(f"write {identity} is acknowledged but was applied nowhere")
+        op_id = self._op_ids.get(identity)
+        if op_id is None:
+            self.fail(f"write {identity} is acknowledged but no replica has applied it")
             return
-        copies = self.world.durable_copies(place)
+        copies = self.world.durable_copies(op_id)
         if copies < self.world.majority():
-            self.fail(f"write {identity} at {place} is acknowledged, durable on {copies} nodes")
+            self.fail(f"write {identity} at {op_id} is acknowledged but durable on only {copies} nodes")
         self._acknowledged.append(identity)
 
     def at_end(self) -> None:
-        """Every acknowledged write stands in the log of every live replica."""
+        """Check that the log of every live replica contains every acknowledged write."""
         for identity in self._acknowledged:
-            place = self._places[identity]
+            op_id = self._op_ids[identity]
             for node in self.world.nodes:
-                if node.status is not None and not self.world.holds(node, place):
-                    self.fail(f"acknowledged write {identity} at {place} is lost on {node.position}")
+                if node.status is not None and not self.world.holds(node, op_id):
+                    self.fail(f"acknowledged write {identity} at {op_id} is lost on node {node.position}")
                     return

@@ -1,7 +1,7 @@
-"""What an invariant is: an object that is shown what happens, and says when it must not.
+"""The base class of invariants, and the facts that they judge.
 
-An invariant overrides the hooks that concern it and calls ``fail``. It never raises into the code
-under test: that code might swallow it, and an exception is a different finding.
+An invariant overrides the hooks of the facts that it judges, and calls ``fail`` on a violation. It
+never raises into the code under test: that code might catch the exception.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from stelae.host.superblock import Superblock
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation, RowErrors
 from stelae.sim.log_model import LogModel
-from stelae.sim.stale import Told
+from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.table import Cell, Cells
 from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
@@ -25,7 +25,7 @@ from stelae.spi.wal import Append, LogState, Outcome
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """An invariant that did not hold, and when."""
+    """A violation of an invariant: its name, the detail, and the virtual time in microseconds."""
 
     invariant: str
     detail: str
@@ -36,12 +36,12 @@ class AppliedRequest(msgspec.Struct, frozen=True):
     """One request of a log entry as a replica applied it.
 
     Attributes:
-        op_id: of the entry that carried it.
-        order: its place within the entry.
-        skipped: true when the replica took it for a repetition and changed nothing.
-        errors: rows that were not taken.
-        digest: hash of its payload; 0: not known.
-        version: of the schema for which its rows were made.
+        op_id: op id of its entry.
+        order: its position within the entry.
+        skipped: true if the replica treated it as a repetition and changed nothing.
+        errors: refused rows.
+        digest: hash of its payload; 0 if not known.
+        version: version of the schema for which its rows were made.
     """
 
     op_id: OpId
@@ -54,71 +54,71 @@ class AppliedRequest(msgspec.Struct, frozen=True):
     version: int = SCHEMA.version
 
 
-class Scanned(msgspec.Struct, frozen=True):
-    """What a scan of all rows at a hybrid timestamp came to, once its cursor was at its end.
+class ObservedScan(msgspec.Struct, frozen=True):
+    """The result of a scan of all rows, once its cursor is at its end.
 
     Attributes:
-        at: at or below the timestamp of what the replica had applied.
-        floor: the history floor in force when the cursor was opened.
-        rows: all columns, the key first, in key order; ``None``: refused as too old.
-        told: the floor that the refusal named.
-        schema: the schema under which the rows were read.
-        at_least: what the reader must see is at or below this time, so ``at`` must not be lower.
+        at: hybrid timestamp as of which the rows were read, or for which the scan was refused.
+        floor: history floor in force when the cursor was opened.
+        rows: all columns, the key first, in key order; ``None`` if the scan was refused as too old.
+        refused_floor: history floor that the refusal named.
+        schema: schema under which the rows were read.
+        at_least: lowest hybrid timestamp that the reader accepts; ``at`` must not be lower.
     """
 
     at: int
     floor: int
     rows: tuple[tuple[Cell, ...], ...] | None
-    told: int = 0
+    refused_floor: int = 0
     schema: Schema = SCHEMA
     at_least: int = 0
 
 
 class Invariant:
-    """Base of all invariants: hooks that do nothing, and ``fail``.
+    """Base class of all invariants: hooks that do nothing, and ``fail``.
 
-    Hooks of a node get its view as it was *before* the fact, except ``on_status``."""
+    A hook of a node gets the node's view as it was *before* the fact, except ``on_status``."""
 
     name: ClassVar[str]
     source: ClassVar[str]
-    """Where the rule is from: a paper's section, a rule of the design."""
+    """Source of the rule: a section of a paper, or a rule of the design."""
 
     def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
         self.world = world
         self._report = report
 
     def fail(self, detail: str) -> None:
-        """Report a violation; the first one ends the run."""
+        """Report a violation. The first one ends the run."""
         self._report(self.name, detail)
 
     def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
-        """A node has started: what its disk gave back, before the view is reset."""
+        """A node has started with what it read back from its disk. The view is not reset yet."""
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
-        """A core gave out its effects."""
+        """A core returned effects."""
 
     def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
-        """A core's snapshot changed; ``node`` is up to date."""
+        """A core returned its status. ``node`` is up to date."""
 
     def on_sent(self, node: ObservedNode, outbound: Outbound, needs: Needs) -> None:
-        """A consensus message goes on the wire; ``needs`` must be durable by now."""
+        """A replica sends a consensus message. ``needs`` must be durable by now."""
 
     def on_read(self, node: ObservedNode, token: int) -> None:
-        """A read index was asked for, of the core."""
+        """A core was asked for a read index."""
 
-    def on_stale(self, node: ObservedNode, told: Told) -> None:
-        """A copy of the core was told something of an older term."""
+    def on_stale(self, node: ObservedNode, delivery: StaleDelivery) -> None:
+        """A message of an older term was delivered to a copy of the core."""
 
-    def on_trusted_again(self, node: ObservedNode, operation: str, path: str) -> None:
-        """A process wrote to a file, or synced it, of which it knows that a sync has failed."""
+    def on_use_after_failed_sync(self, node: ObservedNode, operation: str, path: str) -> None:
+        """A process wrote to or synced a file after a sync of the file had failed."""
 
     def on_recovered(
         self, node: ObservedNode, log: LogId, state: LogState, found: list[Entry], model: LogModel
     ) -> None:
-        """A log engine has recovered a log, the replicated one or another."""
+        """A log engine has recovered a log, the replicated one or a local one."""
 
     def on_wal(self, node: ObservedNode, append: Append, outcome: Outcome) -> None:
-        """The replicated log has answered an append."""
+        """The replicated log has reported the outcome of an append."""
 
     def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """A replica has applied one entry."""
@@ -127,37 +127,37 @@ class Invariant:
         """A client has begun an operation."""
 
     def on_answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
-        """A client has its answer, from the node at ``answer.node``."""
+        """A client has received an answer from the node at ``answer.node``."""
 
     def on_collect(self, node: ObservedNode, log: LogId, upto: int) -> None:
         """A log is about to be collected up to an index."""
 
     def on_store_opened(self, node: ObservedNode, flushed: OpId) -> None:
-        """A store was opened at what the superblock calls flushed."""
+        """A store was opened with the flushed op id of its superblock."""
 
     def on_proposed(self, node: ObservedNode, flushed: OpId) -> None:
         """A store has proposed an edit that covers everything up to an op id."""
 
     def on_saved(self, node: ObservedNode, block: Superblock, unsynced: Sequence[str]) -> None:
-        """A superblock with an edit is durable; of the files that the edit names, these are not."""
+        """A superblock with an edit of the store is durable. ``unsynced`` are the files of the edit that are not."""
 
     def on_missing(self, node: ObservedNode, names: Sequence[str]) -> None:
-        """Files that belong to the durable superblock of a running replica are gone."""
+        """Files that the durable superblock of a running replica needs are gone."""
 
     def on_checksum(self, node: ObservedNode, engine: str, index: int, checksum: str, schema: Schema) -> None:
-        """The logical checksum of a replica's rows as of the entry at an index, as they read under a schema."""
+        """A store has computed the logical checksum of its rows as of the entry at an index, under a schema."""
 
     def on_changed(self, node: ObservedNode, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema) -> None:
-        """What one entry has changed in a store, under a schema: cells by key, ``None`` where the row went."""
+        """A store has returned what one entry changed, under a schema: cells by key, ``None`` for a deleted row."""
 
     def on_schema(self, node: ObservedNode, op_id: OpId, schema: Schema) -> None:
         """A replica is about to apply a schema change."""
 
     def on_altered(self, schema: Schema, *, taken: bool) -> None:
-        """Whoever asked for a schema change has its answer: it is in force, or was refused for good."""
+        """A schema change was acknowledged (``taken``) or refused permanently."""
 
-    def on_scanned(self, node: ObservedNode, scanned: Scanned) -> None:
-        """A replica was read at a time in its past."""
+    def on_scanned(self, node: ObservedNode, scanned: ObservedScan) -> None:
+        """A replica has served or refused a scan as of a hybrid timestamp."""
 
     def at_end(self) -> None:
-        """The run is over, healed and quiet."""
+        """The run is over: all faults are healed and every write has an answer."""

@@ -1,4 +1,4 @@
-"""When an entry counts as committed."""
+"""An entry is committed only once a majority holds it durably and its leader's term allows it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from stelae.spi.ids import OpId
 
 
 class CommitRule(Invariant):
-    """Commit needs an entry of the leader's own term that is durable on a majority.
+    """A leader commits up to an entry of its own term that is durable on a majority.
 
-    The first core to call an index committed is a leader: at that moment the entry there must be
-    of its current term and durable on a majority. All later claims must agree with the first.
-    Commit never goes back while a core runs."""
+    The first core that reports an index as committed is a leader. At that moment, its entry at the
+    index must be of its current term and durable on a majority. All later reports must agree with
+    the first one. The commit index never decreases while a core runs."""
 
     name: ClassVar[str] = "commit_rule"
     source: ClassVar[str] = "Raft section 5.4.2; durability.md rule 9"
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
-        """Judge a commit index that goes up."""
+        """Check a new commit index."""
         commit = ready.commit
         if commit is None:
             return
@@ -34,10 +34,10 @@ class CommitRule(Invariant):
             self._judge_first(node, ready, op_id)
         elif op_id != self.world.committed[commit - 1]:
             agreed = self.world.committed[commit - 1]
-            self.fail(f"node {node.position} commits {op_id} at {commit}, others {agreed}")
+            self.fail(f"node {node.position} commits {op_id} at index {commit}, other nodes committed {agreed}")
 
     def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
-        """What a start takes for committed must have been committed."""
+        """Check that everything that a start takes as committed was committed."""
         if commit > len(self.world.committed):
             self.fail(
                 f"node {node.position} starts with commit {commit}, only {len(self.world.committed)} are committed"
@@ -49,4 +49,4 @@ class CommitRule(Invariant):
             self.fail(f"node {node.position} in term {term} commits {op_id} of an older term")
         copies = self.world.durable_copies(op_id)
         if copies < self.world.majority():
-            self.fail(f"node {node.position} commits {op_id}, which is durable on {copies} nodes")
+            self.fail(f"node {node.position} commits {op_id}, which is durable on only {copies} nodes")

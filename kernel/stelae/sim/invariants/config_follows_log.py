@@ -10,27 +10,27 @@ from stelae.spi.consensus import Ready, Status
 
 
 class ConfigFollowsLog(Invariant):
-    """A config counts from its append on, and no longer once its entry is replaced.
+    """A config is in force from the append of its entry until the entry is replaced.
 
-    What is announced as committed config is in the log and at or below the commit index."""
+    A config that a core reports as committed is in the log, at or below the commit index."""
 
     name: ClassVar[str] = "config_follows_log"
     source: ClassVar[str] = "durability.md rule 11; Raft section 6"
 
     def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
-        """Compare the core's config with the newest in its log."""
+        """Compare the core's config with the newest config in its log."""
         newest = node.configs[-1].op_id if node.configs else None
         if newest is None and node.committed_config is not None:
             newest = node.committed_config.op_id
         if newest is not None and status.config.op_id != newest:
-            self.fail(f"node {node.position} works under config {status.config.op_id}, its log says {newest}")
+            self.fail(f"node {node.position} uses config {status.config.op_id}, the newest in its log is {newest}")
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
-        """A committed config stands in the log, at or below commit."""
+        """Check that a committed config is in the log, at or below the commit index."""
         config = ready.committed_config
         if config is None:
             return
         commit = node.commit if ready.commit is None else ready.commit
         index = config.op_id.index
         if index > commit or node.op_id_after(ready, index) != config.op_id:
-            self.fail(f"node {node.position} calls config {config.op_id} committed at {commit}")
+            self.fail(f"node {node.position} reports config {config.op_id} as committed, its commit index is {commit}")

@@ -1,4 +1,4 @@
-"""In the end all replicas hold the same."""
+"""At the end of a run all replicas have the same contents."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from stelae.sim.invariants.base import Invariant
 from stelae.sim.table import Cells
 
 
-class Holdings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one live replica holds once everything is quiet.
+class ReplicaContents(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of one live replica at the end of a run.
 
     Attributes:
-        checksum: the store's, at one timestamp for all replicas.
+        position: position of its node.
+        applied: index of the last applied entry.
+        checksum: logical checksum of the store.
         results: the exactly-once results table, as bytes.
         rows: cells by key.
     """
@@ -29,15 +31,15 @@ class Holdings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Convergence(Invariant):
-    """Same applied index, same checksum, same results; and the rows are what the log says."""
+    """All replicas have the same applied index, checksum and results, and the rows that the log produces."""
 
     name: ClassVar[str] = "convergence"
     source: ClassVar[str] = "architecture.md section 2; issue: replicas agree"
 
-    def judge(self, holdings: Sequence[Holdings], expected: dict[int, Cells]) -> None:
-        """Compare all live replicas with each other, and with a replay of the agreed writes."""
-        first = holdings[0]
-        for other in holdings[1:]:
+    def judge(self, replica_contents: Sequence[ReplicaContents], expected: dict[int, Cells]) -> None:
+        """Compare all live replicas with each other and with the rows that the agreed writes produce."""
+        first = replica_contents[0]
+        for other in replica_contents[1:]:
             for what in ("applied", "checksum", "results", "rows"):
                 if getattr(other, what) != getattr(first, what):
                     self.fail(
@@ -46,9 +48,9 @@ class Convergence(Invariant):
                     )
                     return
         if first.rows != expected:
-            self.fail(f"rows are {first.rows}, the agreed writes give {expected}"[:600])
+            self.fail(f"rows are {first.rows}, the agreed writes produce {expected}"[:600])
 
 
-def unresolved(operations: Sequence[ClientOperation]) -> list[str]:
-    """Name the writes that have no answer."""
+def unanswered_writes(operations: Sequence[ClientOperation]) -> list[str]:
+    """Return the names of the writes that have no answer."""
     return [f"{o.client}/{o.sequence}" for o in operations if o.is_write and o.answer is None]

@@ -11,7 +11,7 @@ from stelae.spi.consensus import Role, Status
 
 
 class ElectionSafety(Invariant):
-    """No two nodes ever lead in the same term, however far apart in time."""
+    """No two nodes lead in the same term, at any time of a run."""
 
     name: ClassVar[str] = "election_safety"
     source: ClassVar[str] = "Raft section 5.2, figure 3"
@@ -21,7 +21,7 @@ class ElectionSafety(Invariant):
         self._leaders: dict[int, int] = {}
 
     def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
-        """A leader claims its term for good."""
+        """Check that no other node has led in this term."""
         if status.role is not Role.LEADER:
             return
         holder = self._leaders.setdefault(status.term, node.position)

@@ -1,4 +1,4 @@
-"""A write takes effect once, however often it is sent."""
+"""A write takes effect exactly once, even if it is sent several times."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.superblock import Superblock
 from stelae.sim.history import AnswerKind, ClientAnswer, ClientOperation, RowErrors
 from stelae.sim.invariants.base import AppliedRequest, Invariant
-from stelae.sim.table import Cells, digest
+from stelae.sim.table import Cells, payload_digest
 from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import ClientId, OpId
 from stelae.spi.schema import Schema
 
 
 class ExactlyOnce(Invariant):
-    """One effect per (client, sequence), and every repetition gets the first answer.
+    """Each identity (client, sequence) has one effect, and every repetition gets the first answer.
 
-    Only a write that its client began takes effect, with the payload that the client gave it, and never one that was
-    refused. In the rows, too: an entry changes what the operations say that it was first to bring, and nothing else.
-    And for ever: a superblock that calls an entry flushed knows every identity that took effect up to it."""
+    A write takes effect only if its client has started it, with the client's payload, and never after it was refused.
+    The rows agree: an entry changes exactly the rows that its first-time operations change. The results survive: a
+    superblock with a flushed op id knows every identity that took effect up to that op id."""
 
     name: ClassVar[str] = "exactly_once"
     source: ClassVar[str] = "durability.md rule 16; behaviours.md C17"
@@ -30,17 +30,17 @@ class ExactlyOnce(Invariant):
         super().__init__(world, report)
         self._effects: dict[tuple[str, int], tuple[OpId, RowErrors]] = {}
         self._order: list[tuple[OpId, str, int]] = []
-        """The same in log order: replicas apply, and somebody is first, from one entry to the next."""
+        """The effects in log order: op id, client and sequence."""
         self._begun: dict[tuple[str, int], ClientOperation] = {}
         self._refused: set[tuple[str, int]] = set()
 
     def on_invoked(self, operation: ClientOperation) -> None:
-        """Remember what each identity means."""
+        """Record the operation of each identity."""
         if operation.is_write:
             self._begun[operation.client, operation.sequence] = operation
 
     def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
-        """An identity that already took effect at another place must be skipped."""
+        """Check that an identity which took effect in another entry is skipped, and that no other one is."""
         for request in requests:
             identity = (request.client, request.sequence)
             if request.skipped:
@@ -53,31 +53,31 @@ class ExactlyOnce(Invariant):
                 self._judge_effect(node, request)
             effect = self._effects.setdefault(identity, (op_id, request.errors))
             if effect[0] != op_id:
-                self.fail(f"node {node.position} applies {identity} at {op_id}, it already took effect at {effect[0]}")
+                self.fail(f"node {node.position} applies {identity} at {op_id}, but it took effect at {effect[0]}")
 
     def _judge_effect(self, node: ObservedNode, request: AppliedRequest) -> None:
-        """The first effect of an identity is that of a write that was begun, and not refused."""
+        """Check that the first effect of an identity is that of a write which was started and not refused."""
         identity = (request.client, request.sequence)
         begun = self._begun.get(identity)
         if begun is None:
-            self.fail(f"node {node.position} applies {identity} at {request.op_id}, no client has begun it")
-        elif request.digest and request.digest != digest(begun):
-            self.fail(f"node {node.position} applies {identity} at {request.op_id} with a payload that is not its own")
+            self.fail(f"node {node.position} applies {identity} at {request.op_id}, but no client has started it")
+        elif request.digest and request.digest != payload_digest(begun):
+            self.fail(f"node {node.position} applies {identity} at {request.op_id} with a wrong payload")
         elif identity in self._refused:
-            self.fail(f"node {node.position} applies {identity} at {request.op_id}, its client was told of no effect")
+            self.fail(f"node {node.position} applies {identity} at {request.op_id}, but it was refused to its client")
 
     def on_changed(self, node: ObservedNode, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema) -> None:
-        """What an entry did to the rows is what its operations did that were not repetitions."""
+        """Check that an entry has changed exactly the rows that its operations change, repetitions excluded."""
         agreed = self.world.agreed
         before, after = agreed.rows(op_id.index - 1, schema), agreed.rows(op_id.index, schema)
         expected = {key: after.get(key) for key in {*before, *after} if before.get(key) != after.get(key)}
-        # Rows that are the same before and after may be among those that a store calls changed.
+        # A store may also return rows that the entry wrote without a change.
         found = {key: value for key, value in rows.items() if before.get(key) != value}
         if found != expected:
-            self.fail(f"{op_id} changes {found} on node {node.position}, its operations {expected}"[:600])
+            self.fail(f"{op_id} changes {found} on node {node.position}, its operations change {expected}"[:600])
 
     def on_saved(self, node: ObservedNode, block: Superblock, unsynced: Sequence[str]) -> None:
-        """Replay begins behind what is flushed, so what was done up to there must be known from the results."""
+        """Check that the results know every effect up to the flushed op id, because replay starts after it."""
         table = ResultsTable.load(block.results)
         start = bisect_right(self._order, node.flushed.index, key=_index_of)
         for op_id, client, sequence in self._order[start:]:
@@ -85,33 +85,33 @@ class ExactlyOnce(Invariant):
                 return
             if not table.knows(ClientId(client), range(sequence, sequence + 1)):
                 self.fail(
-                    f"node {node.position} has {op_id} in its superblock, but not that {(client, sequence)} was in it"
+                    f"node {node.position} has flushed {op_id}, but its results do not know {(client, sequence)} of it"
                 )
                 return
 
     def on_answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
-        """The answer is that of the one effect, also for repetitions and impositions."""
+        """Check that an answer is that of the one effect, also for repetitions and for imposed payloads."""
         if not operation.is_write:
             return
         identity = (operation.client, operation.sequence)
         if answer.kind is AnswerKind.DONE:
             if operation.imposed:
-                self.fail(f"{identity} with another payload is answered as if it were the first")
+                self.fail(f"{identity} with another payload gets the answer of the first payload")
             effect = self._effects.get(identity)
             if effect is not None and effect[1] != answer.errors:
                 self.fail(f"{identity} is answered {answer.errors}, its effect was {effect[1]}")
             elif effect is not None and answer.timestamp not in (0, self._stamp_of(effect[0])):
                 self.fail(f"{identity} is answered as of {answer.timestamp}, it took effect at {effect[0]}")
-            elif [place for place, code in answer.errors if code == "BAD_VALUE"] != operation.unfit:
+            elif [position for position, code in answer.errors if code == "BAD_VALUE"] != operation.unfit:
                 self.fail(f"{identity} is answered {answer.errors}, its unfit rows are {operation.unfit}")
         elif answer.kind is AnswerKind.MISMATCH and not operation.imposed:
-            self.fail(f"{identity} is refused as another payload, it is the first")
+            self.fail(f"{identity} is refused as another payload, but it has the first payload")
         elif answer.kind is AnswerKind.STALE and not operation.settled:
-            self.fail(f"{identity} is called stale; its client has not settled it")
+            self.fail(f"{identity} is refused as stale, but its client has not settled it")
         elif answer.kind is AnswerKind.REFUSED and not operation.imposed:
             self._refused.add(identity)
             if identity in self._effects:
-                self.fail(f"{identity} is refused, it took effect at {self._effects[identity][0]}")
+                self.fail(f"{identity} is refused, but it took effect at {self._effects[identity][0]}")
 
     def _stamp_of(self, op_id: OpId) -> int:
         entry = self.world.entries.get(op_id)

@@ -1,4 +1,4 @@
-"""A file whose sync has failed is not used again."""
+"""A process does not write to or sync a file after a sync of it has failed."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import ObservedNode
 
 ENTRIES = (".seg", ".new")
-"""How the names of files end that hold entries, or will."""
+"""File name suffixes of log segments, and of prepared segments."""
 
 
 class FailedSync(Invariant):
-    """After a failed sync a process neither writes to that file nor syncs it.
+    """After a failed sync of a file a process neither writes to the file nor syncs it.
 
-    The system may have dropped what it could not write, and the next sync of the file succeeds all the same. So a sync
-    that is repeated says nothing, and what is written behind the gap is not durable either.
+    The operating system may have dropped the data that it could not write, and the next sync of the file succeeds
+    nevertheless. So a repeated sync proves nothing, and entries written after the gap are not durable either.
 
-    Judged are files with entries. The base of a log and the marker of an engine have two slots each, of which the
-    newest whole one counts, so the next write replaces what a failed sync left there."""
+    The invariant judges files with entries only. The base of a log and the marker of an engine have two slots each, and
+    the newest complete slot counts. So the next write replaces what a failed sync left there."""
 
     name: ClassVar[str] = "failed_sync"
     source: ClassVar[str] = "durability.md rule 7"
 
-    def on_trusted_again(self, node: ObservedNode, operation: str, path: str) -> None:
-        """A file was used whose sync had failed."""
+    def on_use_after_failed_sync(self, node: ObservedNode, operation: str, path: str) -> None:
+        """Check the use of a file after a failed sync of it."""
         if path.endswith(ENTRIES):
-            self.fail(f"node {node.position}: {operation} of {path}, whose sync has failed before")
+            self.fail(f"node {node.position}: {operation} of {path} after a failed sync of the file")

@@ -1,4 +1,4 @@
-"""What a superblock says of a store is so, whenever power is lost."""
+"""What a durable superblock states about its store stays true across power losses."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from stelae.spi.ids import OpId
 
 
 class FlushDurability(Invariant):
-    """The order of a flush: own log, files, superblock; only then may older files go.
+    """A flush makes things durable in this order: the local log, the files, the superblock. Older files go last.
 
-    A store never proposes more than its own log holds durably. When the superblock is durable, every file that its
-    manifest needs is so already, name and contents, and stays there until another superblock is durable. What was once
-    called flushed stays flushed. A start accepts no log that ends below that, or begins above it."""
+    A store never proposes more than its own log holds durably. When a superblock becomes durable, every file that its
+    manifest needs is durable already, name and contents, and stays until another superblock is durable. The flushed op
+    id never decreases. A start accepts no log that ends below the flushed op id or begins above it."""
 
     name: ClassVar[str] = "flush_durability"
     source: ClassVar[str] = "durability.md rules 3 and 24; contract store, 3"
 
     def on_proposed(self, node: ObservedNode, flushed: OpId) -> None:
-        """Judge how far a store has come against the log beside it."""
+        """Check that the log holds durably what the store flushes."""
         if not self.world.holds(node, flushed) and flushed.index:
             self.fail(f"the store of node {node.position} flushes up to {flushed}, which its log does not hold durably")
 
     def on_saved(self, node: ObservedNode, block: Superblock, unsynced: Sequence[str]) -> None:
-        """Judge the files of a superblock, and that it goes on from the one before."""
+        """Check the files of a superblock, and that its flushed op id does not decrease."""
         if unsynced:
-            self.fail(f"node {node.position} names {', '.join(unsynced)} in its superblock, not durable yet")
+            self.fail(f"the superblock of node {node.position} needs {', '.join(unsynced)}, which is not durable yet")
         elif block.flushed.index < node.flushed.index:
             self.fail(f"node {node.position} goes back from flushed {node.flushed} to {block.flushed}")
 
     def on_missing(self, node: ObservedNode, names: Sequence[str]) -> None:
-        """Files went too early."""
+        """Report files that were removed too early."""
         self.fail(f"node {node.position} has removed {', '.join(names)}, which its durable superblock needs")
 
     def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
-        """Judge what a start takes for its log: it reaches from its base, at most, to what is flushed, at least."""
+        """Check that the log of a start begins at or below the flushed op id and ends at or above it."""
         if not log.base.index <= node.flushed.index <= log.last.index:
             ends = f"from {log.base} to {log.last}"
-            self.fail(f"node {node.position} starts with a log {ends}, and {node.flushed} was flushed")
+            self.fail(f"node {node.position} starts with a log {ends}, but has flushed {node.flushed}")
 
     def on_store_opened(self, node: ObservedNode, flushed: OpId) -> None:
-        """Judge what a start takes for flushed."""
+        """Check that a start does not go back behind a durable flush."""
         if flushed.index < node.flushed.index:
-            self.fail(f"node {node.position} starts at flushed {flushed}, {node.flushed} was durable")
+            self.fail(f"node {node.position} starts with flushed {flushed}, but {node.flushed} was durable")

@@ -1,4 +1,4 @@
-"""Timestamps in the log never go back, nor run away."""
+"""Timestamps in the log always increase, and stay near true time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CLOCK_ERROR_US = ClockSettings().clock_error_ms_max * 1_000
 
 
 class HybridTimeOrder(Invariant):
-    """Along every log timestamps rise, whatever the wall clocks of its leaders did.
+    """Timestamps increase along every log, even if the wall clocks of its leaders are wrong.
 
-    Across leaders too: a new leader has stored, and so observed, all that it builds upon. And no
-    clock drags the others along: what is committed was accepted by a second node, so it is at most
-    ``CLOCK_ERROR_US`` ahead of the second fastest wall clock."""
+    This holds across leaders too: a new leader has stored, and so observed, all entries before its
+    own. No fast clock pulls the others along: a second node has accepted each committed entry, so the
+    entry is at most ``CLOCK_ERROR_US`` ahead of the second fastest wall clock."""
 
     name: ClassVar[str] = "hybrid_time"
     source: ClassVar[str] = "durability.md rule 14"
@@ -31,7 +31,7 @@ class HybridTimeOrder(Invariant):
         self._stamps: dict[OpId, int] = {}
 
     def on_wal(self, node: ObservedNode, append: Append, outcome: Outcome) -> None:
-        """Compare each entry with its predecessor."""
+        """Compare the timestamp of each entry with its predecessor's."""
         if not append.entries:
             return
         index = append.entries[0].op_id.index - 1
@@ -45,11 +45,11 @@ class HybridTimeOrder(Invariant):
             stamp = self._stamps[entry.op_id] = entry.timestamp
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
-        """Judge how far ahead of true time a committed entry is."""
+        """Check how far ahead of true time a committed entry is."""
         op_id = node.op_id_after(ready, ready.commit) if ready.commit is not None else None
         stamp = self._stamps.get(op_id, 0) if op_id is not None else 0
         clocks = sorted(view.clock_ahead_us_max for view in self.world.nodes)
         limit_us = clocks[-2] + CLOCK_ERROR_US
         ahead_us = physical_us(stamp) - EPOCH_US - self.world.now_us()
         if ahead_us > limit_us:
-            self.fail(f"committed {op_id} is {ahead_us} us ahead of time; at most {limit_us}")
+            self.fail(f"committed {op_id} is {ahead_us} us ahead of true time; the limit is {limit_us} us")

@@ -10,13 +10,13 @@ from stelae.spi.consensus import Ready, Role
 
 
 class LeaderAppendOnly(Invariant):
-    """While a node leads, its log only grows, and only by entries of its own term."""
+    """While a node leads, it never replaces entries of its log."""
 
     name: ClassVar[str] = "leader_append_only"
     source: ClassVar[str] = "Raft section 5.3, figure 3; durability.md rule 11"
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
-        """Judge an append that a leader in unchanged term and role gives out."""
+        """Check an append that a leader returns while its term and role are unchanged."""
         status = node.status
         if status is None or status.role is not Role.LEADER or ready.append is None:
             return
@@ -24,4 +24,4 @@ class LeaderAppendOnly(Invariant):
             return
         replaced = ready.append.replace_from
         if replaced is not None and replaced <= node.last().index:
-            self.fail(f"leader {node.position} of term {status.term} replaces from {replaced}")
+            self.fail(f"leader {node.position} of term {status.term} replaces its log from index {replaced}")

@@ -1,4 +1,4 @@
-"""Whoever is elected has every entry that was committed before."""
+"""A new leader has every entry that was committed before its election."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from stelae.spi.consensus import Role, Status
 
 
 class LeaderCompleteness(Invariant):
-    """A new leader's log begins with all entries committed in earlier terms."""
+    """The log of a new leader contains all entries committed in earlier terms."""
 
     name: ClassVar[str] = "leader_completeness"
     source: ClassVar[str] = "Raft section 5.4, figure 3"
 
     def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
-        """At the moment of election, compare with the committed log."""
+        """Compare the log of a new leader with the committed log."""
         if status.role is not Role.LEADER:
             return
         if before is not None and (before.role, before.term) == (Role.LEADER, status.term):

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
-from stelae.sim.agreed import LogPosition
+from stelae.sim.agreed_writes import LogPosition
 from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.linear import LinearStep, OrderVerdict, TimedCall, check
+from stelae.sim.linearizability_checker import LinearStep, OrderVerdict, TimedCall, check
 from stelae.sim.world import World
 
 START = LogPosition(0, 0)
 
 
 class Linearizability(Invariant):
-    """Per key, reads and writes behave like one register.
+    """The reads and writes of each key behave like those of one register.
 
-    Judged twice. While the run goes on the log is the witness: each write has its place there, values are never
-    repeated, and so a read names the place it saw. An operation that begins after another ended must come at or after
-    it in the log; a read may see its key as of any place from there on. In the end the history of each key alone is
-    put to a checker (``stelae.sim.linear``) that knows no log, but what inserts, updates and deletes mean."""
+    The invariant judges twice. During the run it uses the log: each write has a position there, and values are never
+    repeated, so a read identifies the position that it saw. An operation that begins after another one ended must come
+    at or after it in the log. A read may see its key as of any position from there on. At the end of the run, the
+    history of each key is checked on its own (``stelae.sim.linearizability_checker``), without the log, by the meaning
+    of inserts, updates and deletes."""
 
     name: ClassVar[str] = "linearizability"
     source: ClassVar[str] = "behaviours.md C14, D1; Herlihy and Wing 1990; Wing and Gong 1993; Lowe 2017"
@@ -31,74 +32,77 @@ class Linearizability(Invariant):
         self._answers: dict[int, tuple[int, ClientAnswer]] = {}
         self._floor = START
         self._floors: dict[int, LogPosition] = {}
-        """Floor of every open operation, by identity of its place in the history."""
+        """The lowest allowed log position of every open operation, by ``ClientOperation.invoked``."""
 
     def on_invoked(self, operation: ClientOperation) -> None:
-        """What has ended before must come before."""
+        """Record the lowest allowed log position: that of the operations which have ended."""
         self._floors[operation.invoked] = self._floor
         self._operations.append(operation)
 
     def on_answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
-        """Judge where the operation took effect against what had ended before it began."""
+        """Check that the operation took effect after those that had ended before it began."""
         if answer.kind is not AnswerKind.DONE:
             return
         floor = self._floors.pop(operation.invoked, None)
         if floor is None:
             return
-        place = (
+        position = (
             self._judge_write(operation, floor) if operation.is_write else self._judge_read(operation, answer, floor)
         )
-        if place is not None and place > self._floor:
-            self._floor = place
+        if position is not None and position > self._floor:
+            self._floor = position
 
     def at_end(self) -> None:
-        """Judge the history of each key on its own.
+        """Check the history of each key on its own.
 
-        A write of unknown outcome that no replica has applied by now is left out: it never takes effect. Each such
-        write would double the number of orders to look through."""
+        A write with an unknown outcome that no replica has applied by now is left out, because it never takes effect.
+        Each such write would double the number of orders to try."""
         calls: dict[int, list[TimedCall]] = {}
         for operation in self._operations:
-            place = self.world.agreed.place_of(operation.client, operation.sequence) if operation.is_write else None
-            if operation.is_write and operation.answer is None and place is None:
+            position = (
+                self.world.agreed.position_of(operation.client, operation.sequence) if operation.is_write else None
+            )
+            if operation.is_write and operation.answer is None and position is None:
                 continue
-            for key, call in _calls(operation, place):
+            for key, call in _calls(operation, position):
                 calls.setdefault(key, []).append(call)
         for key, found in sorted(calls.items()):
             finding = check(found)
             if finding.verdict is OrderVerdict.IMPOSSIBLE:
-                self.fail(f"no order of what was done to key {key} fits its answers; stuck at {finding.stuck}"[:600])
+                self.fail(f"no order of the operations on key {key} fits the answers; stuck at {finding.stuck}"[:600])
             elif finding.verdict is OrderVerdict.UNDECIDED:
-                self.fail(f"the history of key {key} is beyond the checker after {finding.tried} states")
+                self.fail(f"the history of key {key} is undecided after {finding.tried} states")
 
     def _judge_write(self, operation: ClientOperation, floor: LogPosition) -> LogPosition | None:
-        place = self.world.agreed.place_of(operation.client, operation.sequence)
-        if place is not None and place <= floor:
+        position = self.world.agreed.position_of(operation.client, operation.sequence)
+        if position is not None and position <= floor:
             self.fail(
-                f"write {operation.client}/{operation.sequence} takes effect at {place}, "
+                f"write {operation.client}/{operation.sequence} takes effect at {position}, "
                 f"but began after {floor} was answered"
             )
-        return place
+        return position
 
     def _judge_read(self, operation: ClientOperation, answer: ClientAnswer, floor: LogPosition) -> LogPosition | None:
-        """Find the first place from ``floor`` on as of which the key reads like the answer."""
+        """Return the first position from ``floor`` on as of which the key has the value of the answer."""
         current, since = None, START
         key = operation.rows[0].key
         for effect in self.world.agreed.effects(key):
-            if effect.place > floor and answer.value == current:
+            if effect.position > floor and answer.value == current:
                 break
-            current, since = effect.value, effect.place
+            current, since = effect.value, effect.position
         if current == answer.value:
             return max(since, START)
         self.fail(
-            f"key {key} reads {answer.value!r} by {operation.client}; "
-            f"no state of it from {floor} on is that, it is {current!r} since {since}"
+            f"{operation.client} reads {answer.value!r} for key {key}, "
+            f"which never has this value from {floor} on; it is {current!r} since {since}"
         )
         return None
 
 
 def _calls(operation: ClientOperation, hint: LogPosition | None) -> Iterator[tuple[int, TimedCall]]:
-    """What an operation was to each of its keys. A read without an answer was nothing; nor was an unfit row, nor a
-    write that was refused."""
+    """Yield the call of an operation on each of its keys.
+
+    Reads without an answer, refused writes and unfit rows yield nothing."""
     answer = operation.answer
     known = answer is not None and answer.kind is AnswerKind.DONE
     refused = answer is not None and answer.kind is AnswerKind.REFUSED
@@ -106,12 +110,12 @@ def _calls(operation: ClientOperation, hint: LogPosition | None) -> Iterator[tup
         return
     errors = dict(answer.errors) if answer is not None else {}
     steps: dict[int, list[LinearStep]] = {}
-    for place, row in enumerate(operation.rows):
+    for position, row in enumerate(operation.rows):
         if row.unfit:
             continue
         read = operation.action is ClientAction.READ and answer is not None
         value = answer.value if read and answer is not None else row.value
-        steps.setdefault(row.key, []).append(LinearStep(operation.action, value, errors.get(place)))
+        steps.setdefault(row.key, []).append(LinearStep(operation.action, value, errors.get(position)))
     for key, found in steps.items():
         answered = operation.answered if known else None
         name = f"{operation.client}/{operation.sequence or f'read {operation.invoked}'}"

@@ -1,4 +1,4 @@
-"""A collected log remembers where it begins."""
+"""A collected log knows its base."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from stelae.spi.wal import LogState
 
 
 class LogBase(Invariant):
-    """The base is the op id of an entry that was allowed to go, and its successor is there.
+    """The base is the op id of an entry that was allowed to be collected, and the log begins right after it.
 
-    An emptied log never claims to be at 0.0, and nothing above the allowed index is ever missing. A replicated log may
-    go as far as a durable superblock has its rows and results, and no further."""
+    An emptied log never reports the base 0.0, and no entry above the allowed index is ever missing. A replicated log is
+    collected at most up to the flushed op id of a durable superblock, which has the rows and the results."""
 
     name: ClassVar[str] = "log_base"
     source: ClassVar[str] = "durability.md rule 4"
 
     def on_collect(self, node: ObservedNode, log: LogId, upto: int) -> None:
-        """Judge how much may go."""
+        """Check that the collected entries are flushed."""
         if upto > node.flushed.index:
-            self.fail(f"log {log} of node {node.position} is collected up to {upto}, flushed is {node.flushed}")
+            self.fail(f"log {log} of node {node.position} is collected up to {upto}, only {node.flushed} is flushed")
 
     def on_recovered(
         self, node: ObservedNode, log: LogId, state: LogState, found: list[Entry], model: LogModel
     ) -> None:
-        """Judge the base that recovery found."""
+        """Check the base that recovery found."""
         where = f"log {log} of node {node.position}"
-        if model.older:
+        if model.is_older_copy:
             return
         if state.damage is not None:
             return
         if not model.base.index <= state.base.index <= model.collectable:
-            self.fail(f"{where} begins after {state.base}, expected from {model.base} to index {model.collectable}")
+            self.fail(f"{where} has base {state.base}, expected from {model.base} to index {model.collectable}")
         elif model.op_id_at(state.base.index) != state.base:
             expected = model.op_id_at(state.base.index)
-            self.fail(f"{where} says its base is {state.base}, it was {expected}")
+            self.fail(f"{where} has base {state.base}, but the entry there was {expected}")
         elif found and found[0].op_id.index != state.base.index + 1:
             self.fail(f"{where} begins with {found[0].op_id} after base {state.base}")

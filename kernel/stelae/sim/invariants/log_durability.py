@@ -1,4 +1,4 @@
-"""A log gives back what it reported durable, and nothing that it was not given."""
+"""A recovered log has the entries that it reported durable, and none that it was not given."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from stelae.spi.wal import LogState
 
 
 class LogDurability(Invariant):
-    """After any crash a log holds the durable entries, then at most a prefix of what was under way.
+    """After a crash a log has the durable entries, then at most a prefix of the append under way.
 
-    Replacing a suffix gives the old one whole or voids it whole. Nothing that was voided, collected or left in recycled
-    space ever comes back, no recovered hint exceeds one that was handed over, and a crash alone never makes a log
-    unreadable. A log whose bytes were flipped on disk may be refused, but what it gives out is right."""
+    If an append replaces a suffix, either the whole old suffix remains or none of it. Entries that were replaced,
+    collected or left in recycled space never come back. No recovered commit hint exceeds the highest one that was
+    passed to the engine. A crash alone never makes a log unreadable. A log with flipped bits may be refused, but the
+    entries that it returns are right."""
 
     name: ClassVar[str] = "log_durability"
     source: ClassVar[str] = "durability.md rules 3, 5, 6 and 7"
@@ -25,18 +26,18 @@ class LogDurability(Invariant):
     def on_recovered(
         self, node: ObservedNode, log: LogId, state: LogState, found: list[Entry], model: LogModel
     ) -> None:
-        """Compare what recovery found with the model, then let the model follow."""
+        """Compare what recovery found with the model, and update the model."""
         where = f"log {log} of node {node.position}"
-        if model.older:
+        if model.is_older_copy:
             return
         if state.damage is not None:
             if not model.damaged:
                 self.fail(f"{where} is damaged by a crash: {state.damage}")
             return
         if state.commit_hint > model.hint:
-            self.fail(f"{where} has hint {state.commit_hint}, highest given was {model.hint}")
-        wrong = model.settle(state.base, found)
+            self.fail(f"{where} has commit hint {state.commit_hint}, but the highest hint given was {model.hint}")
+        wrong = model.match_recovered(state.base, found)
         if wrong is not None:
             self.fail(f"{where} {wrong}")
         elif state.last != (found[-1].op_id if found else state.base):
-            self.fail(f"{where} says it ends at {state.last}, its entries end otherwise")
+            self.fail(f"{where} reports its end at {state.last}, but its entries end elsewhere")

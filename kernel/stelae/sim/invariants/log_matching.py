@@ -1,4 +1,4 @@
-"""Two logs that hold the same op id hold the same entry there, and the same entries before it."""
+"""If two logs have the same op id, they have the same entry there and the same entries before it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from stelae.spi.wal import Append, Outcome
 
 
 class LogMatching(Invariant):
-    """An op id names one entry and one predecessor, on every node, for ever.
+    """An op id has one entry and one predecessor, on every node and at all times.
 
-    The predecessor of every entry being the same everywhere makes all that comes before the same, by induction."""
+    If the predecessor of every entry is the same everywhere, all entries before it are the same, by induction."""
 
     name: ClassVar[str] = "log_matching"
     source: ClassVar[str] = "Raft section 5.3, figure 3"
@@ -25,7 +25,7 @@ class LogMatching(Invariant):
         self._before: dict[OpId, OpId] = {}
 
     def on_wal(self, node: ObservedNode, append: Append, outcome: Outcome) -> None:
-        """Compare every entry that reaches a log engine with its namesakes."""
+        """Compare every entry that reaches a log engine with earlier entries of the same op id."""
         if not append.entries:
             return
         first = append.entries[0].op_id.index
@@ -40,4 +40,4 @@ class LogMatching(Invariant):
             self.fail(f"node {node.position} stores another entry under {entry.op_id}")
         before = self._before.setdefault(entry.op_id, previous)
         if before != previous:
-            self.fail(f"on node {node.position} {entry.op_id} follows {previous}, elsewhere {before}")
+            self.fail(f"on node {node.position} {entry.op_id} follows {previous}, elsewhere it follows {before}")

@@ -1,4 +1,4 @@
-"""When a leader may give a read index, and how high it must be."""
+"""A leader returns a read index only once it knows what is committed, and the index covers all of that."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ from stelae.spi.ids import OpId
 class ReadIndex(Invariant):
     """A read index covers everything that was committed when the read was asked for.
 
-    A leader does not know what is committed until an entry of its own term is. So the entry at a read index is of the
-    leader's term, and the index is at least what the tablet had committed when the request reached the core."""
+    A leader does not know what is committed until an entry of its own term is committed. So the entry at a read index
+    is of the leader's term, and the index is at least the commit index of the tablet when the core got the request."""
 
     name: ClassVar[str] = "read_index"
     source: ClassVar[str] = "Raft thesis 6.4; durability.md rules 10 and 13; behaviour C14"
 
     def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
         super().__init__(world, report)
-        self._asked: dict[tuple[int, int], int] = {}
+        self._committed_at: dict[tuple[int, int], int] = {}
 
     def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
-        """The requests of the former process are gone, and its tokens may come again."""
-        self._asked = {asked: index for asked, index in self._asked.items() if asked[0] != node.position}
+        """Drop the requests of the previous process. Its tokens may be used again."""
+        self._committed_at = {
+            request: index for request, index in self._committed_at.items() if request[0] != node.position
+        }
 
     def on_read(self, node: ObservedNode, token: int) -> None:
-        """Note what is committed when a read is asked for."""
-        self._asked[node.position, token] = len(self.world.committed)
+        """Record what is committed when a read index is requested."""
+        self._committed_at[node.position, token] = len(self.world.committed)
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
-        """Judge the read indexes of a Ready."""
+        """Check the read indexes of a Ready."""
         term = (ready.hard_state or node.hard_state).term
         for read in ready.reads_ready:
-            committed = self._asked.pop((node.position, read.token), 0)
+            committed = self._committed_at.pop((node.position, read.token), 0)
             op_id = node.op_id_after(ready, read.index)
             if op_id is None or op_id.term != term:
                 self._fail_term(node, term, read.index, op_id)
             elif read.index < committed:
-                self.fail(f"node {node.position} gives read index {read.index}, {committed} were committed before")
+                self.fail(f"node {node.position} returns read index {read.index}, but {committed} was committed before")
         for rejection in ready.rejections:
-            self._asked.pop((node.position, rejection.token), None)
+            self._committed_at.pop((node.position, rejection.token), None)
 
     def _fail_term(self, node: ObservedNode, term: int, index: int, op_id: OpId | None) -> None:
         self.fail(
-            f"node {node.position} gives read index {index} in term {term}, where {op_id or 'no entry'} is:"
-            f" it cannot know yet what is committed"
+            f"node {node.position} returns read index {index} in term {term}, but {op_id or 'no entry'} is there:"
+            f" the node cannot know yet what is committed"
         )

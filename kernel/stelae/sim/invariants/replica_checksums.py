@@ -1,4 +1,4 @@
-"""Replicas that have applied the same entries hold the same rows, whatever engine keeps them."""
+"""Replicas that have applied the same entries have the same rows, with any store engine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from stelae.spi.schema import Schema
 
 
 class ReplicaChecksums(Invariant):
-    """As of one op id all replicas have one logical checksum, that of the agreed writes up to it.
+    """As of one op id all replicas have the same logical checksum: that of the agreed writes up to the op id.
 
-    Judged while entries are applied and after every opening of a store, where it must be that of what was flushed: a
-    store that comes back with rows of before or after it, or with rows of files that are not its own, shows here."""
+    The checksum is compared for some applied entries and after each opening of a store, where it must be that of the
+    flushed op id. So the invariant finds a store that recovers with older or newer rows, or with rows of files that are
+    not its own."""
 
     name: ClassVar[str] = "replica_checksums"
     source: ClassVar[str] = "contract store, 1 to 3; issue: checksum equality of replicas at the same applied op id"
@@ -24,12 +25,12 @@ class ReplicaChecksums(Invariant):
         self._seen: dict[tuple[int, int], tuple[str, str]] = {}
 
     def on_checksum(self, node: ObservedNode, engine: str, index: int, checksum: str, schema: Schema) -> None:
-        """Compare with the replica that was there first, and with the agreed writes."""
+        """Compare with the first replica that reported a checksum for this index, and with the agreed writes."""
         who = f"{engine} on node {node.position}"
         first, known = self._seen.setdefault((index, schema.version), (who, checksum))
         if known != checksum:
-            self.fail(f"{who} has checksum {checksum} as of {index}, {first} has {known}")
+            self.fail(f"{who} has checksum {checksum} as of index {index}, {first} has {known}")
             return
         expected = self.world.agreed.checksum(index, schema)
         if checksum != expected:
-            self.fail(f"{who} has checksum {checksum} as of {index}, the agreed writes have {expected}")
+            self.fail(f"{who} has checksum {checksum} as of index {index}, the agreed writes have {expected}")

@@ -11,9 +11,9 @@ from stelae.spi.ids import OpId
 
 
 class StateMachineSafety(Invariant):
-    """What one replica applied at an index is what every replica applies there.
+    """At each index every replica applies the same entry, with the same outcome for each request.
 
-    Only committed entries are applied, each with the same outcome per request."""
+    Only committed entries are applied."""
 
     name: ClassVar[str] = "state_machine_safety"
     source: ClassVar[str] = "Raft section 5.4.3, figure 3"
@@ -23,11 +23,11 @@ class StateMachineSafety(Invariant):
         self._applied: dict[int, tuple[OpId, tuple[AppliedRequest, ...]]] = {}
 
     def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
-        """Compare with what was applied at the same index elsewhere, or earlier here."""
+        """Compare with what any replica has applied at the same index before."""
         agreed = self.world.committed
         if op_id.index > len(agreed) or agreed[op_id.index - 1] != op_id:
             self.fail(f"node {node.position} applies {op_id}, which is not committed")
             return
         first = self._applied.setdefault(op_id.index, (op_id, tuple(requests)))
         if first != (op_id, tuple(requests)):
-            self.fail(f"node {node.position} applies {op_id} with another effect than was seen before")
+            self.fail(f"node {node.position} applies {op_id} with another effect than a replica before")

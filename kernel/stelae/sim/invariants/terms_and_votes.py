@@ -1,4 +1,4 @@
-"""Terms and votes never go back, also across crashes."""
+"""Terms never decrease and votes never change within a term, also across crashes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stelae.spi.ids import NodeId
 
 
 class TermsAndVotes(Invariant):
-    """One vote per term for ever, terms that only rise, and both always handed out to be saved.
+    """A node gives one vote in each term, its term only increases, and it hands out both to be saved.
 
-    What a message on the wire depended on is *exposed*: a later start of the node must find at
-    least that term and, within it, the same vote."""
+    A hard state that a sent message depends on is *exposed*: a later start of the node must find at
+    least that term and, within the term, the same vote."""
 
     name: ClassVar[str] = "terms_and_votes"
     source: ClassVar[str] = "Raft figure 2 (persistent state); durability.md rules 1 and 9"
@@ -25,7 +25,7 @@ class TermsAndVotes(Invariant):
         self._votes: dict[tuple[int, int], NodeId] = {}
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
-        """Terms rise within a run of the core; a vote, once given, stands for its term."""
+        """Check that the term does not decrease, and that a vote does not change within its term."""
         new = ready.hard_state
         if new is None:
             return
@@ -38,24 +38,26 @@ class TermsAndVotes(Invariant):
             )
 
     def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
-        """What a core holds in memory it has handed out to be made durable."""
-        held = HardState(status.term, status.voted_for)
-        if held != node.hard_state:
-            self.fail(f"node {node.position} acts on {held}, handed out was {node.hard_state}")
+        """Check that the core has handed out its current term and vote to be made durable."""
+        shown = HardState(status.term, status.voted_for)
+        if shown != node.hard_state:
+            self.fail(f"node {node.position} acts on {shown}, but it has handed out {node.hard_state} to be saved")
 
     def on_sent(self, node: ObservedNode, outbound: Outbound, needs: Needs) -> None:
-        """Remember what the message gives away."""
-        told = needs.hard_state
-        if told.voted_for is None:
+        """Record the vote that the message exposes."""
+        exposed = needs.hard_state
+        if exposed.voted_for is None:
             return
-        first = self._votes.setdefault((node.position, told.term), told.voted_for)
-        if first != told.voted_for:
-            self.fail(f"node {node.position} has shown votes for {first} and {told.voted_for} in term {told.term}")
+        first = self._votes.setdefault((node.position, exposed.term), exposed.voted_for)
+        if first != exposed.voted_for:
+            self.fail(
+                f"node {node.position} has exposed votes for {first} and {exposed.voted_for} in term {exposed.term}"
+            )
 
     def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
-        """What was exposed must have been durable."""
-        told = node.exposed
-        if hard_state.term < told.term:
-            self.fail(f"node {node.position} starts in term {hard_state.term} after messages of term {told.term}")
-        elif hard_state.term == told.term and told.voted_for not in (None, hard_state.voted_for):
-            self.fail(f"node {node.position} has forgotten its vote of term {told.term}")
+        """Check that the exposed hard state was durable."""
+        exposed = node.exposed
+        if hard_state.term < exposed.term:
+            self.fail(f"node {node.position} starts in term {hard_state.term} after messages of term {exposed.term}")
+        elif hard_state.term == exposed.term and exposed.voted_for not in (None, hard_state.voted_for):
+            self.fail(f"node {node.position} has forgotten its vote of term {exposed.term}")

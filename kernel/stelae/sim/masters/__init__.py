@@ -1,1 +1,3 @@
-"""Masters in a small world: real cores over a modelled log, with tablet servers and clients, all from one seed."""
+"""Deterministic simulation of masters: production's masters, and models of tablet servers, tablets and clients.
+
+One seed determines everything in a run."""

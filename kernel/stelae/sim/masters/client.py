@@ -1,4 +1,4 @@
-"""Clients that change tables and read them, and repeat each change until they have its outcome."""
+"""Clients that change tables and read the catalog. They retry each change until they have its outcome."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from stelae.protocol.master_messages import (
 from stelae.sim.draw import between, chance, pick
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.messenger import Answer, Answered
-from stelae.sim.masters.network import SimAddress
+from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.masters.world import MastersWorld
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError
 from stelae.spi.ids import ClientId, NodeId
@@ -50,30 +50,35 @@ _RANGES = tuple(KeyRange(bytes([n]), bytes([n + 1])) for n in range(97, 103))
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked:
-    """One change, from its first attempt to its verdict."""
+class ClientChange:
+    """One change of a client, from its first attempt to its outcome.
+
+    Attributes:
+        attempts: number of attempts so far.
+        outcome: the outcome, once a master has given it.
+    """
 
     request: ChangeRequest
     attempts: int = 0
-    verdict: ChangeOutcome | None = None
-    table_id: TableId | None = None
+    outcome: ChangeOutcome | None = None
 
 
-OutcomeTaken = Callable[[Asked], None]
+OutcomeTaken = Callable[[ClientChange], None]
 DescriptionTaken = Callable[[TableDescription], None]
 
 
 class SimClient:
-    """One client: a change at a time, questions in between.
+    """One client. It has one change open at a time, and reads the catalog between changes.
 
     Attributes:
-        stopping: begin nothing new.
+        stopping: true once the client must not start new changes.
+        changes_max: limit on the changes of the client; ``None`` for no limit.
     """
 
     def __init__(self, world: MastersWorld, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
-        self.place = SimAddress(f"c{number}")
+        self.endpoint = SimEndpoint(f"c{number}")
         self.stopping = False
-        self.on_outcome: OutcomeTaken = lambda asked: None
+        self.on_outcome: OutcomeTaken = lambda client_change: None
         self.on_description: DescriptionTaken = lambda description: None
         self.changes_max: int | None = None
         self._world = world
@@ -82,22 +87,22 @@ class SimClient:
         self._client_id = ClientId(f"client-{number}")
         self._node_id = NodeId(f"{0xC11 + number:032x}")
         self._sequence = 0
-        self._open: Asked | None = None
+        self._open: ClientChange | None = None
         self._removable: list[TableId] = []
         self._altered: TableId | None = None
         self._target = between(rng, 0, len(masters) - 1)
 
     @property
     def idle(self) -> bool:
-        """Whether it waits for nothing."""
+        """True if no change waits for its outcome."""
         return self._open is None
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to change tables."""
         self._after(between(self._rng, 0, 500_000), self._next)
 
     def _after(self, delay_us: int, action: Callable[[], None]) -> None:
-        self._world.scheduler.after(delay_us, f"{self.place.name} goes on", action)
+        self._world.scheduler.after(delay_us, f"{self.endpoint.name} goes on", action)
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -111,55 +116,57 @@ class SimClient:
             first_incomplete=self._sequence,
             change=self._draw_change(),
         )
-        self._open = Asked(request=request)
+        self._open = ClientChange(request=request)
         self._attempt(self._open)
 
-    def _attempt(self, asked: Asked) -> None:
-        """Ask a master, and another one when no answer comes."""
-        if asked.verdict is not None:
+    def _attempt(self, client_change: ClientChange) -> None:
+        """Send the change to a master, and to another one if no answer arrives."""
+        if client_change.outcome is not None:
             return
-        asked.attempts += 1
-        attempt = asked.attempts
+        client_change.attempts += 1
+        attempt = client_change.attempts
         if attempt > 1:
             self._world.coverage.hit("client.retry")
         master = self._masters[self._target]
-        self._request(master, CHANGE, encode(asked.request), lambda answer: self._answered(asked, attempt, answer))
-        self._after(PATIENCE_US, lambda: self._give_up(asked, attempt))
+        self._request(
+            master, CHANGE, encode(client_change.request), lambda answer: self._answered(client_change, attempt, answer)
+        )
+        self._after(PATIENCE_US, lambda: self._give_up(client_change, attempt))
 
     def _request(self, master: SimMaster, kind: str, body: bytes, answered: Answered) -> None:
-        """Send one request; ``answered`` runs for each answer that arrives."""
+        """Send one request. ``answered`` runs for each answer that arrives."""
         network = self._world.network
 
         def answer(result: Answer) -> None:
-            network.send(master.place.name, self.place, "answer", lambda: answered(result))
+            network.send(master.endpoint.name, self.endpoint, "answer", lambda: answered(result))
 
         network.send(
-            self.place.name, master.place, kind, lambda: master.take_request(self._node_id, kind, body, answer)
+            self.endpoint.name, master.endpoint, kind, lambda: master.receive_request(self._node_id, kind, body, answer)
         )
 
-    def _give_up(self, asked: Asked, attempt: int) -> None:
-        if asked.verdict is None and asked.attempts == attempt:
+    def _give_up(self, client_change: ClientChange, attempt: int) -> None:
+        if client_change.outcome is None and client_change.attempts == attempt:
             self._target = between(self._rng, 0, len(self._masters) - 1)
-            self._attempt(asked)
+            self._attempt(client_change)
 
-    def _answered(self, asked: Asked, attempt: int, answer: Answer) -> None:
-        """Any answer that is final decides, also one to an attempt that was given up."""
-        if asked.verdict is not None:
+    def _answered(self, client_change: ClientChange, attempt: int, answer: Answer) -> None:
+        """Handle an answer. A final answer decides the change, even if its attempt has timed out."""
+        if client_change.outcome is not None:
             return
         if isinstance(answer, bytes):
-            asked.verdict = decode(answer, ChangeReply)
-            self._decided(asked)
+            client_change.outcome = decode(answer, ChangeReply)
+            self._on_decided(client_change)
             return
         error = error_of(answer)
         if isinstance(error, RetryableError):
             self._world.coverage.hit(f"refused.{error.code}")
-            if asked.attempts == attempt:
-                asked.attempts += 1
+            if client_change.attempts == attempt:
+                client_change.attempts += 1
                 self._follow(error)
-                self._after(between(self._rng, 5_000, 100_000), lambda: self._attempt(asked))
+                self._after(between(self._rng, 5_000, 100_000), lambda: self._attempt(client_change))
             return
-        asked.verdict = ChangeRefused(code=str(answer["code"]), detail=str(answer["text"]))
-        self._decided(asked)
+        client_change.outcome = ChangeRefused(code=str(answer["code"]), detail=str(answer["text"]))
+        self._on_decided(client_change)
 
     def _follow(self, error: StelaeError) -> None:
         nodes = [master.node_id for master in self._masters]
@@ -168,29 +175,29 @@ class SimClient:
         else:
             self._target = between(self._rng, 0, len(self._masters) - 1)
 
-    def _decided(self, asked: Asked) -> None:
-        change = type(asked.request.change).__name__
-        assert asked.verdict is not None
-        outcome = "refused" if isinstance(asked.verdict, ChangeRefused) else "done"
-        self._world.coverage.hit(f"change.{change}.{outcome}")
-        self._remember_soft_deleted(asked.request.change, asked.verdict)
-        self._remember_altered(asked.request.change, asked.verdict)
+    def _on_decided(self, client_change: ClientChange) -> None:
+        change = type(client_change.request.change).__name__
+        assert client_change.outcome is not None
+        result = "refused" if isinstance(client_change.outcome, ChangeRefused) else "done"
+        self._world.coverage.hit(f"change.{change}.{result}")
+        self._remember_soft_deleted(client_change.request.change, client_change.outcome)
+        self._remember_altered(client_change.request.change, client_change.outcome)
         self._open = None
-        self.on_outcome(asked)
+        self.on_outcome(client_change)
         self._ask(GetTable(table=pick(self._rng, NAMES)) if chance(self._rng, 0.8) else ListTables())
         pause_us = 900_000 if self._altered is None else 20_000
         self._after(between(self._rng, 1_000, pause_us), self._next)
 
-    def _remember_soft_deleted(self, change: Change, verdict: ChangeOutcome) -> None:
+    def _remember_soft_deleted(self, change: Change, outcome: ChangeOutcome) -> None:
         soft = isinstance(change, DeleteTable) and change.keep_ms > 0
-        if soft and isinstance(verdict, ChangeReply) and verdict.table_id is not None:
-            self._removable.append(verdict.table_id)
+        if soft and isinstance(outcome, ChangeReply) and outcome.table_id is not None:
+            self._removable.append(outcome.table_id)
 
-    def _remember_altered(self, change: Change, verdict: ChangeOutcome) -> None:
-        """Of the tables that get a column, some get the next one at once."""
+    def _remember_altered(self, change: Change, outcome: ChangeOutcome) -> None:
+        """Choose some of the tables that got a column to get another one at once."""
         adds = isinstance(change, AlterTable) and isinstance(change.steps[0], AddColumn)
-        again = adds and isinstance(verdict, ChangeReply) and chance(self._rng, 0.6)
-        self._altered = verdict.table_id if again and isinstance(verdict, ChangeReply) else None
+        again = adds and isinstance(outcome, ChangeReply) and chance(self._rng, 0.6)
+        self._altered = outcome.table_id if again and isinstance(outcome, ChangeReply) else None
 
     def _draw_change(self) -> Change:
         if self._altered is not None:
@@ -222,16 +229,16 @@ class SimClient:
             name=name, schema=_SCHEMA.to_bytes(), partition_schema=spread.to_bytes(), replication_factor=factor
         )
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- catalog reads -----------------------------------------------------------------------------
 
     def _ask(self, question: Question) -> None:
         master = pick(self._rng, self._masters)
         staleness_ms = STALENESS_MS if chance(self._rng, 0.5) else 0
         request = CatalogReadRequest(question=question, staleness_ms=staleness_ms)
         described = isinstance(question, GetTable)
-        self._request(master, READ, encode(request), lambda answer: self._shown(answer, described=described))
+        self._request(master, READ, encode(request), lambda answer: self._read_answered(answer, described=described))
 
-    def _shown(self, answer: Answer, *, described: bool) -> None:
+    def _read_answered(self, answer: Answer, *, described: bool) -> None:
         self._world.coverage.hit("read.answered" if isinstance(answer, bytes) else f"read.{error_of(answer).code}")
         if isinstance(answer, bytes) and described:
             self.on_description(decode(answer, TableDescription))

@@ -1,6 +1,6 @@
-"""Learns from the consensus cores of all masters what is committed in the log of the system tablet.
+"""Observes the consensus cores of all masters to learn what is committed in the log of the system tablet.
 
-An entry counts as committed as soon as one core calls it so, before any replica has applied it."""
+An entry counts as committed as soon as one core reports it as committed, before any replica has applied it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from stelae.spi.payload import decode_payload
 
 
 class CommittedLog:
-    """The log of the system tablet as all masters together have agreed on it.
+    """The committed log of the system tablet.
 
     Attributes:
-        term: the highest term that a core has shown.
+        term: the highest term that a core has reported.
     """
 
     def __init__(self, world: MastersWorld, masters: int) -> None:
@@ -29,34 +29,34 @@ class CommittedLog:
         self._entries: dict[OpId, Entry] = {}
         self.term = 0
 
-    def watched(self, engine: type[ConsensusEngine], position: int) -> type[ConsensusEngine]:
-        """Return the engine with cores that this log learns from."""
+    def observed_engine(self, engine: type[ConsensusEngine], position: int) -> type[ConsensusEngine]:
+        """Return an engine whose cores report to this log."""
         view, committed_log = self._views[position], self
 
-        class WatchedConsensus(engine):  # type: ignore[misc, valid-type]
-            """The engine under test; only ``restore`` is seen through."""
+        class ObservedConsensus(engine):  # type: ignore[misc, valid-type]
+            """The engine under test. Only ``restore`` differs."""
 
             name: ClassVar[str] = engine.name
 
             @classmethod
             def restore(cls, *, log: LogView, **restored: Any) -> ConsensusCore:
-                """As the engine, seen through."""
+                """Restore a core as the engine does, and observe it."""
                 view.restore(restored["hard_state"], log, restored["committed_config"])
-                return _WatchedMasterCore(super().restore(log=log, **restored), view, committed_log)
+                return _ObservedMasterCore(super().restore(log=log, **restored), view, committed_log)
 
-        return WatchedConsensus
+        return ObservedConsensus
 
-    def took_ready(self, view: ObservedNode, ready: Ready, status: Status) -> None:
-        """A core gave out effects."""
+    def record_ready(self, view: ObservedNode, ready: Ready, status: Status) -> None:
+        """Record the effects that a core returned."""
         if ready.append is not None:
             self._note_lost_tail(view, ready.append.replace_from)
             self._entries.update((entry.op_id, entry) for entry in ready.append.entries)
-        view.follow(ready, ())
+        view.apply_ready(ready, ())
         for index in range(len(self._world.log) + 1, (ready.commit or 0) + 1):
             self._commit(view, index, status)
 
-    def took_status(self, view: ObservedNode, status: Status) -> None:
-        """A core's snapshot, taken after its effects."""
+    def record_status(self, view: ObservedNode, status: Status) -> None:
+        """Record the status of a core, taken after its effects."""
         if status.term > self.term:
             self.term = status.term
         before, view.status = view.status, status
@@ -68,7 +68,7 @@ class CommittedLog:
         op_id = view.op_id_at(index)
         entry = None if op_id is None else self._entries.get(op_id)
         if op_id is None or entry is None:
-            self._world.report("committed_log", f"m{view.position} commits entry {index}, which is in no log")
+            self._world.report("committed_log", f"m{view.position} commits entry {index}, which is not in its log")
             return
         batch = batch_in(decode_payload(entry.body)) if entry.kind is EntryKind.WRITE else None
         if batch is not None and op_id.term < status.term:
@@ -83,8 +83,8 @@ class CommittedLog:
             self._world.coverage.hit("log.tail_lost")
 
 
-class _WatchedMasterCore(ConsensusCore):
-    """One core, seen through. Behaves exactly like ``inner``."""
+class _ObservedMasterCore(ConsensusCore):
+    """One core that reports to a ``CommittedLog``. Behaves exactly like ``inner``."""
 
     def __init__(self, inner: ConsensusCore, view: ObservedNode, committed_log: CommittedLog) -> None:
         self._inner = inner
@@ -92,10 +92,10 @@ class _WatchedMasterCore(ConsensusCore):
         self._log = committed_log
 
     def step(self, events: Sequence[Event]) -> None:
-        """Pass events on; the view of the log follows a failed append at once."""
+        """Forward events. A failed append truncates the view of the log at once."""
         for event in events:
             if isinstance(event, PersistFailed):
-                self._view.cut(event.durable_index + 1)
+                self._view.truncate_log(event.durable_index + 1)
         self._inner.step(events)
 
     def can_wait(self, event: Event) -> bool:
@@ -103,11 +103,11 @@ class _WatchedMasterCore(ConsensusCore):
         return self._inner.can_wait(event)
 
     def take_ready(self) -> Ready | None:
-        """Pass effects on, after showing them."""
+        """Report effects, then return them."""
         ready, status = self._inner.take_ready(), self._inner.status()
         if ready is not None:
-            self._log.took_ready(self._view, ready, status)
-        self._log.took_status(self._view, status)
+            self._log.record_ready(self._view, ready, status)
+        self._log.record_status(self._view, status)
         return ready
 
     def next_deadline(self) -> int | None:

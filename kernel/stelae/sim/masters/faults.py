@@ -1,4 +1,4 @@
-"""The faults of a run, drawn at its start, and what carries them out."""
+"""The fault plan of a masters run, drawn at its start, and the driver that carries it out."""
 
 from __future__ import annotations
 
@@ -14,44 +14,55 @@ from stelae.sim.masters.tserver import SimServer
 from stelae.sim.masters.world import MastersWorld
 
 SAFETY_US = 16_000_000
-"""Length of the phase with faults."""
+"""Length of the phase with faults, in microseconds."""
 
 
 BACK_US = 150_000
-"""How soon a busy leader that has handed over is handed leadership back."""
+"""Time after which a busy leader that has transferred leadership gets it back, in microseconds."""
 
 
 class MastersFaultKind(StrEnum):
-    """What can go wrong; each is counted as ``fault.<kind>`` when it strikes."""
+    """The kinds of faults. Each is counted as ``fault.<kind>`` when it starts."""
 
     CRASH_MASTER = "crash_master"
     PAUSE_MASTER = "pause_master"
     PARTITION_MASTER = "partition_master"
-    """Cut off from the other masters, and from nobody else: clients and servers still take it for leader."""
+    """A master is cut off from the other masters only, so clients and servers may still take it for the leader."""
     STRIKE_CRASH = "strike_crash"
-    """The leader crashes at a drawn step of a change."""
+    """A master crashes at a drawn step of a change."""
     STRIKE_PAUSE = "strike_pause"
+    """A master is paused at a drawn step of a change."""
     STRIKE_PARTITION = "strike_partition"
+    """A master is cut off from the other masters at a drawn step of a change."""
     DEPOSE = "depose"
-    """The leader hands over although nothing is wrong."""
+    """The leader transfers leadership although nothing is wrong."""
     CRASH_SERVER = "crash_server"
     PAUSE_SERVER = "pause_server"
     PARTITION_SERVER = "partition_server"
-    """Cut off from one master."""
+    """A tablet server is cut off from one master."""
     DEAF_SERVER = "deaf_server"
-    """It reports as ever, and what masters ask of it is lost: its tablets miss the alterations that others take."""
+    """A tablet server sends heartbeats, but the actions of masters are lost. Its tablets miss schema changes."""
     DEPOSE_BUSY = "depose_busy"
-    """The leader is busy, hands over at a drawn step of a change, and is handed leadership back soon."""
+    """The leader is busy, transfers leadership at a drawn step of a change, and soon gets it back."""
     BUSY_MASTER = "busy_master"
-    """The timers of its driver are late, and messages arrive as ever: proposals wait while others elect a leader."""
+    """The timers of a master's driver are late, but messages arrive: proposals wait while others elect a leader."""
     FILL_MASTER = "fill_master"
-    """Its disk is full."""
+    """The disk of a master is full."""
     LOSSY = "lossy"
     SLOW = "slow"
 
 
 class MastersFault(msgspec.Struct, frozen=True, kw_only=True):
-    """One planned fault. ``victim`` is a position, ``LEADER`` for whichever master leads then."""
+    """One planned fault.
+
+    Attributes:
+        number: position in the plan; identifies the fault on the command line.
+        at_us: time at which it starts.
+        victim: position of a master or a tablet server; ``LEADER`` for the master that leads then.
+        duration_us: time until it is undone.
+        step: step of a change at which the fault strikes, for kinds that have one.
+        passes: number of passes of the step until the fault strikes.
+    """
 
     number: int
     kind: MastersFaultKind
@@ -100,7 +111,7 @@ def draw_plan(seed: int, masters: int, servers: int) -> tuple[MastersFault, ...]
 
 
 class MastersFaultDriver:
-    """Carries out a plan, and undoes all of it in the end."""
+    """Starts and ends the faults of a plan."""
 
     def __init__(self, world: MastersWorld, masters: Sequence[SimMaster], servers: Sequence[SimServer]) -> None:
         self._world = world
@@ -108,20 +119,20 @@ class MastersFaultDriver:
         self._servers = servers
 
     def schedule(self, plan: Sequence[MastersFault]) -> None:
-        """Have each fault strike at its time."""
+        """Schedule every fault for its time."""
         for fault in plan:
             self._world.scheduler.at(fault.at_us, f"fault {fault.kind}", lambda fault=fault: self._strike(fault))  # type: ignore[misc]
 
     def heal(self) -> None:
-        """Undo everything: from here on the world is to find to rest."""
+        """End all faults, also those still planned."""
         self._world.healed = True
         network = self._world.network
         network.lossy = network.slow = False
         network.cut.clear()
         stopped: list[SimMaster | SimServer] = [*self._masters, *self._servers]
-        for one in stopped:
-            one.restart()
-            one.place.resume()
+        for target in stopped:
+            target.restart()
+            target.endpoint.resume()
         for server in self._servers:
             server.deaf = False
         for master in self._masters:
@@ -134,7 +145,7 @@ class MastersFaultDriver:
         self._world.coverage.hit(f"fault.{fault.kind}")
         match fault.kind:
             case MastersFaultKind.LOSSY | MastersFaultKind.SLOW:
-                self._worsen(fault)
+                self._disturb_links(fault)
             case MastersFaultKind.DEPOSE:
                 self._depose(fault)
             case MastersFaultKind.DEPOSE_BUSY:
@@ -146,13 +157,13 @@ class MastersFaultDriver:
             case MastersFaultKind.CRASH_SERVER | MastersFaultKind.PAUSE_SERVER:
                 self._stop(self._servers[fault.victim], fault, pause=fault.kind is MastersFaultKind.PAUSE_SERVER)
             case MastersFaultKind.PARTITION_SERVER:
-                self._cut(self._servers[fault.victim].place.name, [self._master(fault).place.name], fault)
+                self._cut(self._servers[fault.victim].endpoint.name, [self._master(fault).endpoint.name], fault)
             case MastersFaultKind.DEAF_SERVER:
                 self._deafen(self._servers[fault.victim], fault)
             case MastersFaultKind.CRASH_MASTER | MastersFaultKind.PAUSE_MASTER | MastersFaultKind.PARTITION_MASTER:
-                self._hit_master(self._master(fault), fault)
+                self._strike_master(self._master(fault), fault)
             case MastersFaultKind.STRIKE_CRASH | MastersFaultKind.STRIKE_PAUSE | MastersFaultKind.STRIKE_PARTITION:
-                self._arm(self._master(fault), fault)
+                self._schedule_retry(self._master(fault), fault)
 
     def _master(self, fault: MastersFault) -> SimMaster:
         if fault.victim != LEADER:
@@ -161,12 +172,12 @@ class MastersFaultDriver:
         return self._masters[0] if leader is None else leader
 
     def _leader(self) -> SimMaster | None:
-        """The master that leads in the highest term, as far as the masters themselves know."""
-        leaders = [(master.leads_term or 0, master.position) for master in self._masters if master.leads_term]
+        """Return the master that believes to lead in the highest term, if any."""
+        leaders = [(master.leader_term or 0, master.position) for master in self._masters if master.leader_term]
         return self._masters[max(leaders)[1]] if leaders else None
 
     def _depose(self, fault: MastersFault) -> None:
-        """Have the leader hand over: to the victim if that is another master, else to the best one."""
+        """Make the leader transfer leadership: to the victim if that is another master, else to the best candidate."""
         leader = self._leader()
         if leader is not None:
             named = fault.victim not in (LEADER, leader.position)
@@ -198,29 +209,29 @@ class MastersFaultDriver:
         master.fill_disk(full=True)
         self._undo(fault, lambda: master.fill_disk(full=False))
 
-    def _arm(self, master: SimMaster, fault: MastersFault) -> None:
+    def _schedule_retry(self, master: SimMaster, fault: MastersFault) -> None:
         def struck() -> None:
             if not self._world.healed:
                 self._world.coverage.hit(f"struck.{fault.step}.{fault.kind}")
-                self._hit_master(master, fault)
+                self._strike_master(master, fault)
 
         master.strike.arm(fault.step, fault.passes, struck)
 
-    def _hit_master(self, master: SimMaster, fault: MastersFault) -> None:
+    def _strike_master(self, master: SimMaster, fault: MastersFault) -> None:
         if fault.kind in (MastersFaultKind.PARTITION_MASTER, MastersFaultKind.STRIKE_PARTITION):
-            self._cut(master.place.name, [m.place.name for m in self._masters if m is not master], fault)
+            self._cut(master.endpoint.name, [m.endpoint.name for m in self._masters if m is not master], fault)
         else:
             self._stop(
                 master, fault, pause=fault.kind in (MastersFaultKind.PAUSE_MASTER, MastersFaultKind.STRIKE_PAUSE)
             )
 
-    def _stop(self, one: SimMaster | SimServer, fault: MastersFault, *, pause: bool) -> None:
+    def _stop(self, target: SimMaster | SimServer, fault: MastersFault, *, pause: bool) -> None:
         if pause:
-            one.place.pause()
-            self._undo(fault, one.place.resume)
+            target.endpoint.pause()
+            self._undo(fault, target.endpoint.resume)
         else:
-            self._undo(fault, one.restart)
-            one.crash()  # Within a turn of a master it does not return.
+            self._undo(fault, target.restart)
+            target.crash()  # Raises within a turn of a master.
 
     def _cut(self, name: str, others: Sequence[str], fault: MastersFault) -> None:
         pairs = {pair for other in others for pair in ((name, other), (other, name))}
@@ -232,7 +243,7 @@ class MastersFaultDriver:
         server.deaf = True
         self._undo(fault, lambda: setattr(server, "deaf", False))
 
-    def _worsen(self, fault: MastersFault) -> None:
+    def _disturb_links(self, fault: MastersFault) -> None:
         network = self._world.network
         name = "lossy" if fault.kind is MastersFaultKind.LOSSY else "slow"
         setattr(network, name, True)

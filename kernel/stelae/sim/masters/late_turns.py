@@ -1,4 +1,4 @@
-"""The turns of a simulated master's driver: those of its process, with late timers while the master is busy."""
+"""The ``Turns`` of a simulated master's driver. Its timers are late while the master is busy."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class LateTurns:
         self.late_us = 0
 
     def now_us(self) -> int:
-        """Monotonic microseconds of this node."""
+        """Return the monotonic time of this node in microseconds."""
         return self._process.now_us()
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Run at the end of this turn."""
+        """Run ``call`` at the end of this turn."""
         self._process.defer(call)
 
     def defer_last(self, call: Callable[[], None]) -> None:
-        """Run at the end of this turn, after all that was deferred."""
+        """Run ``call`` at the end of this turn, after all deferred calls."""
         self._process.defer_last(call)
 
     def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
-        """Run at ``when_us``, or later if the master is busy."""
+        """Run ``call`` at ``when_us``, or later if the master is busy."""
         late_us = between(self._rng, 0, self.late_us) if self.late_us else 0
         return self._process.call_at(when_us + late_us, call)

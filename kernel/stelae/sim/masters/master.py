@@ -1,4 +1,4 @@
-"""One master of the world through all of its runs: the real driver and core, on a node with a real system tablet."""
+"""One simulated master across all its starts: production's driver and core, on a node with a real system tablet."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from stelae.sim.masters.master_node import LAYOUT, MasterNodeRun, MasterRun
 from stelae.sim.masters.master_profile import MasterProfile, master_config
 from stelae.sim.masters.messenger import Answered, Router, SimMessenger
 from stelae.sim.masters.peer_link import MasterLink
-from stelae.sim.masters.process_place import ProcessPlace
+from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.masters.steps import ChangeStep, Strike
 from stelae.sim.masters.world import CLUSTER, MastersWorld, master_member, master_node
-from stelae.sim.peers import FramesInFlight
+from stelae.sim.node_links import FramesInFlight
 from stelae.sim.process import Process
 from stelae.spi.consensus import Member, Role, Status
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 RETRY_US = 400_000
-"""How soon a start is tried again that a full disk did not allow."""
+"""Delay of the next attempt after a start that failed because of a full disk."""
 
 FULL_SLACK_BYTES = 512
-"""What a full disk may still take."""
+"""Space left on a full disk."""
 
 
 class SimMaster:
-    """A master.
+    """One simulated master.
 
     Attributes:
-        epoch: rises with each start.
-        strike: armed by a fault; the steps of a change are reported to it.
-        is_busy: its timers are late.
+        epoch: number of starts so far.
+        strike: the armed fault, to which the steps of a change are reported.
+        is_busy: true while its timers are late.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SimMaster:
         peers: Mapping[NodeId, SimMaster],
         router: Router,
     ) -> None:
-        self.place = ProcessPlace(f"m{position}")
+        self.endpoint = ProcessEndpoint(f"m{position}")
         self.position = position
         self.node_id = master_node(position)
         self.epoch = 0
@@ -84,28 +84,28 @@ class SimMaster:
         instance = Instance(node_id=self.node_id, cluster_id=CLUSTER, wal_engine=self._config.wal.name)
         format_directory(self._disk, LAYOUT, instance)
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     @property
     def has_core(self) -> bool:
-        """Whether it runs, and has loaded its catalog."""
+        """True if a process runs and has loaded its catalog."""
         return self._node is not None and self._node.master.core is not None
 
     @property
     def core(self) -> MasterCore:
-        """The core of the run under way; it must have begun."""
+        """The core of the running process, which must exist."""
         assert self._node is not None and self._node.master.core is not None
         return self._node.master.core
 
     @property
-    def leads_term(self) -> int | None:
-        """The term in which its replica of the system tablet takes itself for the leader, if it does."""
+    def leader_term(self) -> int | None:
+        """The term in which its replica of the system tablet believes to lead, or ``None``."""
         replica = self._replica
-        leads = self.place.up and replica is not None and replica.status.role is Role.LEADER
+        leads = self.endpoint.up and replica is not None and replica.status.role is Role.LEADER
         return replica.status.term if leads and replica is not None else None
 
     def view(self) -> ClusterView:
-        """What the core plans by now, whether it leads or not."""
+        """Return the view that the core plans with. A core that does not lead has one too."""
         return self.core._view()
 
     @property
@@ -115,16 +115,18 @@ class SimMaster:
     # -- starting and ending ---------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start a process, if none runs."""
-        if self.place.up:
+        """Start a process if none runs."""
+        if self.endpoint.up:
             return
         self.epoch += 1
         self._clock.reboot()
-        process = Process(self._world.scheduler, self._clock, f"{self.place.name}.{self.epoch}", self._raised)
-        self.place.begin(process)
-        self._messenger = SimMessenger(self.node_id, self.place, process, self._router, self._answered)
+        process = Process(
+            self._world.scheduler, self._clock, f"{self.endpoint.name}.{self.epoch}", self._handle_exception
+        )
+        self.endpoint.begin(process)
+        self._messenger = SimMessenger(self.node_id, self.endpoint, process, self._router, self._answered)
         incarnation_id = IncarnationId(f"{self.epoch:016x}")
-        link = self._link = MasterLink(self.node_id, incarnation_id, self.place, process, self._world, self._peers)
+        link = self._link = MasterLink(self.node_id, incarnation_id, self.endpoint, process, self._world, self._peers)
         run = MasterRun(
             seed=self._seed,
             position=self.position,
@@ -151,16 +153,20 @@ class SimMaster:
             self._stop()
             self._disk = self._disk.clone()
             if self._disk.faults.capacity_bytes is None:
-                self._world.report("healthy_masters", f"{self.place.name} cannot start: {error!r}")
-            self._world.scheduler.after(RETRY_US, f"{self.place.name}.start", self.restart)
+                self._world.report("healthy_masters", f"{self.endpoint.name} cannot start: {error!r}")
+            self._world.scheduler.after(RETRY_US, f"{self.endpoint.name}.start", self.restart)
             return
         self._node = node
         self.set_busy(busy=self.is_busy)
 
     def crash(self) -> None:
-        """Lose power: what was not synced is lost, torn or reordered. Within a turn of the process, the turn ends."""
-        if self.place.in_turn:
-            raise PowerLost(f"{self.place.name} was struck")
+        """Lose power: un-synced changes are lost, torn or reordered.
+
+        Raises:
+            PowerLost: the call is within a turn of the process, which ends with it.
+        """
+        if self.endpoint.in_turn:
+            raise PowerLost(f"power lost on {self.endpoint.name}")
         self._stop()
         self._disk = self._disk.crash(self._rng)
 
@@ -169,72 +175,74 @@ class SimMaster:
         self.start()
 
     def _stop(self) -> None:
-        self.place.stop()
+        self.endpoint.stop()
         self._node = self._link = self._messenger = None
 
-    def _raised(self, raised: BaseException) -> None:
-        """The process has ended by what a turn of it raised."""
+    def _handle_exception(self, raised: BaseException) -> None:
+        """Handle an exception that a turn of the process raised. The process has ended."""
         if not isinstance(raised, PowerLost):
-            self._world.report("no_exception", f"{self.place.name}: {type(raised).__name__}: {raised}{_where(raised)}")
+            self._world.report(
+                "no_exception", f"{self.endpoint.name}: {type(raised).__name__}: {raised}{_where(raised)}"
+            )
         self._stop()
         self._disk = self._disk.crash(self._rng)
 
     # -- faults ----------------------------------------------------------------------------------
 
     def fill_disk(self, *, full: bool) -> None:
-        """Leave next to no space, or some again."""
+        """Fill the disk except for a few bytes, or free its space again."""
         used_bytes = sum(len(data) for data in self._disk.tree().values())
         self._disk.faults.capacity_bytes = used_bytes + FULL_SLACK_BYTES if full else None
 
     def set_busy(self, *, busy: bool) -> None:
-        """Have its driver's timers be late, or in time again."""
+        """Make the timers of its driver late, or on time again."""
         self.is_busy = busy
         if self._node is not None:
             self._node.late_turns.late_us = self._profile.late_timer_us if busy else 0
 
     def hand_over(self, to: NodeId | None) -> None:
-        """Have it hand leadership of the system tablet over, as an operator may."""
+        """Make it transfer leadership of the system tablet, as an operator may do."""
 
         def transfer() -> None:
             if (replica := self._replica) is not None:
                 replica.transfer(to, lambda error: self._world.coverage.hit(_transferred(error)))
 
-        self.place.receive(transfer)
+        self.endpoint.receive(transfer)
 
     # -- messages --------------------------------------------------------------------------------
 
-    def take_parcel(self, parcel: FramesInFlight) -> None:
-        """Take a message of another master, as a turn of the process."""
+    def receive_message(self, message: FramesInFlight) -> None:
+        """Process a message of another master, as a turn of the process."""
         if self._link is not None:
-            self._link.take(parcel)
+            self._link.receive(message)
 
-    def take_request(self, sender: NodeId, kind: str, body: bytes, answered: Answered) -> None:
-        """Take a request, as a turn of the process; ``answered`` takes the answer as it leaves."""
+    def receive_request(self, sender: NodeId, kind: str, body: bytes, answered: Answered) -> None:
+        """Process a request, as a turn of the process. ``answered`` gets the answer when it is sent."""
         if self._messenger is not None:
             self._messenger.dispatch(sender, kind, body, answered)
 
     def _answered(self, kind: str) -> None:
         if kind in (CHANGE, READ):
-            self.strike.passes(ChangeStep.ANSWERED)
+            self.strike.pass_step(ChangeStep.ANSWERED)
 
-    def acted(self, action: ServerAction) -> None:
-        """An action has left; it may be struck."""
-        self.strike.passes(ChangeStep.ACTED)
+    def action_sent(self, action: ServerAction) -> None:
+        """Report to the armed fault that an action was sent."""
+        self.strike.pass_step(ChangeStep.ACTED)
 
     # -- CoreObserver ----------------------------------------------------------------------------
 
     def core_applied(self, before: Catalog, event: EntryApplied | None) -> None:
-        """An entry was applied; ``None``: all entries of the first step."""
+        """An entry was applied; ``None`` for all entries of the first step."""
         self.on_applied(self, before)
         if event is not None and event.batch is not None and self.core.status().serving:
-            self.strike.passes(ChangeStep.APPLIED)
+            self.strike.pass_step(ChangeStep.APPLIED)
 
     def core_received(self, heartbeat: Heartbeat) -> None:
-        """A heartbeat was taken, or found to be overtaken."""
+        """A heartbeat was processed, or ignored as overtaken."""
         self.on_received(self, heartbeat)
 
     def core_decided(self, event: Decided) -> None:
-        """The outcome of a batch was taken."""
+        """The outcome of a batch was processed."""
         self._world.coverage.hit(f"outcome.{event.outcome}")
 
     def core_stepped(self) -> None:
@@ -242,17 +250,17 @@ class SimMaster:
         self.on_stepped(self)
 
     def core_answered(self, question: ReadAsked) -> None:
-        """A question was answered at once."""
+        """A read was answered at once."""
         self.on_answered(self, question)
 
     # -- ReplicaObserver -------------------------------------------------------------------------
 
     def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
-        """Transitions are seen by the log."""
+        """Do nothing: the committed log observes transitions."""
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
-        """No fault of these runs may cost a master its replica."""
-        self._world.report("healthy_masters", f"{self.place.name}: the replica failed: {reason}")
+        """Report a violation: no fault of these runs may lose the replica of a master."""
+        self._world.report("healthy_masters", f"{self.endpoint.name}: the replica failed: {reason}")
 
 
 def _transferred(error: StelaeError | None) -> str:
@@ -260,7 +268,7 @@ def _transferred(error: StelaeError | None) -> str:
 
 
 def _where(raised: BaseException) -> str:
-    """Name the innermost place of an exception."""
+    """Name the function and line in which an exception was raised."""
     trace = raised.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

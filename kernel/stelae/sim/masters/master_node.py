@@ -1,6 +1,7 @@
-"""One run of a master's node, from its disk to a running service, with the steps and the code of production.
+"""Starts one run of a master's node from its disk, with the steps and the code of production.
 
-It composes what ``stelae.host.node.Node`` composes, in the same order, on a virtual disk, clock, network and loop."""
+It composes the same parts as ``stelae.host.node.Node``, in the same order, on a virtual disk, clock, network and
+loop."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ from stelae.sim.masters.steps import Strike
 from stelae.sim.masters.system_replica import FaultyReplica
 from stelae.sim.masters.world import MastersWorld
 from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool, VirtualReader
-from stelae.sim.services import CountedMetrics, VirtualWorkers
+from stelae.sim.services import CoverageMetrics, VirtualWorkers
 from stelae.spi.consensus import Campaign
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.services import EngineServices
@@ -51,7 +52,11 @@ CLOCK_KEEP_AHEAD_US = 500_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterRun:
-    """What one run of a master is made of. ``number`` counts the runs of this master."""
+    """The inputs of one run of a master.
+
+    Attributes:
+        number: number of starts of this master so far.
+    """
 
     seed: int
     position: int
@@ -70,12 +75,12 @@ class MasterRun:
     replica_observer: ReplicaObserver
 
     def rng(self, name: str) -> random.Random:
-        """Return a stream of this run's own."""
+        """Return a random stream of this run."""
         return stream(self.seed, f"master/{self.position}/{self.number}/{name}")
 
 
 class MasterNodeRun:
-    """A node that runs. It is what ``Master``, ``TabletManager`` and ``Maintenance`` take for their node."""
+    """A running node. ``Master``, ``TabletManager`` and ``Maintenance`` use it as their node."""
 
     def __init__(self, run: MasterRun, link: MasterLink) -> None:
         self._run = run
@@ -86,7 +91,7 @@ class MasterNodeRun:
         self.messenger = run.messenger
         self.turns = run.process
         self.late_turns = LateTurns(run.process, run.rng("late"))
-        self.metrics = CountedMetrics(run.world.coverage)
+        self.metrics = CoverageMetrics(run.world.coverage)
         self.files, self.layout = run.disk, LAYOUT
         profile = run.profile
         self.metadata_pool = VirtualPool(run.process, run.rng("metadata"), "metadata", lambda: profile.metadata_us)
@@ -98,7 +103,10 @@ class MasterNodeRun:
     def start(self) -> None:
         """Recover everything and start.
 
-        ``StorageError``: the disk does not allow it now. ``PowerLost``: power went while starting."""
+        Raises:
+            StorageError: the disk has failed or is full.
+            PowerLost: power was lost during the start.
+        """
         run, config = self._run, self.config
         lock_directory(run.disk, LAYOUT, pid=run.number)
         InstanceFile(run.disk, LAYOUT).start(cluster=config.cluster_id, wal_engine=config.wal.name)
@@ -139,7 +147,7 @@ class MasterNodeRun:
         services = EngineServices(run.disk, run.clock, self.metrics, VirtualWorkers(workers))
         return Engines(
             wal=config.wal.engine.open(LAYOUT.wals, config.wal.config, services),
-            consensus=run.committed_log.watched(config.consensus.engine, run.position),
+            consensus=run.committed_log.observed_engine(config.consensus.engine, run.position),
             consensus_config=config.consensus.config,
             store=config.store.engine,
             store_config=config.store.config,
@@ -212,7 +220,7 @@ class MasterNodeRun:
         if campaign:
             replica.deliver(Campaign(hinted=True))
 
-    # -- what services look at -------------------------------------------------------------------
+    # -- what services use -----------------------------------------------------------------------
 
     @property
     def replicas(self) -> Mapping[TabletId, Replica]:
@@ -221,12 +229,12 @@ class MasterNodeRun:
 
     @property
     def faulty_replicas(self) -> Mapping[TabletId, FaultyReplica]:
-        """The same replicas, as the master's driver sees them."""
+        """The same replicas with injected faults, as the master's driver uses them."""
         return self._faulty
 
     @property
     def failed_tablets(self) -> Mapping[TabletId, str]:
-        """Tablets that did not come up, and why."""
+        """The tablets that failed to start, with the reasons."""
         return self.tablets.failed
 
 

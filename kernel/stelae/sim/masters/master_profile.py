@@ -1,4 +1,4 @@
-"""The character of one run of the masters, drawn from its seed, and the engines of their nodes."""
+"""The parameters of one run of the masters, drawn from its seed, and the engines of their nodes."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from stelae.sim.draw import between, chance, pick, skewed, stream
 from stelae.sim.engines import SimEngines
 from stelae.sim.masters import policy
 from stelae.sim.masters.world import CLUSTER, SETTINGS
-from stelae.sim.process import Span
+from stelae.sim.process import DurationRange
 from stelae.spi.consensus import Member
 from stelae.spi.policy import Action, MasterPolicy, PolicySnapshot
 from stelae.spi.store import TabletStore
 
 FAR_BYTES = 1 << 30
-"""More than any run writes."""
+"""More bytes than any run writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterProfile:
-    """Figures that stay the same for a whole run. Times are in microseconds.
+    """Parameters that stay the same for a whole run. Times are in microseconds.
 
     Attributes:
-        election_timeout_ms: T of the consensus engine.
+        election_timeout_ms: election timeout of the consensus engine.
         sync_us, metadata_us: shortest and longest group commit and metadata save.
-        apply_us: shortest and longest pause before a group of commits is applied off the loop.
-        apply_inline: whether stores that can apply on the event loop do so.
-        scan_us: shortest and longest time until the catalog is scanned, or the policy has planned.
+        apply_us: shortest and longest pause before a group of committed entries is applied off the loop.
+        apply_inline: true if stores that can apply on the event loop do so.
+        scan_us: shortest and longest duration of a scan of the catalog and of a plan of the policy.
         scanned_us: shortest and longest time from there to the event loop.
-        late_timer_us: longest time by which timers are late while a master is busy.
+        late_timer_us: longest delay of timers while a master is busy.
         store: name of the store engine of all masters.
-        flush_bytes: of rows that are held before a flush.
+        flush_bytes: bytes of rows in memory at which a store is flushed.
     """
 
     election_timeout_ms: int
-    sync_us: Span
-    metadata_us: Span
-    apply_us: Span
+    sync_us: DurationRange
+    metadata_us: DurationRange
+    apply_us: DurationRange
     apply_inline: bool
-    scan_us: Span
-    scanned_us: Span
+    scan_us: DurationRange
+    scanned_us: DurationRange
     late_timer_us: int
     store: str
     flush_bytes: int
@@ -70,24 +70,24 @@ def draw_master_profile(seed: int) -> MasterProfile:
 
 
 class SimPolicy(MasterPolicy):
-    """The policy of the simulated masters, as an engine."""
+    """The policy engine of the simulated masters."""
 
     name: ClassVar[str] = "simulated"
 
     @classmethod
     def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> tuple[Action, ...]:
-        """Return what to change."""
+        """Return the actions for a snapshot."""
         return policy.plan(snapshot, rng)
 
 
 @cache
 def engines() -> SimEngines:
-    """The engines of this installation."""
+    """Return the installed engines."""
     return SimEngines.installed()
 
 
 def master_config(profile: MasterProfile, member: Member, members: Sequence[Member]) -> NodeConfig:
-    """Return the settings of one master, made as from its file."""
+    """Return the settings of one master, as if read from its configuration file."""
     chosen = engines()
     raft, wal, store = chosen.consensus, chosen.wals["segmented"], chosen.stores[profile.store]
     extra: Mapping[str, Any] = {"master": SETTINGS}
@@ -131,7 +131,7 @@ def _store_config(store: Any, name: str) -> Any:
 
 
 def _applying(store: type[TabletStore], *, inline: bool) -> type[TabletStore]:
-    """Return the engine; unless ``inline``, a worker applies entries to its stores even if the event loop could."""
+    """Return the engine. Unless ``inline``, a worker applies the entries, even if the event loop could."""
     if inline:
         return store
     return type(f"{store.__name__}OffLoop", (store,), {"applies_inline": lambda self, entries: False})

@@ -1,6 +1,6 @@
-"""Requests between masters, tablet servers and clients, over the simulated network.
+"""Sends requests between masters, tablet servers and clients over the simulated network.
 
-As with the real messenger, every call ends once: with the first answer, or with an error when no answer comes in time.
+As with the real messenger, every call ends once: with the first answer, or with an error if no answer arrives in time.
 A request may arrive twice, and an answer may be lost."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from stelae.server.master.driver.ports import IncomingRequest
-from stelae.sim.masters.process_place import ProcessPlace
+from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.process import Process
 from stelae.spi.errors import DeadlineExceeded, StelaeError, Unavailable
 from stelae.spi.ids import NodeId
@@ -18,25 +18,25 @@ from stelae.wire.call_retries import Response
 from stelae.wire.refusals import Fields, UnknownKind, error_fields, error_of
 
 Answer: TypeAlias = bytes | Fields
-"""The body of an answer, or the fields of the error that came instead."""
+"""The body of an answer, or the fields of an error."""
 
 Answered: TypeAlias = Callable[[Answer], None]
 Handler: TypeAlias = Callable[[IncomingRequest], None]
 
 UNREACHABLE_US = 5_000
-"""How soon a call fails to a node that is down."""
+"""Time after which a call to a node that is down fails."""
 
 
 class Router(Protocol):
     """Carries requests to the nodes of a run."""
 
     def is_up(self, to: NodeId) -> bool:
-        """Whether a process runs there that could take a connection."""
+        """Return true if a process runs there, so that a connection is possible."""
 
     def carry(
-        self, source: ProcessPlace, sender: NodeId, to: NodeId, kind: str, body: bytes, answered: Answered
+        self, source: ProcessEndpoint, sender: NodeId, to: NodeId, kind: str, body: bytes, answered: Answered
     ) -> None:
-        """Carry one request; ``answered`` runs at the sender for each answer that arrives."""
+        """Carry one request. ``answered`` runs at the sender for each answer that arrives."""
 
 
 class SimRequest:
@@ -49,11 +49,11 @@ class SimRequest:
         self._answer: Answered | None = answer
 
     def reply(self, frames: Sequence[Buffer] = ()) -> bool:
-        """Answer, unless it is answered."""
+        """Answer the request. Return false if it was answered before."""
         return self._end(b"".join(bytes(frame) for frame in frames))
 
     def refuse(self, error: StelaeError) -> bool:
-        """Answer with an error."""
+        """Answer with an error. Return false if the request was answered before."""
         return self._end(error_fields(error))
 
     def _end(self, answer: Answer) -> bool:
@@ -71,24 +71,24 @@ class SimCall:
         self._result: Response | StelaeError | None = None
 
     def add_done_callback(self, call: Callable[[SimCall], object], /) -> None:
-        """Run ``call`` once the call has ended."""
+        """Call ``call`` once this call has ended."""
         self._callbacks.append(call)
 
     def cancelled(self) -> bool:
-        """A simulated call is never given up."""
+        """Return false: a simulated call is never cancelled."""
         return False
 
     def exception(self) -> BaseException | None:
-        """The error with which it has ended, if it has."""
+        """Return the error with which the call has ended, or ``None``."""
         return self._result if isinstance(self._result, StelaeError) else None
 
     def result(self) -> Response:
-        """The answer of a call that has ended well."""
+        """Return the answer of a call that has ended without an error."""
         assert isinstance(self._result, Response)
         return self._result
 
     def end(self, result: Response | StelaeError) -> None:
-        """End the call, unless it has ended."""
+        """End the call, unless it has ended already."""
         if self._result is None:
             self._result = result
             for call in self._callbacks:
@@ -99,14 +99,19 @@ class SimMessenger:
     """The messenger of one run of a process (``MasterMessenger``).
 
     Args:
-        answered: hears of each answer that has left, with the kind of its request.
+        answered: called with the kind of the request after each answer that was sent.
     """
 
     def __init__(
-        self, node_id: NodeId, place: ProcessPlace, process: Process, router: Router, answered: Callable[[str], None]
+        self,
+        node_id: NodeId,
+        endpoint: ProcessEndpoint,
+        process: Process,
+        router: Router,
+        answered: Callable[[str], None],
     ) -> None:
         self._node_id = node_id
-        self._place = place
+        self._endpoint = endpoint
         self._process = process
         self._router = router
         self._answered = answered
@@ -114,18 +119,18 @@ class SimMessenger:
         self._peers: set[NodeId] = set()
 
     def serve(self, kind: str, handler: Handler) -> None:
-        """Answer requests of a kind."""
+        """Use ``handler`` for requests of a kind."""
         self._handlers[kind] = handler
 
     def add_peer(self, node_id: NodeId, address: str) -> None:
-        """Keep links to a node."""
+        """Allow calls to a node."""
         self._peers.add(node_id)
 
     def dispatch(self, sender: NodeId, kind: str, body: bytes, answered: Answered) -> None:
-        """Take a request that has arrived; ``answered`` takes the answer as it leaves this process."""
+        """Process a request that has arrived. ``answered`` gets the answer when it leaves this process."""
 
         def answer(result: Answer) -> None:
-            self._place.emit(lambda: answered(result))
+            self._endpoint.emit(lambda: answered(result))
             self._answered(kind)
 
         request = SimRequest(sender, kind, body, answer)
@@ -139,7 +144,7 @@ class SimMessenger:
             request.refuse(error)
 
     def call(self, to: NodeId, kind: str, frames: Sequence[Buffer], *, deadline_ms: int) -> SimCall:
-        """Send a request; the call ends with its answer, or with an error."""
+        """Send a request. The call ends with its answer or with an error."""
         call, process = SimCall(), self._process
         body = b"".join(bytes(frame) for frame in frames)
 
@@ -154,7 +159,7 @@ class SimMessenger:
             error = Unavailable(f"node {to} is not connected")
             process.schedule(UNREACHABLE_US, f"{kind} fails", lambda: call.end(error))
             return call
-        self._place.emit(lambda: self._router.carry(self._place, self._node_id, to, kind, body, answered))
+        self._endpoint.emit(lambda: self._router.carry(self._endpoint, self._node_id, to, kind, body, answered))
         late = DeadlineExceeded(f"no answer to {kind} within its deadline")
         process.schedule(deadline_ms * 1_000, f"{kind} deadline", lambda: call.end(late))
         return call

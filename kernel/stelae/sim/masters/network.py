@@ -1,4 +1,4 @@
-"""Messages between masters, servers and clients: late, lost, twice, cut, or held while someone stands still."""
+"""The virtual network between masters, servers and clients. It delays, loses and duplicates messages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LOSS_WHEN_LOSSY = 0.3
 DUPLICATED = 0.03
 
 
-class SimAddress:
-    """Something with a name that receives messages: it may be down, or stand still."""
+class SimEndpoint:
+    """A named receiver of messages. It may be down or paused."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -27,34 +27,34 @@ class SimAddress:
         self._held: list[Callable[[], None]] = []
 
     def receive(self, deliver: Callable[[], None]) -> None:
-        """Deliver now, or when it moves again; never, if it is down."""
+        """Deliver a message now, or after a pause. A message to an endpoint that is down is lost."""
         if self.up and self.paused:
             self._held.append(deliver)
         elif self.up:
             deliver()
 
     def pause(self) -> None:
-        """Stand still from now on."""
+        """Hold all messages from now on."""
         self.paused = True
 
     def resume(self) -> None:
-        """Go on as if nothing had been: what was held comes at once."""
+        """End the pause and deliver the held messages."""
         self.paused = False
         held, self._held = self._held, []
         for deliver in held:
             self.receive(deliver)
 
     def stop(self) -> None:
-        """Be down, and lose what was held."""
+        """Go down and drop the held messages."""
         self.up, self.paused, self._held = False, False, []
 
 
 class MastersNetwork:
-    """Every link of the world.
+    """All links of a run.
 
     Attributes:
-        cut: pairs of names, sender first, between which nothing passes.
-        lossy, slow: whether every link is.
+        cut: cut links, as pairs of names, the sender first.
+        lossy, slow: true while all links are lossy or slow.
     """
 
     def __init__(self, scheduler: Scheduler, rng: random.Random, coverage: Coverage) -> None:
@@ -65,12 +65,12 @@ class MastersNetwork:
         self.lossy = False
         self.slow = False
 
-    def connected(self, one: str, other: str) -> bool:
-        """Whether messages pass both ways."""
-        return one == other or ((one, other) not in self.cut and (other, one) not in self.cut)
+    def connected(self, first: str, second: str) -> bool:
+        """Return true if no direction between two endpoints is cut."""
+        return first == second or ((first, second) not in self.cut and (second, first) not in self.cut)
 
-    def send(self, source: str, target: SimAddress, label: str, deliver: Callable[[], None]) -> None:
-        """Send one message; ``deliver`` runs at the target once, twice or never."""
+    def send(self, source: str, target: SimEndpoint, label: str, deliver: Callable[[], None]) -> None:
+        """Send one message. ``deliver`` runs at the target once, twice or never."""
         copies = 2 if chance(self._rng, DUPLICATED) else 1
         for _ in range(copies):
             lost = chance(self._rng, LOSS_WHEN_LOSSY if self.lossy else LOSS)

@@ -1,4 +1,4 @@
-"""The core of a simulated master: the real one, which shows what it takes and what follows."""
+"""The core of a simulated master: production's core with an observer."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from stelae.server.master.core.master_core import MasterCore
 
 
 class CoreObserver(Protocol):
-    """What is shown of each step, in this order."""
+    """Observes the steps of a core. In each step the methods are called in this order."""
 
     def core_applied(self, before: Catalog, event: EntryApplied | None) -> None:
-        """An entry was applied; ``None``: all entries of the first step."""
+        """An entry was applied; ``None`` for all entries of the first step."""
 
     def core_received(self, heartbeat: Heartbeat) -> None:
-        """A heartbeat was taken, or found to be overtaken."""
+        """A heartbeat was processed, or ignored as overtaken."""
 
     def core_decided(self, event: Decided) -> None:
-        """The outcome of a batch was taken."""
+        """The outcome of a batch was processed."""
 
     def core_stepped(self) -> None:
         """The step is over; its effects are not carried out yet."""
 
     def core_answered(self, question: ReadAsked) -> None:
-        """A question was answered at once, without asking a majority."""
+        """A read was answered at once, without asking a majority."""
 
 
 class ObservedCore(MasterCore):
     """A core with an observer.
 
-    Entries that were applied while the catalog was loaded come with the first step. Between two of them the catalog may
-    hold rows of a later one, and nothing can see it then: they are shown as a whole."""
+    Entries that were applied while the catalog was loaded arrive in the first step. Between two of these entries the
+    catalog may contain rows of a later one. No caller can see it then, so the observer gets all of them together."""
 
     def __init__(self, observer: CoreObserver, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -42,7 +42,7 @@ class ObservedCore(MasterCore):
         self._is_first = True
 
     def step(self, events: Sequence[Event]) -> None:
-        """As the core, and show what followed."""
+        """Step as the core does, and call the observer."""
         super().step(events)
         if self._is_first:
             self._is_first = False

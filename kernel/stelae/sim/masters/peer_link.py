@@ -1,7 +1,7 @@
-"""The link of a simulated master to the others: consensus messages and heartbeats over the simulated network.
+"""Carries consensus messages and heartbeats between simulated masters, over the simulated network.
 
-As with the real messenger, each message carries the sender's hybrid timestamp, and one from too far ahead is refused
-before anything of it is looked at."""
+As with the real messenger, every message carries the sender's hybrid timestamp. A message whose timestamp is too far
+ahead is refused before it is decoded."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from typing import Protocol
 
 from stelae.host.hybrid_clock import HybridClock
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
-from stelae.sim.masters.process_place import ProcessPlace
+from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.masters.world import MastersWorld
-from stelae.sim.peers import FramesInFlight
+from stelae.sim.node_links import FramesInFlight
 from stelae.sim.process import Process
 from stelae.spi.errors import ClockError, PeerError
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
 
 LOST_NOTICE_EVERY = 8
-"""One in so many messages that cannot be sent tells the node that its link is down."""
+"""Of so many messages that cannot be sent, one makes the node notice that its link is down."""
 
 
-class PeerEnd(Protocol):
-    """Another master, as the sender of a message sees it."""
+class PeerMaster(Protocol):
+    """The receiving end of another master."""
 
-    place: ProcessPlace
+    endpoint: ProcessEndpoint
 
-    def take_parcel(self, parcel: FramesInFlight) -> None:
-        """Take a message that has arrived, as a turn of the process that runs there."""
+    def receive_message(self, message: FramesInFlight) -> None:
+        """Process a message that has arrived, as a turn of the process that runs there."""
 
 
-class PeerEnds(Protocol):
+class PeerMasters(Protocol):
     """All masters of a run."""
 
-    def __getitem__(self, node_id: NodeId, /) -> PeerEnd: ...
+    def __getitem__(self, node_id: NodeId, /) -> PeerMaster: ...
 
 
 class MasterLink:
-    """One master's end of all links; lives as long as its process."""
+    """The links of one master to all others, for one run of its process."""
 
     def __init__(
         self,
         node_id: NodeId,
         incarnation_id: IncarnationId,
-        place: ProcessPlace,
+        endpoint: ProcessEndpoint,
         process: Process,
         world: MastersWorld,
-        peers: PeerEnds,
+        peers: PeerMasters,
     ) -> None:
         self._node_id = node_id
         self._incarnation_id = incarnation_id
-        self._place = place
+        self._endpoint = endpoint
         self._process = process
         self._world = world
         self._peers = peers
@@ -60,38 +60,40 @@ class MasterLink:
         self._unsent = 0
 
     def begin(self, traffic: PeerTraffic, clock: HybridClock) -> None:
-        """Hand arriving messages to ``traffic`` from now on."""
+        """Deliver arriving messages to ``traffic`` from now on."""
         self._traffic, self._clock = traffic, clock
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
-        """Send one message (``stelae.host.peer_traffic.Link``)."""
+        """Send one message (``stelae.host.peer_traffic.Link``). Return false if the clock has no timestamp for it."""
         assert self._clock is not None
         try:
             stamp = self._clock.now()
         except ClockError:
             return False
         peer, network = self._peers[to], self._world.network
-        if not network.connected(self._place.name, peer.place.name):
+        if not network.connected(self._endpoint.name, peer.endpoint.name):
             self._note_lost(to)
-        parcel = FramesInFlight(
+        message = FramesInFlight(
             self._node_id, self._incarnation_id, kind, tuple(bytes(frame) for frame in frames), stamp
         )
-        self._place.emit(lambda: network.send(self._place.name, peer.place, kind, lambda: peer.take_parcel(parcel)))
+        self._endpoint.emit(
+            lambda: network.send(self._endpoint.name, peer.endpoint, kind, lambda: peer.receive_message(message))
+        )
         return True
 
-    def take(self, parcel: FramesInFlight) -> None:
-        """Take a message that has arrived."""
+    def receive(self, message: FramesInFlight) -> None:
+        """Process a message that has arrived."""
         traffic, clock = self._traffic, self._clock
         if traffic is None or clock is None:
             return
         try:
-            clock.observe(parcel.stamp)
-            if parcel.kind == CONSENSUS:
-                traffic.consensus_arrived(parcel.sender, parcel.frames)
-            elif parcel.kind == BEAT:
-                traffic.beat_arrived(parcel.sender, parcel.incarnation_id, parcel.frames)
-            elif parcel.kind == BEAT_ACK:
-                traffic.beat_ack_arrived(parcel.sender, parcel.incarnation_id, parcel.frames)
+            clock.observe(message.stamp)
+            if message.kind == CONSENSUS:
+                traffic.consensus_arrived(message.sender, message.frames)
+            elif message.kind == BEAT:
+                traffic.beat_arrived(message.sender, message.incarnation_id, message.frames)
+            elif message.kind == BEAT_ACK:
+                traffic.beat_ack_arrived(message.sender, message.incarnation_id, message.frames)
         except (ClockError, PeerError):
             self._world.coverage.hit("network.refused")
 

@@ -1,6 +1,7 @@
-"""A policy for the world: it places where there is least, re-replicates by 3-4-3, and now and then proposes nonsense.
+"""The placement policy of the simulated masters.
 
-The nonsense is there for the kernel to refuse (``durability.md`` rule 30)."""
+It places replicas on the least loaded servers and re-replicates by 3-4-3. Sometimes it proposes nonsense, which the
+kernel must refuse (``durability.md`` rule 30)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ MOVES = 0.1
 
 
 def plan(snapshot: PolicySnapshot, rng: random.Random) -> tuple[Action, ...]:
-    """Return what to change."""
+    """Return the actions for a snapshot."""
     live = [n for n, view in snapshot.nodes.items() if view.health is NodeHealth.LIVE]
     load = Counter(dict.fromkeys(live, 0))
     for tablet in snapshot.tablets.values():
@@ -26,11 +27,13 @@ def plan(snapshot: PolicySnapshot, rng: random.Random) -> tuple[Action, ...]:
     for tablet in snapshot.tablets.values():
         if chance(rng, NONSENSE) and snapshot.nodes:
             actions.append(_nonsense(tablet, pick(rng, list(snapshot.nodes)), rng))
-        actions += _of_tablet(snapshot, tablet, load, rng)
+        actions += _plan_tablet(snapshot, tablet, load, rng)
     return tuple(actions)
 
 
-def _of_tablet(snapshot: PolicySnapshot, tablet: TabletView, load: Counter[NodeId], rng: random.Random) -> list[Action]:
+def _plan_tablet(
+    snapshot: PolicySnapshot, tablet: TabletView, load: Counter[NodeId], rng: random.Random
+) -> list[Action]:
     members = {replica.node_id for replica in tablet.replicas}
     free = sorted((n for n in load if n not in members), key=lambda n: (load[n], n))
     if not tablet.replicas:

@@ -1,4 +1,4 @@
-"""One seed from start to end: masters, servers and clients with faults, then healing, then everything comes to rest."""
+"""Runs one seed from start to end: masters, servers and clients with faults, then without, until all work is done."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from stelae.server.master.core.events import ReadAsked
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, stream
 from stelae.sim.invariants.base import Violation
-from stelae.sim.masters.client import Asked, SimClient
+from stelae.sim.masters.client import ClientChange, SimClient
 from stelae.sim.masters.committed_log import CommittedLog
 from stelae.sim.masters.faults import SAFETY_US, MastersFault, MastersFaultDriver, draw_plan
-from stelae.sim.masters.groups import Groups, ModelReplica
 from stelae.sim.masters.invariants import INVARIANTS
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.master_profile import draw_master_profile
 from stelae.sim.masters.messenger import Answer, Answered
-from stelae.sim.masters.network import MastersNetwork, SimAddress
-from stelae.sim.masters.process_place import ProcessPlace
+from stelae.sim.masters.network import MastersNetwork, SimEndpoint
+from stelae.sim.masters.process_endpoint import ProcessEndpoint
+from stelae.sim.masters.tablet_groups import ModelReplica, TabletGroups
 from stelae.sim.masters.tserver import SimServer
 from stelae.sim.masters.world import Committed, MastersWorld, master_member
 from stelae.sim.scheduler import Scheduler
@@ -40,14 +40,22 @@ EVENTS_MAX = 150_000
 
 
 class MastersRunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one seed."""
+    """The outcome of one seed.
+
+    Attributes:
+        events: number of events that ran.
+        virtual_us: virtual time that passed, in microseconds.
+        digest: equal for two runs only if the same events ran in the same order.
+        plan: the faults that were scheduled.
+        entries: number of entries in the committed log.
+    """
 
     seed: int
     events: int
     virtual_us: int
     digest: str
     plan: tuple[MastersFault, ...]
-    entries: int  #: Of the log.
+    entries: int
     violation: Violation | None
     coverage: dict[str, int]
 
@@ -57,7 +65,7 @@ class MastersSimulation:
 
     Args:
         faults: numbers of the planned faults to keep; ``None`` for all.
-        changes_max: changes that each client begins at most; ``None`` for no bound.
+        changes_max: limit on the changes of each client; ``None`` for no limit.
     """
 
     def __init__(self, seed: int, *, faults: frozenset[int] | None = None, changes_max: int | None = None) -> None:
@@ -80,7 +88,7 @@ class MastersSimulation:
             SimServer(self._world, p, stream(seed, f"masters/server/{p}"), self._masters) for p in range(count)
         ]
         self._server_by_node = {server.node_id: server for server in self._servers}
-        self._groups = Groups(self._world, stream(seed, "masters/groups"), self._replicas, self._replica_changed)
+        self._groups = TabletGroups(self._world, stream(seed, "masters/groups"), self._replicas, self._replica_changed)
         self._clients = [
             SimClient(self._world, n, stream(seed, f"masters/client/{n}"), self._masters) for n in range(CLIENTS)
         ]
@@ -90,10 +98,10 @@ class MastersSimulation:
         self._plan = tuple(fault for fault in plan if faults is None or fault.number in faults)
         self._driver = MastersFaultDriver(self._world, self._masters, self._servers)
         self._invariants = [kind(self._world, self._groups) for kind in INVARIANTS]
-        self._wire()
+        self._connect_invariants()
 
-    def _wire(self) -> None:
-        """Show the invariants what happens."""
+    def _connect_invariants(self) -> None:
+        """Connect the invariants to everything that they observe."""
         for master in self._masters:
             master.on_applied = self._applied
             master.on_stepped = self._stepped
@@ -109,7 +117,7 @@ class MastersSimulation:
         self._world.on_reported = self._reported
 
     def run(self) -> MastersRunResult:
-        """Run to the end, or to the first violation."""
+        """Run to the end or to the first violation."""
         for master in self._masters:
             master.start()
         for server in self._servers:
@@ -121,7 +129,7 @@ class MastersSimulation:
         self._run_until(SAFETY_US)
         if self._world.violation is None:
             self._driver.heal()
-            self._rest()
+            self._finish()
         return MastersRunResult(
             seed=self._seed,
             events=self._scheduler.events,
@@ -133,7 +141,7 @@ class MastersSimulation:
             coverage=self._coverage.as_dict(),
         )
 
-    # -- what happens ------------------------------------------------------------------------------
+    # -- facts for the invariants ------------------------------------------------------------------
 
     def _committed(self, before: Catalog, entry: Committed) -> None:
         for invariant in self._invariants:
@@ -163,7 +171,7 @@ class MastersSimulation:
         for invariant in self._invariants:
             invariant.on_deleted(server, action)
 
-    def _client_got_outcome(self, asked: Asked) -> None:
+    def _client_got_outcome(self, asked: ClientChange) -> None:
         for invariant in self._invariants:
             invariant.on_outcome(asked)
 
@@ -174,14 +182,14 @@ class MastersSimulation:
     # -- Router ------------------------------------------------------------------------------------
 
     def is_up(self, to: NodeId) -> bool:
-        """Whether a process runs there."""
-        return self._place_of(to).up
+        """Return true if a process runs on a node."""
+        return self._endpoint_of(to).up
 
     def carry(
-        self, source: ProcessPlace, sender: NodeId, to: NodeId, kind: str, body: bytes, answered: Answered
+        self, source: ProcessEndpoint, sender: NodeId, to: NodeId, kind: str, body: bytes, answered: Answered
     ) -> None:
-        """Carry a request of a master to another one, or to a tablet server."""
-        network, target = self._world.network, self._place_of(to)
+        """Carry a request of a master to another master or to a tablet server."""
+        network, target = self._world.network, self._endpoint_of(to)
 
         def answer(result: Answer) -> None:
             network.send(target.name, source, f"{kind} answer", lambda: answered(result))
@@ -190,25 +198,25 @@ class MastersSimulation:
             self._send_action(self._master_by_node[sender], self._server_by_node[to], body, answer)
             return
         master = self._master_by_node[to]
-        network.send(source.name, target, kind, lambda: master.take_request(sender, kind, body, answer))
+        network.send(source.name, target, kind, lambda: master.receive_request(sender, kind, body, answer))
 
-    def _place_of(self, node_id: NodeId) -> SimAddress:
+    def _endpoint_of(self, node_id: NodeId) -> SimEndpoint:
         master = self._master_by_node.get(node_id)
-        return self._server_by_node[node_id].place if master is None else master.place
+        return self._server_by_node[node_id].endpoint if master is None else master.endpoint
 
     def _send_action(self, master: SimMaster, server: SimServer, body: bytes, answered: Answered) -> None:
         action, term = decode_action(body), master.core.status().term
         for invariant in self._invariants:
             invariant.on_sent(master, action)
         self._world.network.send(
-            master.place.name, server.place, type(action).__name__, lambda: server.act(action, term, answered)
+            master.endpoint.name, server.endpoint, type(action).__name__, lambda: server.act(action, term, answered)
         )
-        master.acted(action)
+        master.action_sent(action)
 
-    # -- what the servers hold ---------------------------------------------------------------------
+    # -- replicas of the servers -------------------------------------------------------------------
 
     def _replicas(self, node_id: NodeId) -> dict[TabletId, ModelReplica] | None:
-        return self._server_by_node[node_id].holds()
+        return self._server_by_node[node_id].replicas()
 
     def _replica_changed(self, node_id: NodeId, tablet_id: TabletId) -> None:
         self._server_by_node[node_id].changed(tablet_id)
@@ -222,47 +230,49 @@ class MastersSimulation:
             if self._scheduler.events > EVENTS_MAX:
                 self._world.report("liveness", f"{EVENTS_MAX} events and no end")
 
-    def _rest(self) -> None:
-        """Nothing new is begun: every client is answered, and what is decided is done everywhere."""
+    def _finish(self) -> None:
+        """Run the liveness phase: clients start nothing new, and all changes are completed on all servers."""
         for client in self._clients:
             client.stopping = True
         limit_us = self._scheduler.now_us + LIVENESS_US
-        unrest = self._unrest()
-        while self._world.violation is None and unrest:
+        unfinished = self._unfinished_work()
+        while self._world.violation is None and unfinished:
             if self._scheduler.now_us > limit_us:
                 self._world.report(
-                    "liveness", f"not at rest {LIVENESS_US} us after healing: {'; '.join(unrest)}"[:2000]
+                    "liveness", f"not at rest {LIVENESS_US} us after healing: {'; '.join(unfinished)}"[:2000]
                 )
             self._run_until(self._scheduler.now_us + STEP_US)
-            unrest = self._unrest()
+            unfinished = self._unfinished_work()
         for invariant in self._invariants if self._world.violation is None else ():
             invariant.at_end(self._masters, self._servers)
 
-    def _unrest(self) -> list[str]:
-        truth = self._world.truth
-        found = [f"{client.place.name} waits" for client in self._clients if not client.idle]
+    def _unfinished_work(self) -> list[str]:
+        committed_catalog = self._world.committed_catalog
+        found = [f"{client.endpoint.name} waits" for client in self._clients if not client.idle]
         found += [
-            f"{master.place.name} is behind"
+            f"{master.endpoint.name} is behind"
             for master in self._masters
-            if not master.has_core or master.core.catalog.applied != truth.applied
+            if not master.has_core or master.core.catalog.applied != committed_catalog.applied
         ]
-        found += [f"table {t.name} is ALTERING" for t in truth.tables.values() if t.state is TableState.ALTERING]
-        for tablet in truth.tablets.values():
-            table = truth.tables[tablet.table_id]
+        found += [
+            f"table {t.name} is ALTERING" for t in committed_catalog.tables.values() if t.state is TableState.ALTERING
+        ]
+        for tablet in committed_catalog.tablets.values():
+            table = committed_catalog.tables[tablet.table_id]
             if not tablet.terminal and tablet.state is not TabletState.RUNNING and table.state is TableState.RUNNING:
                 found.append(f"tablet {tablet.tablet_id} of {table.name} is {tablet.state}")
-        return [*found, *self._left_over(truth)]
+        return [*found, *self._left_over(committed_catalog)]
 
-    def _left_over(self, truth: Catalog) -> Iterable[str]:
+    def _left_over(self, committed_catalog: Catalog) -> Iterable[str]:
         for server in self._servers:
             for tablet_id, replica in server.disk.items():
-                record = truth.tablets.get(tablet_id)
+                record = committed_catalog.tablets.get(tablet_id)
                 if record is not None and record.terminal and replica.data_state is not ReportedDataState.DELETED:
-                    yield f"{server.place.name} holds {tablet_id}, which is {record.state}"
+                    yield f"{server.endpoint.name} holds {tablet_id}, which is {record.state}"
 
 
 def run_seed(seed: int, *, faults: frozenset[int] | None = None, changes_max: int | None = None) -> MastersRunResult:
-    """Run one seed; see :class:`Simulation`."""
+    """Run one seed; see :class:`MastersSimulation`."""
     return MastersSimulation(seed, faults=faults, changes_max=changes_max).run()
 
 

@@ -1,4 +1,4 @@
-"""The steps of a change at which a master can be struck, and the armed strike."""
+"""The steps of a change at which a fault can strike a master, and the armed fault."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from enum import StrEnum
 
 
 class ChangeStep(StrEnum):
-    """Where a master is within the path of a change (``stelae.server.master.core.operations``)."""
+    """A step of a master on the path of a change (``stelae.server.master.core.operations``)."""
 
-    PLANNED = "planned"  #: Before what it has planned is handed to the log.
-    REPLICATED = "replicated"  #: Handed to the log, and nothing heard of it.
-    APPLIED = "applied"  #: Committed and applied, before anybody is answered or asked to act.
-    ANSWERED = "answered"  #: The client is answered; no server is asked to act yet.
-    ACTED = "acted"  #: One server is asked to act, others are not.
+    PLANNED = "planned"  #: The change is planned and not passed to the log yet.
+    REPLICATED = "replicated"  #: The change is passed to the log, and its outcome is unknown.
+    APPLIED = "applied"  #: The change is committed and applied, before answers and actions are sent.
+    ANSWERED = "answered"  #: The client has its answer, and no action is sent yet.
+    ACTED = "acted"  #: One action is sent, others are not.
 
 
 class Strike:
-    """Strikes once, when a step has been passed so many times."""
+    """Runs an action once, at a given pass of a step."""
 
     def __init__(self) -> None:
         self._step: ChangeStep | None = None
@@ -25,11 +25,11 @@ class Strike:
         self._action: Callable[[], None] = lambda: None
 
     def arm(self, step: ChangeStep, passes: int, action: Callable[[], None]) -> None:
-        """Have ``action`` run at the given pass from now; one that is armed already is forgotten."""
+        """Run ``action`` at the given pass of ``step``, counted from now. It replaces an action that is armed."""
         self._step, self._left, self._action = step, passes, action
 
-    def passes(self, step: ChangeStep) -> None:
-        """Say that a step is passed; when this returns, the master may be gone."""
+    def pass_step(self, step: ChangeStep) -> None:
+        """Report that a step is passed. The armed action may end the process of the master."""
         if step is not self._step:
             return
         self._left -= 1

@@ -1,7 +1,7 @@
-"""The replica of the system tablet as a simulated master's driver sees it: the real one, with faults of its write path.
+"""The replica of the system tablet that a simulated master's driver uses: the real one, with faults on its write path.
 
-What is added is what the contract of ``Replica.write`` allows at any time: a write may be refused at once, and an error
-may come although the entry goes on and is committed later."""
+The added faults are those that the contract of ``Replica.write`` allows at any time: a write may be refused at once,
+and a write may return an error although its entry is committed later."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from stelae.spi.errors import Overloaded, StelaeError, Unavailable
 from stelae.spi.write import WriteReply, WriteRequest
 
 REFUSED = 0.03
-"""Share of the writes that are refused at once, for want of space in a queue."""
+"""Share of the writes that are refused at once, because a queue is full."""
 
 ANSWER_LOST = 0.06
-"""Share of the writes whose caller gets an error, while the entry goes on."""
+"""Share of the writes whose caller gets an error although the entry may be committed."""
 
 LOST_US = (0, 20_000)
 
@@ -77,8 +77,8 @@ class FaultyReplica:
         self._inner.fail(reason)
 
     def write(self, request: WriteRequest, done: WriteDone) -> None:
-        """As the replica; the master may be struck before and after."""
-        self._strike.passes(ChangeStep.PLANNED)
+        """As the replica. The armed fault may strike before and after the write."""
+        self._strike.pass_step(ChangeStep.PLANNED)
         if self._log.term > self.status.term:
             self._world.coverage.hit("log.proposed_by_deposed")
         if not self._world.healed and chance(self._rng, REFUSED):
@@ -88,7 +88,7 @@ class FaultyReplica:
             self._lose_answer(done)
             done = _ignore
         self._inner.write(request, done)
-        self._strike.passes(ChangeStep.REPLICATED)
+        self._strike.pass_step(ChangeStep.REPLICATED)
 
     def _lose_answer(self, done: WriteDone) -> None:
         self._world.coverage.hit("log.answer_lost")
@@ -97,4 +97,4 @@ class FaultyReplica:
 
 
 def _ignore(_result: WriteReply | StelaeError) -> None:
-    """The caller has got an error."""
+    """Drop the reply: the caller gets an error instead."""

@@ -1,4 +1,4 @@
-"""One tablet server of the world: the real reporter and the real fences, over a model of its disk."""
+"""One simulated tablet server: production's heartbeat reporter and fences, with a model of its disk."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.sim.draw import between, skewed
-from stelae.sim.masters.groups import Groups, ModelReplica
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.messenger import Answer, Answered
-from stelae.sim.masters.network import SimAddress
+from stelae.sim.masters.network import SimEndpoint
+from stelae.sim.masters.tablet_groups import ModelReplica, TabletGroups
 from stelae.sim.masters.world import MastersWorld, master_node, server_node
 from stelae.spi.consensus import Role, TabletConfig
 from stelae.spi.errors import CallerError
@@ -32,30 +32,30 @@ from stelae.wire.refusals import error_fields
 
 INTERVAL_US = 250_000
 LATE_US = 200_000
-"""How long after a heartbeat of a new run the last one of the former run arrives."""
+"""Time from the first heartbeat of a new run to the arrival of the last one of the previous run."""
 WORK_US = (1_000, 900_000)
-"""How long an action takes to reach its tablet's lock."""
+"""Shortest and longest time from the arrival of an action to its effect."""
 
 Deleted = Callable[["SimServer", DeleteReplica, ModelReplica], None]
 
 
 class SimServer:
-    """A tablet server, through all of its runs.
+    """One tablet server, across all its runs.
 
     Attributes:
-        disk: its replicas; it survives crashes.
-        foreign: a tablet of another cluster, which it holds from the beginning.
-        deaf: what masters ask of it is lost.
+        disk: its replicas by tablet. They survive crashes.
+        foreign: a tablet of another cluster, of which it has a replica from the start.
+        deaf: true while the actions of masters are lost.
     """
 
     def __init__(self, world: MastersWorld, position: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
-        self.place = SimAddress(f"s{position}")
+        self.endpoint = SimEndpoint(f"s{position}")
         self.position = position
         self.node_id = server_node(position)
         self.disk: dict[TabletId, ModelReplica] = {}
         self.foreign = TabletId(f"foreign-{position}")
         self.deaf = False
-        self.groups: Groups | None = None
+        self.groups: TabletGroups | None = None
         self.on_deleted: Deleted = lambda server, action, replica: None
         self._world = world
         self._rng = rng
@@ -66,23 +66,23 @@ class SimServer:
         self._reporter = self._new_reporter()
 
     def start(self) -> None:
-        """Begin the first run, with a tablet that no master knows on the disk."""
-        nobody = TabletConfig(op_id=ZERO, members=())
-        self.disk[self.foreign] = ModelReplica(data_state=ReportedDataState.READY, config=nobody, schema_version=1)
+        """Start the first run, with a replica of a tablet that no master knows on the disk."""
+        config = TabletConfig(op_id=ZERO, members=())
+        self.disk[self.foreign] = ModelReplica(data_state=ReportedDataState.READY, config=config, schema_version=1)
         self._reporter.replica_changed(self.status(self.foreign))
         self._beat(self._epoch)
 
     def crash(self) -> None:
-        """The process ends; the disk stays."""
-        self.place.stop()
+        """End the process. The disk keeps its contents."""
+        self.endpoint.stop()
 
     def restart(self) -> None:
-        """Start again from the disk; what was being copied is a tombstone (source "tablet startup")."""
-        if self.place.up:
+        """Start again from the disk. Partly copied replicas become tombstones (source "tablet startup")."""
+        if self.endpoint.up:
             return
         self._epoch += 1
         self._late, self._sent = self._sent, {}
-        self.place.up = True
+        self.endpoint.up = True
         self._reporter = self._new_reporter()
         for tablet_id, replica in self.disk.items():
             if replica.data_state is ReportedDataState.COPYING:
@@ -90,17 +90,17 @@ class SimServer:
             self._reporter.replica_changed(self.status(tablet_id))
         self._beat(self._epoch)
 
-    def holds(self) -> dict[TabletId, ModelReplica] | None:
-        """Its replicas, if it runs."""
-        return self.disk if self.place.up and not self.place.paused else None
+    def replicas(self) -> dict[TabletId, ModelReplica] | None:
+        """Return its replicas, or ``None`` if it is down or paused."""
+        return self.disk if self.endpoint.up and not self.endpoint.paused else None
 
     def changed(self, tablet_id: TabletId) -> None:
-        """A replica of it stands differently."""
-        if self.place.up:
+        """Report that a replica has changed."""
+        if self.endpoint.up:
             self._reporter.replica_changed(self.status(tablet_id))
 
     def status(self, tablet_id: TabletId) -> ReplicaStatus:
-        """How a replica stands, as the server sees it."""
+        """Return the status of a replica for a heartbeat."""
         replica = self.disk[tablet_id]
         group = None if self.groups is None else self.groups.groups.get(tablet_id)
         ready = replica.data_state is ReportedDataState.READY
@@ -117,7 +117,7 @@ class SimServer:
         )
 
     def act(self, action: ServerAction, term: int, answered: Answered) -> None:
-        """An action of a master that led in ``term`` has arrived; it takes effect, or not, a while later."""
+        """Handle an action of a master that led in ``term``. Its fence decides later whether it takes effect."""
         if self.deaf:
             self._world.coverage.hit(f"unheard.{type(action).__name__}")
             return
@@ -126,13 +126,13 @@ class SimServer:
 
         def effect() -> None:
             if epoch == self._epoch:
-                self.place.receive(lambda: answered(self._effect(action, term)))
+                self.endpoint.receive(lambda: answered(self._effect(action, term)))
 
-        self._world.scheduler.after(delay_us, f"{self.place.name} acts", effect)
+        self._world.scheduler.after(delay_us, f"{self.endpoint.name} acts", effect)
 
     def _effect(self, action: ServerAction, term: int) -> Answer:
-        """Judge under the tablet's lock, then do it; returns the answer to the master."""
-        judgement = judge(action, self._local(action.tablet_id))
+        """Check the fence of an action and carry the action out. Return the answer to the master."""
+        judgement = judge(action, self._local_replica(action.tablet_id))
         self._world.coverage.hit(f"action.{type(action).__name__}.{judgement.verdict}")
         if judgement.verdict is FenceVerdict.ACT:
             self._carry_out(action, term)
@@ -164,7 +164,7 @@ class SimServer:
             case _:
                 assert_never(action)
 
-    def _local(self, tablet_id: TabletId) -> LocalReplica | None:
+    def _local_replica(self, tablet_id: TabletId) -> LocalReplica | None:
         replica = self.disk.get(tablet_id)
         if replica is None or self.groups is None:
             return None
@@ -183,13 +183,13 @@ class SimServer:
         return Reporter(self.node_id, incarnation, [master_node(m.position) for m in self._masters])
 
     def _beat(self, epoch: int) -> None:
-        """One round of heartbeats, then the next."""
-        if epoch != self._epoch or not self.place.up:
+        """Send one round of heartbeats, and schedule the next."""
+        if epoch != self._epoch or not self.endpoint.up:
             return
         self._world.scheduler.after(
             between(self._rng, INTERVAL_US // 2, INTERVAL_US), "beat", lambda: self._beat(epoch)
         )
-        if self.place.paused:
+        if self.endpoint.paused:
             return
         self._refresh()
         facts = ServerFacts(address=f"10.0.0.{self.position + 1}:7051", location=f"/dc/rack/{self.position}")
@@ -198,13 +198,13 @@ class SimServer:
             self._send(master, heartbeat, epoch)
 
     def _refresh(self) -> None:
-        """What a leader reports of its members changes without an event of its own."""
+        """Update all statuses, because what a leader reports about its members changes without an event."""
         for tablet_id in self.disk:
             self._reporter.replica_changed(self.status(tablet_id))
 
     def _send(self, master: SimMaster, heartbeat: Heartbeat, epoch: int) -> None:
         def answered(answer: Answer) -> None:
-            self._world.network.send(master.place.name, self.place, "heartbeat reply", lambda: replied(answer))
+            self._world.network.send(master.endpoint.name, self.endpoint, "heartbeat reply", lambda: replied(answer))
 
         def replied(answer: Answer) -> None:
             if epoch == self._epoch and isinstance(answer, bytes):
@@ -216,22 +216,22 @@ class SimServer:
             kind = "full" if heartbeat.report.full else "incremental"
             self._world.coverage.hit(f"report.{kind}")
         self._world.network.send(
-            self.place.name,
-            master.place,
+            self.endpoint.name,
+            master.endpoint,
             "heartbeat",
-            lambda: master.take_request(self.node_id, HEARTBEAT, body, answered),
+            lambda: master.receive_request(self.node_id, HEARTBEAT, body, answered),
         )
-        self._sent[master.place.name] = heartbeat
-        late = self._late.pop(master.place.name, None)
+        self._sent[master.endpoint.name] = heartbeat
+        late = self._late.pop(master.endpoint.name, None)
         if late is not None:
             self._deliver_late(master, late)
 
     def _deliver_late(self, master: SimMaster, heartbeat: Heartbeat) -> None:
-        """The last heartbeat of the former run was under way for longer than the restart took."""
+        """Deliver the last heartbeat of the previous run after the restart."""
 
         def arrive() -> None:
             self._world.coverage.hit("report.of_a_former_run")
             body = encode(heartbeat)
-            master.place.receive(lambda: master.take_request(self.node_id, HEARTBEAT, body, lambda answer: None))
+            master.endpoint.receive(lambda: master.receive_request(self.node_id, HEARTBEAT, body, lambda answer: None))
 
         self._world.scheduler.after(LATE_US, "late heartbeat", arrive)

@@ -1,4 +1,4 @@
-"""What everybody in a run shares, and what only the checkers may know: the truth about the log."""
+"""The shared state of a masters run, and the committed log and catalog, which only the invariants may use."""
 
 from __future__ import annotations
 
@@ -27,56 +27,57 @@ SETTINGS = MasterSettings(
     action_retry_ms=500,
     batch_records_max=3,
 )
-"""As in production, but for time, and for the size of batches: background work takes several, which wait in a queue."""
+"""Settings as in production, except shorter times, and small batches so that background work needs several of them."""
 
 
 class Committed(NamedTuple):
-    """One entry of the log that a majority holds."""
+    """One committed entry of the log. ``batch`` is ``None`` for an entry without records."""
 
     op_id: OpId
     batch: CatalogBatch | None
 
 
 def server_node(position: int) -> NodeId:
-    """The node id of a tablet server."""
+    """Return the node id of a tablet server."""
     return NodeId(f"{0x5E0 + position:032x}")
 
 
 def master_node(position: int) -> NodeId:
-    """The node id of a master."""
+    """Return the node id of a master."""
     return NodeId(f"{0x3A0 + position:032x}")
 
 
 def master_member(position: int) -> Member:
-    """A master, as the settings of all of them list it."""
+    """Return a master as the settings of all masters list it."""
     return Member(node_id=master_node(position), address=f"10.1.0.{position + 1}:7051")
 
 
 class MastersWorld:
-    """Time, network and counters; and the committed log with the catalog that it amounts to."""
+    """The scheduler, network and coverage of a run, and the committed log with the catalog that it produces."""
 
     def __init__(self, scheduler: Scheduler, network: MastersNetwork, coverage: Coverage) -> None:
         self.scheduler = scheduler
         self.network = network
         self.coverage = coverage
         self.log: list[Committed] = []
-        self.truth = Catalog.empty()
-        self.truths = {self.truth.applied: self.truth}  #: The catalog as of each committed entry.
+        self.committed_catalog = Catalog.empty()
+        self.catalogs = {self.committed_catalog.applied: self.committed_catalog}
+        """The committed catalog as of each committed entry, by op id."""
         self.violation: Violation | None = None
         self.healed = False
         self.on_committed: Callable[[Catalog, Committed], None] = lambda before, entry: None
         self.on_reported: Callable[[Heartbeat], None] = lambda heartbeat: None
 
     def commit(self, entry: Committed) -> None:
-        """A majority holds one more entry."""
-        before = self.truth
+        """Add a committed entry, update the committed catalog, and report the entry."""
+        before = self.committed_catalog
         self.log.append(entry)
-        self.truth = before.apply(entry.batch, entry.op_id)
-        self.truths[entry.op_id] = self.truth
+        self.committed_catalog = before.apply(entry.batch, entry.op_id)
+        self.catalogs[entry.op_id] = self.committed_catalog
         self.scheduler.note(f"commit {entry.op_id}")
         self.on_committed(before, entry)
 
     def report(self, invariant: str, detail: str) -> None:
-        """Take a violation; the first one stands."""
+        """Record a violation, unless there is an earlier one."""
         if self.violation is None:
             self.violation = Violation(invariant=invariant, detail=detail, at_us=self.scheduler.now_us)

@@ -1,1 +1,1 @@
-"""Conformance suites: one per engine contract, over a fixture that can crash and reopen."""
+"""Conformance suites: one for each engine contract, with a harness that can crash and reopen the engine."""

@@ -1,12 +1,13 @@
-"""What every consensus engine must hold to, as a pytest class over a crash-and-reopen cluster.
+"""The conformance suite for consensus engines, as a pytest class over a cluster of cores that can crash and restart.
 
 An engine's author subclasses ``ConsensusConformance`` in a test module and overrides ``harness``::
 
-    class TestMine(ConsensusConformance):
-        @pytest.fixture def harness(self) -> ConsensusHarness:
+    class TestMyEngine(ConsensusConformance):
+        @pytest.fixture
+        def harness(self) -> ConsensusHarness:
             return ConsensusHarness(MyEngine, MyEngine.Config(), election_timeout_us=1_000_000)
 
-The checks use the contract alone; messages are opaque to them."""
+The checks use only the contract; they never look into messages."""
 
 from __future__ import annotations
 

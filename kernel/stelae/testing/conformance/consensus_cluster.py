@@ -1,28 +1,24 @@
 """A cluster of consensus cores on a virtual network, disk and clock, for the conformance suite.
 
-It drives cores through the contract alone and keeps the driver's side of it: Readies become durable
-in order, replies wait for durability, and a crash loses what is not durable. Nothing happens by
-itself: a test steps, persists, delivers, drops and advances time. After each step the core's own
-invariants are checked, and what the cluster saw is checked against Raft's safety properties."""
+It drives cores only through the contract, and does what the contract asks of a driver: it makes Readies durable in
+order, sends a reply only after what it depends on is durable, and loses in a crash what is not durable. Nothing happens
+by itself: a test steps nodes, persists Readies, delivers and drops messages, and advances time. After each step it
+checks the core's own invariants and Raft's safety properties."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from stelae.spi.consensus import (
     Applied,
-    Beats,
     Campaign,
-    ConsensusCore,
     ConsensusEngine,
     Event,
-    Fatal,
     LeaderAlive,
     Member,
     MemberType,
@@ -39,7 +35,6 @@ from stelae.spi.consensus import (
     Ready,
     Received,
     Role,
-    Status,
     TabletConfig,
     Tick,
     Transfer,
@@ -47,61 +42,17 @@ from stelae.spi.consensus import (
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.testing.conformance.consensus_disk import ConsensusDisk, effects_of
-
-NO_BEATS = Beats(0, ())
-
-
-def node_name(number: int) -> NodeId:
-    """Node id of the cluster's node ``number``."""
-    return NodeId(f"{number:032x}")
-
-
-@dataclass(frozen=True, slots=True)
-class Packet:
-    """A message on its way."""
-
-    sender: int
-    to: int
-    message: msgspec.Struct
-    entries: tuple[Entry, ...] = ()
-
-
-@dataclass(slots=True)
-class ClusterNode:
-    """One replica: its disk, its core while it runs, and the Readies that are not durable yet."""
-
-    number: int
-    disk: ConsensusDisk
-    core: ConsensusCore | None = None
-    log: list[Entry] = field(default_factory=list)
-    pending: deque[Ready] = field(default_factory=deque)
-    deferred: list[tuple[int, Outbound]] = field(default_factory=list)
-    beats: Beats = NO_BEATS
-    holds: bool = False
-    """True while Readies are kept from becoming durable until ``persist``."""
-    readies: list[Ready] = field(default_factory=list)
-    fatal: Fatal | None = None
-    restarts: int = 0
-
-    @property
-    def running(self) -> ConsensusCore:
-        """The core of a node that runs."""
-        assert self.core is not None, f"node {self.number} is down"
-        return self.core
-
-    @property
-    def status(self) -> Status:
-        """The core's status."""
-        return self.running.status()
+from stelae.testing.conformance.consensus_nodes import NO_BEATS, ClusterNode, InFlightMessage, node_name
 
 
 class ConsensusCluster:
-    """``size`` voters of one tablet, numbered from 1; nothing runs until told to.
+    """A cluster of ``size`` voters of one tablet, numbered from 1. All of them run at first.
 
     Args:
         engine: the engine under test.
         config: its ``Config``; ``election_timeout_us`` must be its election timeout.
-        member_types: kinds of further members, numbered after the voters.
+        member_types: member types of further members, numbered after the voters.
+        seed: cores draw from it, the node's number and the number of its starts.
     """
 
     def __init__(
@@ -120,7 +71,7 @@ class ConsensusCluster:
         self.seed = seed
         self.now_us = 0
         self.fatal_expected = False
-        self.network: deque[Packet] = deque()
+        self.network: deque[InFlightMessage] = deque()
         self.cut_links: set[tuple[int, int]] = set()
         self.clocks_stopped: set[int] = set()
         self.accepted: dict[int, OpId] = {}
@@ -138,7 +89,7 @@ class ConsensusCluster:
         for number in self.nodes:
             self.start(number)
 
-    # -- life and death --------------------------------------------------------------------------
+    # -- start and crash -------------------------------------------------------------------------
 
     def start(self, number: int) -> None:
         """Restore a node from its disk and run it."""
@@ -161,7 +112,7 @@ class ConsensusCluster:
         self._drain(node)
 
     def crash(self, number: int) -> None:
-        """Stop a node; what is not durable is lost. Messages already sent still travel."""
+        """Stop a node and lose what is not durable. Messages that it sent stay in the network."""
         node = self.nodes[number]
         node.core = None
         node.pending.clear()
@@ -176,17 +127,17 @@ class ConsensusCluster:
     # -- the driver's side -----------------------------------------------------------------------
 
     def step(self, number: int, *events: Event) -> None:
-        """Give events to a core and carry out what comes of it.
+        """Give events to a core and carry out the effects.
 
-        Like the driver, it delivers heartbeats first, then the time, then everything else; and before all of these
-        what the core says can wait, which then must have no effect alone."""
+        Like the driver, it delivers heartbeats first, then the time, then everything else. A single event that the
+        core lets wait (``can_wait``) is delivered before all of these, and must have no effect alone."""
         node = self.nodes[number]
         heard = [e for e in events if isinstance(e, (LeaderAlive, PeerAlive))]
         others = [e for e in events if not isinstance(e, (LeaderAlive, PeerAlive))]
         time = [] if number in self.clocks_stopped else [Tick(self.now_us)]
         if len(others) == 1 and node.running.can_wait(others[0]):
             node.running.step(others)
-            assert node.running.take_ready() is None, f"somebody waits for {others[0]}"
+            assert node.running.take_ready() is None, f"can_wait is true for {others[0]}, which has an effect"
             others = []
         node.running.step([*heard, *time, *others])
         if node.fatal is None:
@@ -239,7 +190,9 @@ class ConsensusCluster:
         assert ready.append is not None
         base = node.disk.base.index
         if ready.append.replace_from is not None:
-            assert base < ready.append.replace_from <= base + len(node.log), "replaces nothing"
+            assert base < ready.append.replace_from <= base + len(node.log), (
+                "replaces entries that the log does not hold"
+            )
             del node.log[ready.append.replace_from - base - 1 :]
         for entry in ready.append.entries:
             assert entry.op_id.index == base + len(node.log) + 1, "entries are contiguous"
@@ -248,11 +201,11 @@ class ConsensusCluster:
             node.log.append(Entry(entry.op_id, entry.kind, stamp, entry.body))
 
     def persist(self, number: int, *, partly: int | None = None) -> None:
-        """Make the oldest Ready durable and send what waited for it.
+        """Make the oldest Ready durable, send what waited for it, and tell the core.
 
         Args:
-            partly: make only so many of its effects durable (hard state first, then each entry),
-                and tell nobody: to be followed by ``crash``.
+            partly: make only so many of its effects durable (hard state first, then each entry), send nothing and do
+                not tell the core. A ``crash`` must follow.
         """
         node = self.nodes[number]
         ready = node.pending[0]
@@ -261,8 +214,8 @@ class ConsensusCluster:
         if partly is not None:
             return
         node.pending.popleft()
-        # The hint of a Ready is written with it, never sooner: its commit index may mean entries
-        # that a Ready between it and the disk has yet to put in place of others.
+        # The hint of a Ready is written with it, never sooner: its commit index may refer to entries that an
+        # earlier Ready, not durable yet, is still to write.
         hint = min(ready.commit or 0, node.disk.last.index)
         node.disk.commit_hint = max(node.disk.commit_hint, hint)
         for outbound in ready.after_persist:
@@ -276,7 +229,9 @@ class ConsensusCluster:
         self.step(number, Persisted(ready.id))
 
     def collect(self, number: int, upto: int | None = None) -> None:
-        """Collect a node's log up to an index, or as far as its core allows. The core hears of it later, if at all."""
+        """Collect a node's log up to an index; without one, up to the core's all-replicated index.
+
+        The core is not told. It learns of it when it asks for a range that is collected."""
         node, disk = self.nodes[number], self.nodes[number].disk
         index = node.status.all_replicated_index if upto is None else upto
         assert index <= min(node.status.commit, disk.last.index), "collects what is not committed and durable"
@@ -285,13 +240,13 @@ class ConsensusCluster:
             del disk.entries[:count], node.log[:count]
 
     def install(self, number: int, source: int) -> None:
-        """Give a node that is down the log of another one; its votes stay its own."""
+        """Replace the log and config of a node that is down by those of another one. It keeps its hard state."""
         disk, found = self.nodes[number].disk, self.nodes[source].disk
         disk.base, disk.entries = found.base, list(found.entries)
         disk.config, disk.commit_hint = found.config, found.commit_hint
 
     def fail_persist(self, number: int) -> None:
-        """The oldest Ready and all behind it fail: their entries are lost, their votes are not."""
+        """Fail the oldest Ready and all later ones: their entries are lost, their hard states become durable."""
         node = self.nodes[number]
         failed = list(node.pending)
         node.pending.clear()
@@ -318,8 +273,8 @@ class ConsensusCluster:
             node.running.step([RangeCompacted(wanted.to, wanted.last, node.disk.base)])
             return
         entries = tuple(node.log[wanted.prev.index - base : wanted.last.index - base])
-        stands = entries and entries[-1].op_id == wanted.last and wanted.term == node.status.term
-        if stands:
+        current = entries and entries[-1].op_id == wanted.last and wanted.term == node.status.term
+        if current:
             self._post(node.number, wanted.to, wanted.message, entries)
         else:
             node.running.step([RangeSent(wanted.to, wanted.last, None)])
@@ -327,36 +282,43 @@ class ConsensusCluster:
     def _post(self, sender: int, to: NodeId, message: msgspec.Struct, entries: tuple[Entry, ...]) -> None:
         number = int(to, 16)
         if number in self.nodes and (sender, number) not in self.cut_links:
-            self.network.append(Packet(sender, number, message, entries))
+            self.network.append(InFlightMessage(sender, number, message, entries))
 
     def isolate(self, *numbers: int) -> None:
-        """Cut every link between these nodes and the others; what is on its way is lost."""
+        """Cut every link between these nodes and the others, and lose the messages on these links."""
         others = [n for n in self.nodes if n not in numbers]
         self.cut_links |= {(a, b) for a in numbers for b in others}
         self.cut_links |= {(b, a) for a in numbers for b in others}
         self.network = deque(p for p in self.network if (p.sender, p.to) not in self.cut_links)
 
     def heal(self) -> None:
-        """Mend every link."""
+        """Restore every link."""
         self.cut_links.clear()
 
-    def deliver(self, packet: Packet) -> None:
+    def deliver(self, packet: InFlightMessage) -> None:
         """Deliver a message, whether or not it is still in the network."""
         if self.nodes[packet.to].core is not None:
             self.step(packet.to, Received(node_name(packet.sender), packet.message, packet.entries))
 
-    def deliver_all(self, wanted: Callable[[Packet], bool] = lambda _packet: True, *, limit: int = 10_000) -> int:
-        """Deliver what is on its way, and what that causes, in order; return how many."""
+    def deliver_all(
+        self, wanted: Callable[[InFlightMessage], bool] = lambda _packet: True, *, limit: int = 10_000
+    ) -> int:
+        """Deliver the messages in the network and those that they cause, in order; return how many were delivered.
+
+        Args:
+            wanted: deliver only messages for which it is true.
+            limit: the most deliveries; more raise ``AssertionError``.
+        """
         for count in range(limit):
             packet = next((p for p in self.network if wanted(p)), None)
             if packet is None:
                 return count
             self.network.remove(packet)
             self.deliver(packet)
-        raise AssertionError(f"messages do not come to rest within {limit} deliveries")
+        raise AssertionError(f"messages still cause messages after {limit} deliveries")
 
-    def drop(self, wanted: Callable[[Packet], bool] = lambda _packet: True) -> int:
-        """Lose what is on its way; return how many."""
+    def drop(self, wanted: Callable[[InFlightMessage], bool] = lambda _packet: True) -> int:
+        """Lose the messages in the network; return how many."""
         before = len(self.network)
         self.network = deque(p for p in self.network if not wanted(p))
         return before - len(self.network)
@@ -364,11 +326,16 @@ class ConsensusCluster:
     # -- time ------------------------------------------------------------------------------------
 
     def tick(self, number: int) -> None:
-        """Tell a node the time."""
+        """Give a node the time and no other event."""
         self.step(number)
 
     def advance(self, duration_us: int, *, beats: bool = True, deliver: bool = True) -> None:
-        """Let time pass: heartbeats and deadlines where they fall, and messages at once."""
+        """Let time pass: heartbeats and deadlines come when they are due, messages are delivered at once.
+
+        Args:
+            beats: deliver heartbeats, five in each election timeout.
+            deliver: deliver messages.
+        """
         end = self.now_us + duration_us
         period = self.timeout_us // 5
         while self.now_us < end:
@@ -405,10 +372,10 @@ class ConsensusCluster:
                     heard = PeerAlive(peer, term, self.now_us)
                     self.step(node.number, heard)
 
-    # -- what tests ask for ----------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
     def elect(self, number: int) -> None:
-        """Make a node campaign until it leads; the links must allow it."""
+        """Let a node campaign until it leads. Its links must allow it to win."""
         for _ in range(20):
             self.step(number, Campaign(hinted=False))
             self.deliver_all()
@@ -434,14 +401,14 @@ class ConsensusCluster:
         return tokens
 
     def read(self, number: int) -> int:
-        """Ask a node for a read index; return the token."""
+        """Request a read index from a node; return the token."""
         token = self._token()
         self._read_floors[token] = max(self.committed, default=0)
         self.step(number, ReadRequest(token))
         return token
 
     def transfer(self, number: int, to: int | None) -> int:
-        """Ask a node to hand leadership over; return the token."""
+        """Request a transfer of leadership from a node, to a voter or to any (``None``); return the token."""
         token = self._token()
         self.step(number, Transfer(token, None if to is None else node_name(to)))
         return token
@@ -451,7 +418,7 @@ class ConsensusCluster:
         return self.tokens
 
     def bodies(self, number: int) -> list[bytes]:
-        """Bodies of the writes in a node's log up to its commit index."""
+        """Return the bodies of the writes in a node's log up to its commit index."""
         node = self.nodes[number]
         committed = node.log[: max(0, node.status.commit - node.disk.base.index)]
         return [entry.body for entry in committed if entry.kind is EntryKind.WRITE]
@@ -459,7 +426,7 @@ class ConsensusCluster:
     # -- safety ----------------------------------------------------------------------------------
 
     def _committed(self, node: ClusterNode, commit: int) -> None:
-        """State-machine safety: no two nodes ever apply different entries at one index."""
+        """Check state-machine safety: no two nodes ever apply different entries at one index."""
         base = node.disk.base.index
         for entry in node.log[: commit - base]:
             known = self.committed.setdefault(entry.op_id.index, entry)
@@ -467,7 +434,7 @@ class ConsensusCluster:
         node.running.step([Applied(commit)])
 
     def _observe(self, node: ClusterNode) -> None:
-        """Election safety, and terms and votes that never go back."""
+        """Check election safety, and that terms and votes never go back."""
         if node.core is None or node.fatal is not None:
             return
         status = node.status
@@ -485,7 +452,7 @@ class ConsensusCluster:
             assert vote == durable.voted_for, f"two votes in term {durable.term}"
 
     def _check_leader_completeness(self, node: ClusterNode) -> None:
-        """A new leader has every entry that was committed before."""
+        """Check that a new leader has every entry that was committed before."""
         held = {entry.op_id.index: entry for entry in node.log}
         for index, entry in self.committed.items():
             if index > node.disk.base.index:
@@ -493,7 +460,7 @@ class ConsensusCluster:
 
 
 def _initial(kinds: Sequence[MemberType]) -> TabletConfig:
-    """The config before any entry, of members of these kinds."""
+    """The config before any entry, with one member of each of these member types."""
     members = [
         Member(node_id=node_name(i), address=f"node-{i}:1", member_type=kind) for i, kind in enumerate(kinds, start=1)
     ]

@@ -1,4 +1,4 @@
-"""What survives a crash in the conformance cluster: one replica's disk, and what changes it."""
+"""The disk of one replica in the conformance cluster, and the durable effects of a Ready."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stelae.spi.log import Entry, EntryKind
 
 @dataclass(slots=True)
 class ConsensusDisk:
-    """What survives a crash. ``entries[i]`` has index ``base.index + 1 + i``."""
+    """The durable state of one replica. ``entries[i]`` has index ``base.index + 1 + i``."""
 
     config: TabletConfig
     base: OpId = ZERO
@@ -26,16 +26,16 @@ class ConsensusDisk:
         return self.entries[-1].op_id if self.entries else self.base
 
     def put(self, entry: Entry) -> None:
-        """Store an entry; everything at or above its index is void."""
+        """Store an entry, in place of everything at or above its index."""
         self.cut(entry.op_id.index)
         self.entries.append(entry)
 
     def cut(self, index: int) -> None:
-        """Void everything at or above ``index``."""
+        """Remove everything at or above ``index``."""
         del self.entries[max(index - self.base.index - 1, 0) :]
 
     def view(self) -> LogView:
-        """The log as a restored core is told of it."""
+        """The description of the log from which a core is restored."""
         runs: list[tuple[int, int]] = []
         for entry in self.entries:
             if not runs or runs[-1][1] != entry.op_id.term:
@@ -49,7 +49,7 @@ class ConsensusDisk:
 
 
 def effects_of(ready: Ready, log: list[Entry], base: OpId) -> list[Callable[[ConsensusDisk], None]]:
-    """The durable effects of a Ready in their order, each of which a crash may follow."""
+    """Return the durable effects of a Ready in their order. A crash may come after any of them."""
     effects: list[Callable[[ConsensusDisk], None]] = []
     hard_state = ready.hard_state
     if hard_state is not None:

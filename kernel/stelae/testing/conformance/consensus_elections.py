@@ -1,10 +1,11 @@
-"""Conformance of a consensus engine: who leads, who votes, and when."""
+"""Conformance checks for consensus engines: elections and votes."""
 
 from __future__ import annotations
 
 from stelae.spi.consensus import Campaign, HardState, Role, StepDown
-from stelae.testing.conformance.consensus_cluster import ConsensusCluster, Packet, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
+from stelae.testing.conformance.consensus_nodes import InFlightMessage, node_name
 
 
 class ElectionChecks:
@@ -17,7 +18,7 @@ class ElectionChecks:
         assert cluster.role(1) is Role.LEADER
         assert cluster.now_us == 0
 
-    def test_a_hint_is_ignored_where_a_config_was_agreed(self, harness: ConsensusHarness) -> None:
+    def test_a_campaign_hint_is_ignored_once_a_config_is_committed(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.step(2, Campaign())
         assert cluster.nodes[2].status.role is Role.FOLLOWER
@@ -45,7 +46,7 @@ class ElectionChecks:
             assert deadline is not None
             assert cluster.timeout_us <= deadline <= 2 * cluster.timeout_us
             drawn.add(deadline)
-        assert len(drawn) > 10, "the timeout is not drawn"
+        assert len(drawn) > 10, "the timeout is not random"
 
     def test_no_vote_request_leaves_before_term_and_vote_are_durable(self, harness: ConsensusHarness) -> None:
         cluster = harness.cluster()
@@ -85,7 +86,7 @@ class ElectionChecks:
         assert cluster.leaders == {1: 1}
 
     def _two_candidates_of_term_1(self, cluster: ConsensusCluster) -> None:
-        """Nodes 1 and 2 ask node 3 for its vote in term 1, and know nothing of each other."""
+        """Let nodes 1 and 2 ask node 3 for its vote in term 1, with no link between the two."""
         cluster.cut_links |= {(1, 2), (2, 1)}
         cluster.step(1, Campaign())
         cluster.step(2, Campaign())
@@ -97,7 +98,7 @@ class ElectionChecks:
 
     def test_a_repeated_request_of_the_same_candidate_gets_the_same_answer(self, harness: ConsensusHarness) -> None:
         cluster = harness.cluster()
-        sent: list[Packet] = []
+        sent: list[InFlightMessage] = []
         cluster.step(1, Campaign())
         while cluster.nodes[1].status.role is not Role.LEADER:
             packet = cluster.network.popleft()
@@ -142,7 +143,7 @@ class ElectionChecks:
         leader = cluster.leader()
         assert leader is not None and leader.status.serving
 
-    def test_a_leader_cut_off_from_the_majority_gives_up_within_two_timeouts(self, harness: ConsensusHarness) -> None:
+    def test_a_leader_cut_off_from_the_majority_steps_down_within_two_timeouts(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(1)
         cluster.advance(cluster.timeout_us)
@@ -150,7 +151,7 @@ class ElectionChecks:
         cluster.advance(cluster.timeout_us + cluster.timeout_us // 5)
         assert cluster.nodes[1].status.role is not Role.LEADER
 
-    def test_a_leader_that_was_told_to_step_down_keeps_nobody_alive(self, harness: ConsensusHarness) -> None:
+    def test_a_leader_that_steps_down_sends_no_more_heartbeats(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         assert set(cluster.nodes[1].beats.peers) == {node_name(2), node_name(3)}
         cluster.step(1, StepDown())

@@ -1,4 +1,4 @@
-"""Conformance of a consensus engine: failing disks, restarts, and replicas without a log."""
+"""Conformance checks for consensus engines: failing disks, restarts, and replicas without a log."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import pytest
 
 from stelae.spi.consensus import HardState, Role
 from stelae.spi.ids import OpId
-from stelae.testing.conformance.consensus_cluster import ConsensusCluster, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_disk import ConsensusDisk, effects_of
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
+from stelae.testing.conformance.consensus_nodes import node_name
 
 
 class FailureChecks:
     """Checks of failures and restarts; part of ``ConsensusConformance``."""
 
-    def test_a_leader_whose_log_fails_gives_up_and_its_entries_are_gone(self, harness: ConsensusHarness) -> None:
+    def test_a_leader_whose_log_fails_steps_down_and_loses_its_unsynced_entries(
+        self, harness: ConsensusHarness
+    ) -> None:
         cluster = harness.led()
         cluster.isolate(1)
         cluster.nodes[1].holds = True
@@ -82,7 +85,7 @@ class FailureChecks:
 
     # -- the voting core --------------------------------------------------------------------------
 
-    def _voter_instead_of_3(self, cluster: ConsensusCluster, last: OpId | None) -> None:
+    def _replace_node_3_by_a_voting_core(self, cluster: ConsensusCluster, last: OpId | None) -> None:
         cluster.crash(3)
         node = cluster.nodes[3]
         node.readies.clear()
@@ -96,7 +99,7 @@ class FailureChecks:
 
     def test_a_tombstone_votes_and_does_nothing_else(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
-        self._voter_instead_of_3(cluster, OpId(1, 1))
+        self._replace_node_3_by_a_voting_core(cluster, OpId(1, 1))
         cluster.crash(1)
         cluster.advance(4 * cluster.timeout_us)
         assert cluster.nodes[2].status.role is Role.LEADER
@@ -112,7 +115,7 @@ class FailureChecks:
     ) -> None:
         cluster = harness.led()
         cluster.nodes[3].disk.hard_state = HardState(9 if last else 1, None)
-        self._voter_instead_of_3(cluster, last)
+        self._replace_node_3_by_a_voting_core(cluster, last)
         cluster.crash(1)
         cluster.advance(8 * cluster.timeout_us)
         assert cluster.nodes[2].status.role is not Role.LEADER

@@ -1,4 +1,4 @@
-"""Makes clusters of the consensus engine under test."""
+"""The harness that makes clusters of the consensus engine under test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 
 @dataclass(slots=True)
 class ConsensusHarness:
-    """Makes clusters of one engine, and validates them when the test is over."""
+    """Makes clusters of one engine.
+
+    Attributes:
+        engine: the engine under test.
+        config: its ``Config``.
+        election_timeout_us: the election timeout that ``config`` sets.
+        clusters: the clusters made so far.
+    """
 
     engine: type[ConsensusEngine]
     config: Any
@@ -19,8 +26,8 @@ class ConsensusHarness:
     clusters: list[ConsensusCluster] = field(default_factory=list)
 
     def cluster(self, size: int = 3, *learners: MemberType, seed: int = 0) -> ConsensusCluster:
-        """A cluster of ``size`` voters, and learners after them."""
-        made = ConsensusCluster(
+        """Make a cluster of ``size`` voters, and learners after them."""
+        cluster = ConsensusCluster(
             self.engine,
             self.config,
             size,
@@ -28,13 +35,13 @@ class ConsensusHarness:
             member_types=learners,
             seed=seed,
         )
-        self.clusters.append(made)
-        return made
+        self.clusters.append(cluster)
+        return cluster
 
     def led(self, size: int = 3, *learners: MemberType) -> ConsensusCluster:
-        """A cluster that node 1 leads, with the first entry committed everywhere."""
-        made = self.cluster(size, *learners)
-        made.step(1, Campaign())
-        made.deliver_all()
-        assert made.nodes[1].status.serving
-        return made
+        """Make a cluster that node 1 leads, with the first entry committed everywhere."""
+        cluster = self.cluster(size, *learners)
+        cluster.step(1, Campaign())
+        cluster.deliver_all()
+        assert cluster.nodes[1].status.serving
+        return cluster

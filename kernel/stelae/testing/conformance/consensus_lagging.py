@@ -1,16 +1,17 @@
-"""Conformance of a consensus engine: lagging peers, how far a log may be collected, and peers that need a copy."""
+"""Conformance checks for consensus engines: lagging peers, collection of the log, and peers that need a copy."""
 
 from __future__ import annotations
 
 from stelae.spi.consensus import CopyFinished, MemberType, PeerUnreachable
-from stelae.testing.conformance.consensus_cluster import ConsensusCluster, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
+from stelae.testing.conformance.consensus_nodes import node_name
 
 
 class LaggingChecks:
     """Checks of lagging peers; part of ``ConsensusConformance``."""
 
-    def test_leader_and_followers_know_up_to_where_all_members_have_the_log(self, harness: ConsensusHarness) -> None:
+    def test_leader_and_followers_know_the_all_replicated_index(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         self._propose(cluster, 1, 3)
         last_index = cluster.nodes[1].status.last.index
@@ -19,7 +20,7 @@ class LaggingChecks:
         for number in (2, 3):
             assert cluster.nodes[number].status.all_replicated_index >= last_index
 
-    def test_entries_that_a_member_lacks_are_not_called_durable_on_all(self, harness: ConsensusHarness) -> None:
+    def test_entries_that_a_member_lacks_are_above_the_all_replicated_index(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(3)
         had = cluster.nodes[3].status.last.index
@@ -30,7 +31,7 @@ class LaggingChecks:
         self._propose(cluster, 1, 2)
         assert min(n.status.all_replicated_index for n in cluster.nodes.values()) > had
 
-    def test_a_leader_that_lacks_its_own_entries_on_disk_is_a_member_like_any_other(
+    def test_entries_not_durable_on_the_leader_are_above_the_all_replicated_index(
         self, harness: ConsensusHarness
     ) -> None:
         cluster = harness.led()
@@ -40,7 +41,7 @@ class LaggingChecks:
         assert cluster.nodes[1].status.commit > had, "a majority commits without it"
         assert max(n.status.all_replicated_index for n in cluster.nodes.values()) <= had
 
-    def test_a_new_leader_does_not_say_that_a_member_has_what_it_has_not_acknowledged(
+    def test_a_new_leader_does_not_count_entries_that_a_member_has_not_acknowledged(
         self, harness: ConsensusHarness
     ) -> None:
         cluster = harness.led()
@@ -52,14 +53,14 @@ class LaggingChecks:
         assert cluster.nodes[2].status.commit > had
         assert max(n.status.all_replicated_index for n in cluster.nodes.values()) <= had
 
-    def test_a_learner_keeps_the_log_like_a_voter(self, harness: ConsensusHarness) -> None:
+    def test_entries_that_a_learner_lacks_are_above_the_all_replicated_index(self, harness: ConsensusHarness) -> None:
         cluster = harness.led(1, MemberType.NON_VOTER)
         cluster.isolate(2)
         had = cluster.nodes[2].status.last.index
         self._propose(cluster, 1, 2)
         assert cluster.nodes[1].status.commit > had >= cluster.nodes[1].status.all_replicated_index
 
-    def test_a_restart_forgets_what_the_members_have_and_learns_it_again(self, harness: ConsensusHarness) -> None:
+    def test_a_restarted_replica_learns_the_all_replicated_index_again(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         self._propose(cluster, 1, 3)
         known = cluster.nodes[2].status.all_replicated_index
@@ -70,10 +71,10 @@ class LaggingChecks:
         cluster.advance(2 * cluster.timeout_us)
         assert cluster.nodes[2].status.all_replicated_index >= known
 
-    def test_as_long_as_logs_are_collected_as_far_as_the_core_allows_no_peer_needs_a_copy(
+    def test_no_peer_needs_a_copy_while_logs_are_collected_only_as_far_as_the_core_allows(
         self, harness: ConsensusHarness
     ) -> None:
-        """The story that lost replicas: one is away, the others go on and are restarted, one after the other."""
+        """A regression that lost replicas: one node is down, the others go on and are restarted in turn."""
         cluster = harness.led()
         self._propose(cluster, 1, 3)
         cluster.crash(3)
@@ -91,9 +92,7 @@ class LaggingChecks:
 
     # -- copies ------------------------------------------------------------------------------------
 
-    def test_a_peer_that_the_log_cannot_catch_up_is_asked_for_once_and_nothing_is_read_for_it_again(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_a_copy_is_requested_once_for_a_peer_that_the_log_cannot_catch_up(self, harness: ConsensusHarness) -> None:
         cluster = self._with_a_gap(harness)
         assert self._state(cluster, 3) == "COPY"
         requests = [request for ready in cluster.nodes[1].readies for request in ready.copy_requests]
@@ -105,7 +104,9 @@ class LaggingChecks:
         assert self._state(cluster, 3) == "COPY" and self._ranges(cluster, 3) == ranges
         assert len([r for ready in cluster.nodes[1].readies for r in ready.copy_requests]) == 1
 
-    def test_a_copy_that_ended_puts_the_peer_back_where_its_log_ends(self, harness: ConsensusHarness) -> None:
+    def test_after_a_copy_replication_to_the_peer_goes_on_from_the_end_of_its_log(
+        self, harness: ConsensusHarness
+    ) -> None:
         cluster = self._with_a_gap(harness)
         cluster.crash(3)
         cluster.install(3, 2)
@@ -123,7 +124,7 @@ class LaggingChecks:
         assert self._state(cluster, 3) == "COPY"
         assert len([r for ready in cluster.nodes[1].readies for r in ready.copy_requests]) == 2
 
-    def test_a_peer_that_was_restored_elsewhere_goes_on_without_a_copy(self, harness: ConsensusHarness) -> None:
+    def test_a_peer_that_was_restored_by_other_means_needs_no_copy(self, harness: ConsensusHarness) -> None:
         cluster = self._with_a_gap(harness)
         cluster.crash(3)
         cluster.step(1, PeerUnreachable(node_name(3)))
@@ -135,7 +136,7 @@ class LaggingChecks:
         assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
 
     def _with_a_gap(self, harness: ConsensusHarness) -> ConsensusCluster:
-        """Node 1 leads and has let go of what node 3, which runs again, still lacks."""
+        """Make a cluster in which node 1 leads and has collected entries that node 3, which runs again, lacks."""
         cluster = harness.led()
         cluster.crash(3)
         self._propose(cluster, 1, 1)

@@ -1,18 +1,21 @@
-"""Conformance of a consensus engine: what is replicated, and what counts as committed."""
+"""Conformance checks for consensus engines: replication and commit."""
 
 from __future__ import annotations
 
 from stelae.spi.consensus import Campaign, Member, MemberType, Role, TabletConfig, encode_config
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.testing.conformance.consensus_cluster import ConsensusCluster, Packet, node_name
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
+from stelae.testing.conformance.consensus_nodes import InFlightMessage, node_name
 
 
 class LogChecks:
     """Checks of replication and commit; part of ``ConsensusConformance``."""
 
-    def test_the_first_entry_is_the_initial_config_and_later_terms_begin_empty(self, harness: ConsensusHarness) -> None:
+    def test_the_first_entry_is_the_initial_config_and_later_terms_begin_with_a_no_op(
+        self, harness: ConsensusHarness
+    ) -> None:
         cluster = harness.led()
         cluster.crash(1)
         cluster.advance(3 * cluster.timeout_us)
@@ -70,7 +73,7 @@ class LogChecks:
         cluster.deliver_all()
         assert [n.disk.config.op_id for n in cluster.nodes.values()] == [OpId(1, 1)] * 3
 
-    def test_nothing_commits_without_a_majority_and_what_was_pending_does_with_one(
+    def test_nothing_commits_without_a_majority_and_pending_entries_commit_with_one(
         self, harness: ConsensusHarness
     ) -> None:
         cluster = harness.led()
@@ -118,7 +121,7 @@ class LogChecks:
         cluster.deliver_all()
         assert cluster.nodes[1].status.commit == 3
 
-    def test_completions_from_before_a_replacement_say_nothing_about_entries(self, harness: ConsensusHarness) -> None:
+    def test_persisted_entries_that_were_replaced_do_not_count_as_durable(self, harness: ConsensusHarness) -> None:
         cluster = harness.led(5)
         cluster.isolate(1, 2)
         cluster.nodes[2].holds = True
@@ -134,7 +137,7 @@ class LogChecks:
         while node.pending:
             assert node.status.durable_index <= node.disk.last.index
             held = node.log[: node.status.durable_index]
-            assert node.disk.entries[: len(held)] == held, "claims durable what is not"
+            assert node.disk.entries[: len(held)] == held, "the durable index counts entries that are not durable"
             cluster.persist(2)
             durable.append(node.status.durable_index)
         assert node.status.durable_index == node.disk.last.index
@@ -143,7 +146,7 @@ class LogChecks:
         cluster = harness.led(5)
         cluster.isolate(1, 2)
         cluster.propose(1, b"a")
-        replies: list[Packet] = []
+        replies: list[InFlightMessage] = []
         for _ in range(20):
             if cluster.network:
                 packet = cluster.network.popleft()
@@ -171,7 +174,7 @@ class LogChecks:
         assert cluster.nodes[2].status.role is Role.LEARNER
         assert cluster.leaders == {1: 1}
 
-    def test_an_idle_follower_hears_of_a_commit_without_waiting_for_time(self, harness: ConsensusHarness) -> None:
+    def test_an_idle_follower_learns_of_a_commit_before_any_time_passes(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.propose(1, b"a")
         cluster.deliver_all()
@@ -210,7 +213,7 @@ class LogChecks:
             if cluster.network:
                 packet = cluster.network.popleft()
                 entries = tuple(entry for entry in packet.entries if entry.op_id <= old)
-                cluster.deliver(Packet(packet.sender, packet.to, packet.message, entries))
+                cluster.deliver(InFlightMessage(packet.sender, packet.to, packet.message, entries))
         holders = [n for n in (1, 2, 3, 4) if cluster.nodes[n].disk.entries[1:2]]
         assert len(holders) >= 3, "a majority holds the old entry"
         assert cluster.nodes[1].status.commit == 1

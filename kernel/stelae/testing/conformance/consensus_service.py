@@ -1,4 +1,4 @@
-"""Conformance of a consensus engine: proposals, reads, and the form of what it says."""
+"""Conformance checks for consensus engines: proposals, reads, and the form of messages and effects."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import msgspec
 from stelae.spi.consensus import Campaign, Received, Role
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX
-from stelae.testing.conformance.consensus_cluster import Packet, node_name
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
+from stelae.testing.conformance.consensus_nodes import InFlightMessage, node_name
 
 
-class _Foreign(msgspec.Struct, frozen=True):
-    """A message of no engine at all."""
+class _UnknownMessage(msgspec.Struct, frozen=True):
+    """A message that belongs to no engine."""
 
     text: str = "hello"
 
@@ -34,7 +34,9 @@ class ServiceChecks:
         assert cluster.rejected == {token: "NOT_LEADER", read: "NOT_LEADER"}
         assert cluster.nodes[2].readies[-1].rejections[0].leader == node_name(1)
 
-    def test_a_leader_refuses_proposals_and_reads_until_its_term_has_committed(self, harness: ConsensusHarness) -> None:
+    def test_a_leader_refuses_proposals_and_reads_until_its_term_has_a_committed_entry(
+        self, harness: ConsensusHarness
+    ) -> None:
         cluster = harness.cluster()
         cluster.step(1, Campaign())
         while cluster.nodes[1].status.role is not Role.LEADER:
@@ -62,7 +64,7 @@ class ServiceChecks:
 
     def test_answers_from_before_a_read_do_not_confirm_it(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
-        old: list[Packet] = []
+        old: list[InFlightMessage] = []
         cluster.propose(1, b"a")
         cluster.read(1)
         while cluster.network:
@@ -88,7 +90,7 @@ class ServiceChecks:
     def test_a_message_of_another_engine_is_ignored(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         before = cluster.nodes[2].status
-        cluster.step(2, Received(node_name(1), _Foreign()))
+        cluster.step(2, Received(node_name(1), _UnknownMessage()))
         assert cluster.nodes[2].status == before
 
     def test_the_same_events_give_the_same_effects(self, harness: ConsensusHarness) -> None:

@@ -1,4 +1,4 @@
-"""Conformance of a consensus engine: leadership is handed over, or kept (C8)."""
+"""Conformance checks for consensus engines: transfers of leadership (C8)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from stelae.testing.conformance.consensus_harness import ConsensusHarness
 class TransferChecks:
     """Checks of transfers; part of ``ConsensusConformance``."""
 
-    def test_leadership_is_handed_to_the_voter_that_is_named_and_no_timeout_passes(
-        self, harness: ConsensusHarness
-    ) -> None:
+    def test_leadership_is_transferred_to_the_named_voter_without_a_timeout(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         token = cluster.transfer(1, 2)
         cluster.deliver_all()
@@ -30,7 +28,7 @@ class TransferChecks:
         assert cluster.role(4) is Role.LEADER
         assert {cluster.nodes[n].status.term for n in (1, 2, 3, 5)} == {cluster.nodes[4].status.term}
 
-    def test_without_a_name_it_goes_to_a_voter_that_has_the_log(self, harness: ConsensusHarness) -> None:
+    def test_a_transfer_without_a_name_goes_to_a_voter_that_has_the_log(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(2)
         cluster.propose(1, b"a", b"b")
@@ -39,7 +37,7 @@ class TransferChecks:
         cluster.deliver_all()
         assert cluster.role(3) is Role.LEADER
 
-    def test_to_itself_it_is_done_at_once(self, harness: ConsensusHarness) -> None:
+    def test_a_transfer_of_a_leader_to_itself_succeeds_at_once(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         token = cluster.transfer(1, 1)
         assert cluster.handed_over == {token} and cluster.role(1) is Role.LEADER
@@ -47,7 +45,7 @@ class TransferChecks:
         cluster.deliver_all()
         assert cluster.bodies(3) == [b"a"]
 
-    def test_a_successor_that_lags_gets_the_log_first_and_nothing_is_lost(self, harness: ConsensusHarness) -> None:
+    def test_a_lagging_successor_gets_the_log_first_and_nothing_is_lost(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(2)
         cluster.propose(1, b"a", b"b")
@@ -62,7 +60,7 @@ class TransferChecks:
         cluster.deliver_all()
         assert cluster.bodies(1) == cluster.bodies(3) == [b"a", b"b", b"c"]
 
-    def test_no_proposal_is_taken_while_it_is_handed_over(self, harness: ConsensusHarness) -> None:
+    def test_no_proposal_is_accepted_during_a_transfer(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(2)
         cluster.propose(1, b"a")
@@ -70,9 +68,9 @@ class TransferChecks:
         (token,) = cluster.propose(1, b"b")
         assert cluster.rejected[token] == "TRANSFERRING"
         cluster.deliver_all()
-        assert cluster.bodies(3) == [b"a"], "what was taken before goes on"
+        assert cluster.bodies(3) == [b"a"], "proposals from before the transfer are still replicated"
 
-    def test_a_leader_whose_successor_is_not_heard_of_carries_on_after_one_timeout(
+    def test_a_leader_whose_successor_does_not_answer_goes_on_after_one_timeout(
         self, harness: ConsensusHarness
     ) -> None:
         cluster = harness.led()
@@ -88,20 +86,20 @@ class TransferChecks:
         assert cluster.role(1) is Role.LEADER and cluster.bodies(3) == [b"a", b"b"]
 
     @pytest.mark.parametrize("to", [4, 9])
-    def test_a_learner_and_a_stranger_are_refused(self, harness: ConsensusHarness, to: int) -> None:
+    def test_a_transfer_to_a_learner_or_an_unknown_node_is_refused(self, harness: ConsensusHarness, to: int) -> None:
         cluster = harness.led(3, MemberType.NON_VOTER)
         token = cluster.transfer(1, to)
         assert cluster.rejected[token] == "NOT_A_VOTER"
         cluster.propose(1, b"a")
         cluster.deliver_all()
-        assert cluster.bodies(2) == [b"a"], "and nothing has changed"
+        assert cluster.bodies(2) == [b"a"], "a refused transfer changes nothing"
 
-    def test_who_does_not_lead_cannot_hand_over(self, harness: ConsensusHarness) -> None:
+    def test_a_follower_cannot_transfer_leadership(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         token = cluster.transfer(2, 3)
         assert cluster.rejected[token] == "NOT_LEADER"
 
-    def test_a_second_transfer_waits_for_the_first_to_end(self, harness: ConsensusHarness) -> None:
+    def test_a_second_transfer_is_refused_while_the_first_runs(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(2)
         cluster.propose(1, b"a")
@@ -109,7 +107,9 @@ class TransferChecks:
         token = cluster.transfer(1, 3)
         assert cluster.rejected[token] == "TRANSFERRING"
 
-    def test_a_leader_that_gives_up_meanwhile_says_that_it_does_not_know(self, harness: ConsensusHarness) -> None:
+    def test_a_transfer_of_a_leader_that_steps_down_meanwhile_ends_as_leadership_lost(
+        self, harness: ConsensusHarness
+    ) -> None:
         cluster = harness.led()
         cluster.isolate(2)
         cluster.propose(1, b"a")
@@ -117,10 +117,10 @@ class TransferChecks:
         cluster.step(1, StepDown())
         assert cluster.rejected[token] == "LEADERSHIP_LOST"
 
-    def test_a_request_of_an_old_term_makes_nobody_campaign(self, harness: ConsensusHarness) -> None:
+    def test_a_transfer_request_of_an_old_term_starts_no_election(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.transfer(1, 2)
-        late = _keep(cluster, to=2)
+        late = _take_messages(cluster, to=2)
         cluster.advance(cluster.timeout_us)
         term = max(node.status.term for node in cluster.nodes.values())
         leader = cluster.leader()
@@ -133,9 +133,9 @@ class TransferChecks:
         assert max(node.status.term for node in cluster.nodes.values()) == term + 1
 
 
-def _keep(cluster: ConsensusCluster, *, to: int) -> list:  # type: ignore[type-arg]
-    """Take what is on its way to a node off the network."""
-    kept = [packet for packet in cluster.network if packet.to == to]
-    for packet in kept:
+def _take_messages(cluster: ConsensusCluster, *, to: int) -> list:  # type: ignore[type-arg]
+    """Take the messages for a node out of the network."""
+    taken = [packet for packet in cluster.network if packet.to == to]
+    for packet in taken:
         cluster.network.remove(packet)
-    return kept
+    return taken

@@ -1,4 +1,4 @@
-"""What the checks of a policy use: plans with a guarded random source, and rounds of planning and applying."""
+"""The harness of the policy checks: plans with a guarded random source, and rounds of planning and applying."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from stelae.spi.policy import Action, MasterPolicy, PolicySnapshot
 from stelae.testing.conformance.policy_model import ModelCluster
 
 ROUNDS_MAX = 120
-"""Rounds after which a model of a few tablets has long come to rest, unless two plans undo each other."""
+"""The most rounds until a plan is empty. A model of a few tablets needs far fewer, unless two plans undo each other."""
 
 
 class GuardedRandom(random.Random):
-    """A random source of which only ``random`` and ``getrandbits`` may be used: other draws differ between versions of
-    Python, and a plan could not be replayed."""
+    """A random source that allows only ``random`` and ``getrandbits``.
+
+    Other draws differ between versions of Python, so that a plan could not be replayed. They raise
+    ``AssertionError``."""
 
     _FORBIDDEN = ("choice", "choices", "randint", "randrange", "sample", "shuffle", "uniform", "gauss", "betavariate")
 
@@ -25,51 +27,58 @@ class GuardedRandom(random.Random):
 
 
 class PolicyHarness:
-    """A policy under test, and its settings."""
+    """Plans with the policy under test.
+
+    Args:
+        policy: the policy.
+        config: its settings; its defaults if ``None``.
+    """
 
     def __init__(self, policy: type[MasterPolicy], config: Any = None) -> None:
         self.policy = policy
         self.config = policy.Config() if config is None else config
 
     def plan(self, snapshot: PolicySnapshot, seed: int = 1) -> tuple[Action, ...]:
-        """One plan."""
+        """Return one plan, with a random source of this seed."""
         actions = self.policy.plan(snapshot, self.config, GuardedRandom(seed))
         assert isinstance(actions, tuple), f"a plan is a tuple of actions, not {type(actions).__name__}"
         return actions
 
     def step(self, cluster: ModelCluster, seed: int = 1) -> tuple[Action, ...]:
-        """Plan once and carry it out; no time passes."""
+        """Plan once and carry the plan out; no time passes. Return the plan."""
         actions = self.plan(cluster.snapshot(), seed)
         cluster.apply(actions)
         return actions
 
-    def settle(self, cluster: ModelCluster, *, dropping: random.Random | None = None) -> int:
-        """Plan, apply and let a round pass, until there is nothing to do and nothing under way; return the rounds.
+    def converge(self, cluster: ModelCluster, *, dropping: random.Random | None = None) -> int:
+        """Plan, apply and let a round pass, until a plan is empty and no copy is under way; return the rounds.
 
-        ``dropping``: draws which actions are lost on their way, a third of them."""
-        for done in range(ROUNDS_MAX):
-            actions = self.plan(cluster.snapshot(), seed=done)
+        Args:
+            dropping: draws which actions are lost, a third of them; ``None``: none is lost.
+        """
+        for rounds in range(ROUNDS_MAX):
+            actions = self.plan(cluster.snapshot(), seed=rounds)
             if not actions and not any(left > 0 for left in cluster.copying.values()):
-                return done
+                return rounds
             if not actions and _stuck(cluster):
-                return done
-            kept = [action for action in actions if dropping is None or dropping.random() < 0.66]
-            if len(kept) < len(actions):
-                kept = _whole_placements(kept, actions)
-            cluster.apply(kept)
-            cluster.settle()
+                return rounds
+            delivered = [action for action in actions if dropping is None or dropping.random() < 0.66]
+            if len(delivered) < len(actions):
+                delivered = _without_partial_placements(delivered, actions)
+            cluster.apply(delivered)
+            cluster.pass_round()
         raise AssertionError(f"still changing after {ROUNDS_MAX} rounds: {[a.reason for a in actions[:3]]}")
 
 
 def _stuck(cluster: ModelCluster) -> bool:
-    """Whether no copy that is under way can end: its node is down, its tablet has no majority or a change pending."""
+    """Say whether no copy can end: its node is down, or its tablet has no majority or a pending change."""
     before = (dict(cluster.copying), dict(cluster.tablets))
     for _ in range(cluster.copy_rounds):
-        cluster.settle()
+        cluster.pass_round()
     return all(left <= 1 for left in cluster.copying.values()) and before[1] == cluster.tablets
 
 
-def _whole_placements(kept: list[Action], actions: tuple[Action, ...]) -> list[Action]:
-    """A new tablet's initial config is written once: all of its placements, or none."""
-    lost = {a.tablet_id for a in actions if a.kind == "PLACE" and not any(a is k for k in kept)}
-    return [action for action in kept if action.kind != "PLACE" or action.tablet_id not in lost]
+def _without_partial_placements(delivered: list[Action], actions: tuple[Action, ...]) -> list[Action]:
+    """Drop all placements of a new tablet if one was lost: its initial config is written once, as a whole."""
+    lost = {a.tablet_id for a in actions if a.kind == "PLACE" and not any(a is k for k in delivered)}
+    return [action for action in delivered if action.kind != "PLACE" or action.tablet_id not in lost]

@@ -1,7 +1,7 @@
-"""A model of a cluster for policies: it carries out actions as a kernel would, and refuses what would break something.
+"""A model of a cluster for policies: it carries out actions as the kernel does, and refuses unsafe ones.
 
-It keeps no data: a copy is done after a number of rounds, then its leader promotes it. What a kernel would only drop is
-dropped here too; what no policy may propose raises ``AssertionError`` and says which rule it breaks."""
+It keeps no data: a copy ends after a number of rounds, then its leader promotes it. An action that the kernel would
+only drop is dropped here, too. An action that no policy may propose raises ``AssertionError`` with the broken rule."""
 
 from __future__ import annotations
 
@@ -19,31 +19,36 @@ _LEARNER_ROLE, _VOTER_ROLE = Role.LEARNER, Role.FOLLOWER
 
 
 def node_name(number: int) -> NodeId:
-    """The id of the node of that number."""
+    """Return the id of the node of that number."""
     return NodeId(f"{number:032x}")
 
 
 def node_view(number: int, location: str = "", *, free_bytes: int = 100 * GIB) -> NodeView:
-    """A live node with room."""
+    """Return a live node with free space."""
     return NodeView(node_id=node_name(number), health=NodeHealth.LIVE, location=location, free_bytes=free_bytes)
 
 
 class ModelCluster:
-    """Nodes and tablets, changed by what a policy proposes and by what a test does to them."""
+    """Nodes and tablets. Tests change them, and the actions of a policy.
+
+    Args:
+        nodes: the nodes at first.
+        copy_rounds: rounds after which a copy ends.
+    """
 
     def __init__(self, nodes: Iterable[NodeView], copy_rounds: int = 1) -> None:
         self.nodes = {node.node_id: node for node in nodes}
         self.tablets: dict[TabletId, TabletView] = {}
         self.copy_rounds = copy_rounds
         self.copying: dict[tuple[TabletId, NodeId], int] = {}
-        """Rounds that a copy has still to go."""
+        """For each copy under way, the rounds until it ends."""
         self.added: list[tuple[TabletId, NodeId]] = []
-        """What was added as a copy, in order."""
+        """Every replica that was added as a copy, in order."""
 
-    # -- what a test does ----------------------------------------------------------------------------
+    # -- changes by a test ---------------------------------------------------------------------------
 
     def create(self, name: str, on: Iterable[int] = (), *, factor: int = 3, size: int = GIB) -> TabletView:
-        """Make a tablet whose voters are on these nodes, the first leading; without any it is to be placed."""
+        """Create a tablet with voters on these nodes; the first one leads. Without nodes, a policy has to place it."""
         replicas = tuple(
             ReplicaView(
                 node_id=node_name(number),
@@ -58,11 +63,11 @@ class ModelCluster:
         view = TabletView(tablet_id=TabletId(name), replication_factor=factor, config_op_id=config, replicas=replicas)
         self.tablets[view.tablet_id] = view
         for replica in replicas:
-            self._take_room(replica.node_id, size)
+            self._take_space(replica.node_id, size)
         return view
 
     def set_health(self, number: int, health: NodeHealth) -> None:
-        """Have a node die, come back, retire or be maintained; leaders on a node that is down are succeeded."""
+        """Set the health of a node. The tablets of a leader that is down elect another one."""
         node_id = node_name(number)
         self.nodes[node_id] = msgspec.structs.replace(self.nodes[node_id], health=health)
         answers = health in (NodeHealth.LIVE, NodeHealth.RETIRING)
@@ -72,7 +77,7 @@ class ModelCluster:
                 self.elect(tablet.tablet_id)
 
     def elect(self, tablet_id: TabletId) -> None:
-        """Let a healthy voter lead if the leader is down and a majority is up."""
+        """Make a healthy voter the leader if the leader is down and a majority is up."""
         tablet = self.tablets[tablet_id]
         able = [r.node_id for r in tablet.replicas if r.healthy and r.member_type is MemberType.VOTER]
         if leader_of(tablet) not in able and able and has_majority(tablet):
@@ -83,13 +88,17 @@ class ModelCluster:
         self._replace(self.tablets[TabletId(name)], **fields)
 
     def snapshot(self) -> PolicySnapshot:
-        """What the masters see now."""
+        """Return what the masters see now."""
         return PolicySnapshot(now_us=1, nodes=dict(self.nodes), tablets=dict(self.tablets))
 
-    # -- what a kernel does --------------------------------------------------------------------------
+    # -- changes by the kernel -----------------------------------------------------------------------
 
     def apply(self, actions: Iterable[Action]) -> None:
-        """Carry out actions in their order, all judged by the state before the first; see the module."""
+        """Carry out actions in their order. All are checked against the state before the first.
+
+        Raises:
+            AssertionError: an action is malformed or unsafe.
+        """
         before = self.snapshot()
         changed: set[TabletId] = set()
         placed: dict[TabletId, list[NodeId]] = {}
@@ -105,8 +114,8 @@ class ModelCluster:
         for tablet_id, node_ids in placed.items():
             self._place(before, tablet_id, node_ids)
 
-    def settle(self) -> None:
-        """Let a round pass: copies go on, and those that are done are promoted."""
+    def pass_round(self) -> None:
+        """Let a round pass: copies go on, and those that have ended are promoted."""
         for (tablet_id, node_id), left in list(self.copying.items()):
             if left > 1:
                 self.copying[tablet_id, node_id] = left - 1
@@ -116,7 +125,7 @@ class ModelCluster:
 
     def _place(self, before: PolicySnapshot, tablet_id: TabletId, node_ids: list[NodeId]) -> None:
         view = before.tablets[tablet_id]
-        assert not view.replicas, f"{tablet_id} has replicas and was placed again"
+        assert not view.replicas, f"{tablet_id} already has replicas and was placed again"
         assert len(node_ids) == view.replication_factor, f"{tablet_id}: {len(node_ids)} initial members"
         assert len(set(node_ids)) == len(node_ids), f"{tablet_id}: two initial members on one node"
         for node_id in node_ids:
@@ -132,14 +141,14 @@ class ModelCluster:
     def _remove(self, tablet: TabletView, action: Action) -> None:
         gone = member_of(tablet, action.node_id)
         assert gone is not None
-        if gone.role is Role.LEADER:  # A leader hands over first, and is removed when asked again.
+        if gone.role is Role.LEADER:  # A leader first transfers its leadership. A later action removes it.
             others = [r.node_id for r in tablet.replicas if r.healthy and r.member_type is MemberType.VOTER]
             successors = [node_id for node_id in others if node_id != action.node_id]
             self._replace(tablet, replicas=_set_leader(tablet, successors[0]))
             return
         self._reconfigure(tablet, tuple(r for r in tablet.replicas if r is not gone))
         self.copying.pop((tablet.tablet_id, action.node_id), None)
-        self._take_room(action.node_id, -gone.size_bytes)
+        self._take_space(action.node_id, -gone.size_bytes)
 
     def _change_role(self, tablet: TabletView, action: Action) -> None:
         assert action.member_type is not None
@@ -161,9 +170,9 @@ class ModelCluster:
             for r in tablet.replicas
         )
         self._reconfigure(tablet, replicas)
-        self._take_room(node_id, size)
+        self._take_space(node_id, size)
 
-    def _take_room(self, node_id: NodeId, size: int) -> None:
+    def _take_space(self, node_id: NodeId, size: int) -> None:
         node = self.nodes[node_id]
         self.nodes[node_id] = msgspec.structs.replace(node, free_bytes=max(0, node.free_bytes - size))
 
@@ -183,36 +192,38 @@ _CARRY_OUT: dict[ActionKind, Callable[[ModelCluster, TabletView, Action], None]]
 }
 
 
-# -- what a policy may not propose -------------------------------------------------------------------
+# -- checks of actions -------------------------------------------------------------------------------
 
 
 def check_form(before: PolicySnapshot, action: Action) -> None:
-    """Refuse an action that no kernel could read: of no kind, about nobody, without its fence or its reason."""
-    assert isinstance(action.kind, ActionKind), f"no kind of action: {action.kind!r}"
+    """Refuse a malformed action: of an unknown kind, for an unknown tablet or node, without fence or reason."""
+    assert isinstance(action.kind, ActionKind), f"not an ActionKind: {action.kind!r}"
     assert action.tablet_id in before.tablets, f"an unknown tablet: {action}"
     assert action.node_id in before.nodes, f"an unknown node: {action}"
-    assert action.cas == before.tablets[action.tablet_id].config_op_id, f"not the config's op id: {action}"
+    assert action.cas == before.tablets[action.tablet_id].config_op_id, f"the fence is not the config's op id: {action}"
     typed = action.kind in (ActionKind.ADD, ActionKind.CHANGE_ROLE)
-    assert typed == (action.member_type is not None), f"a member type belongs to ADD and CHANGE_ROLE: {action}"
-    assert any(letter.isdigit() for letter in action.reason), f"a reason without a figure: {action}"
+    assert typed == (action.member_type is not None), (
+        f"ADD and CHANGE_ROLE, and only they, have a member type: {action}"
+    )
+    assert any(letter.isdigit() for letter in action.reason), f"the reason contains no number: {action}"
 
 
 def check_safe(before: PolicySnapshot, action: Action) -> None:
-    """Refuse an action that could cost a tablet its majority, its data or its room."""
+    """Refuse an action that could cost a tablet its majority or its data, or overfill a disk."""
     tablet, node = before.tablets[action.tablet_id], before.nodes[action.node_id]
     member = member_of(tablet, action.node_id)
     assert not tablet.change_pending, f"another change is pending: {action}"
-    assert has_majority(tablet), f"no majority could agree to it: {action}"
+    assert has_majority(tablet), f"no majority can commit the change: {action}"
     if action.kind is ActionKind.ADD:
         assert member is None, f"two replicas of one tablet on one node: {action}"
-        assert action.member_type is MemberType.PRE_VOTER, f"a member that votes before it has the data: {action}"
+        assert action.member_type is MemberType.PRE_VOTER, f"a new member would vote before it has the data: {action}"
         _check_can_take(node, max(replica.size_bytes for replica in tablet.replicas), str(action))
     elif action.kind is ActionKind.TRANSFER:
         voter = member is not None and member.healthy and member.member_type is MemberType.VOTER
-        assert voter and node.health is not NodeHealth.DEAD, f"it cannot lead: {action}"
-        assert leader_of(tablet) != action.node_id, f"it leads already: {action}"
+        assert voter and node.health is not NodeHealth.DEAD, f"the successor cannot lead: {action}"
+        assert leader_of(tablet) != action.node_id, f"the node leads already: {action}"
     else:
-        assert member is not None, f"no member: {action}"
+        assert member is not None, f"the node is not a member: {action}"
         if member.member_type in VOTING and action.member_type not in VOTING:
             _check_eviction(before, tablet, action)
 
@@ -220,7 +231,7 @@ def check_safe(before: PolicySnapshot, action: Action) -> None:
 def _check_eviction(before: PolicySnapshot, tablet: TabletView, action: Action) -> None:
     rest = [r for r in tablet.replicas if r.member_type in VOTING and r.node_id != action.node_id]
     healthy = [r for r in rest if r.healthy and not _dead(before, r.node_id)]
-    assert len(healthy) >= len(rest) // 2 + 1, f"less than a majority would be healthy: {action}"
+    assert len(healthy) >= len(rest) // 2 + 1, f"fewer than a majority of voters would be healthy: {action}"
     assert len(rest) >= tablet.replication_factor, f"evicted before a replacement votes: {action}"
 
 
@@ -230,23 +241,25 @@ def _dead(before: PolicySnapshot, node_id: NodeId) -> bool:
 
 
 def _check_can_take(node: NodeView, size: int, what: str) -> None:
-    assert node.health is NodeHealth.LIVE, f"given to a node that is {node.health}: {what}"
-    assert node.free_bytes > size or node.free_bytes >= size > 0, f"{node.free_bytes} bytes are free: {what}"
+    assert node.health is NodeHealth.LIVE, f"a replica on a node that is {node.health}: {what}"
+    assert node.free_bytes > size or node.free_bytes >= size > 0, (
+        f"a replica of {size} bytes on a disk with {node.free_bytes} bytes free: {what}"
+    )
 
 
 def has_majority(tablet: TabletView) -> bool:
-    """Whether enough voters are healthy for a change of config."""
+    """Say whether enough voters are healthy for a change of config."""
     voters = [replica for replica in tablet.replicas if replica.member_type in VOTING]
     return sum(replica.healthy for replica in voters) >= len(voters) // 2 + 1
 
 
 def member_of(tablet: TabletView, node_id: NodeId) -> ReplicaView | None:
-    """The tablet's replica on a node, if any."""
+    """Return the tablet's replica on a node, if any."""
     return next((replica for replica in tablet.replicas if replica.node_id == node_id), None)
 
 
 def leader_of(tablet: TabletView) -> NodeId | None:
-    """Which node leads the tablet."""
+    """Return the node that leads the tablet, if any."""
     return next((r.node_id for r in tablet.replicas if r.role is Role.LEADER and r.healthy), None)
 
 

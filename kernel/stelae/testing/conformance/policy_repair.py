@@ -1,4 +1,4 @@
-"""Checks of a policy: lost replicas come back elsewhere, in the order add, promote, evict; planned work is let be."""
+"""Conformance checks for policies: lost replicas are added elsewhere, promoted, then evicted; pending changes wait."""
 
 from __future__ import annotations
 
@@ -17,73 +17,75 @@ NODES = 6
 
 
 def cluster_of(nodes: int = NODES, *, copy_rounds: int = 2) -> ModelCluster:
-    """Live nodes, 1 and up, each in a location of its own."""
+    """Make a cluster of live nodes, numbered from 1, each in a location of its own."""
     return ModelCluster((node_view(n, f"/dc/r{n}/h{n}") for n in range(1, nodes + 1)), copy_rounds)
 
 
 def voters(cluster: ModelCluster, name: TabletId = T) -> set[str]:
-    """The nodes of a tablet's voters."""
+    """Return the nodes of a tablet's voters."""
     return {r.node_id for r in cluster.tablets[name].replicas if r.member_type is MemberType.VOTER}
 
 
-def of_config(actions: tuple[Action, ...]) -> list[Action]:
-    """Those actions that change a config."""
+def config_changes(actions: tuple[Action, ...]) -> list[Action]:
+    """Return the actions that change a config."""
     return [action for action in actions if action.kind is not ActionKind.TRANSFER]
 
 
-def the_change(actions: tuple[Action, ...]) -> Action:
-    """The one action that changes a config."""
-    found = of_config(actions)
-    assert len(found) == 1, f"{len(found)} changes of a config where one is due: {found}"
+def only_change(actions: tuple[Action, ...]) -> Action:
+    """Return the only action that changes a config."""
+    found = config_changes(actions)
+    assert len(found) == 1, f"{len(found)} changes of a config instead of one: {found}"
     return found[0]
 
 
 class RepairChecks:
-    """One tablet, and servers that come and go."""
+    """Checks of one tablet, while servers fail and return."""
 
     def test_a_dead_servers_replica_is_added_promoted_and_then_evicted(self, harness: PolicyHarness) -> None:
         cluster = cluster_of()
         cluster.create("t", (1, 2, 3))
         cluster.set_health(1, NodeHealth.DEAD)
-        added = the_change(harness.step(cluster))
+        added = only_change(harness.step(cluster))
         assert (added.kind, added.member_type) == (ActionKind.ADD, MemberType.PRE_VOTER)
         assert added.node_id in {node_name(n) for n in (4, 5, 6)}
         assert harness.step(cluster) == ()
-        cluster.settle()
-        cluster.settle()
+        cluster.pass_round()
+        cluster.pass_round()
         assert len(voters(cluster)) == 4
-        evicted = the_change(harness.step(cluster))
+        evicted = only_change(harness.step(cluster))
         assert (evicted.kind, evicted.node_id) == (ActionKind.REMOVE, node_name(1))
         assert voters(cluster) == {node_name(2), node_name(3), added.node_id}
-        assert of_config(harness.step(cluster)) == []
+        assert config_changes(harness.step(cluster)) == []
 
-    def test_back_before_the_promotion_the_spare_goes(self, harness: PolicyHarness) -> None:
+    def test_a_replacement_is_removed_if_the_dead_server_returns_before_its_promotion(
+        self, harness: PolicyHarness
+    ) -> None:
         cluster = cluster_of()
         cluster.create("t", (1, 2, 3))
         cluster.set_health(1, NodeHealth.DEAD)
-        added = the_change(harness.step(cluster))
+        added = only_change(harness.step(cluster))
         cluster.set_health(1, NodeHealth.LIVE)
-        removed = the_change(harness.step(cluster))
+        removed = only_change(harness.step(cluster))
         assert (removed.kind, removed.node_id) == (ActionKind.REMOVE, added.node_id)
         assert voters(cluster) == {node_name(n) for n in (1, 2, 3)}
-        assert of_config(harness.step(cluster)) == []
+        assert config_changes(harness.step(cluster)) == []
 
-    def test_while_a_majority_is_down_nobody_is_evicted_or_added(self, harness: PolicyHarness) -> None:
+    def test_while_a_majority_is_down_no_replica_is_evicted_or_added(self, harness: PolicyHarness) -> None:
         cluster = cluster_of()
         cluster.create("t", (1, 2, 3))
         cluster.set_health(1, NodeHealth.DEAD)
         cluster.set_health(2, NodeHealth.DEAD)
         assert harness.step(cluster) == ()
         cluster.set_health(2, NodeHealth.LIVE)
-        assert [action.kind for action in of_config(harness.step(cluster))] == [ActionKind.ADD]
+        assert [action.kind for action in config_changes(harness.step(cluster))] == [ActionKind.ADD]
 
-    def test_a_new_one_that_dies_in_mid_copy_is_replaced_by_another(self, harness: PolicyHarness) -> None:
+    def test_a_replacement_that_dies_during_its_copy_is_replaced(self, harness: PolicyHarness) -> None:
         cluster = cluster_of(5)
         cluster.create("t", (1, 2, 3))
         cluster.set_health(1, NodeHealth.DEAD)
-        added = the_change(harness.step(cluster))
+        added = only_change(harness.step(cluster))
         cluster.set_health(int(added.node_id, 16), NodeHealth.DEAD)
-        harness.settle(cluster)
+        harness.converge(cluster)
         (other,) = {node_name(4), node_name(5)} - {added.node_id}
         assert voters(cluster) == {node_name(2), node_name(3), other}
         assert len(cluster.tablets[T].replicas) == 3
@@ -92,44 +94,46 @@ class RepairChecks:
         cluster = cluster_of()
         *others, failed = cluster.create("t", (1, 2, 3)).replicas
         cluster.change("t", replicas=(*others, msgspec.structs.replace(failed, healthy=False)))
-        harness.settle(cluster)
+        harness.converge(cluster)
         assert failed.node_id not in voters(cluster)
         assert len(voters(cluster)) == 3
 
-    def test_maintenance_re_replicates_nothing(self, harness: PolicyHarness) -> None:
+    def test_a_server_in_maintenance_is_not_replaced(self, harness: PolicyHarness) -> None:
         cluster = cluster_of()
         cluster.create("t", (1, 2, 3))
         cluster.set_health(1, NodeHealth.MAINTENANCE)
-        assert of_config(harness.step(cluster)) == []
+        assert config_changes(harness.step(cluster)) == []
         cluster.set_health(1, NodeHealth.DEAD)
-        assert [action.kind for action in of_config(harness.step(cluster))] == [ActionKind.ADD]
+        assert [action.kind for action in config_changes(harness.step(cluster))] == [ActionKind.ADD]
 
-    def test_a_tablet_whose_change_is_pending_is_let_be(self, harness: PolicyHarness) -> None:
+    def test_a_tablet_with_a_pending_change_is_left_alone(self, harness: PolicyHarness) -> None:
         cluster = cluster_of()
         cluster.create("t", (1, 2, 3))
         cluster.set_health(1, NodeHealth.DEAD)
         cluster.change("t", change_pending=True)
         assert harness.step(cluster) == ()
 
-    def test_a_retiring_server_is_emptied_and_serves_until_it_is_replaced(self, harness: PolicyHarness) -> None:
+    def test_a_retiring_server_is_emptied_and_serves_until_its_replicas_are_replaced(
+        self, harness: PolicyHarness
+    ) -> None:
         cluster = cluster_of()
         for at in range(6):
             cluster.create(f"t{at}", [1 + (at + step) % NODES for step in range(3)])
         cluster.set_health(1, NodeHealth.RETIRING)
-        harness.settle(cluster)
+        harness.converge(cluster)
         for tablet in cluster.tablets.values():
             assert len(tablet.replicas) == 3
             assert node_name(1) not in {replica.node_id for replica in tablet.replicas}
             assert leader_of(tablet) is not None
 
-    def test_a_raised_replication_factor_is_filled(self, harness: PolicyHarness) -> None:
+    def test_a_raised_replication_factor_adds_voters(self, harness: PolicyHarness) -> None:
         cluster = cluster_of()
         cluster.create("t", (1, 2, 3))
         cluster.change("t", replication_factor=5)
-        harness.settle(cluster)
+        harness.converge(cluster)
         assert len(voters(cluster)) == len(cluster.tablets[T].replicas) == 5
 
-    def test_a_lowered_replication_factor_is_met_one_by_one(self, harness: PolicyHarness) -> None:
+    def test_a_lowered_replication_factor_removes_voters_one_by_one(self, harness: PolicyHarness) -> None:
         cluster = cluster_of()
         cluster.create("t", (1, 2, 3, 4, 5), factor=5)
         cluster.change("t", replication_factor=3)
@@ -140,11 +144,11 @@ class RepairChecks:
         assert counts[0] == 5 and counts[-1] == 3
         assert all(before - after in (0, 1) for before, after in itertools.pairwise(counts))
 
-    def test_dead_voters_go_first_when_there_are_too_many(self, harness: PolicyHarness) -> None:
+    def test_of_too_many_voters_the_dead_ones_are_removed_first(self, harness: PolicyHarness) -> None:
         cluster = cluster_of()
         cluster.create("t", (1, 2, 3, 4, 5), factor=5)
         cluster.set_health(2, NodeHealth.DEAD)
         cluster.change("t", replication_factor=3)
-        harness.settle(cluster)
+        harness.converge(cluster)
         assert node_name(2) not in voters(cluster)
         assert len(voters(cluster)) == 3

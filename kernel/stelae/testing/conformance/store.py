@@ -1,12 +1,13 @@
-"""What every tablet store must hold to, as a pytest class over a crash-and-reopen replica.
+"""The conformance suite for tablet stores, as a pytest class over a replica that can crash and reopen.
 
 An engine's author subclasses ``StoreConformance`` in a test module and overrides ``harness``::
 
-    class TestMine(StoreConformance):
-        @pytest.fixture def harness(self) -> StoreHarness:
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        def harness(self) -> StoreHarness:
             return StoreHarness(MyStore)
 
-Checks of a capability that the engine does not declare are skipped, and say which one."""
+Checks of a capability that the engine does not declare are skipped, with its name."""
 
 from __future__ import annotations
 

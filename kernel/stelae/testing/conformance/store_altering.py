@@ -1,11 +1,11 @@
-"""Checks of a store: drawn lives of a table that is altered again and again, beside a plain model.
+"""Conformance checks for stores: random runs of a table that is altered again and again, compared with a plain model.
 
-A life draws schema changes (columns added, dropped, renamed, added again under an old name, several steps in one
-version), writes for the schema in force and for earlier ones, flushes, merges, crashes, restarts, moves of the history
-floor and copies by export. After each step the store answers as the model does: rows now and in the past, projections,
-predicates, both orders, diffs, checksums, and cursors that were opened before.
+A run draws schema changes (columns added, dropped, renamed, added again under an old name, several steps in one
+version), writes for the schema in force and for earlier ones, flushes, compactions, crashes, restarts, moves of the
+history floor and copies by export. After each step the store must agree with the model: rows now and in the past,
+projections, predicates, both orders, diffs, checksums, and cursors that were opened before.
 
-Whoever changes an engine runs more lives than the suite does::
+After a change of an engine, do more runs than the suite does::
 
     STELAE_LIVES=500 python -m pytest tests/conformance/test_store_mine.py -k altered_table"""
 
@@ -29,35 +29,43 @@ from stelae.testing.conformance.store_altering_model import AlteringModel
 from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness
 from stelae.testing.conformance.store_model import Op, Row
 
-LIVES = 3  #: Lives of an ordinary run; the environment variable ``STELAE_LIVES`` asks for another number.
-STEPS = 40  #: Steps of each.
+RUNS = 3  #: Random runs of the check; the environment variable ``STELAE_LIVES`` sets another number.
+STEPS = 40  #: Steps of each run.
 
 
 class AlteringChecks:
-    """A store under changes of its schema."""
+    """Checks of a store whose schema changes."""
 
-    def test_an_altered_table_is_what_the_model_says_all_its_life(self, harness: StoreHarness) -> None:
-        for seed in range(int(os.environ.get("STELAE_LIVES", LIVES))):
-            live(harness, seed, STEPS)
+    def test_an_altered_table_always_agrees_with_the_model(self, harness: StoreHarness) -> None:
+        for seed in range(int(os.environ.get("STELAE_LIVES", RUNS))):
+            check_altered_table(harness, seed, STEPS)
 
 
-def live(harness: StoreHarness, seed: int, steps: int) -> None:
-    """Live one life; ``AssertionError`` with the seed and the steps so far: the store is not as the model."""
-    life = Life(harness, seed)
+def check_altered_table(harness: StoreHarness, seed: int, steps: int) -> None:
+    """Do one random run.
+
+    Raises:
+        AssertionError: store and model differ; the message has the seed and the last steps.
+    """
+    run = AlteringRun(harness, seed)
     try:
         for _ in range(steps):
-            life.step()
-        life.copy()
-        life.compare()
+            run.step()
+        run.copy()
+        run.compare()
     except Exception as error:
-        raise AssertionError(f"life {seed} after {len(life.told)} steps: {'; '.join(life.told[-40:])}") from error
+        raise AssertionError(f"seed {seed}, after {len(run.steps)} steps: {'; '.join(run.steps[-40:])}") from error
 
 
-class Life:
-    """One replica and its model."""
+class AlteringRun:
+    """One replica and its model.
+
+    Attributes:
+        steps: what was done so far, as text.
+    """
 
     def __init__(self, harness: StoreHarness, seed: int) -> None:
-        self.told: list[str] = []
+        self.steps: list[str] = []
         self._harness = harness
         self._draws = Draws(seed)
         first = self._draws.schema()
@@ -72,7 +80,7 @@ class Life:
         return self._model.history[-1][0]
 
     def step(self) -> None:
-        """Draw and do one step, and look at the outcome."""
+        """Draw and do one step, then compare."""
         draw = self._draws.below
         match draw(20):
             case 0 | 1 | 2 | 3 | 4 | 5 | 6:
@@ -87,7 +95,7 @@ class Life:
             case 12 | 13:
                 self._flush()
             case 14 | 15:
-                self._say("compact")
+                self._note("compact")
                 self._replica.compact(1 + draw(4))
             case 16:
                 self._restart(clean=bool(draw(2)))
@@ -99,24 +107,24 @@ class Life:
                 self._open_cursor()
         self.compare()
 
-    # -- what happens to the store ---------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        self._say("flush")
+        self._note("flush")
         self._replica.flush()
 
     def _write(self, written: Schema, ops: list[Op]) -> None:
-        self._say(f"write for version {written.version}: {ops}")
+        self._note(f"write for version {written.version}: {ops}")
         faults = self._replica.write(*ops, schema=written)
         assert faults == self._model.apply(10 * len(self._replica.log), written, ops)
 
     def _alter(self, schema: Schema) -> None:
-        self._say(f"schema {schema}")
+        self._note(f"schema {schema}")
         self._replica.change_schema(schema)
         self._model.change(10 * len(self._replica.log), schema)
 
     def _alter_between_flushes(self) -> None:
-        """Rows of a single operation are written out under a new schema with the same number of columns."""
+        """Flush rows of a single operation under a new schema with the same number of columns."""
         self._flush()
         self._write(self._model.schema, self._draws.whole_rows(self._model.schema))
         self._alter(self._draws.replaced(self._model.schema))
@@ -125,8 +133,8 @@ class Life:
         self._flush()
 
     def _restart(self, *, clean: bool) -> None:
-        """As a node does: the superblock knows the schemas up to the flush, and the log brings the others."""
-        self._say("restart" if clean else "crash")
+        """Restart as a node does: the superblock has the schemas up to the last flush, the log has the later ones."""
+        self._note("restart" if clean else "crash")
         self._close_cursors()
         replica = self._replica
         if clean:
@@ -140,7 +148,7 @@ class Life:
             self._read_below_the_floor()
 
     def _read_below_the_floor(self) -> None:
-        """A store may have forgotten the floor, but then it has the rows."""
+        """Read below the floor after a restart: a store that has forgotten the floor must still have the rows."""
         at = self._draws.below(self._floor + 1)
         try:
             found = self._replica.rows(at)
@@ -156,12 +164,12 @@ class Life:
 
     def _move_floor(self) -> None:
         self._floor = max(self._floor, self._now - 10 * self._draws.below(12))
-        self._say(f"floor {self._floor}")
+        self._note(f"floor {self._floor}")
         self._replica.store.set_history_floor(self._floor)
 
     def copy(self) -> None:
-        """Go on with a copy that was made of an export, as a replica on another node would."""
-        self._say("copy")
+        """Replace the replica by one that imports its export, as a replica on another node does."""
+        self._note("copy")
         self._close_cursors()
         before = self._replica
         after = self._harness.replica(self._model.schema)
@@ -175,7 +183,7 @@ class Life:
         self._replica = after
 
     def _open_cursor(self) -> None:
-        self._say("cursor")
+        self._note("cursor")
         cursor = self._replica.store.scan(ScanSpec(order=Order.KEY))
         self._cursors.append((cursor, self._model.rows()))
 
@@ -185,10 +193,10 @@ class Life:
                 assert [row for batch in cursor for row in batch.to_rows()] == expected
         self._cursors = []
 
-    # -- what readers see ------------------------------------------------------------------------
+    # -- comparison ------------------------------------------------------------------------------
 
     def compare(self) -> None:
-        """Read, and hold what was read against the model."""
+        """Read from the store and compare with the model."""
         draw = self._draws.below
         store, model = self._replica.store, self._model
         assert store.schema == model.schema
@@ -220,7 +228,7 @@ class Life:
         assert found == (expected[::-1] if backwards else expected), (at, spec)
 
     def _paged(self, spec: ScanSpec, at: int | None) -> Iterator[Row]:
-        """The rows of a scan, which goes on with a token now and then."""
+        """Yield the rows of a scan, which sometimes continues from a token."""
         with self._replica.store.scan(spec, at) as cursor:
             if self._draws.below(4):
                 yield from (row for batch in cursor for row in batch.to_rows())
@@ -234,14 +242,14 @@ class Life:
     def _diff(self, after: int, until: int) -> None:
         model, schema = self._model, self._model.schema
         before, now = model.by_key(after), model.by_key(until)
-        told: dict[bytes, Any] = {}
-        gone: set[bytes] = set()
-        for piece in self._replica.store.diff(after, until, ScanSpec()):
-            told.update(zip(encode_keys(schema, piece.changed), piece.changed.to_rows(), strict=True))
-            gone.update(encode_keys(schema, piece.deleted))
-        assert gone == before.keys() - now.keys(), (after, until)
-        assert all(now.get(key) == row for key, row in told.items()), (after, until)
-        assert {key for key, row in now.items() if before.get(key) != row} <= told.keys(), (after, until)
+        changed: dict[bytes, Any] = {}
+        deleted: set[bytes] = set()
+        for batch in self._replica.store.diff(after, until, ScanSpec()):
+            changed.update(zip(encode_keys(schema, batch.changed), batch.changed.to_rows(), strict=True))
+            deleted.update(encode_keys(schema, batch.deleted))
+        assert deleted == before.keys() - now.keys(), (after, until)
+        assert all(now.get(key) == row for key, row in changed.items()), (after, until)
+        assert {key for key, row in now.items() if before.get(key) != row} <= changed.keys(), (after, until)
 
-    def _say(self, what: str) -> None:
-        self.told.append(what)
+    def _note(self, step: str) -> None:
+        self.steps.append(step)

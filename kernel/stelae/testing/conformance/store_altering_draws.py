@@ -1,6 +1,6 @@
-"""What the model test of altered tables draws: schemas, changes of schemas, operations, predicates.
+"""Random schemas, schema changes, operations and predicates for the check of altered tables.
 
-All draws come from one seeded source, so that a seed is the whole test."""
+All come from one seeded random source, so that a seed reproduces the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ _T = TypeVar("_T")
 
 
 class Draws:
-    """Draws from one seed. ``next_id`` is the next column id of the table: none is given out twice."""
+    """Draws from one seed.
+
+    Attributes:
+        next_id: the next column id of the table; no id is used twice.
+    """
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -41,7 +45,7 @@ class Draws:
         return values[self.below(len(values))]
 
     def some(self, values: Sequence[_T]) -> list[_T]:
-        """Draw a part of some values, in an order of its own."""
+        """Draw a subset of some values, in random order."""
         return self._shuffled([value for value in values if self.below(2)])
 
     def schema(self) -> Schema:
@@ -61,7 +65,7 @@ class Draws:
         return Schema(before.version + 1, (*columns, self._column(gone.name)), before.key)
 
     def changed(self, before: Schema) -> Schema:
-        """Draw the next version: some steps, taken one after the other. It always is one that may follow."""
+        """Draw the next version: the result of one or several steps, and always a valid change."""
         while True:
             columns = [*before.columns]
             for _ in range(1 + self.below(4)):

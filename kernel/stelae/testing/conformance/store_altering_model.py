@@ -1,7 +1,7 @@
-"""The plainest store whose schema changes: what engines are compared with while tables are altered.
+"""A plain model of a store whose schema changes. The check of altered tables compares engines with it.
 
-A row is a dict of values by column id, for the columns that it was written with. Every state of the past is kept. It
-shares no code with any engine but key encoding and checksum."""
+A row is a dict of values by column id, for the columns that it was written with. The model keeps every state of the
+past. It shares only key encoding and checksum with the engines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELETES = (OpKind.DELETE, OpKind.DELETE_IGNORE)
 
 
 class AlteringModel:
-    """Rows of one tablet at every time, under the schema in force."""
+    """The rows of one tablet at every time, under the schema in force."""
 
     def __init__(self, schema: Schema) -> None:
         self.schemas = {schema.version: schema}
@@ -106,14 +106,14 @@ class AlteringModel:
         return None
 
     def _new(self, written: Schema) -> Values:
-        """What a new row has in columns that are left out."""
+        """Return the values of a new row in the columns that are left out."""
         return {
             i: written.by_id[i].default if i in written.by_id else self.added_default(i) for i in self.schema.layout.ids
         }
 
 
 def matches(row: Values, predicate: Predicate) -> bool:
-    """Whether a row meets a predicate; a null meets no comparison."""
+    """Say whether a row matches a predicate. A null matches no comparison."""
     value = row[predicate.column]
     if isinstance(predicate, IsNull):
         return (value is None) != predicate.negated

@@ -1,4 +1,4 @@
-"""Checks of a store: what applying entries does to rows."""
+"""Conformance checks for stores: how applied entries change rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRESENT, MISSING = RowCode.ALREADY_PRESENT, RowCode.NOT_FOUND
 
 
 def random_ops(rng: random.Random, keys: int = 12) -> list[Op]:
-    """Draw one entry's operations over few keys, so that they meet each other often."""
+    """Draw one entry's operations over few keys, so that they often concern the same row."""
 
     def pick(count: int) -> int:
         return int(rng.random() * count)
@@ -49,9 +49,9 @@ def random_ops(rng: random.Random, keys: int = 12) -> list[Op]:
 
 
 class ApplyChecks:
-    """How entries change rows, whatever the engine."""
+    """Checks of how entries change rows."""
 
-    def test_insert_of_a_present_key_is_a_row_error_and_the_rest_stands(self, harness: StoreHarness) -> None:
+    def test_insert_of_a_present_key_is_a_row_error_and_the_other_rows_are_applied(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1), (2, "b", 2))
         assert replica.insert((3, "c", 3), (2, "x", 9), (4, "d", 4)) == [(1, PRESENT)]
@@ -64,7 +64,7 @@ class ApplyChecks:
         assert replica.write(delete((2,), (1,))) == [(0, MISSING)]
         assert replica.rows() == []
 
-    def test_ignoring_forms_pass_over_such_rows_without_an_error(self, harness: StoreHarness) -> None:
+    def test_ignore_operations_skip_such_rows_without_an_error(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1))
         faults = replica.write(
@@ -81,7 +81,7 @@ class ApplyChecks:
         assert replica.write(upsert((1, "b", 2), (2, "c", 3))) == []
         assert replica.rows() == [(1, "b", 2), (2, "c", 3)]
 
-    def test_some_columns_leave_the_others_or_take_their_defaults(self, harness: StoreHarness) -> None:
+    def test_columns_left_out_keep_their_values_or_take_their_defaults(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1))
         replica.write(Op(OpKind.UPSERT, [("b", 1), ("c", 2)], (2, 1)))
@@ -100,7 +100,7 @@ class ApplyChecks:
         assert faults == [(1, PRESENT), (5, MISSING)]
         assert replica.rows() == [(1, "e", 7)]
 
-    def test_rows_of_skipped_requests_are_passed_over_and_keep_their_numbers(self, harness: StoreHarness) -> None:
+    def test_rows_of_skipped_operations_are_not_applied_and_keep_their_numbers(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1))
         faults = replica.write(upsert((1, "first", 1)), upsert((1, "again", 2)), insert((1, "x", 3)), skip=[1])
@@ -132,7 +132,7 @@ class ApplyChecks:
                 assert replica.rows() == model.rows(), (seed, index)
             assert replica.store.checksum() == model.checksum()
 
-    def test_a_group_gives_what_its_entries_give_one_by_one(self, harness: StoreHarness) -> None:
+    def test_entries_applied_together_give_the_same_as_one_by_one(self, harness: StoreHarness) -> None:
         rng = random.Random(5)
         single, grouped = harness.replica(), harness.replica()
         faults = [single.write(*random_ops(rng)) for _ in range(40)]
@@ -145,7 +145,7 @@ class ApplyChecks:
         replica.insert(*((n * 7 % 3000, f"n{n}", n) for n in range(3000)))
         assert [row[0] for row in replica.rows()] == [*range(3000)]
 
-    def test_what_is_applied_on_the_event_loop_needs_no_file(self, harness: StoreHarness) -> None:
+    def test_an_entry_applied_on_the_event_loop_uses_no_file(self, harness: StoreHarness) -> None:
         harness.needs("fake_files")
         rng, replica = random.Random(9), harness.replica()
         for _ in range(150):
@@ -157,7 +157,7 @@ class ApplyChecks:
             if rng.random() < 0.1:
                 replica.flush()
 
-    def test_rows_that_cannot_be_read_change_nothing(self, harness: StoreHarness) -> None:
+    def test_an_entry_that_cannot_be_decoded_changes_nothing(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1))
         before = replica.store.checksum(), replica.store.applied
@@ -179,7 +179,7 @@ class ApplyChecks:
         replica.write(Op(OpKind.INSERT, [(2, "b")], (1, 2)), Op(OpKind.UPDATE, [(1, "c")], (1, 2)))
         assert [tuple(map(str, row)) for row in replica.rows()] == [("1", "c", "1.50"), ("2", "b", "1.50")]
 
-    def test_rows_of_the_schema_before_may_follow_a_change(self, harness: StoreHarness) -> None:
+    def test_rows_of_the_previous_schema_may_follow_a_schema_change(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         late = replica.entry(insert((1, "a", 1)), Op(OpKind.UPSERT, [(1, 5)], (1, 3)))
         plain = schema_to_plain(SCHEMA)
@@ -190,7 +190,7 @@ class ApplyChecks:
         replica.store.apply([ApplyEntry(OpId(1, 2), 20, late.change)])
         assert replica.rows() == [(1, "a")]
 
-    def test_a_schema_that_old_rows_cannot_have_is_refused(self, harness: StoreHarness) -> None:
+    def test_a_schema_that_old_rows_do_not_fit_is_refused(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.insert((1, "a", 1))
         for change in ({"name": "new", "type": "int8"}, {"id": 2, "name": "n", "type": "int8"}):
@@ -205,8 +205,8 @@ class ApplyChecks:
 
 def _damaged() -> WritePayload:
     group = OpGroup(OpKind.UPSERT, None, 1, b"\xff" * 64)
-    clients, runs = (PayloadClient("c", 1),), (PayloadSequenceRange(0, 1, (1,), (0,)),)  # type: ignore[arg-type]
-    return WritePayload(1, clients, runs, (group,))
+    clients, ranges = (PayloadClient("c", 1),), (PayloadSequenceRange(0, 1, (1,), (0,)),)  # type: ignore[arg-type]
+    return WritePayload(1, clients, ranges, (group,))
 
 
 def _of_unknown_version(replica: HarnessReplica) -> WritePayload:

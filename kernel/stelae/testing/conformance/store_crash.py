@@ -1,4 +1,4 @@
-"""Checks of a store: crash, reopen, apply the log again."""
+"""Conformance checks for stores: crash, reopen, apply the log again."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from stelae.testing.conformance.store_model import StoreModel
 
 
 class CrashChecks:
-    """What is there after a crash, whatever the engine makes durable."""
+    """Checks of the rows after a crash, whatever the engine makes durable."""
 
-    def test_a_crash_after_any_entry_and_the_log_bring_back_every_row(self, harness: StoreHarness) -> None:
+    def test_after_a_crash_at_any_entry_the_log_restores_every_row(self, harness: StoreHarness) -> None:
         for crash_at in range(1, 13):
             rng = random.Random(crash_at)
             replica, model = harness.replica(), StoreModel(SCHEMA)
@@ -26,7 +26,7 @@ class CrashChecks:
                     assert replica.rows() == model.rows(), crash_at
             assert replica.store.checksum() == model.checksum(), crash_at
 
-    def test_crashing_again_and_again_changes_nothing(self, harness: StoreHarness) -> None:
+    def test_repeated_crashes_change_nothing(self, harness: StoreHarness) -> None:
         rng = random.Random(9)
         replica, model = harness.replica(), StoreModel(SCHEMA)
         for index in range(1, 10):
@@ -37,7 +37,7 @@ class CrashChecks:
             replica.crash(seed)
             assert replica.store.checksum() == model.checksum()
 
-    def test_an_edit_that_was_never_committed_leaves_the_state_before(self, harness: StoreHarness) -> None:
+    def test_an_edit_that_was_not_committed_leaves_the_previous_state(self, harness: StoreHarness) -> None:
         harness.needs("durable_flush")
         replica = harness.replica()
         replica.insert((1, "a", 1))
@@ -47,7 +47,7 @@ class CrashChecks:
         replica.crash()
         assert replica.rows() == [(1, "a", 1), (2, "b", 2)]
 
-    def test_what_was_flushed_needs_no_log(self, harness: StoreHarness) -> None:
+    def test_flushed_rows_need_no_log(self, harness: StoreHarness) -> None:
         harness.needs("durable_flush")
         replica = harness.replica()
         replica.insert((1, "a", 1), (2, "b", 2))
@@ -56,7 +56,7 @@ class CrashChecks:
         assert replica.store.applied == replica.log[-1].op_id
         assert replica.rows() == [(1, "a", 1), (2, "b", 2)]
 
-    def test_an_engine_without_durable_flush_proposes_nothing_and_starts_empty(self, harness: StoreHarness) -> None:
+    def test_an_engine_without_durable_flush_proposes_no_edit_and_starts_empty(self, harness: StoreHarness) -> None:
         if "durable_flush" in harness.engine.capabilities:
             harness.needs("an engine that keeps nothing")
         replica = harness.replica()

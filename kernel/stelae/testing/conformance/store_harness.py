@@ -1,4 +1,4 @@
-"""Drives the store engine under test like the kernel does: log, superblock, crash and reopen."""
+"""The harness of the store checks. It drives an engine as the kernel does: log, superblock, crash and reopen."""
 
 from __future__ import annotations
 
@@ -33,25 +33,31 @@ SCHEMA = schema_from_plain(
         "key": ["id"],
     }
 )
-"""The schema of most checks: an integer key, a nullable column, one with a default."""
+"""The schema of most checks: an integer key, a nullable column, and a column with a default."""
 
 _DIRECTORY = "/data/t"
 
 
 def payload(schema: Schema, ops: Sequence[Op]) -> WritePayload:
-    """Build what one entry carries, as a leader would, and read it back as a follower does."""
+    """Build the payload of one entry as a leader does, and decode it as a follower does."""
     batcher = Batcher(schema, limits=HIGHEST)
-    for run in sequence_ranges_of(
+    for sequence_range in sequence_ranges_of(
         (at, operation(op.kind, [*op.rows], op.columns)) for at, op in enumerate(ops, start=1)
     ):
-        batcher.add(ClientId("c"), 1, run, digests_of(run), None)
+        batcher.add(ClientId("c"), 1, sequence_range, digests_of(sequence_range), None)
     ((payload, _),) = batcher.build()
     return decode_payload(payload)
 
 
 @dataclass(slots=True)
 class HarnessReplica:
-    """One store with its log and what its superblock would hold."""
+    """One store with its log, and with the fields of its superblock.
+
+    Attributes:
+        schemas: every schema version that the store may meet, by number.
+        log: every entry so far, applied or not.
+        manifest, flushed: of the last edit that was committed.
+    """
 
     engine: type[TabletStore]
     config: Any
@@ -63,7 +69,7 @@ class HarnessReplica:
     store: TabletStore = field(init=False)
 
     def __post_init__(self) -> None:
-        # As on a node: the folder of all stores is durable, the one of this tablet is the engine's to make.
+        # As on a node: the directory of all stores is durable, and the engine creates the one of this tablet.
         self.disk.make_directory(_DIRECTORY.rpartition("/")[0])
         self.disk.sync_directory("/")
         self.open()
@@ -74,7 +80,7 @@ class HarnessReplica:
         return self.schemas[max(self.schemas)]
 
     def open(self) -> None:
-        """Open the store from what is durable."""
+        """Open the store from its durable state."""
         services: Any = SimpleNamespace(files=self.disk)
         self.store = self.engine.open(_DIRECTORY, self.manifest, self.flushed, self.schemas, self.config, services)
 
@@ -83,13 +89,15 @@ class HarnessReplica:
     ) -> ApplyEntry:
         """Append an entry of some operations to the log, not applied yet.
 
-        Timestamps default to ten times the index: the entry with index 3 is at 30. ``schema`` is the version for which
-        the rows are made: the newest, unless it is given.
+        Args:
+            timestamp: ten times the index by default: the entry with index 3 is at 30.
+            skip: numbers of the operations to skip.
+            schema: the version for which the rows are made; the newest one by default.
         """
         return self._append(payload(schema or self.schema, ops), timestamp, skip)
 
     def write(self, *ops: Op, **options: Any) -> list[tuple[int, RowCode]]:
-        """Append and apply an entry, as of :meth:`entry`; return its faults as pairs of row number and code."""
+        """Append and apply an entry (see :meth:`entry`); return its faults as pairs of row number and code."""
         return faults_of(self.store.apply([self.entry(*ops, **options)])[0])
 
     def insert(self, *rows: Row) -> list[tuple[int, RowCode]]:
@@ -103,33 +111,33 @@ class HarnessReplica:
         self.store.apply([entry])
 
     def rows(self, at: int | None = None, **spec: Any) -> list[Row]:
-        """Scan; rows in key order unless ``order`` says otherwise."""
+        """Return the rows of a scan, in key order unless ``order`` is given."""
         with self.store.scan(ScanSpec(**{"order": "key", **spec}), at) as cursor:
             return [row for batch in cursor for row in batch.to_rows()]
 
     def flush(self) -> None:
-        """Flush, make the edit durable, commit it; nothing for engines that keep nothing."""
+        """Flush, make the edit durable, and commit it. An engine without durable flush proposes no edit."""
         self._commit(self.store.flush())
 
-    def compact(self, pieces_max: int = 100) -> None:
-        """Compact piece by piece, making each edit durable, until there is nothing to propose."""
-        for _ in range(pieces_max):
+    def compact(self, edits_max: int = 100) -> None:
+        """Compact, making each edit durable, until the engine proposes none, or after ``edits_max`` edits."""
+        for _ in range(edits_max):
             edit = self.store.compact()
             if edit is None:
                 return
             self._commit(edit)
 
     def forbid_files(self) -> None:
-        """Let every read and every change of a file fail, until they are allowed again."""
+        """Make every read and every change of a file fail, until ``allow_files``."""
 
         def refuse(operation: str, path: str) -> None:
-            raise AssertionError(f"{operation} of {path}, which may block")
+            raise AssertionError(f"{operation} of {path} may block the event loop")
 
         self.disk.faults.fail_reads(count=1 << 30)
         self.disk.faults.hook = refuse
 
     def allow_files(self) -> None:
-        """Let files be as they are."""
+        """End ``forbid_files``."""
         self.disk.faults.heal()
         self.disk.faults.hook = None
 
@@ -139,7 +147,7 @@ class HarnessReplica:
             self.store.commit(edit)
 
     def crash(self, seed: int = 0) -> None:
-        """Lose power, reopen from what is durable, and apply the log behind it again."""
+        """Lose power, reopen from the durable state, and apply the later entries of the log again."""
         if "fake_files" in self.engine.capabilities:
             self.disk = self.disk.crash(random.Random(seed))
         else:
@@ -157,18 +165,23 @@ class HarnessReplica:
 
 @dataclass(slots=True)
 class StoreHarness:
-    """Makes replicas of one engine. ``config`` defaults to the engine's own defaults."""
+    """Makes replicas of one engine.
+
+    Args:
+        engine: the engine under test.
+        make_config: makes its settings; its defaults if ``None``.
+    """
 
     engine: type[TabletStore]
     make_config: Callable[[], Any] | None = None
 
     def replica(self, schema: Schema = SCHEMA) -> HarnessReplica:
-        """A new, empty replica."""
+        """Make a new, empty replica."""
         config = (self.make_config or self.engine.Config)()
         return HarnessReplica(self.engine, config, {schema.version: schema})
 
     def needs(self, capability: str) -> None:
-        """Skip the check, saying why, unless the engine declares a capability."""
+        """Skip the check, with the reason, unless the engine declares a capability."""
         if capability not in self.engine.capabilities:
             pytest.skip(f"the store {self.engine.name!r} does not declare {capability!r}")
 
@@ -179,15 +192,15 @@ def faults_of(result: ApplyResult) -> list[tuple[int, RowCode]]:
 
 
 def insert(*rows: Row) -> Op:
-    """An insert of whole rows."""
+    """Return an insert of whole rows."""
     return Op(OpKind.INSERT, rows)
 
 
 def upsert(*rows: Row) -> Op:
-    """An upsert of whole rows."""
+    """Return an upsert of whole rows."""
     return Op(OpKind.UPSERT, rows)
 
 
 def delete(*keys: Row) -> Op:
-    """A delete by key."""
+    """Return a delete by key."""
     return Op(OpKind.DELETE, keys)

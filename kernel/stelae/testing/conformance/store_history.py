@@ -1,4 +1,4 @@
-"""Checks of a store: reads in the past, what may be forgotten, what crosses between engines."""
+"""Conformance checks for stores: reads in the past, the history floor, diffs, exports and imports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from stelae.testing.conformance.store_model import Row, StoreModel
 ALL = ScanSpec()
 
 
-def lived(harness: StoreHarness, entries: int = 30, seed: int = 3) -> tuple[HarnessReplica, StoreModel]:
-    """A replica and a model after the same random entries, at timestamps 10, 20, ..."""
+def with_random_entries(harness: StoreHarness, entries: int = 30, seed: int = 3) -> tuple[HarnessReplica, StoreModel]:
+    """Make a replica and a model and apply the same random entries to both, at timestamps 10, 20, ..."""
     rng = random.Random(seed)
     replica, model = harness.replica(), StoreModel(SCHEMA)
     for index in range(1, entries + 1):
@@ -31,22 +31,22 @@ def lived(harness: StoreHarness, entries: int = 30, seed: int = 3) -> tuple[Harn
 
 
 def compact_all(replica: HarnessReplica) -> None:
-    """Compact until nothing is left to do, as far as a caller can tell."""
+    """Compact ten times, which leaves nothing to do. The edits are not committed."""
     for _ in range(10):
         replica.store.compact()
 
 
 class HistoryChecks:
-    """Time travel, for engines that declare ``history``; and its refusal by the others."""
+    """Checks of reads in the past, for engines that declare ``history``, and of their refusal by the others."""
 
-    def test_a_read_in_the_past_sees_what_was_there(self, harness: StoreHarness) -> None:
+    def test_a_read_in_the_past_returns_the_rows_of_that_time(self, harness: StoreHarness) -> None:
         harness.needs("history")
-        replica, model = lived(harness)
+        replica, model = with_random_entries(harness)
         for at in (0, 9, 10, 11, *range(20, 301, 10), 10_000):
             assert replica.rows(at) == model.rows(at), at
             assert replica.store.checksum(at) == model.checksum(at), at
 
-    def test_entries_of_one_timestamp_become_visible_at_it(self, harness: StoreHarness) -> None:
+    def test_entries_of_one_timestamp_become_visible_together(self, harness: StoreHarness) -> None:
         harness.needs("history")
         replica = harness.replica()
         replica.write(insert((1, "a", 1)), timestamp=10)
@@ -55,7 +55,7 @@ class HistoryChecks:
         assert [replica.rows(at) for at in (9, 10, 11)] == [[], [(1, "b", 2)], [(1, "c", 3)]]
 
     def test_a_read_below_the_floor_is_too_old_and_one_at_it_is_served(self, harness: StoreHarness) -> None:
-        replica, model = lived(harness)
+        replica, model = with_random_entries(harness)
         replica.store.set_history_floor(150)
         replica.store.set_history_floor(40)
         compact_all(replica)
@@ -68,14 +68,16 @@ class HistoryChecks:
             for at in range(150, 301, 10):
                 assert replica.rows(at) == model.rows(at), at
 
-    def test_the_present_is_served_though_the_floor_has_passed_the_last_entry(self, harness: StoreHarness) -> None:
-        replica, model = lived(harness)
+    def test_a_read_of_the_present_is_served_even_if_the_floor_is_above_the_last_entry(
+        self, harness: StoreHarness
+    ) -> None:
+        replica, model = with_random_entries(harness)
         replica.store.set_history_floor(100_000)
         compact_all(replica)
         assert replica.rows() == model.rows()
         assert replica.store.checksum() == model.checksum()
 
-    def test_keys_that_went_and_came_back_stand_once(self, harness: StoreHarness) -> None:
+    def test_keys_that_were_deleted_and_inserted_again_appear_once(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         for turn in range(6):
             replica.insert(*((n, f"t{turn}", n) for n in range(20)))
@@ -87,7 +89,7 @@ class HistoryChecks:
         replica.insert((3, "x", 3), (1, "x", 1))
         assert replica.rows() == [(1, "x", 1), (3, "x", 3)]
 
-    def test_memory_is_let_go_behind_the_floor(self, harness: StoreHarness) -> None:
+    def test_memory_of_versions_below_the_floor_is_freed(self, harness: StoreHarness) -> None:
         harness.needs("history")
         replica = harness.replica()
         replica.insert(*((n, "a", n) for n in range(50)))
@@ -100,9 +102,9 @@ class HistoryChecks:
         assert one < many
         assert replica.store.memory_bytes() < many / 5
 
-    def test_an_open_cursor_in_the_past_outlives_the_floor(self, harness: StoreHarness) -> None:
+    def test_an_open_cursor_in_the_past_survives_a_higher_floor(self, harness: StoreHarness) -> None:
         harness.needs("history")
-        replica, model = lived(harness)
+        replica, model = with_random_entries(harness)
         with replica.store.scan(ScanSpec(order=Order.KEY), 150) as cursor:
             replica.store.set_history_floor(300)
             compact_all(replica)
@@ -110,7 +112,7 @@ class HistoryChecks:
         with pytest.raises(TooOld):
             replica.store.scan(ScanSpec(), 150)
 
-    def test_a_cursor_outlives_a_later_entry_of_its_own_timestamp(self, harness: StoreHarness) -> None:
+    def test_a_cursor_does_not_see_a_later_entry_of_its_own_timestamp(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.write(insert((1, "a", 1)), timestamp=10)
         with replica.store.scan(ScanSpec()) as cursor:
@@ -120,9 +122,9 @@ class HistoryChecks:
             assert [row for batch in cursor for row in batch.to_rows()] == [(1, "a", 1)]
         assert replica.rows() == [(1, "b", 2)]
 
-    def test_a_diff_brings_one_state_to_the_other(self, harness: StoreHarness) -> None:
+    def test_a_diff_turns_the_earlier_state_into_the_later_one(self, harness: StoreHarness) -> None:
         harness.needs("history")
-        replica, model = lived(harness)
+        replica, model = with_random_entries(harness)
         for after, until in ((0, 300), (0, 0), (100, 110), (55, 205), (290, 300)):
             state = {row[0]: row for row in model.rows(after)}
             rows, keys = diffed(replica, after, until)
@@ -135,7 +137,7 @@ class HistoryChecks:
                     del state[key]
             assert sorted(state.values()) == model.rows(until), (after, until)
 
-    def test_a_diff_brings_the_columns_asked_for_and_refuses_what_is_forgotten(self, harness: StoreHarness) -> None:
+    def test_a_diff_returns_the_requested_columns_and_is_refused_below_the_floor(self, harness: StoreHarness) -> None:
         harness.needs("history")
         replica = harness.replica()
         replica.insert((1, "a", 1))
@@ -145,11 +147,11 @@ class HistoryChecks:
         with pytest.raises(TooOld):
             replica.store.diff(4, 10, ScanSpec())
 
-    def test_a_diff_of_a_range_of_keys_has_its_share_and_goes_on_behind_a_token(self, harness: StoreHarness) -> None:
+    def test_a_diff_of_a_key_range_returns_its_changes_and_continues_after_a_token(self, harness: StoreHarness) -> None:
         harness.needs("history")
-        replica, _ = lived(harness)
-        rows, gone = diffed(replica, 100, 290)
-        every = sorted([*(encode(row[0]) for row in rows), *gone])
+        replica, _ = with_random_entries(harness)
+        rows, deleted = diffed(replica, 100, 290)
+        every = sorted([*(encode(row[0]) for row in rows), *deleted])
         low, token, high = (every[len(every) * part // 4] for part in (1, 2, 3))
         for spec in (
             ScanSpec(key_from=low, key_until=high),
@@ -161,12 +163,12 @@ class HistoryChecks:
         ):
             first, last = spec.key_from or b"", spec.key_until or b"\xff" * 9
             asked = {key for key in every if first <= key < last and (spec.after is None or key > spec.after)}
-            mine, mine_gone = diffed(replica, 100, 290, spec)
-            assert sorted(mine) == sorted(row for row in rows if encode(row[0]) in asked)
-            assert mine_gone == gone & asked
+            part, part_deleted = diffed(replica, 100, 290, spec)
+            assert sorted(part) == sorted(row for row in rows if encode(row[0]) in asked)
+            assert part_deleted == deleted & asked
 
-    def test_a_diff_that_goes_on_behind_any_piece_tells_nothing_twice(self, harness: StoreHarness) -> None:
-        """Right below a key of bytes stand infinitely many others, so that a step can end where no token says."""
+    def test_a_diff_that_continues_after_any_batch_returns_nothing_twice(self, harness: StoreHarness) -> None:
+        """Between two keys of bytes there are infinitely many others, so that a step may end between two rows."""
         harness.needs("history")
         replica = harness.replica(schema_from_plain({"columns": [{"name": "k", "type": "binary"}], "key": ["k"]}))
         rows = sorted((bytes([97 + n]) + b"\xff" * m,) for n in range(9) for m in range(4 + n))
@@ -175,16 +177,16 @@ class HistoryChecks:
             found: list[Row] = []
             token: bytes | None = None
             while True:
-                piece = next(iter(replica.store.diff(0, 1000, ScanSpec(after=token))), None)
-                found += [] if piece is None else piece.changed.to_rows()
-                token = None if piece is None else piece.through
+                batch = next(iter(replica.store.diff(0, 1000, ScanSpec(after=token))), None)
+                found += [] if batch is None else batch.changed.to_rows()
+                token = None if batch is None else batch.through
                 if token is None:
                     break
             assert found == rows
             replica.flush()
 
     def test_an_export_carries_the_history_to_another_store(self, harness: StoreHarness) -> None:
-        replica, model = lived(harness)
+        replica, model = with_random_entries(harness)
         replica.store.set_history_floor(100)
         other = harness.replica()
         other.store.import_(replica.store.export(), replica.store.applied)
@@ -197,21 +199,21 @@ class HistoryChecks:
         assert other.insert((500, "new", 1)) == []
         assert len(other.rows()) == len(model.rows()) + 1
 
-    def test_an_import_needs_an_empty_store_and_time_that_does_not_go_back(self, harness: StoreHarness) -> None:
-        replica, _ = lived(harness)
+    def test_an_import_needs_an_empty_store_and_timestamps_that_do_not_go_back(self, harness: StoreHarness) -> None:
+        replica, _ = with_random_entries(harness)
         with pytest.raises(CallerError):
             replica.store.import_(replica.store.export(), OpId(1, 99))
         source = harness.replica()
         source.insert((1, "a", 1))
-        (piece,) = source.store.export()
-        late = VersionedRows(piece.schema_version, piece.deleted, (50,), piece.rows)
-        unknown = VersionedRows(99, piece.deleted, piece.timestamps, piece.rows)
-        for pieces in ([late, piece], [unknown]):
+        (batch,) = source.store.export()
+        late = VersionedRows(batch.schema_version, batch.deleted, (50,), batch.rows)
+        unknown = VersionedRows(99, batch.deleted, batch.timestamps, batch.rows)
+        for batches in ([late, batch], [unknown]):
             with pytest.raises(Corrupt):
-                harness.replica().store.import_(iter(pieces), OpId(1, 9))
+                harness.replica().store.import_(iter(batches), OpId(1, 9))
 
-    def test_what_is_not_declared_is_refused(self, harness: StoreHarness) -> None:
-        replica, _ = lived(harness, entries=3)
+    def test_undeclared_capabilities_are_refused(self, harness: StoreHarness) -> None:
+        replica, _ = with_random_entries(harness, entries=3)
         if "files" not in harness.engine.capabilities:
             with pytest.raises(Unsupported):
                 replica.store.snapshot()
@@ -223,20 +225,20 @@ class HistoryChecks:
 
 
 def encode(key: int) -> bytes:
-    """The encoded key of one row of ``SCHEMA``."""
+    """Return the encoded key of a row of ``SCHEMA``."""
     return (key + (1 << 63)).to_bytes(8, "big")
 
 
 def diffed(replica: HarnessReplica, after: int, until: int, spec: ScanSpec = ALL) -> tuple[list[Row], set[bytes]]:
-    """All changed rows and the encoded keys of deleted ones; each piece tells what it says it does."""
+    """Return all changed rows and the encoded keys of deleted ones; check the range of keys of each batch."""
     rows: list[Row] = []
     keys: set[bytes] = set()
-    behind = spec.after
+    previous = spec.after
     for change in replica.store.diff(after, until, spec):
-        told = [*encode_keys(SCHEMA, change.changed), *encode_keys(SCHEMA, change.deleted)]
-        assert all(behind is None or key > behind for key in told)
-        assert change.through is None or all(key <= change.through for key in told)
-        behind = change.through
+        found = [*encode_keys(SCHEMA, change.changed), *encode_keys(SCHEMA, change.deleted)]
+        assert all(previous is None or key > previous for key in found)
+        assert change.through is None or all(key <= change.through for key in found)
+        previous = change.through
         rows += change.changed.to_rows()
         keys.update(encode_keys(SCHEMA, change.deleted))
     return rows, keys

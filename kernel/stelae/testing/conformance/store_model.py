@@ -1,6 +1,6 @@
-"""The plainest possible tablet store: what every engine is compared with.
+"""A plain model of a tablet store. The checks compare every engine with it.
 
-Rows live in one dict per entry, so any time in the past can be looked up and nothing is clever."""
+It keeps the rows after each entry in a dict of their own, so that a read in the past is a lookup."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Op(NamedTuple):
 
 
 class StoreModel:
-    """Applies operations as their definitions say, one row at a time, under one schema."""
+    """Applies operations by their definitions, one row at a time, under one schema."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -56,7 +56,7 @@ class StoreModel:
         return total.hex()
 
     def changed(self, after: int, until: int) -> tuple[list[Row], list[bytes]]:
-        """Return the rows that differ between two times, and the keys that went, in key order."""
+        """Return the rows that differ between two times, and the keys that were deleted, in key order."""
         before, now = self._at(after), self._at(until)
         changed = [now[key] for key in sorted(now) if before.get(key) != now[key]]
         return changed, sorted(before.keys() - now.keys())

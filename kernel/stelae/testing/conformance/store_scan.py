@@ -1,4 +1,4 @@
-"""Checks of a store: what scans return."""
+"""Conformance checks for stores: what scans return."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TYPES = (
 
 
 def loaded(harness: StoreHarness, count: int = 50) -> HarnessReplica:
-    """A replica with rows 0 to ``count`` - 1, written in another order, some written twice."""
+    """Make a replica with rows 0 to ``count`` - 1, written in another order, and two rows that were deleted."""
     replica = harness.replica()
     replica.insert(*((n, None if n % 5 == 0 else f"n{n % 7}", n) for n in range(1, count, 2)))
     replica.insert(*((n, None if n % 5 == 0 else f"n{n % 7}", n) for n in range(0, count, 2)))
@@ -46,26 +46,26 @@ def loaded(harness: StoreHarness, count: int = 50) -> HarnessReplica:
 
 
 def expected(count: int = 50) -> list[Row]:
-    """The rows of :func:`loaded`, in key order."""
+    """Return the rows of :func:`loaded`, in key order."""
     return [(n, None if n % 5 == 0 else f"n{n % 7}", n) for n in range(count)]
 
 
 class ScanChecks:
-    """What readers see, whatever the engine.
+    """Checks of scans.
 
     Attributes:
-        passed_over_rows: rows of which none is wanted, more than the engine looks at for one batch.
+        passed_over_rows: a number of rows that is larger than what the engine examines for one batch.
     """
 
     passed_over_rows = 3 * BATCH_ROWS_MAX
 
-    def test_rows_come_in_key_order_and_backwards(self, harness: StoreHarness) -> None:
+    def test_rows_are_returned_in_key_order_and_in_reverse(self, harness: StoreHarness) -> None:
         replica = loaded(harness)
         assert replica.rows() == expected()
         assert replica.rows(order=Order.KEY_DESCENDING) == expected()[::-1]
         assert sorted(replica.rows(order=Order.ANY)) == sorted(expected())
 
-    def test_columns_come_as_asked_for(self, harness: StoreHarness) -> None:
+    def test_columns_are_returned_as_requested(self, harness: StoreHarness) -> None:
         replica = loaded(harness)
         assert replica.rows(columns=(3, 1)) == [(row[2], row[0]) for row in expected()]
 
@@ -88,7 +88,7 @@ class ScanChecks:
         found = loaded(harness).rows(predicates=(predicate,))
         assert found == [row for row in expected() if keep(row)]
 
-    def test_all_predicates_must_hold_and_may_name_columns_not_asked_for(self, harness: StoreHarness) -> None:
+    def test_all_predicates_must_match_and_may_name_columns_not_requested(self, harness: StoreHarness) -> None:
         both = (Compare(1, ">", 20), Prefix(2, "n1"))
         found = loaded(harness).rows(predicates=both, columns=(3,))
         assert found == [(row[2],) for row in expected() if row[0] > 20 and row[1] == "n1"]
@@ -127,7 +127,7 @@ class ScanChecks:
         assert replica.rows(limit=0) == []
 
     @pytest.mark.parametrize("order", [Order.KEY, Order.KEY_DESCENDING])
-    def test_a_scan_goes_on_elsewhere_from_its_token_without_loss_or_repetition(
+    def test_a_scan_continues_elsewhere_from_its_token_without_loss_or_repetition(
         self, harness: StoreHarness, order: Order
     ) -> None:
         here, there = loaded(harness), loaded(harness)
@@ -147,10 +147,8 @@ class ScanChecks:
 
     @pytest.mark.parametrize("deleted", [False, True])
     @pytest.mark.parametrize("order", [Order.KEY, Order.KEY_DESCENDING])
-    def test_the_token_moves_on_where_nothing_is_wanted(
-        self, harness: StoreHarness, order: Order, deleted: bool
-    ) -> None:
-        """A page may end there: what is behind it must be found from the token alone, as if all was looked at once."""
+    def test_the_token_advances_where_no_row_matches(self, harness: StoreHarness, order: Order, deleted: bool) -> None:
+        """A page may end at such a token, and a scan from the token must find the remaining rows."""
         replica, count = harness.replica(), self.passed_over_rows
         wanted = 5 if order is Order.KEY_DESCENDING else count - 5
         for first in range(0, count, 4096):
@@ -162,12 +160,14 @@ class ScanChecks:
         token = None
         with replica.store.scan(ScanSpec(order=order, predicates=predicates)) as cursor:
             while (batch := cursor.next_batch(100)) is not None and not batch.num_rows:
-                assert cursor.resume_token not in (None, token), "the next page would begin here again"
+                assert cursor.resume_token not in (None, token), (
+                    "the token does not advance, so the next page would begin here again"
+                )
                 token = cursor.resume_token
         assert batch is not None and batch.to_rows() == [(wanted, None, wanted)]
         assert replica.rows(order=order, predicates=predicates, after=token) == [(wanted, None, wanted)]
 
-    def test_a_cursor_can_be_left_after_any_batch(self, harness: StoreHarness) -> None:
+    def test_a_scan_continues_from_a_cursor_that_was_closed_after_any_batch(self, harness: StoreHarness) -> None:
         replica = loaded(harness)
         for count in range(6):
             found, token = [], None
@@ -180,7 +180,7 @@ class ScanChecks:
                 token = cursor.resume_token
             assert found + replica.rows(after=token) == expected()
 
-    def test_a_cursor_pins_what_was_applied_when_it_was_opened(self, harness: StoreHarness) -> None:
+    def test_a_cursor_returns_the_rows_of_the_time_when_it_was_opened(self, harness: StoreHarness) -> None:
         replica = loaded(harness)
         with replica.store.scan(ScanSpec(order=Order.KEY)) as cursor:
             first = cursor.next_batch(10)
@@ -193,7 +193,7 @@ class ScanChecks:
         assert found == expected()
         assert len(replica.rows()) == 50
 
-    def test_a_closed_cursor_ends(self, harness: StoreHarness) -> None:
+    def test_a_closed_cursor_returns_no_batch(self, harness: StoreHarness) -> None:
         cursor = loaded(harness).store.scan(ScanSpec())
         cursor.close()
         cursor.close()
@@ -210,12 +210,12 @@ class ScanChecks:
             ScanSpec(predicates=(Prefix(1, "x"),)),
         ],
     )
-    def test_what_the_schema_does_not_have_is_refused(self, harness: StoreHarness, spec: ScanSpec) -> None:
+    def test_unknown_columns_and_unfit_predicates_are_refused(self, harness: StoreHarness, spec: ScanSpec) -> None:
         replica = loaded(harness)
         with pytest.raises(SchemaMismatch), replica.store.scan(spec) as cursor:
             cursor.next_batch()
 
-    def test_every_type_comes_back_as_it_was_written(self, harness: StoreHarness) -> None:
+    def test_every_type_is_read_as_it_was_written(self, harness: StoreHarness) -> None:
         columns = [{"name": "k", "type": "int8"}]
         columns += [{"name": t, "type": t, "nullable": True} for t, _ in TYPES]  # type: ignore[dict-item]
         replica = harness.replica(schema_from_plain({"columns": columns, "key": ["k"]}))

@@ -1,7 +1,7 @@
-"""Checks of a store: what one step hands out is bounded in bytes, however much a row weighs.
+"""Conformance checks for stores: each batch of a scan, diff or export is bounded in bytes, however large the rows are.
 
-Measured by the sizes of what is handed out. Rows of a megabyte stand among small ones, so that no engine gets by with
-an average; one row is above the limit, and passes alone."""
+The checks measure the batches. Rows of a megabyte are among small ones, so that a bound by an average row size fails.
+One row is above the limit and must come in a batch of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_BYTES_MAX
 from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness, delete, insert
 from stelae.testing.conformance.store_model import Row
-from stelae.testing.conformance.store_shapes import KEY_BYTES, keep
+from stelae.testing.conformance.store_shapes import KEY_BYTES, flush_and_compact
 
 WIDE = schema_from_plain(
     {
@@ -29,18 +29,18 @@ WIDE = schema_from_plain(
         "key": ["id"],
     }
 )
-"""Two columns that may hold anything."""
+"""A schema with two binary columns."""
 
 
 def wide_rows() -> list[Row]:
-    """Rows of which a dozen are too much for one step, small ones, and one that is too large by itself."""
+    """Return rows of a megabyte, of which a dozen exceed the limit, small rows, and one row above the limit."""
     wide: list[Row] = [(n, bytes([n]) * (1 << 20), None) for n in range(24)]
     most = HIGHEST.cell_bytes_max
     return [*wide, *((n, b"%d" % n, b"") for n in range(24, 60)), (60, b"\1" * most, b"\2" * most), (61, b"", None)]
 
 
 def written(harness: StoreHarness) -> HarnessReplica:
-    """A replica that was given them by several entries, no entry in the order of keys."""
+    """Make a replica with the rows of :func:`wide_rows`, written by several entries, none of them in key order."""
     replica = harness.replica(WIDE)
     rows = wide_rows()
     for start in range(4):
@@ -49,12 +49,12 @@ def written(harness: StoreHarness) -> HarnessReplica:
 
 
 def fits(*batches: RowBatch) -> bool:
-    """Whether what one step gave is within the limit, or a single row."""
+    """Say whether the rows of one step are within the limit, or a single row."""
     return sum(rows.nbytes for rows in batches) <= BATCH_BYTES_MAX or sum(map(len, batches)) == 1
 
 
 class SizeChecks:
-    """The sizes of batches and pieces."""
+    """Checks of the sizes of batches."""
 
     @pytest.mark.parametrize("order", [Order.KEY, Order.KEY_DESCENDING])
     def test_a_batch_of_wide_rows_is_bounded_in_bytes(self, harness: StoreHarness, order: Order) -> None:
@@ -66,9 +66,9 @@ class SizeChecks:
                 found += rows.to_rows()
             assert found == (expected if order is Order.KEY else expected[::-1])
             assert replica.rows(columns=(1,)) == [(n,) for n in range(len(expected))]
-            keep(replica)
+            flush_and_compact(replica)
 
-    def test_a_wide_scan_goes_on_elsewhere_after_any_batch(self, harness: StoreHarness) -> None:
+    def test_a_scan_of_wide_rows_continues_after_any_batch(self, harness: StoreHarness) -> None:
         replica, found, token = written(harness), [], None
         for _ in range(100):
             with replica.store.scan(ScanSpec(order=Order.KEY, after=token)) as cursor:
@@ -79,23 +79,23 @@ class SizeChecks:
             found += [row[0] for row in rows.to_rows()]
         assert found == [row[0] for row in wide_rows()]
 
-    def test_a_piece_of_a_diff_is_bounded_in_bytes(self, harness: StoreHarness) -> None:
+    def test_a_batch_of_a_diff_is_bounded_in_bytes(self, harness: StoreHarness) -> None:
         harness.needs("history")
         replica, expected = written(harness), wide_rows()
         for _ in range(2):
             found: list[Row] = []
-            behind: bytes | None = None
-            for piece in replica.store.diff(0, 1000, ScanSpec()):
-                assert fits(piece.changed, piece.deleted), f"{piece.changed.nbytes} bytes in {len(piece.changed)} rows"
-                told = encode_keys(WIDE, piece.changed)
-                assert all(behind is None or key > behind for key in told)
-                assert piece.through is None or all(key <= piece.through for key in told)
-                behind = piece.through
-                found += piece.changed.to_rows()
+            previous: bytes | None = None
+            for batch in replica.store.diff(0, 1000, ScanSpec()):
+                assert fits(batch.changed, batch.deleted), f"{batch.changed.nbytes} bytes in {len(batch.changed)} rows"
+                keys = encode_keys(WIDE, batch.changed)
+                assert all(previous is None or key > previous for key in keys)
+                assert batch.through is None or all(key <= batch.through for key in keys)
+                previous = batch.through
+                found += batch.changed.to_rows()
             assert found == expected
-            keep(replica)
+            flush_and_compact(replica)
 
-    def test_a_piece_of_a_diff_that_tells_of_long_keys_is_bounded_in_bytes(self, harness: StoreHarness) -> None:
+    def test_a_batch_of_a_diff_with_long_deleted_keys_is_bounded_in_bytes(self, harness: StoreHarness) -> None:
         harness.needs("history")
         length = min(harness.engine.key_bytes_max or KEY_BYTES, KEY_BYTES)
         count = BATCH_BYTES_MAX // length + 9
@@ -105,24 +105,24 @@ class SizeChecks:
         replica.write(delete(*keys))
         for _ in range(2):
             found: list[Row] = []
-            for piece in replica.store.diff(10, 1000, ScanSpec()):
-                assert fits(piece.changed, piece.deleted)
-                found += piece.deleted.to_rows()
+            for batch in replica.store.diff(10, 1000, ScanSpec()):
+                assert fits(batch.changed, batch.deleted)
+                found += batch.deleted.to_rows()
             assert found == keys
-            keep(replica)
+            flush_and_compact(replica)
 
-    def test_a_piece_of_an_export_is_bounded_in_bytes(self, harness: StoreHarness) -> None:
+    def test_a_batch_of_an_export_is_bounded_in_bytes(self, harness: StoreHarness) -> None:
         replica, expected = written(harness), wide_rows()
         for _ in range(2):
             found: list[Row] = []
-            for piece in replica.store.export():
-                assert fits(piece.rows), f"{piece.rows.nbytes} bytes in {len(piece.rows)} rows"
-                found += piece.rows.to_rows()
+            for batch in replica.store.export():
+                assert fits(batch.rows), f"{batch.rows.nbytes} bytes in {len(batch.rows)} rows"
+                found += batch.rows.to_rows()
             assert sorted(found, key=lambda row: row[0]) == expected
-            keep(replica)
+            flush_and_compact(replica)
 
 
 def batches(replica: HarnessReplica, spec: ScanSpec) -> Iterator[RowBatch]:
-    """The batches of a scan."""
+    """Yield the batches of a scan."""
     with replica.store.scan(spec) as cursor:
         yield from cursor

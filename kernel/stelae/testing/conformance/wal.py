@@ -7,16 +7,15 @@ For an engine whose I/O all goes through ``Files`` (capability ``fake_files``)::
         def harness(self) -> VirtualHarness:
             return VirtualHarness(MyWal, MyWal.Config(...small sizes...))
 
-For an engine whose library does its own input and output, ``WalNative`` with a ``NativeHarness``: it kills the
-engine's process, and loses power at every call that was recorded of it; what this machine cannot show is printed
-as *not proven here*.
+For an engine whose library does its own input and output, use ``WalNative`` with a ``NativeHarness``. It kills the
+engine's process, and loses power at every recorded call. A check that this machine cannot run is printed as *not
+proven here*.
 
-An engine that begins commits (``WalEngine.begin``) goes through all of it once more as ``by_begun(MyWal)``; through
-``WalBehaviour`` only, if a test of its own shows that begun commits leave the same bytes.
+For an engine that begins commits (``WalEngine.begin``), run the suite once more with ``with_begun_commits(MyWal)``.
+``WalBehaviour`` is enough if a test of the engine shows that begun commits leave the same bytes.
 
-``WalBasics`` alone runs on any disk, also on a ``RealHarness``; ``WalScale``, a million entries, should, once.
-Choose sizes so small that the scenarios of some hundred entries roll files: what never happens in a test is not
-tested."""
+``WalBasics`` runs on any disk, also on a ``RealHarness``. Run ``WalScale``, a log of a million entries, on a
+``RealHarness``. Choose sizes so small that scenarios of some hundred entries roll files."""
 
 from __future__ import annotations
 
@@ -29,11 +28,11 @@ from stelae.testing.conformance.wal_scale import WalScale
 
 
 class WalBehaviour(WalBegun, WalHistories):
-    """Basics, crashes, failures, begun commits, histories: all but files that change behind its back."""
+    """Basics, crashes, failures, begun commits and histories: everything except damaged files."""
 
 
 class WalConformance(WalBehaviour, WalDamage):
-    """Everything that a log engine has to do."""
+    """The whole suite."""
 
 
 __all__ = ["WalBasics", "WalBehaviour", "WalConformance", "WalNative", "WalScale"]

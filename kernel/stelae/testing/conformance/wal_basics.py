@@ -1,4 +1,4 @@
-"""What a log engine does while nothing goes wrong: order, replacement, collection, reading."""
+"""Conformance checks for log engines without failures: order, replacement, collection, reading."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from stelae.spi.errors import CallerError, Compacted, Locked, TooLarge
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
-from stelae.testing.conformance.wal_drawn import live_as_drawn
-from stelae.testing.conformance.wal_opening import WalOpening
+from stelae.testing.conformance.wal_generated import check_generated_histories
+from stelae.testing.conformance.wal_start_failures import WalStartFailures
 from stelae.testing.conformance.wal_waiters import Waiters
 from stelae.testing.wal_harness import WalHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
 
 ALWAYS_SYNCED = "always_synced"
-"""Declared by an engine whose commits without sync are durable all the same. The suite holds it to that."""
+"""Declared by an engine whose commits without sync are durable, too. The suite checks that."""
 
 
 def always_synced(harness: WalHarness) -> bool:
-    """Say whether nothing that the engine reports may be taken back, synced or not."""
+    """Say whether a crash may lose no commit that the engine reports, synced or not."""
     return ALWAYS_SYNCED in harness.engine_type.capabilities
 
 
 def leaves_something_unsynced(harness: WalHarness) -> None:
-    """Skip a check, in so many words, on commits that wait for their sync, if the engine has none."""
+    """Skip a check of commits that wait for a sync, with the reason, if the engine has none."""
     if always_synced(harness):
         pytest.skip(f"engine {harness.engine_type.name!r} declares {ALWAYS_SYNCED!r}: nothing waits for a sync")
 
 
 def needs(harness: WalHarness, capability: str) -> None:
-    """Skip a check, in so many words, that needs what the engine does not declare."""
+    """Skip a check, with the reason, that needs a capability which the engine does not declare."""
     if capability not in harness.engine_type.capabilities:
         pytest.skip(f"engine {harness.engine_type.name!r} does not declare {capability!r}")
 
@@ -44,7 +44,7 @@ def reopened(harness: WalHarness, engine: WalEngine) -> WalEngine:
 
 
 def _check_aside(harness: WalHarness, directory: str) -> None:
-    """Read a log that was set aside, if the engine can (ADR 33): twice, for reading changes nothing."""
+    """Read a log that was set aside, if the engine can (ADR 33). Read it twice: reading must change nothing."""
     opened_aside = getattr(harness.engine_type, "opened_aside", None)
     if opened_aside is None:
         return
@@ -55,23 +55,23 @@ def _check_aside(harness: WalHarness, directory: str) -> None:
 
 
 def check_hints(harness: WalHarness) -> None:
-    """Assert that the commit hint of what was acknowledged outlives the process."""
+    """Check that the commit hint of acknowledged groups survives a crash."""
     engine = harness.open()
     engine.create(LOG, ZERO)
     for first, hint, known in ((1, 0, 0), (4, 2, 2), (7, 5, 5), (10, 3, 5)):
         commit(engine, Append(entries=entries(first, 3), commit_hint=hint))
         harness.crash(engine)
         engine = harness.open()
-        assert engine.logs()[LOG].commit_hint == known, "the highest one counts"
+        assert engine.logs()[LOG].commit_hint == known, "the commit hint is the highest one so far"
     engine.close()
 
 
-class WalBasics(WalOpening):
+class WalBasics(WalStartFailures):
     """Checks that run on any disk. The fixture ``harness`` is a :class:`WalHarness`, empty."""
 
     # -- order (W1, W10) -------------------------------------------------------------------------
 
-    def test_entries_of_several_groups_come_back_in_order(self, harness: WalHarness) -> None:
+    def test_entries_of_several_groups_are_read_in_order(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         model = Model()
@@ -135,7 +135,7 @@ class WalBasics(WalOpening):
         check_holds(engine, Model(ZERO, [largest, entry(2)]))
         engine.close()
 
-    def test_a_hundred_thousand_entries_are_found_at_once(self, harness: WalHarness) -> None:
+    def test_any_of_a_hundred_thousand_entries_is_found_by_its_index(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         for first in range(1, 100_001, 1000):
@@ -147,12 +147,12 @@ class WalBasics(WalOpening):
         assert found == entry(65_432, 65_001, 1)
         engine.close()
 
-    def test_histories_that_are_drawn_agree_with_the_model(self, harness: WalHarness) -> None:
-        live_as_drawn(harness)
+    def test_generated_histories_agree_with_the_model(self, harness: WalHarness) -> None:
+        check_generated_histories(harness)
 
     # -- replacement (W6) ------------------------------------------------------------------------
 
-    def test_reads_give_only_the_winner_of_each_index(self, harness: WalHarness) -> None:
+    def test_a_read_returns_only_the_newest_entry_of_each_index(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         model = Model()
@@ -168,7 +168,7 @@ class WalBasics(WalOpening):
         check_holds(engine, model)
         engine.close()
 
-    def test_a_suffix_can_be_voided_without_a_new_one(self, harness: WalHarness) -> None:
+    def test_a_suffix_can_be_removed_without_a_replacement(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         commit(engine, Append(entries=entries(1, 9, term=2)))
@@ -226,15 +226,15 @@ class WalBasics(WalOpening):
         waiters.append(LOG, "a", entries(1, 2))
         waiters.append(OTHER, "x", entries(1, 1))
         waiters.append(LOG, "b", entries(3, 1))
-        waiters.append(LOG, "c", entries(9, 1))  # leaves a gap: the whole group of this log does not fit
+        waiters.append(LOG, "c", entries(9, 1))  # A gap: the whole group of this log is refused.
         waiters.run(lambda: waiters.append(LOG, "d", entries(10, 1)))
         waiters.check_all_failed(LOG, "abcd", ZERO)
-        assert waiters.told["x"] == [Durable(OpId(1, 1))]
+        assert waiters.outcomes["x"] == [Durable(OpId(1, 1))]
         assert waiters.repair(LOG) == ZERO
         waiters.append(LOG, "e", entries(1, 2))
         waiters.append(OTHER, "y", entries(2, 1))
         waiters.run()
-        assert (waiters.told["e"], waiters.told["y"]) == ([Durable(OpId(1, 2))], [Durable(OpId(1, 2))])
+        assert (waiters.outcomes["e"], waiters.outcomes["y"]) == ([Durable(OpId(1, 2))], [Durable(OpId(1, 2))])
         for log in (LOG, OTHER):
             check_holds(engine, Model(ZERO, list(entries(1, 2))), log)
         engine.close()
@@ -261,7 +261,7 @@ class WalBasics(WalOpening):
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def test_a_read_gives_at_least_one_entry_and_stops_at_its_bytes(self, harness: WalHarness) -> None:
+    def test_a_read_returns_at_least_one_entry_and_stops_at_its_byte_limit(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         held = entries(1, 50, size_bytes=100)
@@ -281,7 +281,7 @@ class WalBasics(WalOpening):
         assert found == list(held)
         engine.close()
 
-    def test_reads_outside_the_log_say_what_is_wrong(self, harness: WalHarness) -> None:
+    def test_reads_outside_the_log_are_refused(self, harness: WalHarness) -> None:
         base = OpId(4, 20)
         engine = harness.open()
         engine.create(LOG, base)
@@ -300,7 +300,7 @@ class WalBasics(WalOpening):
             engine.op_id_at(LOG, 24)
         engine.close()
 
-    def test_another_thread_reads_beside_commits_and_cooling(self, harness: WalHarness) -> None:
+    def test_another_thread_can_read_during_commits_and_cooling(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         commit(engine, Append(entries=entries(1, 1)))
@@ -330,7 +330,7 @@ class WalBasics(WalOpening):
 
     # -- collection (durability rule 4) ----------------------------------------------------------
 
-    def test_collection_keeps_what_is_above_and_remembers_the_base(self, harness: WalHarness) -> None:
+    def test_collection_keeps_later_entries_and_remembers_the_base(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         model = Model()
@@ -351,7 +351,7 @@ class WalBasics(WalOpening):
         commit(engine, Append(entries=entries(401, 1, term=500)))
         engine.close()
 
-    def test_an_emptied_log_goes_on_behind_its_base(self, harness: WalHarness) -> None:
+    def test_a_log_without_entries_goes_on_after_its_base(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         commit(engine, Append(entries=entries(1, 30, term=9)))
@@ -366,9 +366,9 @@ class WalBasics(WalOpening):
         assert engine.op_id_at(LOG, 30) == OpId(9, 30)
         engine.close()
 
-    # -- life of a log ---------------------------------------------------------------------------
+    # -- creation, cooling and removal -----------------------------------------------------------
 
-    def test_a_cooled_log_wakes_where_it_was(self, harness: WalHarness) -> None:
+    def test_a_cooled_log_goes_on_where_it_was(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         model = Model()
@@ -383,7 +383,7 @@ class WalBasics(WalOpening):
         check_holds(engine, model)
         engine.close()
 
-    def test_a_dropped_log_is_gone_and_its_name_free(self, harness: WalHarness) -> None:
+    def test_a_dropped_log_is_gone_and_its_name_is_free(self, harness: WalHarness) -> None:
         engine = harness.open()
         for log in (LOG, OTHER):
             engine.create(log, ZERO)
@@ -400,7 +400,7 @@ class WalBasics(WalOpening):
         check_holds(engine, Model(ZERO, list(entries(1, 50, term=3))), OTHER)
         engine.close()
 
-    def test_a_log_set_aside_is_gone_here_and_whole_there(self, harness: WalHarness) -> None:
+    def test_a_log_set_aside_is_gone_from_the_engine_and_complete_in_its_directory(self, harness: WalHarness) -> None:
         engine = harness.open()
         for log in (LOG, OTHER):
             engine.create(log, ZERO)
@@ -415,7 +415,7 @@ class WalBasics(WalOpening):
         _check_aside(harness, target)
         engine.close()
 
-    def test_a_snapshot_stands_still(self, harness: WalHarness) -> None:
+    def test_a_snapshot_does_not_change(self, harness: WalHarness) -> None:
         needs(harness, "snapshot")
         engine = harness.open()
         engine.create(LOG, ZERO)
@@ -434,7 +434,7 @@ class WalBasics(WalOpening):
         view.release()
         view.release()
 
-    def test_a_second_opener_is_kept_out_until_the_first_has_closed(self, harness: WalHarness) -> None:
+    def test_an_open_engine_cannot_be_opened_a_second_time(self, harness: WalHarness) -> None:
         engine = harness.open()
         with pytest.raises(Locked):
             harness.open()
@@ -442,7 +442,7 @@ class WalBasics(WalOpening):
         engine.close()
         harness.open().close()
 
-    def test_figures_are_numbers_with_plain_names(self, harness: WalHarness) -> None:
+    def test_stats_are_numbers_with_lower_case_names(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         figures = engine.stats()

@@ -1,4 +1,4 @@
-"""Bytes of a log change behind the engine's back: that is reported, never cut away in silence."""
+"""Conformance checks for log engines: damaged files are reported, and damage is never cut away without a report."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from stelae.testing.wal_harness import Survival, VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, Model, commit, entries, entry, observed
 
 FLIPS_MAX = 4000
-"""How many single bits one check flips at most, spread evenly over what it looks at."""
+"""The most single bits that one check flips, spread evenly over the bytes."""
 
-FILLING = re.compile(rb"(.)\1{1023,}", re.DOTALL)
-"""Equal bytes that fill a page or reserved space, longer than any body here: one bit of a run stands for all."""
+PADDING = re.compile(rb"(.)\1{1023,}", re.DOTALL)
+"""Equal bytes that fill a page or reserved space, longer than any body here. One bit of them is enough."""
 
 
 def flips(contents: bytes) -> Iterator[tuple[int, int]]:
-    """Offsets and masks: one bit in every byte, or in every n-th byte of something large; of filling, in the first."""
+    """Yield offsets and masks: one bit in every byte, or in every n-th of a large file; in the first of padding."""
     offsets = list(range(len(contents)))
-    for run in reversed(list(FILLING.finditer(contents))):
-        del offsets[run.start() + 1 : run.end()]
+    for padding in reversed(list(PADDING.finditer(contents))):
+        del offsets[padding.start() + 1 : padding.end()]
     for offset in offsets[:: len(offsets) // FLIPS_MAX + 1]:
         yield offset, 1 << (offset % 8)
 
@@ -37,11 +37,11 @@ LAST_GROUPS = (
     Append(entries=(entry(4, 3, 30),), replace_from=4),
     Append(entries=(), replace_from=3),
 )
-"""Of a log with entries up to 5 of term 1."""
+"""The last group of a log that holds entries 1 to 5 of term 1."""
 
 
 class WalDamage(WalCrashes):
-    """Checks on flipped bits and cut files; on a virtual disk, because there are so many."""
+    """Checks of flipped bits and cut files. They run on a virtual disk, because there are so many."""
 
     def test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing(self, harness: VirtualHarness) -> None:
         engine = harness.open()
@@ -78,7 +78,7 @@ class WalDamage(WalCrashes):
     def test_a_flipped_bit_in_the_last_group_of_a_killed_engine_is_reported_or_harms_nothing(
         self, harness: VirtualHarness
     ) -> None:
-        """It was acknowledged, and nothing behind it says so."""
+        """The group was acknowledged, and no later bytes show that."""
         reported = 0
         for number, last in enumerate(LAST_GROUPS):
             earlier = Model(ZERO, [*entries(1, 3), entry(4, 1, 0), entry(5, 1, 600)])
@@ -115,13 +115,13 @@ class WalDamage(WalCrashes):
             for size in (0, 1, 40, len(contents) // 2, len(contents) - 1):
                 twin = harness.fork(0)
                 twin.disk.cut(path, min(size, len(contents)))
-                judge(twin, model, f"{path} cut to {size}")
+                check_damaged(twin, model, f"{path} cut to {size}")
             twin = harness.fork(0)
             twin.disk.remove(path)
             twin.disk.sync_directory(path.rpartition("/")[0])
-            judge(twin, model, f"{path} removed")
+            check_damaged(twin, model, f"{path} removed")
 
-    def test_a_read_that_fails_is_an_error_and_no_damage(self, harness: VirtualHarness) -> None:
+    def test_a_read_that_fails_is_an_error_and_not_damage(self, harness: VirtualHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         commit(engine, Append(entries=entries(1, 30)))
@@ -134,7 +134,7 @@ class WalDamage(WalCrashes):
 
 
 def first_difference(before: bytes, after: bytes) -> int:
-    """Where the last commit began to write in a file, also if that only made it longer; 0 if it did not."""
+    """Return the first offset at which two contents differ, also if one is only longer; 0 if they are equal."""
     if before == after:
         return 0
     pairs = enumerate(zip(before, after, strict=False))
@@ -142,28 +142,33 @@ def first_difference(before: bytes, after: bytes) -> int:
 
 
 def changed(before: bytes, after: bytes) -> range:
-    """The bytes of a file from the first that the last commit changed up to the last."""
-    behind = len(after)
-    if len(before) == behind:
-        while behind and before[behind - 1] == after[behind - 1]:
-            behind -= 1
-    return range(min(first_difference(before, after), behind), behind)
+    """Return the offsets from the first to the last byte of a file that the last commit changed."""
+    end = len(after)
+    if len(before) == end:
+        while end and before[end - 1] == after[end - 1]:
+            end -= 1
+    return range(min(first_difference(before, after), end), end)
 
 
 def _flip(
     harness: VirtualHarness, path: str, offset: int, mask: int, model: Model, earlier: Model | None = None
 ) -> bool:
-    """Flip a bit in a copy of the disk and judge what the engine makes of it."""
+    """Flip a bit in a copy of the disk and check what the engine reports; return whether it reports damage."""
     twin = harness.fork(0)
     twin.disk.damage(path, offset, mask)
-    return judge(twin, model, f"{path}@{offset} ^ {mask:#04x}", earlier)
+    return check_damaged(twin, model, f"{path}@{offset} ^ {mask:#04x}", earlier)
 
 
-def judge(harness: WalHarness, model: Model, what: str, earlier: Model | None = None) -> bool:
-    """Assert that a changed log is whole or reports its damage; return whether it reports it.
+def check_damaged(harness: WalHarness, model: Model, what: str, earlier: Model | None = None) -> bool:
+    """Check that a log whose files were changed is complete or reports damage; return whether it reports it.
 
     Args:
-        earlier: before the group that was changed. Where that is damage, nothing may say what it replaced."""
+        harness: on the changed files.
+        model: what the log held.
+        what: the change, for messages.
+        earlier: what the log held before its last group, if that group was changed. If the group is reported as
+            damaged, the log may end with entries that the group replaced.
+    """
     try:
         engine = harness.open()
     except (Foreign, FutureVersion):
@@ -190,7 +195,7 @@ def _op_ids(model: Model) -> list[OpId]:
 
 
 def _check_refusals(engine: WalEngine, model: Model, good: OpId, what: str) -> None:
-    """A damaged log gives out what is before the damage, and does nothing else."""
+    """Check that a damaged log gives out the entries before the damage and refuses everything else."""
     assert good in _op_ids(model), what
     state = engine.logs()[LOG]
     assert state.last == good, what

@@ -1,5 +1,6 @@
-"""The disk fails or is full: nothing acknowledged is lost, nothing behind it is acknowledged, and
-the other logs go on (W8, durability rule 7)."""
+"""Conformance checks for log engines: failing and full disks (W8, durability rule 7).
+
+Nothing acknowledged is lost, nothing after a failure is acknowledged, and the other logs go on."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from stelae.spi.errors import Corrupt, Full, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_basics import leaves_something_unsynced
-from stelae.testing.conformance.wal_collected import WalCollected
+from stelae.testing.conformance.wal_collection import WalCollection
 from stelae.testing.conformance.wal_waiters import Waiters
 from stelae.testing.wal_harness import Survival, VirtualHarness
 from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries, intact
 
 
-class WalFailures(WalCollected):
-    """Checks on failing disks; the fixture ``harness`` is a :class:`VirtualHarness`."""
+class WalFailures(WalCollection):
+    """Checks of failing disks. The fixture ``harness`` is a :class:`VirtualHarness`."""
 
     def test_a_full_disk_fails_the_log_until_there_is_space_and_loses_nothing(self, harness: VirtualHarness) -> None:
         engine = harness.open()
@@ -26,10 +27,10 @@ class WalFailures(WalCollected):
         commit(engine, Append(entries=entries(1, 2)))
         engine.close()
         failures = 0
-        for room in range(0, 9000, 61):
-            twin = harness.fork(room)
+        for free_bytes in range(0, 9000, 61):
+            twin = harness.fork(free_bytes)
             engine = twin.open()
-            limit_room(twin, room)
+            limit_space(twin, free_bytes)
             model, outcome = append_until_failure(engine, Model(ZERO, list(entries(1, 2))), 40)
             if outcome is None:
                 continue
@@ -40,7 +41,7 @@ class WalFailures(WalCollected):
             again = engine.commit({LOG: _next(model)}, sync=True)[LOG]
             assert isinstance(again, Failed)
             assert again.durable == model.last
-            limit_room(twin, None)
+            limit_space(twin, None)
             assert engine.repair(LOG) == model.last
             check_holds(engine, model)
             commit(engine, _next(model))
@@ -51,26 +52,28 @@ class WalFailures(WalCollected):
             engine.close()
         assert failures > 50
 
-    def test_a_crash_on_a_full_disk_loses_nothing_and_the_log_opens_full(self, harness: VirtualHarness) -> None:
+    def test_a_crash_on_a_full_disk_loses_nothing_and_the_log_opens_without_space(
+        self, harness: VirtualHarness
+    ) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         engine.close()
-        for room in range(0, 9000, 173):
-            twin = harness.fork(room)
+        for free_bytes in range(0, 9000, 173):
+            twin = harness.fork(free_bytes)
             engine = twin.open()
-            limit_room(twin, room)
+            limit_space(twin, free_bytes)
             model, _ = append_until_failure(engine, Model(), 40)
             twin.crash(engine)
             engine = twin.open()
             found = intact(engine)
             assert found.held[: len(model.held)] == model.held
             assert len(found.held) <= len(model.held) + 5
-            limit_room(twin, None)
+            limit_space(twin, None)
             commit(engine, _next(found))
             engine.close()
 
-    def test_a_disk_that_fails_fails_every_waiter_of_its_log(self, harness: VirtualHarness) -> None:
-        self._fail_waiters(harness.fork(0), lambda twin: limit_room(twin, 0))
+    def test_a_failing_disk_fails_every_waiter_of_its_log(self, harness: VirtualHarness) -> None:
+        self._fail_waiters(harness.fork(0), lambda twin: limit_space(twin, 0))
         self._fail_waiters(harness.fork(1), lambda twin: twin.disk.faults.fail_syncs(count=99))
 
     def _fail_waiters(self, harness: VirtualHarness, fail: Callable[[VirtualHarness], None]) -> None:
@@ -87,21 +90,21 @@ class WalFailures(WalCollected):
         harness.disk.faults.heal()
         waiters.append(OTHER, "x", entries(1, 1))
         waiters.run()
-        assert waiters.told["x"] == [Durable(OpId(1, 1))]
+        assert waiters.outcomes["x"] == [Durable(OpId(1, 1))]
         check_holds(engine, Model(ZERO, list(entries(1, 3))))
         harness.crash(engine)
 
-    def test_repair_on_a_disk_that_is_still_full_says_so_and_can_be_repeated(self, harness: VirtualHarness) -> None:
+    def test_repair_on_a_disk_that_is_still_full_fails_and_can_be_repeated(self, harness: VirtualHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
-        limit_room(harness, 0)
+        limit_space(harness, 0)
         model, outcome = append_until_failure(engine, Model(), 100)
         assert outcome is not None
         for _ in range(3):
             with pytest.raises(Full):
                 engine.repair(LOG)
             check_holds(engine, model)
-        limit_room(harness, None)
+        limit_space(harness, None)
         assert engine.repair(LOG) == model.last
         commit(engine, _next(model))
         engine = _crashed(harness, engine)
@@ -117,7 +120,7 @@ class WalFailures(WalCollected):
             commit(engine, _next(model))
             commit(engine, _next(model), OTHER)
             model = model.append(_next(model))
-        limit_room(harness, 0)
+        limit_space(harness, 0)
         before = harness.disk.space_left("/")
         engine.collect(LOG, model.last.index)
         engine.drop(OTHER)
@@ -138,7 +141,7 @@ class WalFailures(WalCollected):
         assert failures > 180
 
     def _fail_syncs(self, harness: VirtualHarness, count: int, failing: int, survival: Survival) -> bool:
-        # Only the first log is written meanwhile: whatever files it is in, the syncs that fail are on its behalf.
+        # Only the first log is written meanwhile: whichever files fail to sync, they are synced for this log.
         engine = harness.open()
         for log in (LOG, OTHER):
             engine.create(log, ZERO)
@@ -169,7 +172,7 @@ class WalFailures(WalCollected):
         return outcome is not None
 
     def _check_after_failed_sync(self, harness: VirtualHarness, model: Model) -> None:
-        """Everything acknowledged can be read; what cannot be proved durable is not added to."""
+        """Check that every acknowledged entry can be read, and that new entries follow only durable ones."""
         engine = harness.open()
         check_holds(engine, Model(ZERO, [*_next(Model()).entries, *_other().entries]), OTHER)
         state = engine.logs()[LOG]
@@ -188,7 +191,9 @@ class WalFailures(WalCollected):
             check_holds(engine, present.append(_next(present)))
         engine.close()
 
-    def test_a_failed_sync_while_collecting_fails_the_log_for_good_or_nothing(self, harness: VirtualHarness) -> None:
+    def test_a_failed_sync_while_collecting_fails_the_log_for_good_or_changes_nothing(
+        self, harness: VirtualHarness
+    ) -> None:
         failures = 0
         for count in range(6):
             for survival in (Survival.LOST, Survival.KEPT, Survival.DRAWN):
@@ -207,7 +212,7 @@ class WalFailures(WalCollected):
         if raised is None:
             assert isinstance(outcome, Durable)
         else:
-            assert isinstance(outcome, Failed), "what could not be synced is appended to"
+            assert isinstance(outcome, Failed), "the log accepts entries after a failed sync"
             assert not isinstance(raised, Full) and not isinstance(outcome.error, Full)
             assert outcome.durable == engine.logs()[LOG].last == model.last
             with pytest.raises(StorageError):
@@ -216,16 +221,16 @@ class WalFailures(WalCollected):
         harness.crash(engine, survival)
         engine = harness.open()
         check_holds(engine, Model(ZERO, [*_next(Model()).entries, *_other().entries]), OTHER)
-        state, kept = engine.logs()[LOG], model.held[-7:]
-        assert state.base.index < kept[0].op_id.index and state.last.index >= model.last.index
-        assert engine.read(LOG, kept[0].op_id.index, model.last.index + 1, 1 << 30) == kept
+        state, above = engine.logs()[LOG], model.held[-7:]
+        assert state.base.index < above[0].op_id.index and state.last.index >= model.last.index
+        assert engine.read(LOG, above[0].op_id.index, model.last.index + 1, 1 << 30) == above
         engine.close()
         return raised is not None
 
     def _collect(
         self, harness: VirtualHarness, engine: WalEngine, upto: int, count: int, failing: int
     ) -> StorageError | None:
-        """Collect; after ``count`` syncs so many fail. Return what was raised."""
+        """Collect, while ``failing`` syncs fail after ``count`` others. Return the error, if any."""
         seen = 0
 
         def fail_nth(operation: str, path: str) -> None:
@@ -263,7 +268,7 @@ class WalFailures(WalCollected):
         assert isinstance(engine.commit({OTHER: Append(entries=entries(1, 1))}, sync=True)[OTHER], Durable)
         harness.crash(engine)
 
-    def test_closing_reports_a_log_that_fails_then_and_closes_the_others(self, harness: VirtualHarness) -> None:
+    def test_close_reports_a_log_that_fails_to_sync_and_closes_the_others(self, harness: VirtualHarness) -> None:
         leaves_something_unsynced(harness)
         for failing in (1, 9):
             twin = harness.fork(failing)
@@ -282,10 +287,10 @@ class WalFailures(WalCollected):
                 assert engine.read(log, 1, 6, 1 << 30) == list(entries(1, 5))
             engine.close()
 
-    def test_what_a_failed_sync_left_visible_is_not_built_on_before_it_is_durable(
+    def test_entries_visible_after_a_failed_sync_are_durable_before_others_follow(
         self, harness: VirtualHarness
     ) -> None:
-        # The process dies, not the machine: the system still serves what never reached the disk.
+        # The process dies, not the machine: the page cache still returns bytes that never reached the disk.
         engine = harness.open()
         engine.create(LOG, ZERO)
         commit(engine, Append(entries=entries(1, 3)))
@@ -306,19 +311,19 @@ class WalFailures(WalCollected):
         check_holds(engine, model.append(given))
         engine.close()
 
-    def test_a_failure_while_creating_leaves_nothing_or_a_whole_log(self, harness: VirtualHarness) -> None:
+    def test_a_failed_create_leaves_no_log_and_can_be_repeated(self, harness: VirtualHarness) -> None:
         for count in range(6):
             twin = harness.fork(count)
             engine = twin.open()
-            limit_room(twin, 200 * count)
+            limit_space(twin, 200 * count)
             try:
                 engine.create(LOG, ZERO)
                 assert engine.logs()[LOG].last == ZERO
             except StorageError:
                 assert LOG not in engine.logs()
-                limit_room(twin, None)
+                limit_space(twin, None)
                 engine.create(LOG, ZERO)
-            limit_room(twin, None)
+            limit_space(twin, None)
             commit(engine, _next(Model()))
             engine = _crashed(twin, engine)
             check_holds(engine, Model().append(_next(Model())))
@@ -335,7 +340,7 @@ class WalFailures(WalCollected):
             raise StorageError("Read-only file system", path=path)
 
         harness.disk.faults.hook = read_only
-        for _ in range(2):  # The second time it would be locked, had the first kept the lock.
+        for _ in range(2):  # The second start would fail with Locked if the first had not released the lock.
             with pytest.raises(StorageError, match="Read-only") as caught:
                 harness.open()
             assert caught.value.path.startswith(harness.directory.rpartition("/")[0])
@@ -346,18 +351,18 @@ class WalFailures(WalCollected):
         engine.close()
 
 
-def limit_room(harness: VirtualHarness, room: int | None) -> None:
-    """Leave so many bytes on the disk; ``None`` for no limit."""
+def limit_space(harness: VirtualHarness, free_bytes: int | None) -> None:
+    """Leave so many free bytes on the disk; ``None`` for no limit."""
     faults = harness.disk.faults
     faults.capacity_bytes = None
-    if room is not None:
+    if free_bytes is not None:
         used = (1 << 50) - 1
         faults.capacity_bytes = used
-        faults.capacity_bytes = used - harness.disk.space_left("/") + room
+        faults.capacity_bytes = used - harness.disk.space_left("/") + free_bytes
 
 
 def append_until_failure(engine: WalEngine, model: Model, groups_max: int) -> tuple[Model, Failed | None]:
-    """Append groups until one fails; return what was acknowledged, and the failure."""
+    """Append groups until one fails; return the model of the acknowledged groups, and the failure."""
     for _ in range(groups_max):
         given = _next(model)
         outcome = engine.commit({LOG: given}, sync=True)[LOG]
@@ -368,7 +373,7 @@ def append_until_failure(engine: WalEngine, model: Model, groups_max: int) -> tu
 
 
 def _next(model: Model) -> Append:
-    """A group that fits behind a model."""
+    """Return a group that fits after a model."""
     first = model.last.index + 1
     return Append(entries=entries(first, 5, term=max(1, model.last.term), size_bytes=90))
 

@@ -1,8 +1,8 @@
-"""Random lives of a log: appends, replacements, commits without sync, cooling, collection, full
-disks, and power lost in the middle of any of it.
+"""Conformance check for log engines: random histories of one log.
 
-The named checks of the other modules say what is wrong; this one looks where nobody thought of. A
-failing history is reproduced by its seed, which the message names."""
+They have appends, replacements, commits without sync, cooling, collection, full disks, and losses of power at any
+operation. They find what the named checks of the other modules do not look for. The message of a failing history has
+the seed that reproduces it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from stelae.sim.draw import below, chance, pick
 from stelae.spi.errors import Full
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
-from stelae.testing.conformance.wal_crashes import FATES
-from stelae.testing.conformance.wal_failures import WalFailures, limit_room
+from stelae.testing.conformance.wal_crash_scenarios import FATES
+from stelae.testing.conformance.wal_failures import WalFailures, limit_space
 from stelae.testing.wal_harness import PowerLost, VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, entries, intact
 
 HISTORIES = 150
-LIVES = 5
+RUNS = 5
 STEPS = 40
 OPERATIONS_MAX = 90
 
@@ -35,10 +35,11 @@ class WalHistories(WalFailures):
 
 
 class WalHistory:
-    """One log through some lives, each ended by a loss of power.
+    """One log through several runs, each ended by a loss of power.
 
-    ``possible`` is what a crash may leave: what was synced last, and all that was written since,
-    the newest state last."""
+    Attributes:
+        possible: the models that a crash may leave: what was synced last, and each later state, the newest one last.
+    """
 
     def __init__(self, harness: VirtualHarness, rng: random.Random) -> None:
         self.harness = harness
@@ -50,12 +51,12 @@ class WalHistory:
         self.engine.create(LOG, ZERO)
 
     def run(self) -> None:
-        """Live, crash, and judge, again and again."""
+        """Do random steps, crash, and check, several times."""
         steps = (
             [self.append] * 10 + [self.replace] * 3 + [self.cool, self.cool, self.reopen]
             + [self.sync, self.look, self.fill_disk] + [self.collect] * 2
         )  # fmt: skip
-        for _ in range(LIVES):
+        for _ in range(RUNS):
             faults = self.harness.disk.faults
             faults.lose_power_after(operations=below(self.rng, OPERATIONS_MAX))
             try:
@@ -68,18 +69,18 @@ class WalHistory:
             self.harness.disk.faults.heal()
             self.harness.crash(survival=pick(self.rng, FATES))
             self.engine = self.harness.open()
-            self.judge()
+            self.check()
 
     @property
     def newest(self) -> Model:
-        """What the log holds while it lives."""
+        """The model of the log without a crash."""
         return self.possible[-1]
 
-    def judge(self) -> None:
-        """Assert that a crash left something possible, and go on from there."""
+    def check(self) -> None:
+        """Check that a crash left one of the possible models, and go on from it."""
         found = intact(self.engine)
         assert any(_agree(found, model) for model in self.possible), (
-            f"found {found.base} to {found.last}, possible {[(model.base, model.last) for model in self.possible]}"
+            f"found {found.base} to {found.last}; possible {[(model.base, model.last) for model in self.possible]}"
         )
         self.possible = [found]
         self.term = max(self.term, found.last.term)
@@ -93,7 +94,7 @@ class WalHistory:
         self._commit(Append(entries=given, commit_hint=below(self.rng, last.index + 1)))
 
     def replace(self) -> None:
-        """Replace a suffix, now and then by nothing."""
+        """Replace a suffix, sometimes by nothing."""
         self.term += 1
         base, last = self.newest.base.index, self.newest.last.index
         first = base + 1 + below(self.rng, last - base + 1)
@@ -102,12 +103,12 @@ class WalHistory:
         self._commit(Append(entries=given, replace_from=first))
 
     def sync(self) -> None:
-        """Make durable what was committed without sync."""
+        """Make every commit without sync durable."""
         assert self.engine.commit({}, sync=True) == {}
         self.possible = [self.newest]
 
     def cool(self) -> None:
-        """Cool the log; what was not synced is, then."""
+        """Cool the log, which syncs it."""
         self.engine.cool(LOG)
         self.possible = [self.newest]
 
@@ -118,26 +119,26 @@ class WalHistory:
         self.engine = self.harness.open()
 
     def collect(self) -> None:
-        """Collect something, once all of it is durable."""
+        """Sync everything, then collect some entries."""
         if len(self.possible) > 1:
             self.sync()
         self.engine.collect(LOG, below(self.rng, self.newest.last.index + 1))
         self.look()
 
     def look(self) -> None:
-        """Read all back."""
+        """Read every entry and compare."""
         check_holds(self.engine, self.newest)
         base = self.engine.logs()[LOG].base
-        kept = [one for one in self.newest.held if one.op_id.index > base.index]
-        self.possible[-1] = Model(base, kept)
+        above = [one for one in self.newest.held if one.op_id.index > base.index]
+        self.possible[-1] = Model(base, above)
 
     def fill_disk(self) -> None:
-        """Append until the disk is full, make room, and repair."""
+        """Append until the disk is full, free space, and repair."""
         if len(self.possible) > 1:
             self.sync()
-        limit_room(self.harness, below(self.rng, 6000))
+        limit_space(self.harness, below(self.rng, 6000))
         outcome = self._append_until_failure(self.engine)
-        limit_room(self.harness, None)
+        limit_space(self.harness, None)
         if outcome is not None:
             assert isinstance(outcome.error, Full)
             assert self.engine.repair(LOG) == self.newest.last

@@ -1,4 +1,4 @@
-"""A log with a million entries: on a real disk, once for each engine, because it takes seconds (W10, W11)."""
+"""Conformance check for log engines: a log of a million entries, on a real disk (W10, W11). It takes seconds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ GROUP = 4000
 
 
 class WalScale:
-    """Checks with many entries; the fixture ``harness`` is any :class:`WalHarness` with settings as in use."""
+    """Checks with many entries. The fixture ``harness`` is any :class:`WalHarness` with production settings."""
 
-    def test_a_million_entries_are_kept_found_at_once_and_collected(self, harness: WalHarness) -> None:
+    def test_a_million_entries_are_kept_found_by_index_and_collected(self, harness: WalHarness) -> None:
         engine = harness.open()
         engine.create(LOG, ZERO)
         for first in range(1, ENTRIES + 1, GROUP):
@@ -41,7 +41,7 @@ def _op_id(index: int) -> OpId:
 
 
 def _entry(index: int) -> Entry:
-    """Every other one is empty; the others tell their index, roughly, for what makes them takes longest here."""
+    """Return an entry. Every other body is empty; the others repeat after a thousand, because making them is slow."""
     return Entry(_op_id(index), EntryKind.WRITE, index, _BODIES[index % len(_BODIES)])
 
 

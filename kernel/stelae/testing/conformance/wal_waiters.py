@@ -1,4 +1,4 @@
-"""What the kernel's log writer makes of a failing engine: everybody who waits for that log hears of it (W8)."""
+"""The kernel's log writer over an engine under test: a failure must reach every waiter of the log (W8)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from stelae.spi.wal import Failed, Outcome, WalEngine
 
 
 class Waiters:
-    """The kernel's log writer over an engine, driven by hand, and what each append was told.
+    """Drives the kernel's log writer over an engine, and records the outcomes of appends.
 
     Attributes:
-        told: outcomes by the label of the append, in the order in which they came.
+        outcomes: for the label of each append, its outcomes in the order of their arrival.
     """
 
     def __init__(self, engine: WalEngine, *logs: LogId) -> None:
         self.engine = engine
-        self.told: dict[str, list[Outcome]] = {}
+        self.outcomes: dict[str, list[Outcome]] = {}
         self.writer = LogWriter(
             lock=nullcontext(), wake=lambda: None, post=self._post, queue_bytes_max=1 << 30, group_bytes_max=1 << 30
         )
@@ -31,32 +31,32 @@ class Waiters:
             self.writer.open_log(log, engine.logs()[log].last)
 
     def append(self, log: LogId, label: str, entries: tuple[Entry, ...]) -> None:
-        """Have something appended; the outcome comes under ``label``."""
+        """Queue an append. Its outcome is recorded under ``label``."""
         slot = self.writer.reserve(log, sum(entry.size_bytes for entry in entries))
-        self.told[label] = []
-        self.writer.append_async(slot, entries, done=self.told[label].append)
+        self.outcomes[label] = []
+        self.writer.append_async(slot, entries, done=self.outcomes[label].append)
 
     def run(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Commit one group; ``meanwhile`` happens while it is under way."""
+        """Commit one group; call ``meanwhile`` while it is under way."""
         work = self.writer.take_work()
         assert work is not None
         meanwhile()
         self.writer.post(self.writer.perform(work, self.engine))
 
     def repair(self, log: LogId) -> object:
-        """Repair a log; what came of it."""
+        """Repair a log; return the result."""
         results: list[object] = []
         self.writer.repair(log, results.append)
         self.run()
         return results[0]
 
     def check_all_failed(self, log: LogId, labels: str, durable: OpId) -> None:
-        """Assert that these appends failed, each once and all with one error, and that the log takes no more."""
-        told = [self.told[label] for label in labels]
-        assert all(len(outcomes) == 1 for outcomes in told), f"outcomes per append: {[len(one) for one in told]}"
-        first = told[0][0]
+        """Check that these appends failed, each once and all with the same error, and that the log accepts no more."""
+        found = [self.outcomes[label] for label in labels]
+        assert all(len(outcomes) == 1 for outcomes in found), f"outcomes per append: {[len(one) for one in found]}"
+        first = found[0][0]
         assert isinstance(first, Failed) and first.durable == durable
-        assert all(outcomes == [first] for outcomes in told)
+        assert all(outcomes == [first] for outcomes in found)
         with pytest.raises(StelaeError) as caught:
             self.writer.reserve(log, 1)
         assert caught.value is first.error

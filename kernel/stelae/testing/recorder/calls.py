@@ -1,7 +1,7 @@
-"""What a recorded process did to files, one value for each call that succeeded.
+"""The calls of a recorded process, one value for each call that succeeded.
 
-Paths are those of the system at that moment, absolute; a call on something that has no name any more is not
-recorded, for no crash can bring it back."""
+Paths are absolute, as they were at the time of the call. A call on a file or directory without a name is not recorded,
+because no crash can bring it back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 
 class RecordedWrite(msgspec.Struct, frozen=True):
-    """Bytes at an offset; with ``dsync`` durable on return, though nothing written before them is."""
+    """Bytes were written at an offset. With ``dsync`` they are durable on return; earlier writes are not."""
 
     path: str
     offset: int
@@ -27,56 +27,56 @@ class Resize(msgspec.Struct, frozen=True):
 
 
 class RecordedSync(msgspec.Struct, frozen=True):
-    """A file's contents, or a directory's names, are durable."""
+    """A file's contents, or a directory's names, were made durable."""
 
     path: str
 
 
 class Create(msgspec.Struct, frozen=True):
-    """An empty file has a name."""
+    """An empty file was created."""
 
     path: str
 
 
 class MakeDirectory(msgspec.Struct, frozen=True):
-    """An empty directory has a name."""
+    """An empty directory was created."""
 
     path: str
 
 
 class Rename(msgspec.Struct, frozen=True):
-    """A file or directory has another name, in place of whatever had it."""
+    """A file or directory was renamed, in place of whatever had the new name."""
 
     path: str
     target: str
 
 
 class Remove(msgspec.Struct, frozen=True):
-    """A file's name is gone."""
+    """A file's name was removed."""
 
     path: str
 
 
 class RemoveDirectory(msgspec.Struct, frozen=True):
-    """An empty directory is gone."""
+    """An empty directory was removed."""
 
     path: str
 
 
 class Mapped(msgspec.Struct, frozen=True):
-    """A file was mapped so that it can be written without a call: what it holds is not known any more."""
+    """A file was mapped for shared writing. Its contents are unknown from then on."""
 
     path: str
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """A change that cannot be replayed, such as a link."""
+    """A change was made that cannot be replayed, such as a link."""
 
     path: str
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What the process said about itself between two calls."""
+    """The process reported its progress between two calls."""
 
     text: str
 

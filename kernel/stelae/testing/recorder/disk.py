@@ -1,7 +1,7 @@
-"""The virtual disk under recorded calls: it repeats them, and says which states a crash may leave.
+"""A virtual disk that repeats recorded calls and gives the states that a crash may leave.
 
-What was not synced falls into *pieces*: sectors of writes, changes of size, operations on names. Any subset of
-the pieces may be on the disk, as far as the names allow; ``image_keeping`` shows one."""
+Unsynced changes consist of *pieces*: sectors of writes, changes of size, operations on names. After a crash any subset
+of the pieces may be on the disk, as far as the order of operations on names allows. ``image_keeping`` returns one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from stelae.testing.recorder.image import DiskImage
 
 
 class RecordedDisk(VirtualDisk):
-    """A virtual disk that begins as an image, durable, and repeats what was recorded."""
+    """A virtual disk that begins with a durable image and repeats recorded calls."""
 
     @classmethod
     def holding(cls, image: DiskImage) -> RecordedDisk:
-        """A disk that holds an image."""
+        """Return a disk that holds an image durably."""
         disk = cls()
         for path in image.directories:
             disk.make_directory(path)
@@ -35,11 +35,11 @@ class RecordedDisk(VirtualDisk):
         return disk
 
     def repeat(self, call: Call) -> None:
-        """Do what a call did.
+        """Repeat a call.
 
         Raises:
-            OSError, StelaeError: it cannot have succeeded on this disk.
-            ValueError: it cannot be repeated.
+            OSError, StelaeError: the call cannot have succeeded on this disk.
+            ValueError: the call cannot be repeated.
         """
         match call:
             case calls.RecordedWrite(path, offset, data, dsync):
@@ -66,25 +66,25 @@ class RecordedDisk(VirtualDisk):
                 pass
 
     def copy(self) -> RecordedDisk:
-        """An independent copy, what is not synced included."""
+        """Return an independent copy, unsynced changes included."""
         twin = RecordedDisk()
         twin._names = self._names.copy()
         twin._numbers = self._numbers
         return twin
 
     def image(self) -> DiskImage:
-        """What is visible."""
+        """Return the visible files and directories."""
         return DiskImage(tuple(_directories(self._names.root, "")), self.tree())
 
     def pieces(self) -> int:
-        """How many pieces a crash may keep or lose."""
+        """Return how many pieces a crash may keep or lose."""
         split = [piece for contents in _files(self._names) for piece in _pieces(contents)]
         return sum(not piece.forced for piece in split) + len(self._names.pending)
 
     def image_keeping(self, kept: Sequence[bool]) -> DiskImage:
-        """What is there after a crash that kept these pieces, names last.
+        """Return the disk after a crash that kept these pieces: first those of files, then operations on names.
 
-        A name is lost with an earlier operation on the same name."""
+        An operation on a name is also lost if an earlier one on the same name is."""
         twin, chosen = self.clone(), iter(kept)
         for contents in _files(twin._names):
             contents.changes = _pieces(contents)
@@ -98,7 +98,7 @@ class RecordedDisk(VirtualDisk):
         return _image(twin.crash(random.Random(0), Survival.LOST))
 
     def image_drawn(self, rng: random.Random) -> DiskImage:
-        """What is there after one crash of the virtual disk, which also tears within a sector."""
+        """Return the disk after a random crash of the virtual disk, which also tears within a sector."""
         return _image(self.clone().crash(rng, Survival.DRAWN))
 
     def _sync(self, path: str) -> None:
@@ -109,7 +109,7 @@ class RecordedDisk(VirtualDisk):
 
 
 def _settle(names: VirtualNames, lost: list[NameChange]) -> None:
-    """Make every operation on names durable but those that are lost."""
+    """Make every operation on names durable, except the lost ones."""
     names.pending = [change for change in names.pending if change not in lost]
     for change in names.pending:
         for directory, name, node in change.edits:
@@ -132,7 +132,7 @@ def _directories(directory: Directory, prefix: str) -> Iterator[str]:
 
 
 def _files(names: VirtualNames) -> list[FileContents]:
-    """Every file that has, had or may get a name, in order of creation."""
+    """Return every file that has, had or may get a name, in order of creation."""
     found: dict[int, FileContents] = {}
     waiting, seen = [names.root], set()
     while waiting:
@@ -150,7 +150,7 @@ def _files(names: VirtualNames) -> list[FileContents]:
 
 
 def _pieces(contents: FileContents) -> list[Change]:
-    """The changes of a file that are not durable, cut at sectors; those that are stay as they are."""
+    """Return the changes of a file. Those that are not durable are cut at sectors."""
     found: list[Change] = []
     for change in contents.changes:
         if change.forced or len(change.new) == 0:

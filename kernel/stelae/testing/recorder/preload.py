@@ -1,8 +1,8 @@
 """Recording by a small library that is loaded before the C library of the process (``preload.c``).
 
-It is compiled once for each version of its source, by the system's C compiler, into a temporary directory of this
-process. It sees what goes through the C library by name. What does not is found by ``means``, which compares the
-replayed calls with the files that are there in the end."""
+The system's C compiler compiles it into a temporary directory of this process. It records the calls that go through
+functions of the C library. ``record`` detects other changes, because it compares the replayed calls with the files that
+the process left."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ _COMPILE_SECONDS_MAX = 120
 
 
 def available() -> bool:
-    """Say whether this machine can record so: Linux, little-endian, and a compiler that takes the source."""
+    """Say whether this machine can record in this way: Linux, little-endian, and a compiler that accepts the source."""
     return library() is not None
 
 
 @functools.cache
 def library() -> str | None:
-    """Path of the compiled library; ``None`` where there can be none, or where it is not loaded."""
+    """Return the path of the compiled library, or ``None`` if it cannot be compiled or loaded."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if sys.platform != "linux" or sys.byteorder != "little" or compiler is None:
         return None
     source = resources.files("stelae.testing.recorder").joinpath("preload.c").read_bytes()
-    keep = _folder()
-    (Path(keep.name) / "preload.c").write_bytes(source)
-    target = f"{keep.name}/preload.so"
-    command = [compiler, *_FLAGS, "-o", target, f"{keep.name}/preload.c", *_LIBRARIES]
+    folder = _folder()
+    (Path(folder.name) / "preload.c").write_bytes(source)
+    target = f"{folder.name}/preload.so"
+    command = [compiler, *_FLAGS, "-o", target, f"{folder.name}/preload.c", *_LIBRARIES]
     done = subprocess.run(command, capture_output=True, timeout=_COMPILE_SECONDS_MAX, check=False)
-    return target if done.returncode == 0 and _records(target, keep.name) else None
+    return target if done.returncode == 0 and _records(target, folder.name) else None
 
 
 def _records(library: str, folder: str) -> bool:
-    """Try it on a process of the kind that will be recorded: one linked statically would not notice it."""
+    """Try the library on a Python process. A statically linked interpreter would not load it."""
     root = os.path.realpath(folder)
     settings = _settings(library, root, "", f"{folder}/trial")
     command = [sys.executable, "-I", "-c", f"open({root!r} + '/tried', 'w').write('x')"]
@@ -62,16 +62,19 @@ def _records(library: str, folder: str) -> bool:
 
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Where the library is kept; removed when this process ends."""
+    """Return the directory of the library. It is removed when this process ends."""
     return tempfile.TemporaryDirectory(prefix=f"stelae-recorder-{platform.machine()}-")
 
 
 def run(command: Sequence[str], environment: dict[str, str], root: str, marks: str, folder: str) -> tuple[int, str]:
-    """Run a command and record what it does below ``root``; return its exit code and what it said in error.
+    """Run a command and record what it does below ``root``; return its exit code and standard error.
 
     Args:
+        command: what to run.
+        environment: its whole environment.
+        root: the directory to record.
         marks: the file whose writes are marks.
-        folder: where the record is kept.
+        folder: the directory for the record.
     """
     found = library()
     assert found is not None
@@ -81,12 +84,12 @@ def run(command: Sequence[str], environment: dict[str, str], root: str, marks: s
 
 
 def read(folder: str, marks: str, before: DiskImage, root: str) -> Iterator[Call]:
-    """The calls of a record, in order; they say all that there is to know by themselves."""
+    """Yield the calls of a record, in order. ``before`` and ``root`` are not needed here."""
     return _calls(f"{folder}/record", marks)
 
 
 def _settings(library: str, root: str, marks: str, record: str) -> dict[str, str]:
-    """What the environment of a recorded process has besides; ``preload.c`` says what each is."""
+    """Return the additional environment variables of a recorded process; ``preload.c`` explains each."""
     return {"LD_PRELOAD": library, "STELAE_RECORD_ROOT": root, "STELAE_RECORD_MARKS": marks, "STELAE_RECORD_TO": record}
 
 
@@ -109,7 +112,7 @@ def _calls(record: str, marks: str) -> Iterator[Call]:
 
 
 def _call(kind: int, path: str, other: str, offset: int, flags: int, data: bytes) -> Call:
-    """``kind`` as numbered in ``preload.c``."""
+    """Return one call; ``kind`` is numbered as in ``preload.c``."""
     match kind:
         case 1:
             return calls.RecordedWrite(path, offset, data, bool(flags & _DSYNC))

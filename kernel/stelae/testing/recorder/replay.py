@@ -1,9 +1,9 @@
 """The states that a crash of a recorded process may leave, and when.
 
-Power is lost before the first call, between any two calls, and inside each write that would have been durable on
-return. At each of these moments every subset of what was not synced may be on the disk: all of them are looked at
-where they are few; else nothing, everything, and drawn ones: a prefix, scattered pieces, all but a few, a few, and
-one torn within a sector. States that are equal at the same stage are looked at once."""
+Power is lost before the first call, between any two calls, and within each write that is durable on return. At each of
+these moments any subset of the unsynced pieces may be on the disk. If there are few pieces, every subset is tried;
+otherwise none, all, and random subsets: a prefix, half of the pieces, most, few, and one state torn within a sector.
+Equal states of the same stage are tried once."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from stelae.testing.recorder.record import Recording
 from stelae.testing.recorder.scenario import ScenarioStage
 
 EXHAUSTIVE_PIECES_MAX = 4
-"""Up to so many pieces, every subset is looked at."""
+"""Up to so many pieces, every subset is tried."""
 
 SHARES = (0.5, 0.9, 0.1)
-"""How likely each piece is kept in the states that scatter them, one state for each share."""
+"""The probability that each piece is kept, for one random state each."""
 
 
 class ReplayState(msgspec.Struct, frozen=True):
-    """What a crash may leave.
+    """A state that a crash may leave.
 
     Attributes:
-        calls: how many calls had been made, one that was interrupted included.
-        stage: how far the scenario had come.
-        image: what is on the disk.
+        calls: how many calls were made, an interrupted one included.
+        stage: the stage of the scenario at the crash.
+        image: the disk after the crash.
     """
 
     calls: int
@@ -42,7 +42,7 @@ class ReplayState(msgspec.Struct, frozen=True):
 
 
 def states(recording: Recording, seed: int) -> Iterator[ReplayState]:
-    """Every state that is looked at, in the order of the calls. The same seed draws the same."""
+    """Yield every state to check, in the order of the calls. The same seed gives the same states."""
     rng, seen = random.Random(seed), set()
     for count, stage, disk in moments(recording):
         for image in images(disk, rng):
@@ -53,7 +53,7 @@ def states(recording: Recording, seed: int) -> Iterator[ReplayState]:
 
 
 def moments(recording: Recording) -> Iterator[tuple[int, ScenarioStage, RecordedDisk]]:
-    """When power may be lost: calls made, stage, and the disk, which is only lent."""
+    """Yield the moments at which power may be lost: calls made, stage, and the disk, which later moments change."""
     disk, stage = RecordedDisk.holding(recording.before), ScenarioStage()
     yield 0, stage, disk
     for count, call in enumerate(recording.calls, 1):
@@ -61,21 +61,21 @@ def moments(recording: Recording) -> Iterator[tuple[int, ScenarioStage, Recorded
             stage = stage_after(call)
             continue
         if isinstance(call, calls.RecordedWrite) and call.dsync:
-            inside = disk.copy()
-            inside.repeat(msgspec.structs.replace(call, dsync=False))
-            yield count, stage, inside
+            within = disk.copy()
+            within.repeat(msgspec.structs.replace(call, dsync=False))
+            yield count, stage, within
         disk.repeat(call)
         yield count, stage, disk
 
 
 def stage_after(mark: calls.Mark) -> ScenarioStage:
-    """How far a scenario has come with a mark of ``live``."""
+    """Return the stage of a scenario after a mark of ``scenario_process``."""
     word, number = mark.text.split()
     return ScenarioStage(int(number) + (word == "done"), word == "begin")
 
 
 def images(disk: RecordedDisk, rng: random.Random) -> Iterator[DiskImage]:
-    """What a crash may leave of a disk, as far as it is looked at; some may be equal."""
+    """Yield the states to check that a crash may leave of a disk. Some may be equal."""
     count = disk.pieces()
     if count <= EXHAUSTIVE_PIECES_MAX:
         yield from (disk.image_keeping(kept) for kept in itertools.product((False, True), repeat=count))

@@ -1,7 +1,7 @@
-"""What a recorded engine lives through: steps that two processes make out of the same few words.
+"""Scenarios of recorded engines: functions that return steps, which two processes find by the same name.
 
-The child that is recorded does the steps on the real engine. The one that judges does them on the fake engine, to
-know what the log may hold at the moment of a crash; so a scenario is named, not handed over."""
+The recorded child does the steps on the real engine. The checking child does them on the fake engine, to know what the
+log may hold at the moment of a crash."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from stelae.sim.disk_faults import PowerLost
 from stelae.sim.draw import below, chance, pick
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, Durable, WalEngine
-from stelae.testing.conformance.wal_crashes import (
+from stelae.testing.conformance.wal_crash_scenarios import (
     CrashRun,
     Step,
-    a_full_life,
-    a_name_used_again,
     append,
     collect,
     cool,
     create,
+    every_operation,
+    reused_name,
 )
-from stelae.testing.conformance.wal_crashes import unsynced as committed_without_sync
+from stelae.testing.conformance.wal_crash_scenarios import unsynced as committed_without_sync
 from stelae.testing.wal_harness import RealHarness, VirtualHarness
 from stelae.testing.wal_memory import MemoryWal
 from stelae.testing.wal_model import LOG, OTHER, Model, entries
@@ -43,9 +43,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         engine: the engine's class, as ``module:name``.
         config: its settings, as JSON.
         scenario: a function that returns the steps, as ``module:name``.
-        arguments: what it is called with.
-        setup: functions without arguments that are called first, as ``module:name``; tests plant bugs so.
-        also: a check of the scenario's own for what a crash left, as ``module:name``, called with a harness.
+        arguments: the function's arguments.
+        setup: functions without arguments that are called first, as ``module:name``. Tests plant bugs with them.
+        also: a further check of the state after a crash, as ``module:name``, called with harness and stage; or empty.
     """
 
     engine: str
@@ -70,32 +70,34 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(self.config, type=self.engine_type().Config)
 
     def prepare(self) -> None:
-        """Call what is to be called first."""
+        """Call the functions of ``setup``."""
         for name in self.setup:
             named(name)()
 
 
 class ScenarioStage(msgspec.Struct, frozen=True):
-    """How far a scenario had come: so many steps were done, and whether the next had begun."""
+    """How far a scenario has come: how many steps are done, and whether the next one has begun."""
 
     done: int = 0
     begun: bool = False
 
 
 def named(reference: str) -> Any:
-    """What ``module:name`` refers to."""
+    """Return the object that ``module:name`` refers to."""
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
-def reopen(engine: WalEngine, life: CrashRun) -> None:
-    """Close cleanly and open again. Whoever does the steps does that; what was not synced is durable then."""
-    for log, possible in life.possible.items():
-        life.possible[log] = possible[-1:]
+def reopen(engine: WalEngine, run: CrashRun) -> None:
+    """Close the engine and open it again, which makes everything durable.
+
+    The caller of the steps closes and opens the engine; this step only changes the run."""
+    for log, possible in run.possible.items():
+        run.possible[log] = possible[-1:]
 
 
-class _DeadEngine:
-    """Whatever it is asked, power was lost before."""
+class _EngineWithoutPower:
+    """An engine on which every call raises ``PowerLost``."""
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: object, **options: object) -> None:
@@ -104,33 +106,35 @@ class _DeadEngine:
         return call
 
 
-def life_at(steps: list[Step], stage: ScenarioStage) -> CrashRun:
-    """What a scenario had done at a stage, and what a crash may have made of the step under way."""
-    engine, life = VirtualHarness(MemoryWal).open(), CrashRun()
+def run_until(steps: list[Step], stage: ScenarioStage) -> CrashRun:
+    """Return what a scenario had done at a stage, with what a crash may leave of the step under way."""
+    engine, run = VirtualHarness(MemoryWal).open(), CrashRun()
     for step in steps[: stage.done]:
-        step(engine, life)
+        step(engine, run)
     if stage.begun and steps[stage.done] is not reopen:
         with suppress(PowerLost):
-            steps[stage.done](cast(WalEngine, _DeadEngine()), life)
-    return life
+            steps[stage.done](cast(WalEngine, _EngineWithoutPower()), run)
+    return run
 
 
 # -- scenarios -------------------------------------------------------------------------------------
 
 
-def nothing() -> list[Step]:
-    """Opened and closed."""
+def no_steps() -> list[Step]:
+    """Return no steps: the engine is opened and closed."""
     return []
 
 
-def full_life() -> list[Step]:
-    """Everything that an engine does, and a clean restart in the middle and at the end."""
-    steps = a_full_life()
+def every_operation_and_restarts() -> list[Step]:
+    """Return steps with every operation of an engine, and a clean restart in the middle and at the end."""
+    steps = every_operation()
     return [*steps[:9], reopen, *steps[9:], reopen]
 
 
-def unsynced_life(kept: int) -> list[Step]:
-    """Commits without sync, made durable by a sync, by a commit with sync, and by closing; or by themselves."""
+def unsynced_commits(kept: int) -> list[Step]:
+    """Return commits without sync, made durable by a sync, by a commit with sync, and by closing.
+
+    ``kept`` is 1 for an engine whose commits are durable without that, otherwise 0."""
     unsynced = partial(committed_without_sync, kept=bool(kept))
     return [
         create(LOG, ZERO),
@@ -145,13 +149,13 @@ def unsynced_life(kept: int) -> list[Step]:
     ]
 
 
-def name_used_again() -> list[Step]:
-    """A name is used by one log after the other."""
-    return [*a_name_used_again(), reopen]
+def reused_name_and_restart() -> list[Step]:
+    """Return steps in which a name is used by one log after the other, and a restart."""
+    return [*reused_name(), reopen]
 
 
-def set_aside_life() -> list[Step]:
-    """One of two logs is set aside, under the directory that the engine's own is in."""
+def log_set_aside() -> list[Step]:
+    """Return steps that set one of two logs aside, into a directory beside the engine's."""
     given = Append(entries=entries(1, 40, size_bytes=300))
     return [
         create(LOG, ZERO),
@@ -163,14 +167,16 @@ def set_aside_life() -> list[Step]:
     ]
 
 
-def set_aside_other(engine: WalEngine, life: CrashRun) -> None:
-    """Set the second log aside; a crash may leave it here. Relative: both children work beside the engine."""
-    life.possible.pop(OTHER, None)
+def set_aside_other(engine: WalEngine, run: CrashRun) -> None:
+    """Set the second log aside; a crash may leave it in the engine.
+
+    The path is relative: the working directory of both children is the one above the engine's."""
+    run.possible.pop(OTHER, None)
     engine.set_aside(OTHER, QUARANTINE)
 
 
 def check_quarantine(harness: RealHarness, stage: ScenarioStage) -> None:
-    """Once a log has gone it is in quarantine, whole; else setting it aside can be repeated."""
+    """Check that a log which is gone is complete in quarantine, and that setting it aside can be repeated."""
     engine = harness.open()
     if OTHER in engine.logs() and engine.logs()[OTHER].last.index and stage.done >= 3:
         engine.set_aside(OTHER, QUARANTINE)
@@ -181,8 +187,8 @@ def check_quarantine(harness: RealHarness, stage: ScenarioStage) -> None:
     engine.close()
 
 
-def history(seed: int, kept: int) -> list[Step]:
-    """A random life of one log: appends, replacements, commits without sync, collection, restarts."""
+def random_history(seed: int, kept: int) -> list[Step]:
+    """Return random steps on one log: appends, replacements, commits without sync, collection, restarts."""
     unsynced = partial(committed_without_sync, kept=bool(kept))
     rng, model, settled, collected = random.Random(seed), Model(), True, 0
     steps: list[Step] = [create(LOG, ZERO)]
@@ -209,7 +215,7 @@ def _addition(rng: random.Random, model: Model) -> Append:
 
 
 def _replacement(rng: random.Random, model: Model, collected: int) -> Append:
-    """What replaces a suffix, now and then nothing."""
+    """Return an append that replaces a suffix, sometimes by nothing."""
     first = collected + 1 + below(rng, model.last.index - collected + 1)
     count = 0 if chance(rng, 0.2) else 1 + below(rng, 6)
     size = pick(rng, (0, 10, 200, 900, 5000))
@@ -217,19 +223,19 @@ def _replacement(rng: random.Random, model: Model, collected: int) -> Append:
 
 
 def synced(given: Append) -> Step:
-    """Commit to the first log with sync, whatever of it was not synced before."""
+    """Return a step that commits to the first log with sync. Earlier commits may be unsynced."""
 
-    def step(engine: WalEngine, life: CrashRun) -> None:
-        newest = life.possible[LOG][-1]
-        life.possible[LOG] = life.possible[LOG] + newest.possible_after(given)
+    def step(engine: WalEngine, run: CrashRun) -> None:
+        newest = run.possible[LOG][-1]
+        run.possible[LOG] = run.possible[LOG] + newest.possible_after(given)
         assert isinstance(engine.commit({LOG: given}, sync=True)[LOG], Durable)
-        life.possible[LOG] = [newest.append(given)]
+        run.possible[LOG] = [newest.append(given)]
 
     return step
 
 
-def sync_all(engine: WalEngine, life: CrashRun) -> None:
-    """Make everything durable that was committed without sync."""
+def sync_all(engine: WalEngine, run: CrashRun) -> None:
+    """Make every commit without sync durable."""
     assert engine.commit({}, sync=True) == {}
-    for log, possible in life.possible.items():
-        life.possible[log] = possible[-1:]
+    for log, possible in run.possible.items():
+        run.possible[log] = possible[-1:]

@@ -33,7 +33,7 @@ class EnvironmentSettings(Protocol):
         """Number of reads at one time."""
 
     @property
-    def file_step_bytes(self) -> int:
+    def file_growth_bytes(self) -> int:
         """The file is extended in steps of this many bytes."""
 
 
@@ -159,7 +159,7 @@ class BaseEnvironment(Generic[S]):
 
     def _extend(self, need: int) -> None:
         """Extend the file by complete steps, or else by just what is needed. On a full disk, change nothing."""
-        for unit in (self._settings.file_step_bytes, self.page_bytes):
+        for unit in (self._settings.file_growth_bytes, self.page_bytes):
             size = -(-need // unit) * unit
             if size <= self._file_bytes:
                 return

@@ -3,7 +3,7 @@
 A synchronous write over existing data takes half as long as one into space that is only reserved. The steps:
 
 1. The base file records durably that the segment is collected. No reader has it open, and no reader can find it.
-2. Its file is renamed to a name without meaning (``names.kept_name``).
+2. Its file is renamed to a name without meaning (``names.reusable_name``).
 3. A worker renames it to the name of a future segment, writes the digest of each sector (see ``sectors``) behind the
    space of the header, and syncs. Most digests were computed when the data were written (``WriteDigests``). The worker
    reads the other sectors from the file.
@@ -25,7 +25,7 @@ from stelae.spi.errors import StorageError
 from stelae.spi.services import File, Files
 from stelae_wal_segmented.fast.write_digests import WriteDigests
 from stelae_wal_segmented.format import NEW_SPACE, SEGMENT_HEADER_BYTES
-from stelae_wal_segmented.names import kept_name
+from stelae_wal_segmented.names import reusable_name
 from stelae_wal_segmented.sectors import DIGEST_BYTES, SECTOR_BYTES, ReusedSpace, digests_of, space_within
 from stelae_wal_segmented.segment import Segment
 
@@ -62,7 +62,7 @@ class KeptFiles:
         """Keep the file of a collected segment; return false if enough files are kept or it cannot be renamed."""
         if len(self._kept) >= self._count_max:
             return False
-        path = f"{self._directory}/{kept_name(segment.header.log.generation, segment.header.sequence)}"
+        path = f"{self._directory}/{reusable_name(segment.header.log.generation, segment.header.sequence)}"
         try:
             self._files.rename(segment.path, path)
         except (OSError, StorageError):

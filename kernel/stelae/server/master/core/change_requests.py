@@ -41,7 +41,8 @@ class ChangeRequests:
         if verdict is not None:
             return [_tell(event.token, verdict)]
         if leadership.is_full:
-            return [_refuse(event.token, Overloaded(f"{self._settings.inflight_max} changes are under way; ask again"))]
+            limit = self._settings.changes_in_flight_max
+            return [_refuse(event.token, Overloaded(f"{limit} changes are under way; ask again"))]
         try:
             mutation = self._plan(event, view)
         except RetryableError as error:
@@ -49,7 +50,7 @@ class ChangeRequests:
         effects = self.begin(mutation, leadership, event.token)
         if effects:
             return effects
-        if len(leadership.waiting) >= self._settings.inflight_max:
+        if len(leadership.waiting) >= self._settings.changes_in_flight_max:
             return [_refuse(event.token, TableBusy("another change of the same table or name is under way; ask again"))]
         leadership.waiting.append(event)
         return []

@@ -73,7 +73,7 @@ class MasterLeadership:
     @property
     def is_full(self) -> bool:
         """Whether as many batches are under way as may be."""
-        return len(self.operations) >= self._settings.inflight_max
+        return len(self.operations) >= self._settings.changes_in_flight_max
 
     def touch(self, tablets: Iterable[TabletId]) -> None:
         """Have the reconciler look at these tablets at the end of this step, and the policy before its next plan."""

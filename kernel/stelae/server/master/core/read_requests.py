@@ -35,8 +35,8 @@ class ReadRequests:
                 fact = "of unknown age" if age_us is None else f"{age_us // 1000} ms old"
                 error = TooStale(f"this master's catalog is {fact}; {allowed_ms} ms are allowed: {where}")
             return [_refuse(event.token, error, leader)]
-        if len(leadership.reads) >= self._settings.reads_max:
-            return [_refuse(event.token, Overloaded(f"{self._settings.reads_max} questions wait; ask again"), None)]
+        if len(leadership.reads) >= self._settings.reads_pending_max:
+            return [_refuse(event.token, Overloaded(f"{self._settings.reads_pending_max} reads wait; ask again"), None)]
         leadership.reads[event.token] = event.request
         return [Confirm(event.token)]
 

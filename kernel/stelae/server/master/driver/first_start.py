@@ -22,7 +22,7 @@ from stelae.host.settings import TabletSettings
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, BootstrapStage
+from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapAnswer, BootstrapRequest, BootstrapStage
 from stelae.protocol.codec import decode, encode
 from stelae.server.frames import only_frame
 from stelae.server.master.core.catalog import Catalog
@@ -84,7 +84,7 @@ class FirstStart:
 
     def serve(self) -> None:
         """Answer other masters that ask."""
-        self._node.messenger.serve(FOUNDING, self._answer)
+        self._node.messenger.serve(BOOTSTRAP, self._answer)
 
     def stop(self) -> None:
         """Create and compare nothing more."""

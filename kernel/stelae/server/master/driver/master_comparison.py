@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.protocol.cluster_bootstrap_messages import FOUNDING, BootstrapAnswer, BootstrapRequest, BootstrapStage
+from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapAnswer, BootstrapRequest, BootstrapStage
 from stelae.protocol.codec import decode, encode
 from stelae.server.master.driver.ports import MasterNode, PendingCall
 from stelae.spi.consensus import Member
@@ -41,7 +41,7 @@ class MasterComparison:
                 done({self._listed[node_id]: answers[node_id] for node_id in others})
 
         for master in others:
-            call = self._node.messenger.call(master, FOUNDING, [encode(BootstrapRequest())], deadline_ms=ANSWER_MS)
+            call = self._node.messenger.call(master, BOOTSTRAP, [encode(BootstrapRequest())], deadline_ms=ANSWER_MS)
             call.add_done_callback(partial(answered, master))
         if not others:
             turns = self._node.turns

@@ -6,24 +6,24 @@ from stelae.sim.masters.invariants.acknowledged_changes import AcknowledgedChang
 from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.invariants.bounded_staleness import BoundedStaleness
 from stelae.sim.masters.invariants.catalog_follows_log import CatalogFollowsLog
+from stelae.sim.masters.invariants.forward_only import ForwardOnly
 from stelae.sim.masters.invariants.never_half_visible import NeverHalfVisible
 from stelae.sim.masters.invariants.newest_reports import NewestReports
 from stelae.sim.masters.invariants.no_wrong_deletion import NoWrongDeletion
-from stelae.sim.masters.invariants.one_way import OneWay
-from stelae.sim.masters.invariants.schemas_in_reach import SchemasInReach
-from stelae.sim.masters.invariants.strangers_untouched import StrangersUntouched
+from stelae.sim.masters.invariants.schema_versions_in_order import SchemaVersionsInOrder
+from stelae.sim.masters.invariants.unknown_tablets_untouched import UnknownTabletsUntouched
 
 INVARIANTS: tuple[type[MastersInvariant], ...] = (
     NewestReports,
     CatalogFollowsLog,
     AcknowledgedChanges,
-    OneWay,
-    SchemasInReach,
+    ForwardOnly,
+    SchemaVersionsInOrder,
     NeverHalfVisible,
-    StrangersUntouched,
+    UnknownTabletsUntouched,
     NoWrongDeletion,
     BoundedStaleness,
 )
-"""In the order in which they judge one fact: causes before their consequences."""
+"""The invariants in the order in which they judge a fact: causes before their consequences."""
 
-__all__ = ["INVARIANTS", "Invariant"]
+__all__ = ["INVARIANTS", "MastersInvariant"]

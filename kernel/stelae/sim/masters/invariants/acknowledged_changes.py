@@ -1,4 +1,4 @@
-"""No acknowledged change is lost, and none is made twice."""
+"""No acknowledged change is lost, and none is carried out twice."""
 
 from __future__ import annotations
 
@@ -7,60 +7,68 @@ from typing import ClassVar
 from stelae.protocol.master_messages import ChangeOutcome, ChangeRefused, ChangeReply, decode_outcome
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.records import RequestRecord, TableRecord
-from stelae.sim.masters.client import Asked
-from stelae.sim.masters.groups import Groups
+from stelae.sim.masters.client import ClientChange
 from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.tablet_groups import TabletGroups
 from stelae.sim.masters.tserver import SimServer
 from stelae.sim.masters.world import Committed, MastersWorld
 from stelae.spi.ids import ClientId, OpId
 
-_NEVER_KEPT = ("STALE_CHANGE", "PAYLOAD_MISMATCH")
+_UNRECORDED_CODES = ("STALE_CHANGE", "PAYLOAD_MISMATCH")
 
 
 class AcknowledgedChanges(MastersInvariant):
-    """At most one entry of the log decides a change; what a client is told is what that entry says, and it says it by
-    then; and every master agrees in the end."""
+    """At most one entry of the log decides a change.
+
+    A client's outcome is that of the entry, and the entry is committed by then. At the end every master has the
+    outcome."""
 
     name: ClassVar[str] = "acknowledged_changes"
     source: ClassVar[str] = "issue: no acknowledged change is lost or doubled; durability.md rules 16 and 26"
 
-    def __init__(self, world: MastersWorld, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: TabletGroups) -> None:
         super().__init__(world, groups)
         self._decided: dict[tuple[ClientId, int], tuple[OpId, ChangeOutcome]] = {}
 
     def on_committed(self, before: Catalog, entry: Committed) -> None:
-        """One entry for each identity."""
+        """Check that each identity is decided by one entry."""
         puts = () if entry.batch is None else entry.batch.puts
         for record in puts:
             if isinstance(record, RequestRecord):
                 identity = (record.client_id, record.sequence)
                 earlier = self._decided.get(identity)
                 if earlier is not None:
-                    self.fail(f"change {identity} is made at {earlier[0]} and again at {entry.op_id}")
+                    self.fail(f"change {identity} is decided at {earlier[0]} and again at {entry.op_id}")
                 self._decided[identity] = (entry.op_id, decode_outcome(record.answer))
-        made = [r for r in puts if isinstance(r, TableRecord) and r.table_id not in before.tables]
-        if made and not any(isinstance(record, RequestRecord) for record in puts):
-            self.fail(f"table {made[0].name} comes into being at {entry.op_id}, and no request with it")
+        created = [r for r in puts if isinstance(r, TableRecord) and r.table_id not in before.tables]
+        if created and not any(isinstance(record, RequestRecord) for record in puts):
+            self.fail(f"table {created[0].name} is created at {entry.op_id} without the record of a request")
 
-    def on_outcome(self, asked: Asked) -> None:
-        """The verdict is in the log, and is that of the log."""
-        identity = (asked.request.client_id, asked.request.sequence)
-        found = self._decided.get(identity)
-        if found is None:
-            verdict = asked.verdict
-            if not isinstance(verdict, ChangeRefused) or verdict.code not in _NEVER_KEPT:
-                self.fail(f"change {identity} is answered with {verdict}, and no entry says so")
-        elif found[1] != asked.verdict:
-            self.fail(f"change {identity} is answered with {asked.verdict}; the entry {found[0]} says {found[1]}")
-        elif isinstance(asked.verdict, ChangeReply) and asked.verdict.table_id not in self.world.truth.tables:
-            self.fail(f"change {identity} is answered with a table that is on no record")
+    def on_outcome(self, client_change: ClientChange) -> None:
+        """Check that the outcome is in the log, and is the same there."""
+        identity = (client_change.request.client_id, client_change.request.sequence)
+        decided = self._decided.get(identity)
+        if decided is None:
+            outcome = client_change.outcome
+            if not isinstance(outcome, ChangeRefused) or outcome.code not in _UNRECORDED_CODES:
+                self.fail(f"change {identity} is answered with {outcome}, but no entry has this outcome")
+        elif decided[1] != client_change.outcome:
+            self.fail(
+                f"change {identity} is answered with {client_change.outcome}, "
+                f"but the entry {decided[0]} has {decided[1]}"
+            )
+        elif (
+            isinstance(client_change.outcome, ChangeReply)
+            and client_change.outcome.table_id not in self.world.committed_catalog.tables
+        ):
+            self.fail(f"change {identity} is answered with a table that has no record")
 
     def at_end(self, masters: list[SimMaster], servers: list[SimServer]) -> None:
-        """Every master has what was acknowledged."""
+        """Check that every master has every acknowledged change."""
         for master in masters:
             catalog = master.core.catalog
             for (client_id, sequence), (op_id, _) in self._decided.items():
                 if sequence not in catalog.requests.get(client_id, {}):
-                    self.fail(f"change {(client_id, sequence)} of {op_id} is lost on {master.place.name}")
+                    self.fail(f"change {(client_id, sequence)} of {op_id} is lost on {master.endpoint.name}")
                     return

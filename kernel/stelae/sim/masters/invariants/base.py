@@ -1,4 +1,4 @@
-"""What an invariant of the masters is: an object that is shown what happens, and says when it must not."""
+"""The base class of the masters' invariants."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from stelae.protocol.master_heartbeats import Heartbeat
 from stelae.protocol.master_messages import TableDescription
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ReadAsked
-from stelae.sim.masters.client import Asked
-from stelae.sim.masters.groups import Groups
+from stelae.sim.masters.client import ClientChange
 from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.tablet_groups import TabletGroups
 from stelae.sim.masters.tserver import SimServer
 from stelae.sim.masters.world import Committed, MastersWorld
 
 
 class MastersInvariant:
-    """Base of all: hooks that do nothing, and ``fail``."""
+    """Base class of all invariants of the masters: hooks that do nothing, and ``fail``."""
 
     name: ClassVar[str]
     source: ClassVar[str]
-    """Where the rule is from."""
+    """Source of the rule: a section of a paper, or a rule of the design."""
 
-    def __init__(self, world: MastersWorld, groups: Groups) -> None:
+    def __init__(self, world: MastersWorld, groups: TabletGroups) -> None:
         self.world = world
         self.groups = groups
 
     def fail(self, detail: str) -> None:
-        """Report a violation; the first one ends the run."""
+        """Report a violation. The first one ends the run."""
         self.world.report(self.name, detail)
 
     def on_committed(self, before: Catalog, entry: Committed) -> None:
-        """A majority holds one more entry; ``world.truth`` has it already."""
+        """One more entry is committed. ``world.committed_catalog`` contains it already."""
 
     def on_applied(self, master: SimMaster, before: Catalog) -> None:
-        """A master has swapped its snapshot."""
+        """A master has applied an entry and replaced its catalog."""
 
     def on_stepped(self, master: SimMaster) -> None:
-        """A master has taken an event, or the time."""
+        """A master has processed an event or a tick."""
 
     def on_reported(self, heartbeat: Heartbeat) -> None:
         """A server sends a heartbeat."""
 
     def on_received(self, master: SimMaster, heartbeat: Heartbeat) -> None:
-        """A master has taken a heartbeat, or has found it to be overtaken."""
+        """A master has processed a heartbeat, or has ignored it as overtaken."""
 
     def on_answered(self, master: SimMaster, asked: ReadAsked) -> None:
-        """A master has answered a question from the catalog that it has, without asking a majority."""
+        """A master has answered a read from its own catalog, without asking a majority."""
 
-    def on_outcome(self, asked: Asked) -> None:
-        """A client has the verdict on its change."""
+    def on_outcome(self, asked: ClientChange) -> None:
+        """A client has received the outcome of its change."""
 
     def on_description(self, description: TableDescription) -> None:
-        """A client has been shown a table."""
+        """A client has received the description of a table."""
 
     def on_sent(self, master: SimMaster, action: ServerAction) -> None:
         """A master sends an action."""
@@ -62,4 +62,4 @@ class MastersInvariant:
         """A server is about to delete a replica."""
 
     def at_end(self, masters: list[SimMaster], servers: list[SimServer]) -> None:
-        """The run is over, healed and quiet."""
+        """The run is over: all faults are healed and every change has its outcome."""

@@ -1,4 +1,4 @@
-"""A table is never half visible."""
+"""A table is never partly visible."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from stelae.sim.masters.master import SimMaster
 
 
 class NeverHalfVisible(MastersInvariant):
-    """In every snapshot of every master, and in every answer, each table has one tablet for each of its partitions.
+    """In every catalog of every master, and in every answer, each table has one tablet for each of its partitions.
 
-    A removed table has none left; a tablet that runs has its members."""
+    A removed table has no live tablet. A running tablet has members."""
 
     name: ClassVar[str] = "never_half_visible"
     source: ClassVar[str] = "issue: a table is never half visible; behaviours.md M1; source, appendix B"
 
     def on_applied(self, master: SimMaster, before: Catalog) -> None:
-        """Look at every table whose record, or one of whose tablets, is another than before."""
+        """Check every table whose record or tablets have changed."""
         now = master.core.catalog
         for table_id, table in now.tables.items():
             if before.tables.get(table_id) is not table or before.of_table.get(table_id) != now.of_table.get(table_id):
                 wrong = self._wrong(now, table)
                 if wrong:
-                    self.fail(f"{master.place.name} at {now.applied}: table {table.name}, {table.state}, {wrong}")
+                    self.fail(f"{master.endpoint.name} at {now.applied}: table {table.name}, {table.state}, {wrong}")
         lost = [t for t in now.of_table if t not in now.tables]
         if lost:
-            self.fail(f"{master.place.name} at {now.applied}: tablets of no table {lost}")
+            self.fail(f"{master.endpoint.name} at {now.applied}: tablets of tables without a record: {lost}")
 
     def on_description(self, description: TableDescription) -> None:
-        """An answer is whole."""
-        for place in description.tablets:
-            if (place.state is TabletState.RUNNING) != bool(place.members):
-                self.fail(f"tablet {place.tablet_id} of {description.name} is {place.state}, members {place.members}")
+        """Check that the running tablets of an answer have members, and the others have none."""
+        for tablet in description.tablets:
+            if (tablet.state is TabletState.RUNNING) != bool(tablet.members):
+                self.fail(
+                    f"tablet {tablet.tablet_id} of {description.name} is {tablet.state} with members {tablet.members}"
+                )
 
     def _wrong(self, catalog: Catalog, table: TableRecord) -> str:
         tablets = catalog.live_tablets(table.table_id)

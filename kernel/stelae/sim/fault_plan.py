@@ -1,0 +1,139 @@
+"""The fault plan of one run, drawn at its start. A failing run is shrunk by leaving out faults.
+
+A fault names its victim by position. ``LEADER`` means the node that leads when the fault happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from stelae.sim.draw import between, chance, pick, skewed, stream
+from stelae.sim.profile import Profile
+from stelae.sim.store_profile import NODES as NODES
+
+LEADER = -1
+"""As a victim: the node that leads at that moment. If no node leads, the fault's number chooses one."""
+
+
+class FaultKind(StrEnum):
+    """The kinds of faults. Each is counted as ``fault.<kind>`` when it changes something."""
+
+    CRASH = "crash"
+    """Power is lost: un-synced writes are lost, torn or reordered."""
+    CRASH_IN_COMMIT = "crash_in_commit"
+    """Power is lost at a drawn disk operation."""
+    KILL = "kill"
+    """The process ends. Everything that it wrote, synced or not, is still on the disk."""
+    PAUSE = "pause"
+    """The process is paused and resumed later."""
+    PARTITION = "partition"
+    """The node neither sends to nor receives from the other nodes."""
+    PARTITION_IN = "partition_in"
+    """The node receives nothing from the other nodes, but its messages arrive."""
+    PARTITION_OUT = "partition_out"
+    """The node receives messages from the other nodes, but its own messages are lost."""
+    CUT_LINK = "cut_link"
+    """One direction of one link is cut."""
+    LOSSY = "lossy"
+    """Every link loses a large share of its messages."""
+    SLOW_LINKS = "slow_links"
+    """Every link is slow and reorders widely."""
+    SLOW_DISK = "slow_disk"
+    """Syncs of one node take up to a second longer."""
+    DISK_FULL = "disk_full"
+    """The disk of one node is full for a while."""
+    SYNC_FAILED = "sync_failed"
+    """A sync of one node's log fails. Its replica is lost permanently."""
+    DAMAGE = "damage"
+    """The process ends, and a bit of a log segment is flipped. The replica is lost permanently."""
+    OLDER_LOG = "older_log"
+    """The process ends, and its log is replaced by an older copy. The replica is lost permanently."""
+    CLOCK_JUMP = "clock_jump"
+    """One node's wall clock jumps forward or back, perhaps further than peers accept."""
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One planned fault.
+
+    Attributes:
+        number: position in the plan; identifies the fault on the command line.
+        at_us: time at which it starts.
+        victim: a node's position, or ``LEADER``.
+        duration_us: time until it is undone (a crashed node starts again).
+        amount: depends on the kind: disk operations until the crash, microseconds of the clock jump, or the node at the
+            other end of the cut link.
+    """
+
+    number: int
+    kind: FaultKind
+    at_us: int
+    victim: int
+    duration_us: int
+    amount: int
+
+
+PERMANENT = (FaultKind.SYNC_FAILED, FaultKind.DAMAGE, FaultKind.OLDER_LOG)
+"""Kinds of faults that a replica does not recover from. Nothing replaces a lost replica in a run."""
+
+_COMMON = (
+    FaultKind.CRASH,
+    FaultKind.CRASH,
+    FaultKind.CRASH_IN_COMMIT,
+    FaultKind.CRASH_IN_COMMIT,
+    FaultKind.KILL,
+    FaultKind.PAUSE,
+    FaultKind.PAUSE,
+    FaultKind.PARTITION,
+    FaultKind.PARTITION,
+    FaultKind.PARTITION_IN,
+    FaultKind.PARTITION_OUT,
+    FaultKind.CUT_LINK,
+    FaultKind.LOSSY,
+    FaultKind.SLOW_LINKS,
+    FaultKind.SLOW_DISK,
+    FaultKind.DISK_FULL,
+    FaultKind.CLOCK_JUMP,
+)
+
+
+def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
+    """Return the faults of a seed in order of time.
+
+    At most one of them loses a replica permanently, because two of the three replicas must remain.
+    """
+    rng = stream(seed, "plan")
+    kinds = [pick(rng, _COMMON) for _ in range(profile.faults)]
+    if chance(rng, 0.3):
+        kinds[between(rng, 0, len(kinds) - 1)] = _draw_permanent(seed, pick(rng, PERMANENT[:2]))
+    drawn = []
+    for kind in kinds:
+        at_us = between(rng, profile.safety_us // 20, profile.safety_us)
+        victim = LEADER if chance(rng, 0.5) else between(rng, 0, NODES - 1)
+        duration_us = skewed(rng, 20_000, profile.safety_us // 3)
+        drawn.append((at_us, kind, victim, duration_us, _amount(rng.random(), kind)))
+    drawn.sort(key=lambda fault: fault[0])
+    return tuple(
+        Fault(number=n, at_us=a, kind=k, victim=v, duration_us=d, amount=m) for n, (a, k, v, d, m) in enumerate(drawn)
+    )
+
+
+def _draw_permanent(seed: int, kind: FaultKind) -> FaultKind:
+    """Replace a drawn permanent fault by ``OLDER_LOG`` in a share of the plans."""
+    return FaultKind.OLDER_LOG if chance(stream(seed, "plan/older"), 0.4) else kind
+
+
+def _amount(share: float, kind: FaultKind) -> int:
+    """Compute ``Fault.amount`` for a kind of fault from a random share."""
+    if kind is FaultKind.CRASH_IN_COMMIT:
+        return int(share * 12)
+    if kind is FaultKind.CLOCK_JUMP:
+        return int((share - 0.5) * 60_000_000)
+    return int(share * 1_000_000)
+
+
+def select_faults(plan: Sequence[Fault], numbers: frozenset[int] | None) -> tuple[Fault, ...]:
+    """Return the faults with those numbers, in order; all faults for ``None``."""
+    return tuple(fault for fault in plan if numbers is None or fault.number in numbers)

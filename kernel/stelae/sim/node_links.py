@@ -1,0 +1,134 @@
+"""Carries consensus messages and heartbeats between nodes, as frames over the virtual network.
+
+Production's traffic module encodes, decodes and routes the messages. This module replaces the messenger below it. As
+with the real messenger, every message carries the sender's hybrid timestamp. A message whose timestamp is too far ahead
+is refused before it is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stelae.host.hybrid_clock import HybridClock
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.sim.coverage import Coverage
+from stelae.sim.fact_feed import FactFeed
+from stelae.sim.network import Network
+from stelae.sim.process import Process
+from stelae.sim.tap_core import CoreTap
+from stelae.sim.world import ObservedNode
+from stelae.spi.consensus import Outbound
+from stelae.spi.errors import ClockError, PeerError
+from stelae.spi.ids import IncarnationId, NodeId, TabletId
+from stelae.spi.log import Entry
+from stelae.spi.services import Buffer
+
+LOST_NOTICE_EVERY = 8
+"""Of so many messages that cannot be sent, one makes the node notice that its link is down."""
+
+
+class NodeLink:
+    """The links of one node to all other nodes, for one run of its process.
+
+    Args:
+        arrive: delivers a message to the process that runs at a position, if any.
+    """
+
+    def __init__(
+        self,
+        *,
+        position: int,
+        node_ids: Sequence[NodeId],
+        incarnation_id: IncarnationId,
+        process: Process,
+        network: Network,
+        clock: HybridClock,
+        coverage: Coverage,
+        arrive: Callable[[int, FramesInFlight], None],
+    ) -> None:
+        self._position = position
+        self._positions = {node_id: place for place, node_id in enumerate(node_ids)}
+        self._node_ids = node_ids
+        self._incarnation_id = incarnation_id
+        self._process = process
+        self._network = network
+        self._clock = clock
+        self._coverage = coverage
+        self._arrive = arrive
+        self._unsent = 0
+        self.traffic: PeerTraffic | None = None
+
+    def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
+        """Send one message (``Link``). Return false if the clock has no timestamp for it."""
+        target = self._positions[to]
+        try:
+            stamp = self._clock.now()
+        except ClockError:
+            self._coverage.hit("clock.exhausted")
+            return False
+        link = (self._position, target)
+        if self._network.is_cut(link):
+            self._note_lost(to)
+        body = tuple(bytes(frame) for frame in frames)
+        message = FramesInFlight(self._node_ids[self._position], self._incarnation_id, kind, body, stamp)
+        label = f"{self._position}>{target}.{kind}"
+        self._network.send(link, label, lambda: self._arrive(target, message))
+        return True
+
+    def receive(self, message: FramesInFlight) -> None:
+        """Process a message that has arrived. Runs as a turn of the process."""
+        traffic = self.traffic
+        if traffic is None:
+            return
+        try:
+            self._clock.observe(message.stamp)
+        except ClockError:
+            self._coverage.hit("clock.refused")
+            return
+        try:
+            if message.kind == CONSENSUS:
+                traffic.consensus_arrived(message.sender, message.frames)
+            elif message.kind == BEAT:
+                traffic.beat_arrived(message.sender, message.incarnation_id, message.frames)
+            elif message.kind == BEAT_ACK:
+                traffic.beat_ack_arrived(message.sender, message.incarnation_id, message.frames)
+        except PeerError:
+            self._coverage.hit("network.refused")
+
+    def _note_lost(self, peer: NodeId) -> None:
+        self._unsent += 1
+        if self._unsent % LOST_NOTICE_EVERY == 0 and self.traffic is not None:
+            traffic = self.traffic
+            self._coverage.hit("network.peer_lost")
+            self._process.schedule(0, "peer_lost", lambda: traffic.peer_lost(peer))
+
+
+class FramesInFlight:
+    """One message between nodes on the network."""
+
+    __slots__ = ("frames", "incarnation_id", "kind", "sender", "stamp")
+
+    def __init__(
+        self, sender: NodeId, incarnation_id: IncarnationId, kind: str, frames: tuple[bytes, ...], stamp: int
+    ) -> None:
+        self.sender = sender
+        self.incarnation_id = incarnation_id
+        self.kind = kind
+        self.frames = frames
+        self.stamp = stamp
+
+
+class ObservedNetwork:
+    """The ``PeerNetwork`` of a replica. It reports each message to the invariants before the message is encoded."""
+
+    def __init__(self, traffic: PeerTraffic, node: ObservedNode, facts: FactFeed, cores: Sequence[CoreTap]) -> None:
+        self._traffic = traffic
+        self._node = node
+        self._facts = facts
+        self._cores = cores
+
+    def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
+        """Report the message, then send it."""
+        needs = self._cores[-1].needs_of(outbound.message)
+        self._facts.sent(self._node, outbound, needs)
+        self._traffic.send(tablet_id, outbound, entries)

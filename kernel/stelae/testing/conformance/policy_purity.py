@@ -1,0 +1,88 @@
+"""Conformance checks for policies: plans are pure, exist for every snapshot, and consist of well-formed actions."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+from hypothesis import given, settings
+
+from stelae.spi.policy import PolicySnapshot
+from stelae.testing.conformance import policy_strategies
+from stelae.testing.conformance.policy_harness import PolicyHarness
+from stelae.testing.conformance.policy_model import ModelCluster, check_form
+from stelae.testing.conformance.policy_strategies import sane_clusters, wild_snapshots
+
+
+def in_other_order(snapshot: PolicySnapshot, rng: random.Random) -> PolicySnapshot:
+    """Return the same snapshot with its mappings filled in another order."""
+    nodes = sorted(snapshot.nodes.items(), key=lambda item: (rng.random(), item[0]))
+    tablets = sorted(snapshot.tablets.items(), key=lambda item: (rng.random(), item[0]))
+    return msgspec.structs.replace(snapshot, nodes=dict(nodes), tablets=dict(tablets))
+
+
+class PurityChecks:
+    """Checks of purity and form."""
+
+    def test_equal_snapshots_and_random_sources_give_equal_plans(self, harness: PolicyHarness) -> None:
+        @policy_strategies.EXAMPLES
+        @given(sane_clusters())
+        def plans_are_equal(cluster: ModelCluster) -> None:
+            snapshot = cluster.snapshot()
+            first = harness.plan(snapshot, seed=7)
+            for seed in range(2):
+                assert harness.plan(in_other_order(snapshot, random.Random(seed)), seed=7) == first
+
+        plans_are_equal()
+
+    def test_a_plan_does_not_change_its_snapshot(self, harness: PolicyHarness) -> None:
+        @policy_strategies.EXAMPLES
+        @given(sane_clusters())
+        def is_left(cluster: ModelCluster) -> None:
+            snapshot = cluster.snapshot()
+            harness.plan(snapshot)
+            assert snapshot == cluster.snapshot()
+            assert (list(snapshot.nodes), list(snapshot.tablets)) == (list(cluster.nodes), list(cluster.tablets))
+
+        is_left()
+
+    def test_earlier_plans_have_no_effect_on_a_plan(self, harness: PolicyHarness) -> None:
+        plans: list[tuple[PolicySnapshot, object]] = []
+
+        @policy_strategies.EXAMPLES
+        @given(sane_clusters())
+        def collect(cluster: ModelCluster) -> None:
+            plans.append((cluster.snapshot(), harness.plan(cluster.snapshot(), seed=3)))
+
+        collect()
+        for snapshot, plan in reversed(plans):
+            assert harness.plan(snapshot, seed=3) == plan
+
+    def test_there_is_a_plan_for_every_snapshot(self, harness: PolicyHarness) -> None:
+        @settings(policy_strategies.EXAMPLES, max_examples=400)
+        @given(wild_snapshots())
+        def has_a_plan(snapshot: PolicySnapshot) -> None:
+            harness.plan(snapshot)
+
+        has_a_plan()
+
+    def test_actions_have_a_known_kind_a_fence_and_a_reason(self, harness: PolicyHarness) -> None:
+        @policy_strategies.EXAMPLES
+        @given(sane_clusters())
+        def are_formed(cluster: ModelCluster) -> None:
+            for action in harness.plan(cluster.snapshot()):
+                check_form(cluster.snapshot(), action)
+
+        are_formed()
+
+    def test_no_action_could_cost_a_tablet_its_majority_or_its_data(self, harness: PolicyHarness) -> None:
+        """The model refuses unsafe evictions, second replicas on a node, full disks, nodes that are not live."""
+
+        @settings(policy_strategies.EXAMPLES, max_examples=1000)
+        @given(sane_clusters())
+        def is_refused_nothing(cluster: ModelCluster) -> None:
+            for seed in range(4):
+                harness.step(cluster, seed)
+                cluster.pass_round()
+
+        is_refused_nothing()

@@ -1,0 +1,84 @@
+"""Conformance checks for log engines: a log that is collected while it is written.
+
+An engine may reuse the space of collected entries. Collected entries never come back, and a snapshot that was taken
+before still reads them."""
+
+from __future__ import annotations
+
+from stelae.spi.errors import Corrupt
+from stelae.spi.ids import ZERO
+from stelae.spi.log import Entry
+from stelae.spi.wal import Append, WalEngine, WalSnapshot
+from stelae.testing.conformance.wal_basics import needs
+from stelae.testing.conformance.wal_crash_scenarios import (
+    FATES,
+    Step,
+    append,
+    check_after_crash,
+    collect,
+    create,
+    moments,
+)
+from stelae.testing.conformance.wal_cut_files import WalCutFiles
+from stelae.testing.wal_harness import VirtualHarness
+from stelae.testing.wal_model import LOG, READ_BYTES, commit, entries
+
+GROUPS = 90
+HELD = 6
+BODY_BYTES = 3500
+
+
+def appended_and_collected() -> list[Step]:
+    """Return steps that append groups of one size and collect old ones.
+
+    In reused space, a later group is at the same offset as an older one."""
+    steps = [create(LOG, ZERO)]
+    for index in range(1, GROUPS + 1):
+        steps.append(append(a=Append(entries=entries(index, 1, size_bytes=BODY_BYTES), commit_hint=index)))
+        if index % 4 == 0 and index > HELD:
+            steps.append(collect(index - HELD))
+    return steps
+
+
+def append_and_collect(engine: WalEngine, upto: int) -> None:
+    """Append groups of one entry up to an index, and collect all but the last few."""
+    for index in range(engine.logs()[LOG].last.index + 1, upto + 1):
+        commit(engine, Append(entries=entries(index, 1, size_bytes=BODY_BYTES), commit_hint=index))
+        if index % 4 == 0 and index > HELD:
+            engine.collect(LOG, index - HELD)
+
+
+def _entries_of(view: WalSnapshot) -> list[Entry]:
+    try:
+        return list(view.entries())
+    except Corrupt as error:
+        raise AssertionError(f"the snapshot is damaged: {error}") from error
+
+
+class WalCollection(WalCutFiles):
+    """Adds checks on a log that is collected while it is written."""
+
+    def test_a_crash_while_a_log_is_written_and_collected_keeps_acknowledged_entries(
+        self, harness: VirtualHarness
+    ) -> None:
+        steps = appended_and_collected()
+        for operations, moment in enumerate(moments(harness, steps)):
+            check_after_crash(*moment.crashed(harness, operations, FATES[operations % len(FATES)]))
+
+    def test_a_snapshot_stays_readable_while_its_entries_are_collected(self, harness: VirtualHarness) -> None:
+        needs(harness, "snapshot")
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        append_and_collect(engine, 2 * GROUPS)
+        state = engine.logs()[LOG]
+        held = engine.read(LOG, state.base.index + 1, state.last.index + 1, READ_BYTES)
+        view = engine.snapshot(LOG, state.base.index + 1)
+        append_and_collect(engine, 5 * GROUPS)
+        assert engine.logs()[LOG].base > state.last, "every entry of the snapshot is collected"
+        assert _entries_of(view) == held
+        view.release()
+        assert engine.logs()[LOG].damage is None
+        engine.close()
+
+
+__all__ = ["WalCollection"]

@@ -1,0 +1,36 @@
+"""Profiles and plans are functions of the seed, and faults can be left out of a plan."""
+
+from __future__ import annotations
+
+from stelae.sim.fault_plan import FaultKind, draw_plan, select_faults
+from stelae.sim.profile import draw_profile
+
+
+def test_the_same_seed_draws_the_same_profile_and_plan() -> None:
+    for seed in range(20):
+        profile = draw_profile(seed)
+        assert profile == draw_profile(seed)
+        assert draw_plan(seed, profile) == draw_plan(seed, profile)
+
+
+def test_a_hundred_seeds_plan_every_kind_of_fault() -> None:
+    kinds = {f.kind for seed in range(100) for f in draw_plan(seed, draw_profile(seed))}
+    assert kinds == set(FaultKind)
+
+
+def test_faults_lie_within_the_safety_phase_in_order_of_time() -> None:
+    for seed in range(50):
+        profile = draw_profile(seed)
+        plan = draw_plan(seed, profile)
+        times = [fault.at_us for fault in plan]
+        assert times == sorted(times)
+        assert 0 < times[0] <= times[-1] <= profile.safety_us
+        assert [fault.number for fault in plan] == list(range(profile.faults))
+        assert sum(fault.kind is FaultKind.SYNC_FAILED for fault in plan) <= 1
+
+
+def test_a_plan_can_be_reduced_to_the_faults_with_given_numbers() -> None:
+    plan = draw_plan(7, draw_profile(7))
+    assert select_faults(plan, None) == plan
+    assert [fault.number for fault in select_faults(plan, frozenset({0, 2, 999}))] == [0, 2]
+    assert select_faults(plan, frozenset()) == ()
