@@ -10,6 +10,8 @@ Directives, each with one argument ``module:Name`` or none:
 - ``stelae-startup``: the table that decides what becomes of a replica at start
 - ``stelae-recovery``: the table that decides what becomes of the files of a log
 - ``stelae-metrics``: every metric that a node serves, by section
+- ``stelae-spark-options``: every option of the Spark data source; ``stelae-spark-foreign``: those of other connectors
+- ``stelae-spark-types``: the Spark type of every column type; ``stelae-spark-refused``: types that no table stores
 
 The functions that return Markdown are plain, and the tidy tests call them too."""
 
@@ -35,8 +37,12 @@ from sphinx.util.docutils import SphinxDirective
 from stelae.cli.main import build_app
 from stelae.lifecycle import startup_decisions
 from stelae.spi import errors, hooks
+from stelae.spi.schema import data_type
 from stelae.spi.settings import limits_of
 from stelae.telemetry import catalog
+from stelae_spark_sink import options as spark_options
+from stelae_spark_sink import spark_types
+from stelae_spark_sink.foreign_options import FOREIGN
 
 
 def named(reference: str) -> Any:
@@ -196,6 +202,34 @@ def metrics_lines() -> list[str]:
     return lines
 
 
+def spark_options_lines() -> list[str]:
+    """Every option of the Spark data source."""
+    rows = []
+    for option in spark_options.OPTIONS:
+        default = "required" if option.required else option.shown_default
+        uses = "all" if option.uses == frozenset(spark_options.Use) else ", ".join(sorted(option.uses))
+        rows.append((f"`{option.name}`", option.kind, default, uses, option.text))
+    return table(("option", "values", "default", "for", "what it does"), rows)
+
+
+def spark_types_lines() -> list[str]:
+    """The Spark type of every column type."""
+    kinds = [*spark_types.PLAIN_TYPES, "decimal(p,s)"]
+    plain = [(f"`{kind}`", f"`{spark_types.spark_type(data_type(kind)).simpleString()}`") for kind in kinds[:-1]]
+    return table(("column type", "Spark type"), [*plain, ("`decimal(p,s)`", "`decimal(p,s)`")])
+
+
+def spark_refused_lines() -> list[str]:
+    """The Spark types that no table stores, and what to do with such a column."""
+    rows = [(kind, way.format(name="x")) for kind, way in spark_types.WAYS_ROUND.items()]
+    return table(("Spark type of a column `x`", "what to do"), rows)
+
+
+def spark_foreign_lines() -> list[str]:
+    """The options of other connectors, and what to use instead."""
+    return table(("option", "instead"), [(f"`{name}`", advice) for name, advice in FOREIGN.items()])
+
+
 def commands_lines() -> list[str]:
     """Every command with its help, the groups before their members."""
     lines: list[str] = []
@@ -252,4 +286,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("stelae-commands", directive(commands_lines))
     app.add_directive("stelae-startup", directive(startup_lines))
     app.add_directive("stelae-metrics", directive(metrics_lines))
+    app.add_directive("stelae-spark-options", directive(spark_options_lines))
+    app.add_directive("stelae-spark-types", directive(spark_types_lines))
+    app.add_directive("stelae-spark-refused", directive(spark_refused_lines))
+    app.add_directive("stelae-spark-foreign", directive(spark_foreign_lines))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

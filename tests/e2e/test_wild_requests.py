@@ -29,6 +29,7 @@ from stelae.protocol.tablet_messages import (
     DESCRIBE,
     DIFF,
     SCAN,
+    SPLIT_KEYS,
     STATUS,
     TRANSFER_LEADERSHIP,
     WRITE,
@@ -36,6 +37,7 @@ from stelae.protocol.tablet_messages import (
     ChecksumRequest,
     DescribeRequest,
     ScanRequest,
+    SplitKeysRequest,
     StatusRequest,
     TransferRequest,
 )
@@ -56,6 +58,7 @@ TYPES: dict[str, Any] = {
     DESCRIBE: DescribeRequest,
     STATUS: StatusRequest,
     CHECKSUM: ChecksumRequest,
+    SPLIT_KEYS: SplitKeysRequest,
     ALTER: AlterRequest,
     TRANSFER_LEADERSHIP: TransferRequest,
     ACTION: ServerAction,

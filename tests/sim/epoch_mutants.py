@@ -10,14 +10,14 @@ EPOCHS = "stelae.host.source_epochs:SourceEpochs"
 EPOCH_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="epochs: an operation that was proposed before the next epoch began is applied after it",
-        rule="durability 16, ADR 63",
+        rule="durability 16, ADR 64",
         target=f"{EPOCHS}.admit",
         replacement=mutations.admit_every_epoch,
         invariant="epochs_only_rise",
     ),
     Mutant(
         name="epochs: a superblock does not have them",
-        rule="durability 16, ADR 63",
+        rule="durability 16, ADR 64",
         target=f"{EPOCHS}.dump",
         replacement=mutations.save_no_epochs,
         invariant="epochs_only_rise",

@@ -159,6 +159,19 @@ def test_every_metric_is_on_the_metrics_page(generator: ModuleType) -> None:
     assert not [family.full_name for family in FAMILIES if f"`{family.full_name}`" not in text]
 
 
+def test_every_option_and_type_of_spark_is_on_its_page(generator: ModuleType) -> None:
+    text = page("spark.md")
+    parts = ("options", "foreign", "types", "refused")
+    assert [part for part in parts if f"{{stelae-spark-{part}}}\n" not in text] == []
+    generated = {part: "\n".join(getattr(generator, f"spark_{part}_lines")()) for part in parts}
+    path = Path("plugins/spark_sink/stelae_spark_sink/options.py")
+    calls = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
+    declared = [call.keywords[0].value for call in calls if ast.unparse(call.func) == "SparkOption"]
+    assert declared
+    assert [ast.unparse(name) for name in declared if f"`{ast.literal_eval(name)}`" not in generated["options"]] == []
+    assert all(f"`{kind}`" in generated["types"] for kind in ("bool", "decimal(p,s)", "timestamp"))
+
+
 def test_what_is_counted_has_a_metric_and_every_metric_is_counted_somewhere() -> None:
     names = set(metric_names())
     shown = {name: family_of(name) for name in names}

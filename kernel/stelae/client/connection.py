@@ -27,6 +27,7 @@ from stelae.protocol.tablet_messages import (
     DESCRIBE,
     DIFF,
     SCAN,
+    SPLIT_KEYS,
     STATUS,
     TRANSFER_LEADERSHIP,
     AlterRequest,
@@ -38,6 +39,8 @@ from stelae.protocol.tablet_messages import (
     ReplicaReport,
     ScanPage,
     ScanRequest,
+    SplitKeys,
+    SplitKeysRequest,
     StatusReply,
     StatusRequest,
     TransferRequest,
@@ -404,6 +407,16 @@ class ConnectedTablet:
             explicit = msgspec.structs.replace(spec, columns=self.schema.layout.ids)
             return await self.page(explicit, at=page.at, ask=ask, reader=reader, timeout_s=timeout_s)
         return page, reader.read(page, reader.layout(self.schema, asked.columns), answer.body[1:])
+
+    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float = TIMEOUT_S) -> tuple[bytes, ...]:
+        """Return encoded keys that divide the key range of a scan into parts of about ``bytes_max``.
+
+        The members are asked in turn until one answers. Raises ``Unavailable`` if none does in time."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        request = encode(SplitKeysRequest(self.tablet_id, bytes_max, spec.key_from, spec.key_until))
+        members = LeaderTracker(self.leader.members)
+        answer = await self._connection.ask_any(members, SPLIT_KEYS, request, deadline, Lane.CONTROL)
+        return decode(answer.body[0], SplitKeys).keys
 
     async def scan(
         self, spec: ScanSpec | None = None, *, at: int | None = None, timeout_s: float = TIMEOUT_S

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
+from stelae.client.bounded_calls import each
 from stelae.client.page_rows import PageRows
 from stelae.client.page_streams import ReadableTablet
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 
-LEADERS_AT_ONCE = 64
+LEADERS_ASKED_AT_ONCE = 64
 """The most leaders that are asked at the same time. A table may have thousands of tablets."""
 
 
@@ -23,14 +23,10 @@ async def latest_time(schema: Schema, tablets: Sequence[ReadableTablet], timeout
         Unavailable: the leader of a tablet did not answer in time.
     """
     spec = ScanSpec(columns=schema.key, limit=1)
-    remaining = iter(tablets)
 
-    async def latest_of_some() -> int:
-        latest = 0
-        for tablet in remaining:
-            page, rows = await tablet.page(spec, at=None, at_least=None, reader=PageRows(spec), timeout_s=timeout_s)
-            await rows
-            latest = max(latest, page.at)
-        return latest
+    async def time_of(tablet: ReadableTablet) -> int:
+        page, rows = await tablet.page(spec, at=None, at_least=None, reader=PageRows(spec), timeout_s=timeout_s)
+        await rows
+        return page.at
 
-    return max(await asyncio.gather(*(latest_of_some() for _ in range(min(LEADERS_AT_ONCE, len(tablets))))), default=0)
+    return max(await each(tablets, time_of, at_once=LEADERS_ASKED_AT_ONCE), default=0)

@@ -41,6 +41,10 @@ class ReadableTablet(Protocol):
         """Read one page in key order. Its rows are decoded when the second result is awaited."""
         ...
 
+    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> tuple[bytes, ...]:
+        """Return encoded keys that divide the key range of a scan into parts of about ``bytes_max``."""
+        ...
+
 
 class SourcePage(NamedTuple):
     """A page of one source."""

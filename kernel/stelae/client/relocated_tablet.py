@@ -82,3 +82,15 @@ class RelocatedTablet:
                 fact = f"table {table.name!r} has no tablet {tablet_id!r} any more: its range was dropped"
                 raise NoSuchTablet(f"{fact} while it was read; scan again") from None
             return await table.tablet(tablet_id).page(spec, **arguments)
+
+    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> tuple[bytes, ...]:
+        """Return keys that divide the key range of a scan; see ``ConnectedTablet.split_keys``."""
+        table, tablet_id = self._table, self.tablet_id
+        tried = table.tablet(tablet_id)
+        try:
+            return await tried.split_keys(spec, bytes_max, timeout_s=timeout_s)
+        except NoSuchTablet:
+            await table.refresh(timeout_s=timeout_s)
+            if table.tablet(tablet_id) is tried:
+                raise
+            return await table.tablet(tablet_id).split_keys(spec, bytes_max, timeout_s=timeout_s)

@@ -44,5 +44,9 @@ class SpreadTablet:
         ask = None if at is None and at_least is None else self._replicas
         return await self._tablet.page(spec, at=at, at_least=at_least, ask=ask, reader=reader, timeout_s=timeout_s)
 
+    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> tuple[bytes, ...]:
+        """Return keys that divide the key range of a scan; see ``ConnectedTablet.split_keys``."""
+        return await self._tablet.split_keys(spec, bytes_max, timeout_s=timeout_s)
+
     def _shuffled(self) -> LeaderTracker:
         return LeaderTracker(sorted(self._tablet.leader.members, key=lambda _: self._rng.random()))

@@ -334,9 +334,9 @@ class Scan:
             if not self._loop_thread.closed:
                 self._loop_thread.run(batches.aclose())
 
-    def tokens(self) -> list[ScanToken]:
-        """Divide the scan into one token for each tablet that it reads now; see ``AsyncScan.tokens``."""
-        return self._loop_thread.run(self._scan.tokens())
+    def tokens(self, *, target_bytes: int | None = None) -> list[ScanToken]:
+        """Divide the scan into one token for each tablet, or into smaller ones; see ``AsyncScan.tokens``."""
+        return self._loop_thread.run(self._scan.tokens(target_bytes=target_bytes))
 
     def token(self) -> ScanToken | None:
         """Return a token for the rest of the scan behind the last batch that was yielded; ``None``: at its end."""

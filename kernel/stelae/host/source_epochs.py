@@ -2,7 +2,7 @@
 
 Like the exactly-once results, with which they are saved and copied, they are a pure function of the applied entries:
 an epoch is raised when an entry is applied, and forgotten by the timestamps of entries only. So every replica refuses
-the same operations (``durability.md`` rule 16; ``docs/adr/0063-source-epochs.md``)."""
+the same operations (``durability.md`` rule 16; ``docs/adr/0064-source-epochs.md``)."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence

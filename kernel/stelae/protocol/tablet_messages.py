@@ -19,6 +19,7 @@ DESCRIBE = "tablet.describe"
 STATUS = "tablet.status"
 CHECKSUM = "tablet.checksum"
 ALTER = "tablet.alter"
+SPLIT_KEYS = "tablet.split_keys"
 TRANSFER_LEADERSHIP = "tablet.transfer_leadership"
 
 TIMESTAMP_MAX = (1 << 63) - 1
@@ -30,6 +31,13 @@ SCAN_PAGE_ROWS_MAX = 65_536
 
 IN_VALUES_MAX = 10_000
 """The most values of one ``in``. They are sent with every page, and each row of a scan is compared with them."""
+
+
+SPLIT_BYTES_MIN = 1 << 20
+"""The least size of a part of a tablet that can be asked for. A smaller part costs more to ask for than to read."""
+
+SPLIT_KEYS_MAX = 1000
+"""The most keys that divide one tablet. With more, the parts are larger than asked for."""
 
 
 class NoSuchTablet(CallerError, code="NO_SUCH_TABLET"):
@@ -125,6 +133,21 @@ class Checksum(msgspec.Struct, frozen=True, array_like=True):
     checksum: str
     applied: OpId  #: The op id of the last applied entry when the checksum was computed.
     at: int = 0  #: The hybrid timestamp of the rows.
+
+
+class SplitKeysRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Ask any replica for keys that divide a key range of the tablet into parts of about ``bytes_max``."""
+
+    tablet_id: TabletId
+    bytes_max: int  #: At least ``SPLIT_BYTES_MIN``.
+    key_from: bytes | None = None  #: An encoded key; ``None``: from the first row.
+    key_until: bytes | None = None  #: An encoded key, exclusive; ``None``: to the last row.
+
+
+class SplitKeys(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to a ``SplitKeysRequest``: increasing encoded keys within the range, at most ``SPLIT_KEYS_MAX``."""
+
+    keys: tuple[bytes, ...]
 
 
 class AlterRequest(msgspec.Struct, frozen=True, array_like=True):

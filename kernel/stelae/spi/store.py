@@ -25,8 +25,8 @@ Threads
     A worker thread calls ``apply``, ``flush``, ``compact``, ``commit``, ``set_history_floor``, ``import_`` and
     ``close``, one at a time; all of them may block. The event loop may call ``applies_inline`` instead, and ``apply``
     if that returns true; it does so only while no worker call is running. ``scan``, ``diff``, ``checksum``, ``export``,
-    ``snapshot`` and ``memory_bytes`` may be called on any thread at the same time as those. A cursor is used by one
-    thread at a time. Engines start no threads and read no clock."""
+    ``snapshot``, ``split_keys`` and ``memory_bytes`` may be called on any thread at the same time as those. A cursor is
+    used by one thread at a time. Engines start no threads and read no clock."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -259,6 +259,14 @@ class TabletStore(Engine):
     @abstractmethod
     def memory_bytes(self) -> int:
         """Return an estimate of the memory that rows use which are applied and not flushed. Must not block."""
+
+    def split_keys(self, key_from: bytes | None, key_until: bytes | None, bytes_max: int) -> list[bytes]:
+        """Return encoded keys that divide a key range into parts of about ``bytes_max`` bytes of rows. May block.
+
+        The keys increase, and all are above ``key_from`` and below ``key_until``; ``None`` is no bound. They are an
+        estimate: rows may be counted that no read sees any more. An engine that cannot tell returns nothing. It reads
+        no rows."""
+        return []
 
     @abstractmethod
     def snapshot(self) -> StoreSnapshot:

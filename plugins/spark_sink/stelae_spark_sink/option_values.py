@@ -16,6 +16,12 @@ _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _TIME_EXPECTED = "a time with a zone, such as 2026-06-01T12:00:00Z, or the timestamp of a write"
 
+SIZE_BYTES_MIN = 1 << 20
+"""The least size of a part of a table: the client accepts no smaller one."""
+
+SIZE_BYTES_MAX = 1 << 50
+"""The greatest size of a part of a table, which is larger than any tablet."""
+
 SECONDS_MAX = 3600.0
 """The longest time for which a task may retry."""
 
@@ -81,9 +87,10 @@ def seconds(text: str) -> float:
 def size_bytes(text: str) -> int:
     """Return the bytes of ``1048576``, ``128m`` or ``1g``."""
     found = _SIZE.fullmatch(text.strip())
-    if found is None or not int(found[1]):
-        raise ValueError("a number of bytes, such as 134217728, 128m or 1g")
-    return int(found[1]) << _SHIFTS[found[2].lower()]
+    size = 0 if found is None else int(found[1]) << _SHIFTS[found[2].lower()]
+    if not SIZE_BYTES_MIN <= size <= SIZE_BYTES_MAX:
+        raise ValueError("a number of bytes from 1m, such as 134217728, 128m or 1g")
+    return size
 
 
 def time(text: str) -> int:
@@ -94,8 +101,10 @@ def time(text: str) -> int:
         if isinstance(given, datetime) and given.tzinfo is None:
             raise ValueError(_TIME_EXPECTED)
         return hybrid(given)
-    except (ValueError, StelaeError):
+    except ValueError:
         raise ValueError(_TIME_EXPECTED) from None
+    except StelaeError as error:
+        raise ValueError(f"{_TIME_EXPECTED}; {error}") from None
 
 
 def operation(text: str) -> OpKind:

@@ -100,7 +100,8 @@ TARGET_PARTITION_BYTES = SparkOption(
     default=128 << 20,
     shown_default="`128m`",
     uses=frozenset({Use.READ}),
-    text="About how many bytes of stored rows one Spark partition reads.",
+    text="About how many bytes of rows, of all columns, one Spark partition reads. A tablet that is larger is divided "
+    "by key ranges. A smaller tablet is one partition.",
 )
 
 _WRITES = frozenset({Use.WRITE, Use.STREAM_WRITE})

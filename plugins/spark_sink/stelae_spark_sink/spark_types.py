@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Column, DataType
 
-_SPARK: Mapping[str, t.DataType] = {
+PLAIN_TYPES: Mapping[str, t.DataType] = {
     "bool": t.BooleanType(),
     "int8": t.ByteType(),
     "int16": t.ShortType(),
@@ -27,8 +27,10 @@ _SPARK: Mapping[str, t.DataType] = {
     "date": t.DateType(),
     "timestamp": t.TimestampType(),
 }
+"""The Spark type of every column type but decimals."""
+
 _STELAE: Mapping[type[t.DataType], str] = {
-    **{type(spark): name for name, spark in _SPARK.items()},
+    **{type(spark): name for name, spark in PLAIN_TYPES.items()},
     t.CharType: "string",
     t.VarcharType: "string",
     t.TimestampNTZType: "timestamp",
@@ -64,13 +66,13 @@ _KINDS: Mapping[type[t.DataType], str] = {
 }
 
 
-class UnsupportedSparkType(SchemaMismatch, code="UNSUPPORTED_SPARK_TYPE"):
+class UnsupportedSparkType(SchemaMismatch, code="UNSUPPORTEDPLAIN_TYPES_TYPE"):
     """A column of a DataFrame has a type that no table has."""
 
 
 def spark_type(kind: DataType) -> t.DataType:
     """Return the Spark type of a column type."""
-    return t.DecimalType(kind.precision, kind.scale) if kind.name == "decimal" else _SPARK[kind.name]
+    return t.DecimalType(kind.precision, kind.scale) if kind.name == "decimal" else PLAIN_TYPES[kind.name]
 
 
 def spark_schema(columns: Sequence[Column]) -> t.StructType:

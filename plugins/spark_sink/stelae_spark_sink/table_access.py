@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stelae.client import Client, Scan, ScanToken, Table, connect
+from stelae.client.locations import NoSuchTable
 from stelae.spi.errors import CallerError, Unavailable
 from stelae_spark_sink.options import MASTERS, TABLE, TIMEOUT_S, SourceOptions
 
@@ -43,19 +44,26 @@ def table_of(options: SourceOptions) -> Table:
         NoSuchTable: there is no such table.
         Unavailable: no master answered.
     """
-    key = (options[MASTERS], options[TABLE])
-    table = _tables.get(key)
+    name, timeout_s = options[TABLE], options[TIMEOUT_S]
+    key = (options[MASTERS], name)
     try:
-        if table is not None:
-            table.refresh(timeout_s=options[TIMEOUT_S])
-            if table.name == options[TABLE]:
-                return table
-        table = client_of(options).table(options[TABLE], timeout_s=options[TIMEOUT_S])
-    except BaseException:
-        forget(options)
+        if not _is_current(_tables.get(key), name, timeout_s):
+            _tables[key] = client_of(options).table(name, timeout_s=timeout_s)
+    except Unavailable:
+        forget(options)  # The masters may have other addresses by the next task.
         raise
-    _tables[key] = table
-    return table
+    return _tables[key]
+
+
+def _is_current(table: Table | None, name: str, timeout_s: float) -> bool:
+    """Look a table up again; return whether it is still the table of this name."""
+    if table is None:
+        return False
+    try:
+        table.refresh(timeout_s=timeout_s)
+    except NoSuchTable:
+        return False  # It was dropped, and may have been created anew.
+    return table.name == name
 
 
 def scan_of(options: SourceOptions, token: ScanToken) -> Scan:

@@ -13,10 +13,17 @@ from pyspark.sql.types import StructType
 
 from stelae.client import ScanToken, Table, to_datetime
 from stelae.client.filters import predicates
-from stelae.spi.errors import TooOld
+from stelae.spi.errors import CallerError, TooOld
 from stelae_spark_sink.arrow_batches import SparkBatches
 from stelae_spark_sink.json_filters import with_values
-from stelae_spark_sink.options import TIMEOUT_S, TIMESTAMP_AS_OF, WHERE, BadOption, SourceOptions
+from stelae_spark_sink.options import (
+    TARGET_PARTITION_BYTES,
+    TIMEOUT_S,
+    TIMESTAMP_AS_OF,
+    WHERE,
+    BadOption,
+    SourceOptions,
+)
 from stelae_spark_sink.spark_types import checked_fields
 from stelae_spark_sink.table_access import scan_of, table_of
 
@@ -76,17 +83,24 @@ class TableReader(DataSourceReader):
         else:
             check_time(table, at, self._options[TIMEOUT_S])
         scan = table.scan(self._columns, self._where, at=at)
-        return [TokenPartition(token.to_bytes()) for token in scan.tokens()]
+        tokens = scan.tokens(target_bytes=self._options[TARGET_PARTITION_BYTES])
+        return [TokenPartition(token.to_bytes()) for token in tokens]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a part as ``pyarrow.RecordBatch`` objects.
 
         Raises:
             Unavailable: no replica of the tablet served a page in time.
-            TooOld: the rows of the partition's time are no longer kept.
+            CallerError: the nodes no longer keep the history of the partition's time.
         """
         if not isinstance(partition, TokenPartition):
             return  # Spark makes one task without a partition when there are no partitions.
         batches = SparkBatches(self._asked)
-        for batch in scan_of(self._options, ScanToken.from_bytes(partition.token)):
-            yield batches.converted(batch)
+        token = ScanToken.from_bytes(partition.token)
+        try:
+            for batch in scan_of(self._options, token):
+                yield batches.converted(batch)
+        except TooOld as error:
+            read_at, floor = (to_datetime(time).isoformat() for time in (token.at or 0, error.floor))
+            fact = f"table {token.table!r} is read as of {read_at}, but keeps its history since {floor}"
+            raise CallerError(f"{fact}; load it again: a DataFrame keeps the time of its first query") from error

@@ -24,14 +24,15 @@ CutPoint: TypeAlias = tuple[Comparable, float]
 
 @dataclass(frozen=True, slots=True)
 class StepSize:
-    """The size of a step: about ``rows`` rows, and about ``STEP_BYTES``."""
+    """The size of a step: about ``rows`` rows, and about ``size_bytes``."""
 
     order: KeyOrder
-    rows: int
+    rows: float
+    size_bytes: int = STEP_BYTES
 
     def share(self, rows: float, size_bytes: float) -> float:
         """Return the share of a step that some rows are."""
-        return max(rows / self.rows, size_bytes / STEP_BYTES)
+        return max(rows / self.rows, size_bytes / self.size_bytes)
 
 
 class SourceSlice(ABC):

@@ -178,6 +178,11 @@ class ColumnarStore(TabletStore):
     def memory_bytes(self) -> int:
         return self._memory.size_bytes
 
+    def split_keys(self, key_from: bytes | None, key_until: bytes | None, bytes_max: int) -> list[bytes]:
+        low = None if key_from is None else self._order.bound(key_from)
+        high = None if key_until is None else self._order.bound(key_until)
+        return self._view(None).split_keys(low, high, bytes_max)
+
     def snapshot(self) -> StoreSnapshot:
         edit, names = self._upkeep.committed_files()
         return ColumnarSnapshot(self._files, self._path, self._directory, edit, names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from math import inf
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -48,6 +49,14 @@ class ColumnarView:
         if low is not None and high is not None and low >= high:
             return []
         return steps(self._sources, low, high, self._step_size)
+
+    def split_keys(self, low: Comparable | None, high: Comparable | None, bytes_max: int) -> list[bytes]:
+        """Return encoded keys that divide a range into parts of about ``bytes_max``."""
+        if low is not None and high is not None and low >= high:
+            return []
+        parts = steps(self._sources, low, high, StepSize(self.order, inf, bytes_max))
+        # A part follows each of these keys, so a key at or above it exists, and it can be encoded.
+        return [self.order.encode(end) for _, end in parts[:-1]]
 
     def slices(self, step: KeyInterval) -> list[SourceSlice]:
         """Return the slices of all sources in a step, oldest first."""

@@ -68,6 +68,7 @@ class MemoryTablet:
         self.operations: list[Operation] = []
         self.follows: list[bool] = []
         self.pages: list[tuple[ScanSpec, int | None, int | None]] = []
+        self.splits: list[bytes] = []
         self.held = False
         self.retries = 0
         self.error: Exception | None = None
@@ -137,6 +138,12 @@ class MemoryTablet:
         coming: asyncio.Future[RowBatch | None] = asyncio.get_running_loop().create_future()
         coming.set_result(rows if count else None)
         return ScanPage(chosen, self.schema.version, count, after), coming
+
+    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> tuple[bytes, ...]:
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        return tuple(key for key in self.splits if (spec.key_from or b"") < key < (spec.key_until or b"\xff" * 99))
 
     def _diff_page(
         self, spec: ScanSpec, reader: PageRows, at: int | None

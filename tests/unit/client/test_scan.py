@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import pickle
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -14,12 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.client import ScanToken
+from stelae.client import AsyncTable, ScanToken
+from stelae.client.arguments import BadArgument
 from stelae.client.filters import BadFilter, predicates
 from stelae.client.page_streams import PAGES_AHEAD
 from stelae.client.tokens import BadToken
 from stelae.protocol.tablet_messages import IN_VALUES_MAX
-from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.rows.keys import encode_key
+from stelae.spi.errors import CallerError, SchemaMismatch, Unavailable
 from stelae.spi.scan import Compare, In, IsNull, Prefix
 from stelae.spi.schema import Schema
 from tests.unit.client.tablets import PAGE_ROWS, SCHEMA, MemoryTable, one_column
@@ -347,3 +350,63 @@ def test_filters_as_people_write_them() -> None:
 def test_a_filter_that_cannot_be_read_says_what_was_expected(where: Any, fact: str) -> None:
     with pytest.raises(BadFilter, match=fact):
         predicates(SCHEMA, where)
+
+
+# -- tokens of parts of a tablet -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["any", "key", "key_descending"])
+@pytest.mark.parametrize("bounds", [{}, {"start": (1, 20), "end": (4, 30)}, {"start": (4, 30), "end": (1, 20)}])
+def test_tokens_of_parts_of_tablets_read_each_row_once(order: str, bounds: dict[str, Any]) -> None:
+    async def work(memory: MemoryTable) -> None:
+        for tablet in memory.tablets:
+            tablet.splits = [encode_key(SCHEMA, key) for key in ((1, 25), (1, 26), (3, 0))]
+        described = memory.table.scan(order=order, at=memory.clock.now(), **bounds)
+        tokens = await described.tokens(target_bytes=1 << 20)
+        assert len(tokens) == (3 if bounds.get("start") == (4, 30) else 12)
+        assert len({token.to_bytes() for token in tokens}) == len(tokens)
+        found = [row for token in tokens for row in await memory.table.open(token).to_pylist()]
+        key = operator.itemgetter("sensor", "minute")
+        assert sorted(found, key=key) == sorted(await described.to_pylist(), key=key)
+
+    on_rows(work)
+
+
+def test_a_token_that_goes_on_behind_a_row_is_not_divided() -> None:
+    async def work(memory: MemoryTable) -> None:
+        memory.tablets[0].splits = [encode_key(SCHEMA, (2, 0))]
+        scan = memory.table.scan(order="key")
+        batches = scan.batches()
+        await anext(batches)
+        rest = scan.token()
+        await batches.aclose()
+        assert rest is not None
+        (token,) = await memory.table.open(rest).tokens(target_bytes=1 << 20)
+        assert token == rest
+
+    on_rows(work, None)
+
+
+def test_parts_of_less_than_a_mebibyte_are_refused_and_a_tablet_that_cannot_tell_is_an_error() -> None:
+    async def work(memory: MemoryTable) -> None:
+        with pytest.raises(BadArgument, match="target_bytes must be a whole number from 1048576"):
+            await memory.table.scan().tokens(target_bytes=1000)
+        memory.tablets[1].error = Unavailable("no replica answered")
+        with pytest.raises(Unavailable, match="no replica answered"):
+            await memory.table.scan().tokens(target_bytes=1 << 20)
+
+    on_rows(work)
+
+
+def test_the_latest_time_shows_what_was_acknowledged_whatever_this_machines_clock_says() -> None:
+    async def work(memory: MemoryTable) -> None:
+        table = AsyncTable(memory.table._location, memory.tablets, ["127.0.0.1:1"], lambda: 1)
+        assert table.now() == 1
+        at = await table.latest()
+        await memory.table.upsert({"sensor": 0, "minute": 0, "celsius": 99.0})
+        assert await table.scan(at=at, order="key").to_pylist() == BY_KEY
+        memory.tablets[2].error = Unavailable("no leader answered")
+        with pytest.raises(Unavailable, match="no leader answered"):
+            await table.latest()
+
+    on_rows(work)

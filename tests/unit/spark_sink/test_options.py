@@ -47,7 +47,7 @@ def test_columns_are_names_with_commas_or_a_json_list(text: str, found: tuple[st
 
 
 @pytest.mark.parametrize(
-    ("text", "found"), [("1048576", 1 << 20), ("128m", 128 << 20), ("1 GiB", 1 << 30), ("7k", 7168)]
+    ("text", "found"), [("1048576", 1 << 20), ("128m", 128 << 20), ("1 GiB", 1 << 30), ("2048k", 1 << 21)]
 )
 def test_sizes_have_units(text: str, found: int) -> None:
     assert read_options(targetPartitionBytes=text)[TARGET_PARTITION_BYTES] == found
@@ -79,6 +79,8 @@ def test_times_have_a_zone_or_are_the_timestamp_of_a_write(text: str, shown: str
         ("timestampAsOf", "yesterday", "with a zone"),
         ("targetPartitionBytes", "0", "bytes"),
         ("targetPartitionBytes", "-1", "bytes"),
+        ("targetPartitionBytes", "7k", "bytes from 1m"),
+        ("targetPartitionBytes", "2000000t", "bytes"),
         ("targetPartitionBytes", "1.5m", "bytes"),
         ("timeoutSeconds", "0", "above 0"),
         ("timeoutSeconds", "nan", "above 0"),

@@ -21,6 +21,9 @@ from stelae.protocol.tablet_messages import (
     IN_VALUES_MAX,
     SCAN,
     SCAN_PAGE_ROWS_MAX,
+    SPLIT_BYTES_MIN,
+    SPLIT_KEYS,
+    SPLIT_KEYS_MAX,
     STATUS,
     TIMESTAMP_MAX,
     WRITE,
@@ -32,6 +35,8 @@ from stelae.protocol.tablet_messages import (
     ReplicaReport,
     ScanPage,
     ScanRequest,
+    SplitKeys,
+    SplitKeysRequest,
     StatusReply,
     StatusRequest,
 )
@@ -78,6 +83,7 @@ class TabletService:
         serve(DESCRIBE, partial(self._answer, DescribeRequest, self._describe))
         serve(STATUS, partial(self._answer, StatusRequest, self._status))
         serve(CHECKSUM, self._checksum)
+        serve(SPLIT_KEYS, self._split_keys)
 
     def stop(self) -> None:
         """Close the open scans."""
@@ -179,6 +185,24 @@ class TabletService:
                 request.reply([encode(Checksum(result, applied, at))])
 
         self._node.scans.run(f"checksum/{asked.tablet_id}", lambda: store.checksum(at), done)
+
+    def _split_keys(self, request: Request) -> None:
+        asked = decode(only_frame(request), SplitKeysRequest)
+        if asked.bytes_max < SPLIT_BYTES_MIN:
+            raise CallerError(f"parts of {asked.bytes_max} bytes are too small; ask for {SPLIT_BYTES_MIN} or more")
+        replica = self._replica(asked.tablet_id)
+        store = replica.applier.store
+
+        def done(found: list[bytes] | Exception) -> None:
+            replica.read_faults.note(found)
+            if isinstance(found, Exception):
+                _refuse(request, found, replica)
+            else:
+                every = -(-len(found) // SPLIT_KEYS_MAX) or 1
+                request.reply([encode(SplitKeys(tuple(found[every - 1 :: every])))])
+
+        work = partial(store.split_keys, asked.key_from, asked.key_until, asked.bytes_max)
+        self._node.scans.run(f"split_keys/{asked.tablet_id}", work, done)
 
     def _replica(self, tablet_id: TabletId) -> Replica:
         return replica_of(self._node, tablet_id)

@@ -19,7 +19,7 @@ class EpochsOnlyRise(Invariant):
     A superblock knows the highest epoch of each source up to the flushed entry: the log before it is not read again."""
 
     name: ClassVar[str] = "epochs_only_rise"
-    source: ClassVar[str] = "durability.md rule 16; docs/adr/0063-source-epochs.md"
+    source: ClassVar[str] = "durability.md rule 16; docs/adr/0064-source-epochs.md"
 
     def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """Check each operation that takes effect against the epochs before it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -99,6 +100,21 @@ class ScanChecks:
         descending = replica.rows(key_from=low, key_until=high, order=Order.KEY_DESCENDING)
         assert descending == expected()[19:9:-1]
         assert replica.rows(key_from=high, key_until=low) == []
+
+    @pytest.mark.parametrize("bounds", [(None, None), (10, 40), (40, 10), (20, None)])
+    @pytest.mark.parametrize("bytes_max", [1, 100, 1 << 20])
+    def test_split_keys_rise_within_the_range_and_the_parts_have_all_its_rows(
+        self, harness: StoreHarness, bounds: tuple[int | None, int | None], bytes_max: int
+    ) -> None:
+        low, high = (None if bound is None else encode_key(SCHEMA, (bound,)) for bound in bounds)
+        replica = loaded(harness)
+        for _ in ("in memory", "flushed"):
+            keys = replica.store.split_keys(low, high, bytes_max)
+            assert keys == sorted({*keys})
+            assert all((low is None or key > low) and (high is None or key < high) for key in keys)
+            parts = [replica.rows(key_from=one, key_until=other) for one, other in pairwise((low, *keys, high))]
+            assert [row for part in parts for row in part] == replica.rows(key_from=low, key_until=high)
+            replica.flush()
 
     def test_the_limit_holds_over_all_batches_and_counts_matches_only(self, harness: StoreHarness) -> None:
         replica = loaded(harness)
