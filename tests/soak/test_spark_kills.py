@@ -184,15 +184,17 @@ def test_a_driver_that_is_killed_anywhere_writes_each_row_of_a_stream_once(clien
     check(table, len(PLACES) + 2)
 
 
-def test_a_complete_batch_that_runs_again_leaves_what_others_have_changed_since(client: Client, tmp_path: Path) -> None:
-    """The driver is killed behind the end of the batch, and the row changes before the driver is back."""
+@pytest.mark.parametrize("place", ["half_complete", "after_complete"])
+def test_a_complete_batch_that_runs_again_leaves_what_others_have_changed_since(
+    client: Client, tmp_path: Path, place: str
+) -> None:
+    """The driver is killed behind the end of the batch, and a row is deleted before the driver is back."""
     masters: str = client.addresses  # type: ignore[attr-defined]
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(SITE)
     table = client.create_table("killed", COLUMNS, "id", partition={"hash": [{"columns": ["id"], "buckets": 3}]})
-    for number, place in enumerate(("half_complete", "after_complete")):
-        add_batch(tmp_path, number)
-        run(tmp_path, masters, 2, place)
-        table.delete({"id": number * ROWS + 5})
+    add_batch(tmp_path, 0)
+    run(tmp_path, masters, 2, place)
+    table.delete({"id": 5})
     assert run(tmp_path, masters, 3, None) == ["done"]
-    assert table.scan().count() == 2 * ROWS - 2
+    assert table.scan().count() == ROWS - 1
