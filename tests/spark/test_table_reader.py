@@ -91,9 +91,7 @@ def test_a_frame_that_outlives_the_history_of_its_time_says_to_load_it_again(mas
     assert token.parts is not None
     part = msgspec.structs.replace(token.parts[0], at=1 << 60)
     old = TokenPartition(msgspec.structs.replace(token, at=1 << 60, parts=(part,)).to_bytes())
-    with pytest.raises(
-        CallerError, match=r"'long' is read as of 1978-.*, and it keeps its history since 20.*; load it"
-    ):
+    with pytest.raises(CallerError, match=r"'long' is read as of 1978-.*, but keeps its history since 20.*; load it"):
         rows(reader.read(old))
 
 
