@@ -2,9 +2,11 @@
 
 .. code-block:: python
 
-    from stelae.spark import read_table
+    from stelae.spark import create_table_from, read_table, upsert
 
-    frame = read_table(spark, "127.0.0.1:7051", "readings", columns=["station", "celsius"])
+    create_table_from(frame, "127.0.0.1:7051", "readings", key=["station", "day"])
+    upsert(frame, "127.0.0.1:7051", "readings")
+    warm = read_table(spark, "127.0.0.1:7051", "readings", where=("celsius", ">", 20.5))
 
 The functions set the options of the data source ``stelae``, which every Spark session finds by itself. They are
 implemented by the plugin ``stelae_spark_sink``."""
@@ -13,9 +15,10 @@ from stelae.spi.extras import MissingExtra
 
 try:
     from stelae_spark_sink.functions import read_table
+    from stelae_spark_sink.write_functions import create_table_from, upsert, write_table
 except ModuleNotFoundError as error:
     if (error.name or "").split(".")[0] != "pyspark":
         raise
     raise MissingExtra("pyspark", "spark", wanted_by="stelae.spark") from error
 
-__all__ = ["read_table"]
+__all__ = ["create_table_from", "read_table", "upsert", "write_table"]

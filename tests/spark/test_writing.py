@@ -11,6 +11,9 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from stelae.client import Client, Table
+from stelae.protocol.master_errors import TableExists
+from stelae.spark import create_table_from, read_table, upsert, write_table
+from stelae.spi.errors import CallerError, SchemaMismatch
 
 COLUMNS = [
     {"name": "id", "type": "int64"},
@@ -191,3 +194,30 @@ def test_sql_inserts_through_a_view(spark: SparkSession, masters: str, table: Ta
         assert rows_of(table) == {9: 1.0}
     finally:
         spark.catalog.dropTempView("sink")
+
+
+def test_a_table_is_created_from_a_frame_and_written_with_functions(
+    spark: SparkSession, masters: str, client: Client
+) -> None:
+    frame = spark.range(100).selectExpr(
+        "id", "concat('s', id % 3) station", "cast(id as decimal(12,3)) price", "timestamp'2026-06-01 12:00:00' at"
+    )
+    create_table_from(
+        frame, masters, "made", key=["station", "id"], partition={"hash": [{"columns": ["id"], "buckets": 2}]}
+    )
+    try:
+        upsert(frame, masters, "made", source="functions", epoch=1)
+        table = client.table("made")
+        assert list(table.key) == ["station", "id"]
+        assert dict(table.columns) == {"id": "int64", "station": "string", "price": "decimal(12,3)", "at": "timestamp"}
+        assert read_table(spark, masters, "made").exceptAll(frame).count() == 0
+        write_table(frame.limit(10), masters.split(","), "made", overwrite=True)
+        assert table.scan().count() == 10
+        with pytest.raises(TableExists):
+            create_table_from(frame, masters, "made", key="id")
+        with pytest.raises(SchemaMismatch, match="no key column 'ids'; it has: id, station, price, at"):
+            create_table_from(frame, masters, "other", key="ids")
+        with pytest.raises(CallerError, match="leave out operation='insert'"):
+            write_table(frame, masters, "made", operation="insert", overwrite=True)
+    finally:
+        client.drop_table("made")
