@@ -140,7 +140,7 @@ def test_however_it_ends_no_process_is_left_behind(tmp_path: Path, how: signal.S
     [
         (["--rounds", "4"], "--rounds"),
         (["--parts", "writes,rows"], "known parts: writes, bulk, scan, reads, ycsb"),
-        (["--parts", "scan", "--plot", "figures.png"], "the picture shows writes"),
+        (["--parts", "scan", "--plot", "figures.png"], "the plot shows writes"),
         (["--seconds", "0"], "--seconds"),
         (["--dir", "nowhere/at/all"], "folder nowhere/at/all does not exist"),
         (["--plot", "figures.pdf"], "must end in .png or .svg"),

@@ -20,11 +20,13 @@ from stelae.protocol.tablet_messages import (
     DESCRIBE,
     DIFF,
     SCAN,
+    SPLIT_KEYS,
     STATUS,
     WRITE,
     ChecksumRequest,
     DescribeRequest,
     ScanRequest,
+    SplitKeysRequest,
     StatusRequest,
 )
 from stelae.rows.operations import operation, sequence_ranges_of
@@ -41,7 +43,7 @@ from tests.at_length import times
 from tests.e2e.nodes import CLUSTER, TABLET, Cluster, agree, connected, insert, read_ids, running, until
 
 CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
-REQUESTS = (WRITE, SCAN, DIFF, DESCRIBE, STATUS, CHECKSUM)
+REQUESTS = (WRITE, SCAN, DIFF, DESCRIBE, STATUS, CHECKSUM, SPLIT_KEYS)
 MESSAGES = (CONSENSUS, BEAT, BEAT_ACK)
 ATTEMPTS = times(400)
 
@@ -71,6 +73,7 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
         DESCRIBE: [[encode(DescribeRequest(TABLET))]],
         STATUS: [[encode(StatusRequest())]],
         CHECKSUM: [[encode(ChecksumRequest(TABLET))]],
+        SPLIT_KEYS: [[encode(SplitKeysRequest(TABLET, 1 << 20, b"\0" * 8, b"\xff" * 8))]],
         CONSENSUS: consensus,
         BEAT: [[encode(Beat(1, ((TABLET, 1),)))]],
         BEAT_ACK: [[encode(BeatAck(1, (BeatRefusal(TABLET, 1, "term"),)))]],

@@ -60,6 +60,19 @@ def test_a_large_tablet_has_several_partitions_that_read_each_row_once_at_one_ti
     assert len(planned(masters, "long").partitions()) == 3
 
 
+def test_many_tablets_most_of_them_empty_are_read_exactly(masters: str, client: Client) -> None:
+    partition = {"hash": [{"columns": ["id"], "buckets": 100}]}
+    client.create_table("many", {"id": "int64"}, "id", partition=partition, replicas=1).insert(
+        [(n,) for n in range(40)]
+    )
+    reader = planned(masters, "many")
+    parts = reader.partitions()
+    assert len(parts) == 100
+    found = [[i for batch in reader.read(part) for i in batch.column("id").to_pylist()] for part in parts]
+    assert sorted(i for ids in found for i in ids) == [*range(40)]
+    assert found.count([]) >= 60
+
+
 def test_a_reader_without_partitions_reads_nothing(masters: str, long_rows: Table) -> None:
     assert rows(planned(masters, "long").read(InputPartition(None))) == 0
 

@@ -76,14 +76,15 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the parts of the scan, all at one time."""
-        table = table_of(self._options)
-        at = self._options.get(TIMESTAMP_AS_OF)
+        options, timeout_s = self._options, self._options[TIMEOUT_S]
+        table = table_of(options)
+        at = options.get(TIMESTAMP_AS_OF)
         if at is None:
-            at = table.latest(timeout_s=self._options[TIMEOUT_S])
+            at = table.latest(timeout_s=timeout_s)
         else:
-            check_time(table, at, self._options[TIMEOUT_S])
-        scan = table.scan(self._columns, self._where, at=at)
-        tokens = scan.tokens(target_bytes=self._options[TARGET_PARTITION_BYTES])
+            check_time(table, at, timeout_s)
+        scan = table.scan(self._columns, self._where, at=at, timeout_s=timeout_s)
+        tokens = scan.tokens(target_bytes=options[TARGET_PARTITION_BYTES])
         return [TokenPartition(token.to_bytes()) for token in tokens]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
