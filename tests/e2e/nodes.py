@@ -98,9 +98,10 @@ class SkewedClock(SystemClock):
 class Cluster:
     """Three nodes. ``nodes`` holds those that run, by node id; ``settings`` ends the file of each."""
 
-    def __init__(self, root: Path, settings: str = "") -> None:
+    def __init__(self, root: Path, settings: str = "", election_timeout_ms: int = ELECTION_TIMEOUT_MS) -> None:
         self.root = root
         self.settings = settings
+        self.election_timeout_ms = election_timeout_ms
         self.ids = [NodeId(secrets.token_hex(16)) for _ in range(3)]
         self.addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
         self.files = {node: BreakableFiles() for node in self.ids}
@@ -161,15 +162,17 @@ key = ["id"]
 columns = [{{name = "id", type = "int64"}}, {{name = "text", type = "string", nullable = true}}]
 members = [{members}]
 [consensus.raft]
-election_timeout_ms = {ELECTION_TIMEOUT_MS}
+election_timeout_ms = {self.election_timeout_ms}
 {self.settings}
 """
 
 
 @asynccontextmanager
-async def running(root: Path, settings: str = "") -> AsyncIterator[Cluster]:
+async def running(
+    root: Path, settings: str = "", election_timeout_ms: int = ELECTION_TIMEOUT_MS
+) -> AsyncIterator[Cluster]:
     """Three running nodes that serve; all stopped at the end."""
-    cluster = Cluster(root, settings)
+    cluster = Cluster(root, settings, election_timeout_ms)
     try:
         for node_id in cluster.ids:
             await cluster.start(node_id)
