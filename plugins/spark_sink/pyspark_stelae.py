@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter
     from pyspark.sql.types import StructType
 
 
@@ -34,3 +34,15 @@ class DefaultSource(DataSource):
         from stelae_spark_sink import data_source
 
         return data_source.reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return a writer of the table that the options name."""
+        from stelae_spark_sink import data_source
+
+        return data_source.writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Return a writer of the batches of a stream, for the table that the options name."""
+        from stelae_spark_sink import data_source
+
+        return data_source.stream_writer(self.options, schema, overwrite=overwrite)

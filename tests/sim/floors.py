@@ -128,6 +128,7 @@ OTHERS = {
     "writer.done",
     "writer.let_go",
     "writer.refused",
+    "writer.stale_epoch",
     "writer.unknown",
 }
 

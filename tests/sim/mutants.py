@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.sim import mutations
 from tests.sim.durability_mutants import DURABILITY_MUTANTS
+from tests.sim.epoch_mutants import EPOCH_MUTANTS
 from tests.sim.planted_bug import Mutant
 from tests.sim.retention_mutants import RETENTION_MUTANTS
 
@@ -466,6 +467,7 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=7,
     ),
     *RETENTION_MUTANTS,
+    *EPOCH_MUTANTS,
     *DURABILITY_MUTANTS,
 )
 

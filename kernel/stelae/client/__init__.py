@@ -11,11 +11,12 @@
 """
 
 from stelae.client.async_client import AsyncClient, connect_async
+from stelae.client.epoch import AsyncEpoch, EpochComplete
 from stelae.client.failures import RowFailure, RowsFailed, WriteResult
 from stelae.client.scan import AsyncScan
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.session_warnings import UnwrittenRows
-from stelae.client.sync_client import Client, Scan, Session, Table, connect
+from stelae.client.sync_client import Client, Epoch, Scan, Session, Table, connect
 from stelae.client.table import AsyncTable
 from stelae.client.times import to_datetime
 from stelae.client.tokens import ScanToken
@@ -35,12 +36,15 @@ __all__ = [
     "AddRange",
     "AlterStep",
     "AsyncClient",
+    "AsyncEpoch",
     "AsyncScan",
     "AsyncSession",
     "AsyncTable",
     "Client",
     "DropColumn",
     "DropRange",
+    "Epoch",
+    "EpochComplete",
     "RenameColumn",
     "RenameTable",
     "RowFailure",

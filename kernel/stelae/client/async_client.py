@@ -18,10 +18,11 @@ from stelae.client.locations import FileLocations, Locations, NodeLocations, NoS
 from stelae.client.scan import AsyncScan
 from stelae.client.session import FINISH_S, AsyncSession
 from stelae.client.spread_tablet import SpreadTablet
-from stelae.client.table import TIMEOUT_S, AsyncTable
+from stelae.client.table import AsyncTable
 from stelae.client.table_definition import Columns, definition, plain_defaults
 from stelae.client.times import from_wall_us
 from stelae.client.tokens import BadToken, ScanToken, checked_token
+from stelae.client.write_methods import TIMEOUT_S
 from stelae.client.writer_core import BACKOFF_S_MAX
 from stelae.partition.schema import BadPartitioning
 from stelae.protocol.catalog_names import TableId, TableState

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,6 +51,8 @@ class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
     rows: int  #: Number of rows of the call.
     failed: int  #: Number of rows that were not written, or whose outcome is unknown.
     failures: tuple[RowFailure, ...]  #: The first ``FAILURES_MAX`` failed rows.
+    #: Number of failed rows by the code of their failure, of all of them.
+    counts: Mapping[str, int] = {}
     #: Highest hybrid timestamp of the write: ``scan(at=timestamp)`` sees all of its rows. 0: no row was written.
     timestamp: int
 
@@ -87,11 +90,13 @@ class FailureTally:
         self.rows = 0
         self.failed = 0
         self.failures: list[RowFailure] = []
+        self.counts: Counter[str] = Counter()
         self.timestamp = 0
 
     def fail(self, row: int, code: str, reason: str, values: Mapping[str, Any] | None = None) -> None:
         """Record that a row was not written."""
         self.failed += 1
+        self.counts[code] += 1
         if len(self.failures) < FAILURES_MAX:
             given = {"table": self._table, "kind": self._kind, "row": row, "code": code, "reason": reason}
             self.failures.append(RowFailure(values=values, **given))  # type: ignore[arg-type]
@@ -104,7 +109,9 @@ class FailureTally:
     def result(self) -> WriteResult:
         """Return the counts, and the failures in the order of their rows."""
         failures = tuple(sorted(self.failures, key=lambda failure: failure.row))
-        return WriteResult(rows=self.rows, failed=self.failed, failures=failures, timestamp=self.timestamp)
+        return WriteResult(
+            rows=self.rows, failed=self.failed, failures=failures, counts=dict(self.counts), timestamp=self.timestamp
+        )
 
 
 def kind_name(kind: OpKind) -> str:
@@ -125,5 +132,6 @@ def combined(before: WriteResult, after: WriteResult) -> WriteResult:
         rows=before.rows + after.rows,
         failed=before.failed + after.failed,
         failures=(*before.failures, *later),
+        counts=dict(Counter(before.counts) + Counter(after.counts)),
         timestamp=max(before.timestamp, after.timestamp),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ from stelae.spi.errors import CallerError, Overloaded, SchemaMismatch, StelaeErr
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column
-from stelae.spi.write import OpResult, RowCode, RowError
+from stelae.spi.write import OpKind, OpResult, RowCode, RowError
 
 
 class WritableTablet(Protocol):
@@ -79,6 +79,8 @@ class PlannedWrite:
         self.partitioning = partitioning
         self._tablets = tablets
         self.refused = refused
+        self.present: list[RefusedRows] = []
+        """Rows of inserts with a fence whose keys exist. If the rows there are equal, the inserts were repeated."""
         self.tally = tally
         self._first_key = partitioning.schema.key_layout.columns[0]
         self._order = order
@@ -139,6 +141,11 @@ class PlannedWrite:
                 return False
         return bool(pc.any(pc.is_in(self._keys(low, high), value_set=other._keys(low, high))).as_py())
 
+    @property
+    def tablet_ids(self) -> set[TabletId]:
+        """Ids of the tablets to which it is sent."""
+        return {self._tablets[sent.tablet].tablet_id for sent in self._operations}
+
     def send(self, timeout_s: float, sent_to: set[TabletId] | None = None) -> None:
         """Send every operation in this turn of the loop, as one request to each tablet.
 
@@ -181,14 +188,22 @@ class PlannedWrite:
             for row in range(len(sent.rows)):
                 self._fail(sent, row, result.refusal, result.detail)
             return
-        outside = []
+        outside, present = [], []
+        repeated = sent.encoded.kind if sent.encoded.fence is not None else None
         for error in result.errors:
             if error.code is RowCode.OUTSIDE_PARTITION:
                 outside.append(error)
+            elif error.code is RowCode.ALREADY_PRESENT and repeated is OpKind.INSERT:
+                present.append(error)
+            elif error.code is RowCode.NOT_FOUND and repeated is OpKind.DELETE:
+                continue  # The first delete has removed the row.
             else:
                 self._fail(sent, error.row, error.code.name, reason_of(error.code, error.detail))
         if outside:
             self.refused.append(_outside_partition(sent, outside, self._tablets[sent.tablet].tablet_id))
+        if present:
+            code = RowCode.ALREADY_PRESENT
+            self.present.append(RefusedRows(_rows_of(sent, present), code.name, lambda row: reason_of(code, "")))
         self._tally.timestamp = max(self._tally.timestamp, result.timestamp)
         tablet_id = self._tablets[sent.tablet].tablet_id
         written[tablet_id] = max(written.get(tablet_id, 0), result.timestamp)
@@ -200,10 +215,17 @@ class PlannedWrite:
 
     def give_up(self, addition: str = "") -> None:
         """Count the refused rows as failed. ``addition`` is appended to the reason of each."""
-        for batch, code, reason in self.refused:
-            for row, position in enumerate(batch.positions):
-                values = values_of(batch.rows, row) if self._tally.has_room else None
-                self._tally.fail(position, code, reason(row) + addition, values)
+        for refused in self.refused:
+            self.fail_rows(refused, lambda row, reason=refused.reason: reason(row) + addition)  # type: ignore[misc]
+
+    def fail_rows(
+        self, refused: RefusedRows, reason: Callable[[int], str], numbers: Iterable[int] | None = None
+    ) -> None:
+        """Count refused rows as failed: all, or those with these numbers."""
+        batch = refused.batch
+        for row in range(len(batch.positions)) if numbers is None else numbers:
+            values = values_of(batch.rows, row) if self._tally.has_room else None
+            self._tally.fail(batch.positions[row], refused.code, reason(row), values)
 
 
 def batch_of(rows: RowBatch | FewRows) -> RowBatch:
@@ -222,15 +244,31 @@ def _refused(sent: TabletOperation, code: str, reason: str) -> RefusedRows:
 
 def _outside_partition(sent: TabletOperation, errors: Sequence[RowError], tablet_id: TabletId) -> RefusedRows:
     """Return the rows that were sent to a tablet of another partition, because this client's locations are outdated."""
-    batch = batch_of(sent.rows)
-    rows = RowBatch(batch.layout, batch.arrow.take([error.row for error in errors]))
     advice = f"this client's locations name tablet {tablet_id} for the row, and they are wrong"
 
     def reason(row: int) -> str:
         return f"{reason_of(errors[row].code, errors[row].detail)}; {advice}"
 
-    positions = [sent.positions[error.row] for error in errors]
-    return RefusedRows(InputBatch(rows, positions), RowCode.OUTSIDE_PARTITION.name, reason)
+    return RefusedRows(_rows_of(sent, errors), RowCode.OUTSIDE_PARTITION.name, reason)
+
+
+def _rows_of(sent: TabletOperation, errors: Sequence[RowError]) -> InputBatch:
+    """Return the rows of an operation that have errors."""
+    batch = batch_of(sent.rows)
+    rows = RowBatch(batch.layout, batch.arrow.take([error.row for error in errors]))
+    return InputBatch(rows, [sent.positions[error.row] for error in errors])
+
+
+def rows_equal(rows: RowBatch, found: Sequence[Mapping[str, Any] | None]) -> list[bool]:
+    """Return for each row whether it has the values of the one found, in the columns that it has. NaN equals NaN."""
+    return [
+        there is not None and all(_equal(value, there[name]) for name, value in row.items())
+        for row, there in zip(rows.arrow.to_pylist(), found, strict=True)
+    ]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(one == other) or (one != one and other != other)
 
 
 def _numbers(column: Column, rows: RowBatch) -> Any:

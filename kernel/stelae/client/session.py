@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from itertools import groupby
 from threading import Lock
 from typing import Any
 
-from stelae.client.arguments import flag, kind_of_write, seconds, whole
+from stelae.client.arguments import BadArgument, flag, kind_of_write, seconds, whole
 from stelae.client.failures import FAILURES_MAX, FailureTally, RowFailure, RowsFailed, WriteResult
 from stelae.client.key_values import is_series
 from stelae.client.planned_write import PlannedWrite
@@ -60,6 +61,13 @@ class SessionOptions:
             whole(name, getattr(self, name), 1)
         seconds("flush_interval_s", self.flush_interval_s, above_0=True)
         seconds("timeout_s", self.timeout_s, above_0=True, most=TIMEOUT_S_MAX)
+
+
+def checked_options(options: SessionOptions | None) -> SessionOptions:
+    """Return the options of a session; ``None``: the defaults. Raises ``BadArgument`` if they are something else."""
+    if options is not None and not isinstance(options, SessionOptions):
+        raise BadArgument("options", "SessionOptions, or None", options)
+    return options or SessionOptions()
 
 
 class _BufferedRow:
@@ -172,6 +180,7 @@ class AsyncSession:
         self._room = asyncio.Event()
         self._lock = Lock()
         self._failures: list[RowFailure] = []
+        self._counts: Counter[str] = Counter()
         self._answered = 0
         self._timestamp = 0
         self._error: BaseException | None = None
@@ -262,7 +271,10 @@ class AsyncSession:
             failures, self._failures = self._failures, []
             failed, self.unreported.failed, self.unreported.seen = self.unreported.failed, 0, 0
             rows, self._answered = self._answered, 0
-        return WriteResult(rows=rows, failed=failed, failures=tuple(failures), timestamp=self._timestamp)
+            counts, self._counts = self._counts, Counter()
+        return WriteResult(
+            rows=rows, failed=failed, failures=tuple(failures), counts=dict(counts), timestamp=self._timestamp
+        )
 
     async def close(self) -> None:
         """Flush the session and close it.
@@ -367,6 +379,7 @@ class AsyncSession:
             self._answered += len(buffered)
             for tally in tallies:
                 self.unreported.failed += tally.failed
+                self._counts += tally.counts
                 self._failures += tally.result().failures[: FAILURES_MAX - len(self._failures)]
                 self.unreported.reason = str(self._failures[0]) if self._failures else ""
                 self._timestamp = max(self._timestamp, tally.timestamp)

@@ -8,21 +8,23 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from stelae.client.async_client import Addresses, AsyncClient, Tables, connect_async
-from stelae.client.failures import RowFailure, RowsFailed, WriteResult, combined
+from stelae.client.epoch import AsyncEpoch
+from stelae.client.failures import RowFailure, WriteResult
 from stelae.client.filters import Filter
-from stelae.client.lazy_rows import is_lazy, lists_of_rows
 from stelae.client.loop_thread import LoopThread
 from stelae.client.scan import AsyncScan, Record, as_pandas, as_polars
 from stelae.client.session import FINISH_S, AsyncSession, SessionOptions, each_row
 from stelae.client.session_warnings import opening_line
-from stelae.client.table import TIMEOUT_S, AsyncTable
+from stelae.client.table import AsyncTable
 from stelae.client.table_definition import Columns
 from stelae.client.times import At
 from stelae.client.tokens import ScanToken
+from stelae.client.write_methods import TIMEOUT_S, WriteMethods, write_in_thread
 from stelae.partition.schema import KeyRange
 from stelae.protocol.master_messages import AlterStep
+from stelae.spi.ids import TabletId
 from stelae.spi.schema import Schema
-from stelae.spi.write import OpKind
+from stelae.spi.write import OpKind, SourceFence
 
 
 def connect(addresses: Addresses, *, tables: Tables = None, timeout_s: float = 10.0) -> Client:
@@ -109,7 +111,7 @@ class Client:
         self.close()
 
 
-class Table:
+class Table(WriteMethods):
     """A table. Each method blocks until the method of ``AsyncTable`` with the same name is done."""
 
     def __init__(self, loop_thread: LoopThread, table: AsyncTable) -> None:
@@ -152,64 +154,17 @@ class Table:
         """Return a range of keys for ``AddRange`` and ``DropRange``; see ``AsyncTable.key_range``."""
         return self._table.key_range(start, end)
 
-    def insert(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows. A row whose key exists is a failure and changes nothing."""
-        return self.write(OpKind.INSERT, rows, errors=errors, timeout_s=timeout_s)
-
-    def upsert(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows, or replace the given columns of existing rows."""
-        return self.write(OpKind.UPSERT, rows, errors=errors, timeout_s=timeout_s)
-
-    def update(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Replace the given columns of existing rows. A key that does not exist is a failure."""
-        return self.write(OpKind.UPDATE, rows, errors=errors, timeout_s=timeout_s)
-
-    def delete(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Delete rows by key. A key that does not exist is a failure."""
-        return self.write(OpKind.DELETE, rows, errors=errors, timeout_s=timeout_s)
-
-    def insert_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows, and skip rows whose key exists."""
-        return self.write(OpKind.INSERT_IGNORE, rows, errors=errors, timeout_s=timeout_s)
-
-    def update_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Update existing rows, and skip rows whose key does not exist."""
-        return self.write(OpKind.UPDATE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
-
-    def delete_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Delete rows by key, and skip keys that do not exist."""
-        return self.write(OpKind.DELETE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
-
     def write(self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write rows, and wait until they are durable; see ``AsyncTable.write``.
+        """Write rows, and wait until they are durable. See ``AsyncWriteMethods.write`` and :class:`WriteMethods`."""
+        return write_in_thread(self._loop_thread, self._table, kind, rows, errors, timeout_s)
 
-        The rows of an iterator are taken in the caller's thread, ``LIST_ROWS`` at a time."""
-        if not is_lazy(rows):
-            return self._loop_thread.run(self._table.write(kind, rows, errors=errors, timeout_s=timeout_s))
-        total = self._loop_thread.run(self._table.write(kind, [], errors=errors, timeout_s=timeout_s))
-        for listed in lists_of_rows(rows):
-            result = self._loop_thread.run(self._table.write(kind, listed, errors="return", timeout_s=timeout_s))
-            total = combined(total, result)
-        if total.failed and errors == "raise":
-            raise RowsFailed(total)
-        return total
+    def epoch(self, source: str, epoch: int) -> Epoch:
+        """Return an epoch of a source, to write exactly once over restarts of the program; see ``AsyncTable.epoch``."""
+        return Epoch(self._loop_thread, self._table.epoch(source, epoch))
 
     def session(self, options: SessionOptions | None = None) -> Session:
         """Open a session, which takes single rows and sends many in one request. Close it, or use ``with``."""
-
-        import pyarrow as pa
-
-        # This call makes pyarrow import its modules now. When the program ends, rows may have to be sent, and nothing
-        # can be imported any more.
-        pa.array([0])
-
-        async def open_session() -> AsyncSession:
-            return self._table.session(options)
-
-        session = self._loop_thread.run(open_session())
-        session.unreported.opened = opening_line()
-        _left_open[session] = self._loop_thread
-        return Session(self._loop_thread, session)
+        return _open_session(self._loop_thread, self._table, options)
 
     def get(self, key: Any, *, at: At | None = None, timeout_s: float = TIMEOUT_S) -> Record | None:
         """Return the row of a key, or ``None``; see ``AsyncTable.get``."""
@@ -279,6 +234,69 @@ class Table:
     def latest(self, *, timeout_s: float = TIMEOUT_S) -> int:
         """Return a hybrid timestamp for ``scan(at=...)`` of now; see ``AsyncTable.latest``."""
         return self._loop_thread.run(self._table.latest(timeout_s=timeout_s))
+
+
+class Epoch(WriteMethods):
+    """One epoch of a source; see ``AsyncEpoch``. With ``with`` it begins, and is completed at the end of the block."""
+
+    def __init__(self, loop_thread: LoopThread, epoch: AsyncEpoch) -> None:
+        self._loop_thread = loop_thread
+        self._epoch = epoch
+
+    @property
+    def fence(self) -> SourceFence:
+        """The source and the number of the epoch."""
+        return self._epoch.fence
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the epoch was complete when it was begun. Then there is nothing to write."""
+        return self._epoch.is_complete
+
+    @property
+    def tablets(self) -> Sequence[TabletId]:
+        """Ids of the tablets to which this object has written."""
+        return self._epoch.tablets
+
+    def begin(self, *, timeout_s: float = TIMEOUT_S) -> bool:
+        """Begin the epoch, and return whether its rows have to be written; see ``AsyncEpoch.begin``."""
+        return self._loop_thread.run(self._epoch.begin(timeout_s=timeout_s))
+
+    def complete(self, tablets: Iterable[TabletId] | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Complete the epoch; see ``AsyncEpoch.complete``."""
+        self._loop_thread.run(self._epoch.complete(tablets, timeout_s=timeout_s))
+
+    def write(self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
+        """Write rows of the epoch; see ``AsyncEpoch.write``."""
+        return write_in_thread(self._loop_thread, self._epoch, kind, rows, errors, timeout_s)
+
+    def session(self, options: SessionOptions | None = None) -> Session:
+        """Open a session that writes rows of the epoch. Close it before the epoch is completed."""
+        return _open_session(self._loop_thread, self._epoch, options)
+
+    def __enter__(self) -> Epoch:
+        self.begin()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.complete()
+
+
+def _open_session(loop_thread: LoopThread, target: AsyncTable | AsyncEpoch, options: SessionOptions | None) -> Session:
+    import pyarrow as pa
+
+    # This call makes pyarrow import its modules now. When the program ends, rows may have to be sent, and nothing can
+    # be imported any more.
+    pa.array([0])
+
+    async def open_session() -> AsyncSession:
+        return target.session(options)
+
+    session = loop_thread.run(open_session())
+    session.unreported.opened = opening_line()
+    _left_open[session] = loop_thread
+    return Session(loop_thread, session)
 
 
 class Scan:

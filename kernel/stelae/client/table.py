@@ -10,8 +10,9 @@ from weakref import WeakSet
 
 import msgspec
 
-from stelae.client.arguments import BadArgument, flag, kind_of_write, seconds
-from stelae.client.failures import RowsFailed, WriteResult
+from stelae.client.arguments import flag, seconds
+from stelae.client.epoch import AsyncEpoch
+from stelae.client.failures import WriteResult
 from stelae.client.filters import Filter, predicates
 from stelae.client.key_lookup import KeyLookup
 from stelae.client.key_values import bound_of, key_of, keys_of
@@ -20,13 +21,13 @@ from stelae.client.locations import TableLocation
 from stelae.client.read_options import checked_limit, column_ids
 from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.scan import AsyncScan, Record
-from stelae.client.session import AsyncSession, SessionOptions
+from stelae.client.session import AsyncSession, SessionOptions, checked_options
 from stelae.client.table_definition import range_of
 from stelae.client.table_writer import TableWriter
 from stelae.client.tablet_access import Newer, Reopen, TabletAccess
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
 from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
-from stelae.client.writer_core import TIMEOUT_S_MAX
+from stelae.client.write_methods import TIMEOUT_S, AsyncWriteMethods, write_rows
 from stelae.partition.partitioning import NO_PARTITION, NoPartition
 from stelae.partition.pruning import prune
 from stelae.partition.schema import KeyRange
@@ -39,13 +40,10 @@ from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
-from stelae.spi.write import OpKind
-
-TIMEOUT_S = 30.0
-"""Time for which a write or a page of a scan is retried by default, in seconds."""
+from stelae.spi.write import OpKind, checked_fence
 
 
-class AsyncTable:
+class AsyncTable(AsyncWriteMethods):
     """A table. Made by ``AsyncClient.table``.
 
     Args:
@@ -80,6 +78,7 @@ class AsyncTable:
         """All tablets that the table has had since it was opened: scans that have begun may still read them."""
         self.sessions: WeakSet[AsyncSession] = WeakSet()
         """The open sessions. The client ends them when it is closed."""
+        self._epochs: WeakSet[AsyncEpoch] = WeakSet()
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
@@ -110,6 +109,8 @@ class AsyncTable:
         self._writer.name = location.name
         self._writer.update_table(self.partitioning, tablets)
         self._by_id.update({tablet.tablet_id: tablet for tablet in tablets})
+        for epoch in self._epochs:
+            epoch.update_table(location.name, self.partitioning, tablets)
 
     @property
     def schema(self) -> Schema:
@@ -145,67 +146,34 @@ class AsyncTable:
 
     # -- writes ----------------------------------------------------------------------------------
 
-    async def insert(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows. A row whose key exists is a failure and changes nothing. See :meth:`write`."""
-        return await self.write(OpKind.INSERT, rows, errors=errors, timeout_s=timeout_s)
-
-    async def upsert(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows, or replace the given columns of existing rows. See :meth:`write`."""
-        return await self.write(OpKind.UPSERT, rows, errors=errors, timeout_s=timeout_s)
-
-    async def update(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Replace the given columns of existing rows. A key that does not exist is a failure. See :meth:`write`."""
-        return await self.write(OpKind.UPDATE, rows, errors=errors, timeout_s=timeout_s)
-
-    async def delete(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Delete rows by key. A key that does not exist is a failure. See :meth:`write`."""
-        return await self.write(OpKind.DELETE, rows, errors=errors, timeout_s=timeout_s)
-
-    async def insert_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Write new rows, and skip rows whose key exists. See :meth:`write`."""
-        return await self.write(OpKind.INSERT_IGNORE, rows, errors=errors, timeout_s=timeout_s)
-
-    async def update_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Update existing rows, and skip rows whose key does not exist. See :meth:`write`."""
-        return await self.write(OpKind.UPDATE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
-
-    async def delete_ignore(self, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
-        """Delete rows by key, and skip keys that do not exist. See :meth:`write`."""
-        return await self.write(OpKind.DELETE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
-
     async def write(
         self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S
     ) -> WriteResult:
-        """Write rows, and wait until a majority of each tablet has made them durable.
-
-        Args:
-            kind: the kind of write.
-            rows: a dict, a tuple (values in the order of the schema; for deletes, of the key), an iterable of these, a
-                pyarrow ``Table``, ``RecordBatch`` or ``RecordBatchReader``, or a pandas or polars ``DataFrame``.
-                Absent columns get their default, or null; updates do not change them.
-            errors: ``"raise"``: failures raise ``RowsFailed``; ``"return"``: they are only in the result.
-            timeout_s: how long each operation is retried, up to 300 s.
-
-        Raises:
-            RowsFailed: some rows were not written; all others are. The error has the list, with reasons.
-            SchemaMismatch: columns of a frame are unknown, missing, or of another kind of type.
-            CallerError: ``rows`` cannot be read.
-        """
-        if errors not in ("raise", "return"):
-            raise BadArgument("errors", "'raise' or 'return'", errors)
-        timeout_s = seconds("timeout_s", timeout_s, above_0=True, most=TIMEOUT_S_MAX)
-        result = (await self._writer.write(kind_of_write(kind), rows, timeout_s)).result()
-        if result.failed and errors == "raise":
-            raise RowsFailed(result)
-        return result
+        """Write rows, and wait until they are durable. See ``AsyncWriteMethods.write``."""
+        return await write_rows(self._writer, kind, rows, errors, timeout_s)
 
     def session(self, options: SessionOptions | None = None) -> AsyncSession:
         """Open a session, which takes single rows and sends many in one request. Close it, or use ``async with``."""
-        if options is not None and not isinstance(options, SessionOptions):
-            raise BadArgument("options", "SessionOptions, or None", options)
-        session = AsyncSession(self._writer, options or SessionOptions())
+        session = AsyncSession(self._writer, checked_options(options))
         self.sessions.add(session)
         return session
+
+    def epoch(self, source: str, epoch: int) -> AsyncEpoch:
+        """Return an epoch of a source, through which rows are written exactly once over restarts of the program.
+
+        Args:
+            source: name of a job, a query or a script whose runs follow each other: 1 to 200 printable characters.
+            epoch: number of the run or of the batch, from 0. Each one is higher than the one before.
+
+        Raises:
+            BadIdentifier, CallerError: the source is no such text, or the epoch no such number.
+        """
+        writer = TableWriter(self.name, self.partitioning, self._tablets, checked_fence(source, epoch))
+        writer.refresh, writer.find = self._writer.refresh, self._find_rows
+        writer.written = self._writer.written
+        opened = AsyncEpoch(writer, self.sessions)
+        self._epochs.add(opened)
+        return opened
 
     # -- reads -----------------------------------------------------------------------------------
 
@@ -262,6 +230,9 @@ class AsyncTable:
                 if attempt or not (await self.refresh(timeout_s=timeout_s) or partitioning is not self.partitioning):
                     raise
         raise AssertionError("unreachable")
+
+    async def _find_rows(self, keys: RowBatch, timeout_s: float) -> Sequence[Record | None]:
+        return await self.get_many(keys.to_rows(), timeout_s=timeout_s)
 
     async def _find(self, rows: RowBatch, snapshot: int | None, timeout_s: float) -> list[Record | None]:
         """Return the row of each key, by the present partitioning, even if the table is looked up again meanwhile."""

@@ -13,24 +13,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from stelae.client.failures import FailureTally
 from stelae.client.few_rows import FewRows, RowConverter, RowConverters
-from stelae.client.planned_write import PlannedWrite, RefusedRows, TabletOperation, WritableTablet
+from stelae.client.planned_write import PlannedWrite, RefusedRows, TabletOperation, WritableTablet, rows_equal
 from stelae.client.row_input import BATCH_BYTES, BATCH_ROWS_MAX, KEY_ONLY, InputBatch, RowInput
 from stelae.partition.partitioning import NO_PARTITION, NoPartition, Partitioning
 from stelae.rows.batcher import OP_BYTES_MAX
 from stelae.rows.key_order import key_order
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
-from stelae.spi.errors import RetryableError, SchemaMismatch
+from stelae.spi.errors import RetryableError, SchemaMismatch, StelaeError
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
-from stelae.spi.write import OpKind
+from stelae.spi.write import OpKind, SourceFence
 
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -50,12 +50,20 @@ class TableWriter:
         name: of the table, for messages.
         partitioning: decides in which partition a row is.
         tablets: the tablets of the table, by partition.
+        fence: the source and epoch of all rows; ``None``: they have none.
     """
 
-    def __init__(self, name: str, partitioning: Partitioning, tablets: Sequence[WritableTablet]) -> None:
+    def __init__(
+        self, name: str, partitioning: Partitioning, tablets: Sequence[WritableTablet], fence: SourceFence | None = None
+    ) -> None:
         self.name = name
         self.partitioning = partitioning
         self.tablets = tablets
+        self.fence = fence
+        self.fenced: set[TabletId] = set()
+        """The tablets to which rows with the fence were sent."""
+        self.find: Callable[[RowBatch, float], Awaitable[Sequence[Mapping[str, Any] | None]]] | None = None
+        """Returns the rows of keys, within a number of seconds. Set for a writer with a fence."""
         self.written: dict[TabletId, int] = {}
         """The highest timestamp of a write through this object, by tablet. Reads of own writes must see it."""
         self.refresh: Callable[[float], Awaitable[bool]] | None = None
@@ -84,7 +92,7 @@ class TableWriter:
         If a tablet refuses this write because of its schema, it also refuses a write that shares a key and was sent
         behind this one in the same turn, because the schema version of a tablet only rises. The rows of both are sent
         again in their order."""
-        await sent.wait(self.written)
+        await self._answered(sent, timeout_s)
         for _ in range(RESENDS_MAX):
             if not sent.refused:
                 break
@@ -96,8 +104,25 @@ class TableWriter:
                 return
             sent = self.plan(kind, [refused.batch for refused in sent.refused], sent.tally)
             sent.send(timeout_s)
-            await sent.wait(self.written)
+            await self._answered(sent, timeout_s)
         sent.give_up()
+
+    async def _answered(self, sent: PlannedWrite, timeout_s: float) -> None:
+        """Wait for the answers to a planned write. With a fence, rows that were inserted before count as written."""
+        await sent.wait(self.written)
+        if self.fence is None:
+            return
+        self.fenced.update(sent.tablet_ids)
+        for present in sent.present:
+            assert self.find is not None
+            try:
+                found = await self.find(present.batch.rows.select(self.schema.key_layout), timeout_s)
+            except StelaeError as error:
+                sent.fail_rows(present, lambda row, error=error: f"a row with this key exists; {error}")  # type: ignore[misc]
+            else:
+                equal = rows_equal(present.batch.rows, found)
+                sent.fail_rows(present, present.reason, [row for row, same in enumerate(equal) if not same])
+        sent.present.clear()
 
     async def _refreshed(self, sent: PlannedWrite, timeout_s: float) -> bool:
         """Return whether the table has changed since the write was planned."""
@@ -143,7 +168,7 @@ class TableWriter:
         for partition, numbers in self._partitions_of(converter, rows).items():
             has_all = len(numbers) == len(rows)
             few = FewRows(converter.form.layout, rows if has_all else [rows[number] for number in numbers])
-            encoded = operation(kind, few.rows, self._columns_of(kind, few))
+            encoded = operation(kind, few.rows, self._columns_of(kind, few), self.fence)
             if partition == NO_PARTITION or len(encoded.rows) > OP_BYTES_MAX:
                 return None
             operations.append(TabletOperation(partition, few, [start + number for number in numbers], encoded))
@@ -179,7 +204,7 @@ class TableWriter:
                 reason = self._no_partition_reason(share.rows)
                 refused.append(RefusedRows(InputBatch(share.rows, positions), NoPartition.code, reason))
                 continue
-            for rows, start, encoded in _encoded(kind, columns, share.rows, 0):
+            for rows, start, encoded in _encoded(kind, columns, self.fence, share.rows, 0):
                 own_positions = positions[start : start + len(rows)]
                 if len(encoded.rows) > OP_BYTES_MAX:
                     reason_text = f"the row takes {len(encoded.rows)} bytes; at most {OP_BYTES_MAX} are accepted"
@@ -225,20 +250,20 @@ def coalesced(batches: Iterator[InputBatch]) -> Iterator[list[InputBatch]]:
 
 
 def _encoded(
-    kind: OpKind, columns: tuple[int, ...] | None, rows: RowBatch, start: int
+    kind: OpKind, columns: tuple[int, ...] | None, fence: SourceFence | None, rows: RowBatch, start: int
 ) -> Iterator[tuple[RowBatch, int, Operation]]:
     """Encode rows as operations within the size limit; yield each with its rows, and the number of its first row.
 
     An operation of a single row may be above the limit."""
     if len(rows) < ROW_FORM_ROWS_MAX:
-        encoded = operation(kind, rows.to_rows(), columns)
+        encoded = operation(kind, rows.to_rows(), columns, fence)
     else:
         # This is ``operation`` with ``rows.to_ipc()``, without a copy of all rows.
         message = msgspec.Raw(_ENCODER.encode(memoryview(rows.arrow.serialize())))
-        encoded = Operation(kind, message, is_arrow=True, columns=columns)
+        encoded = Operation(kind, message, is_arrow=True, columns=columns, fence=fence)
     if len(encoded.rows) <= OP_BYTES_MAX or len(rows) == 1:
         yield rows, start, encoded
         return
     half = len(rows) // 2
-    yield from _encoded(kind, columns, rows.slice(0, half), start)
-    yield from _encoded(kind, columns, rows.slice(half), start + half)
+    yield from _encoded(kind, columns, fence, rows.slice(0, half), start)
+    yield from _encoded(kind, columns, fence, rows.slice(half), start + half)

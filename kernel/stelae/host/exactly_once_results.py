@@ -16,13 +16,14 @@ the same operation, it is a duplicate, and gets the same result as soon as there
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, islice
-from typing import Self
+from typing import Self, TypeAlias
 
 import msgspec
 
 from stelae.host.hybrid_clock import LOGICAL_BITS
+from stelae.host.source_epochs import SourceEpochs
 from stelae.spi.errors import Corrupt, PayloadMismatch, PluginError
-from stelae.spi.ids import ClientId
+from stelae.spi.ids import ClientId, SourceId
 from stelae.spi.payload import PayloadSequenceRange, WritePayload
 from stelae.spi.store import RowFault
 from stelae.spi.write import Answer, OpResult, RowError, StaleSequence, refused
@@ -105,6 +106,8 @@ class ResultsTable:
     def __init__(self) -> None:
         self._clients: OrderedDict[ClientId, _ClientResults] = OrderedDict()
         self._open = 0
+        self.sources = SourceEpochs()
+        """The epochs of sources, which :meth:`admit` raises."""
 
     def answer(self, client_id: ClientId, sequence: int, digest: int) -> OpResult | None:
         """Return the answer to an operation that needs no new entry, or ``None`` if it must be proposed (again).
@@ -131,18 +134,22 @@ class ResultsTable:
             return True
         return next(iter(self._clients.values())).timestamp + RESULT_AGE_MAX < now()
 
-    def admit(self, payload: WritePayload, timestamp: int, refusal: OpResult | None = None) -> Admission:
+    def admit(self, payload: WritePayload, timestamp: int, version_refusal: OpResult | None = None) -> Admission:
         """Admit the operations of the next entry, and decide which of them must not be applied.
 
         Not applied are retries of operations that were admitted before, other operations with the id of one that was
-        admitted before, and stale operations. With a ``refusal`` no operation is admitted: those that were not admitted
-        before get this answer, and are not remembered. ``record`` must be called for each admission, in order."""
+        admitted before, stale operations, and operations of an epoch that is over. With a ``version_refusal`` no
+        operation is admitted: those that were not admitted before get this answer, and are not remembered. ``record``
+        must be called for each admission, in order."""
         owners = [self._touch(c.client_id, c.first_incomplete, timestamp) for c in payload.clients]
         skip: list[int] = []
         operations: list[_AdmittedOperation] = []
         for found in payload.sequences:
             client = owners[found.client]
             sequences = range(found.first_sequence, found.first_sequence + len(found.digests))
+            refusal = version_refusal
+            if refusal is None and found.fence is not None:
+                refusal = self.sources.admit(found.fence, timestamp)
             if refusal is None and not client.knows(sequences):
                 new = [_AdmittedOperation(digest, timestamp) for digest in found.digests]
                 client.results.update(zip(sequences, new, strict=True))
@@ -192,7 +199,7 @@ class ResultsTable:
         if self._open:
             raise RuntimeError(f"{self._open} admissions of the results table are not recorded yet")
         clients = [(name, c.timestamp, c.first_incomplete, c.floor, c.results) for name, c in self._clients.items()]
-        return _ENCODER.encode((_DUMP_VERSION, clients))
+        return _ENCODER.encode((_DUMP_VERSION, clients, self.sources.dump()))
 
     @classmethod
     def load(cls, data: bytes) -> Self:
@@ -203,13 +210,14 @@ class ResultsTable:
         if not data:
             return table
         try:
-            version, clients = _DECODER.decode(data)
+            version, clients, sources = _DECODER.decode(data)
         except (ValueError, RecursionError) as error:
             raise Corrupt(f"not a results table: {error}") from error
         if version != _DUMP_VERSION:
             raise Corrupt(f"results table of version {version}; known: {_DUMP_VERSION}")
         for name, timestamp, first_incomplete, floor, results in clients:
             table._clients[name] = _ClientResults(timestamp, first_incomplete, floor, 0, results)
+        table.sources = SourceEpochs.load(sources)
         return table
 
     def _touch(self, client_id: ClientId, first_incomplete: int, now: int) -> _ClientResults:
@@ -281,4 +289,5 @@ def _by_operation(ranges: tuple[PayloadSequenceRange, ...], faults: Iterable[Row
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(tuple[int, list[tuple[ClientId, int, int, int, dict[int, _AdmittedOperation]]]])
+_Clients: TypeAlias = list[tuple[ClientId, int, int, int, dict[int, _AdmittedOperation]]]
+_DECODER = msgspec.msgpack.Decoder(tuple[int, _Clients, list[tuple[SourceId, int, int]]])

@@ -96,8 +96,8 @@ class BlockingPool(Protocol):
 class WriteBatcher(Protocol):
     """Builds the payloads of entries from the write operations of one tablet, on the event loop.
 
-    Each added sequence range becomes one range of one payload, with the given client, sequence numbers and digests,
-    even if none of its rows remains. Exactly-once depends on that. Payloads and their ranges are in the order of
+    Each added sequence range becomes one range of one payload, with the given client, sequence numbers, digests and
+    fence, even if none of its rows remains. Exactly-once depends on that. Payloads and their ranges are in the order of
     ``add``."""
 
     @property

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from stelae.host.apply import EntryAnswers, other_version
 from stelae.host.exactly_once_results import CLIENTS_MAX, ResultsTable
 from stelae.host.ports import WriteBatcher
+from stelae.host.source_epochs import SOURCES_MAX
 from stelae.spi.consensus import Proposal, Propose
 from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.ids import OpId
@@ -84,6 +85,9 @@ class WritePath:
             if not self._results.has_room_for(request.client_id, self._now):
                 fact = f"{CLIENTS_MAX} clients have written to this tablet in ten minutes"
                 raise Overloaded(f"{fact}; wait, or write with fewer clients")
+            if not self._results.sources.have_room_for([sequences.fence for sequences in request.sequences], self._now):
+                fact = f"{SOURCES_MAX} sources have written to this tablet in seven days"
+                raise Overloaded(f"{fact}; wait, or give the epochs of a source one name")
         except (ClockError, Overloaded) as error:
             done(error if isinstance(error, Overloaded) else Unavailable(str(error)))
             return
@@ -99,7 +103,9 @@ class WritePath:
         alone = count == 1
         answer = self._results.answer(client_id, first, digests[0]) if alone else None
         if answer is None and (alone or not self._results.knows(client_id, range(first, first + count))):
-            if (refusal := other_version(request.schema_version, self._batcher.schema)) is not None:
+            refusal = other_version(request.schema_version, self._batcher.schema)
+            refusal = refusal or self._results.sources.refusal(sequences.fence)
+            if refusal is not None:
                 pending.decide([Answer(first, count, refusal)])
                 return
             try:
@@ -114,7 +120,7 @@ class WritePath:
             pending.decide([Answer(first, 1, answer)])
             return
         for place, op in enumerate(sequences.ops):
-            one = SequenceRange(first + place, sequences.kind, sequences.columns, [op])
+            one = SequenceRange(first + place, sequences.kind, sequences.columns, [op], sequences.fence)
             self._take(request, one, digests[place : place + 1], pending)
 
     def _behind(self, version: int) -> Unavailable:

@@ -175,7 +175,9 @@ class Batcher:
             own = RANGE_BYTES + OP_BYTES * len(counts)
             draft = self._draft(own + sum(map(len, sequence_range.ops)) + sum(counts) * layout.row_bytes_min)
             draft.add_rows(kind, columns, layout, [*chain.from_iterable(decoded)], typed if fitting else None)
-        draft.add_range(client_id, first_incomplete, sequence_range.first_sequence, counts, digests, errors)
+        draft.add_range(
+            client_id, first_incomplete, sequence_range.first_sequence, counts, digests, errors, sequence_range.fence
+        )
         draft.tokens.append(token)
 
     def build(self) -> list[tuple[bytes, Sequence[Any]]]:

@@ -1,7 +1,7 @@
 """Operations: how a client encodes them, how they are grouped for a request, and how a batcher decodes them.
 
 A client encodes the rows of an operation once; kind and columns are beside the rows. Operations of the same kind and
-columns with consecutive sequence numbers travel as one ``SequenceRange``."""
+columns, of one source and epoch, with consecutive sequence numbers travel as one ``SequenceRange``."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
@@ -11,7 +11,7 @@ import msgspec
 
 from stelae.spi.errors import CallerError
 from stelae.spi.payload import WritePayload
-from stelae.spi.write import OpKind, SequenceRange
+from stelae.spi.write import OpKind, SequenceRange, SourceFence
 
 ROW_FORM_ROWS_MAX = 64  #: Operations with fewer rows are sent in row form, others as Arrow.
 ROW_FORM_ROWS_LIMIT = 4096  #: Most rows of one operation that a server accepts in row form.
@@ -30,24 +30,29 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     rows: msgspec.Raw  #: The encoded rows.
     is_arrow: bool  #: True if the rows are an Arrow message. Then the operation is a sequence range of its own.
     columns: tuple[int, ...] | None = None  #: Ids of the columns, in order; ``None``: all columns (or the key).
+    fence: SourceFence | None = None  #: The source and epoch on whose behalf it is sent.
 
 
 def operation(
-    kind: OpKind, rows: Sequence[tuple[Any, ...]] | bytes, columns: tuple[int, ...] | None = None
+    kind: OpKind,
+    rows: Sequence[tuple[Any, ...]] | bytes,
+    columns: tuple[int, ...] | None = None,
+    fence: SourceFence | None = None,
 ) -> Operation:
     """Encode an operation. ``rows`` are tuples of plain values (decimals as text), or one Arrow IPC message."""
-    return Operation(kind, msgspec.Raw(_ENCODER.encode(rows)), isinstance(rows, bytes), columns)
+    return Operation(kind, msgspec.Raw(_ENCODER.encode(rows)), isinstance(rows, bytes), columns, fence)
 
 
 def sequence_ranges_of(numbered: Iterable[tuple[int, Operation]]) -> list[SequenceRange]:
     """Group numbered operations, in their order, into as few sequence ranges as possible."""
     ranges: list[SequenceRange] = []
-    kind, columns, next_sequence = None, None, 0
+    kind, columns, fence, next_sequence = None, None, None, 0
     ops: list[msgspec.Raw] = []
     for sequence, op in numbered:
-        if sequence != next_sequence or op.is_arrow or op.kind is not kind or op.columns != columns:
-            kind, columns, ops = op.kind, op.columns, []
-            ranges.append(SequenceRange(sequence, op.kind, columns, ops))
+        differs = op.kind is not kind or op.columns != columns or op.fence != fence
+        if sequence != next_sequence or op.is_arrow or differs:
+            kind, columns, fence, ops = op.kind, op.columns, op.fence, []
+            ranges.append(SequenceRange(sequence, op.kind, columns, ops, fence))
         ops.append(op.rows)
         next_sequence = 0 if op.is_arrow else sequence + 1
     return ranges

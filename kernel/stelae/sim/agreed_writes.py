@@ -6,15 +6,16 @@ determine what a read in the past, a checksum, or the changes of one entry must 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from stelae.rows.checksum import LogicalChecksum
 from stelae.sim.history import SCHEMA, ClientAction, ClientOperation, RowErrors
 from stelae.sim.table import VALUE, Cell, Cells, read_as, row_cells
-from stelae.spi.ids import OpId
+from stelae.spi.ids import OpId, SourceId
 from stelae.spi.schema import Schema
+from stelae.spi.write import SourceFence
 
 
 class LogPosition(NamedTuple):
@@ -49,6 +50,8 @@ class AgreedRequest(Protocol):
     def skipped(self) -> bool: ...
     @property
     def errors(self) -> RowErrors: ...
+    @property
+    def fence(self) -> SourceFence | None: ...
 
 
 class AgreedWrites:
@@ -62,6 +65,8 @@ class AgreedWrites:
         self._stamps: list[int] = []
         self.schemas: dict[int, Schema] = {0: SCHEMA}
         """Every schema, by the index of the entry that brought it into force, ascending."""
+        self._epochs: dict[SourceId, list[tuple[LogPosition, int]]] = {}
+        """For each source the position of its first operation of each epoch that was the highest then, ascending."""
 
     # -- recording -------------------------------------------------------------------------------
 
@@ -81,11 +86,18 @@ class AgreedWrites:
             if request.skipped or identity in self._positions or operation is None:
                 continue
             position = self._positions[identity] = LogPosition(op_id.index, request.order)
+            if request.fence is not None:
+                self._begin_epoch(request.fence, position)
             refused = {number for number, _ in request.errors}
             for number, row in enumerate(operation.rows):
                 if number not in refused:
                     deleted = operation.action is ClientAction.DELETE
                     self._change(row.key, position, None if deleted else row_cells(operation, row))
+
+    def _begin_epoch(self, fence: SourceFence, position: LogPosition) -> None:
+        begun = self._epochs.setdefault(fence.source, [])
+        if not begun or begun[-1][1] < fence.epoch:
+            begun.append((position, fence.epoch))
 
     def schema_applied(self, op_id: OpId, schema: Schema) -> None:
         """Record a schema change. One that another replica has reported before changes nothing."""
@@ -108,6 +120,15 @@ class AgreedWrites:
     def position_of(self, client: str, sequence: int) -> LogPosition | None:
         """Return the log position at which a write took effect, or ``None`` if it has had no effect yet."""
         return self._positions.get((client, sequence))
+
+    def epochs_before(self, position: LogPosition) -> dict[SourceId, int]:
+        """Return for each source the highest epoch of an operation that took effect before a position in the log."""
+        found = {}
+        for source, begun in self._epochs.items():
+            count = bisect_left(begun, position, key=lambda one: one[0])
+            if count:
+                found[source] = begun[count - 1][1]
+        return found
 
     def effects(self, key: int) -> Sequence[Effect]:
         """Return all effects on a key, in log order."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from stelae.spi.schema import Column, Schema
+from stelae.spi.write import SourceFence
 
 SCHEMA = Schema(1, (Column(id=1, name="key", type="int64"), Column(id=2, name="value", type="string")), (1,))
 """The first schema of the simulated table."""
@@ -55,7 +56,8 @@ class AnswerKind(StrEnum):
     STALE = "stale"
     """The write is a repetition, and its result was dropped because the client had settled it."""
     REFUSED = "refused"
-    """The write or schema change was made for another version of the schema. It never has an effect."""
+    """The write or schema change was made for another version of the schema, or the epoch of the write is over. It
+    never has an effect."""
     RETRY = "retry"
     """The request was not accepted, or its outcome is unknown. The client retries, perhaps on another node."""
 
@@ -91,6 +93,7 @@ class ClientOperation:
         schema: schema for which the rows were made.
         columns: ids of the columns that the rows set; ``None`` for all columns of the schema (for a delete, the key).
         sent_range: sequence numbers of the sequence range in which the operation was last sent.
+        fence: source and epoch of a write; ``None`` if it has none.
         invoked: order of its start among all starts and ends of operations.
         answered: order of its end; ``None`` while it is open.
     """
@@ -104,6 +107,7 @@ class ClientOperation:
     schema: Schema = SCHEMA
     columns: tuple[int, ...] | None = None
     sent_range: range | None = None
+    fence: SourceFence | None = None
     invoked: int = 0
     answered: int | None = None
     answer: ClientAnswer | None = None
@@ -126,11 +130,13 @@ class History:
     Attributes:
         clock: number of starts and ends of operations so far.
         timestamp_max: highest hybrid timestamp at which an acknowledged write took effect.
+        epoch: highest epoch that a client has begun to write.
     """
 
     operations: list[ClientOperation] = field(default_factory=list)
     clock: int = 0
     timestamp_max: int = 0
+    epoch: int = 0
 
     def begin(self, operation: ClientOperation) -> None:
         """Record the start of an operation."""

@@ -12,7 +12,7 @@ from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import below, between, chance, pick, stream
 from stelae.sim.log_model import LogModel
 from stelae.sim.node_start import LAYOUT, TABLET, NodeContext, NodeStart, RunningNode, WorkDurations, format_node
-from stelae.sim.process import DurationRange, Process
+from stelae.sim.process import DurationRange, Process, where_raised
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Status
@@ -245,7 +245,7 @@ class SimNode:
     def _handle_exception(self, raised: BaseException) -> None:
         """Handle an exception that a turn of the process raised. The process has ended."""
         if not isinstance(raised, PowerLost):
-            self._report("no_exception", f"{type(raised).__name__}: {raised}{_where(raised)}")
+            self._report("no_exception", f"{type(raised).__name__}: {raised}{where_raised(raised)}")
             return
         self._context.coverage.hit("node.power_lost_within")
         self.crash()
@@ -291,14 +291,3 @@ class SimNode:
 
     def _report(self, invariant: str, detail: str) -> None:
         self._context.facts.report(invariant, f"node {self.view.position}: {detail}")
-
-
-def _where(raised: BaseException) -> str:
-    """Name the function and line in which an exception was raised."""
-    trace = raised.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return ""
-    code = trace.tb_frame.f_code
-    return f" in {code.co_qualname}, line {trace.tb_lineno}"

@@ -260,3 +260,13 @@ class VirtualReader:
     ) -> None:
         """Read entries off the loop. ``done`` runs on the loop, in order for each log."""
         self._pool.run(str(log), lambda: self._engine.read(log, first, end, bytes_max), done)
+
+
+def where_raised(raised: BaseException) -> str:
+    """Name the function and line in which an exception was raised."""
+    trace = raised.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f" in {trace.tb_frame.f_code.co_qualname}, line {trace.tb_lineno}"

@@ -46,7 +46,7 @@ def read_as(cells: Mapping[int, Cell], schema: Schema) -> Cells:
 def encode_write(operation: ClientOperation) -> Encoded:
     """Return a write as clients send it. An unfit row has a value of a wrong type."""
     rows = [_row(operation, row) for row in operation.rows]
-    return encode(KINDS[operation.action], rows, operation.columns)
+    return encode(KINDS[operation.action], rows, operation.columns, operation.fence)
 
 
 def payload_digest(operation: ClientOperation) -> int:

@@ -226,6 +226,6 @@ def _requests(entry: ApplyEntry, payload: WritePayload, result: ApplyResult) -> 
         sequence = sequence_range.first_sequence + offset
         errors = tuple(sorted(wrong.items()))
         skipped = number in entry.skip
-        digest, version = sequence_range.digests[offset], payload.schema_version
-        found.append(AppliedRequest(entry.op_id, number, client, sequence, skipped, errors, digest, version))
+        digest, version, fence = sequence_range.digests[offset], payload.schema_version, sequence_range.fence
+        found.append(AppliedRequest(entry.op_id, number, client, sequence, skipped, errors, digest, version, fence))
     return found

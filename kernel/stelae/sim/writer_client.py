@@ -19,8 +19,8 @@ from stelae.sim.row_generator import RowGenerator
 from stelae.sim.table import encode_write
 from stelae.sim.workload import WRITES, WorkloadContext
 from stelae.spi.errors import DeadlineExceeded, StelaeError
-from stelae.spi.ids import ClientId
-from stelae.spi.write import OpResult
+from stelae.spi.ids import ClientId, SourceId
+from stelae.spi.write import OpResult, SourceFence, StaleEpoch
 
 FIRST_NUMBER: Final = 60
 """Position of the first writer on the network, above the model clients."""
@@ -44,10 +44,20 @@ violation of liveness."""
 CANCELLED: Final = 0.03
 """Share of the writes that are cancelled a little later."""
 
+SOURCE: Final = SourceId("job")
+"""The one source of all writers: a writer of an earlier epoch is a process of an earlier run that is still alive."""
+
+FENCED: Final = 0.4
+"""Share of the writes that have the source and the epoch of their writer."""
+
+NEW_EPOCH: Final = 0.03
+"""Share of the writes before which their writer begins the next epoch."""
+
 REFUSALS: Final = {
     "PAYLOAD_MISMATCH": AnswerKind.MISMATCH,
     "STALE_SEQUENCE": AnswerKind.STALE,
     "SCHEMA_MISMATCH": AnswerKind.REFUSED,
+    StaleEpoch.code: AnswerKind.REFUSED,
 }
 
 
@@ -72,6 +82,8 @@ class WriterClient:
         position = FIRST_NUMBER + number
         self._messenger = VirtualMessenger(context.scheduler, gateway, position, rng, context.profile, context.coverage)
         self._core_rng = stream(seed, f"writer/{number}/core")
+        self._epoch_rng = stream(seed, f"writer/{number}/epochs")
+        self._epoch = 0
         self._schema = SCHEMA
         self._writers = 0
         self._client = ""
@@ -104,7 +116,12 @@ class WriterClient:
         if self._left is not None:
             self._left = max(0, self._left - 1)
         operation = ClientOperation(
-            client=self._client, sequence=0, action=pick(rng, WRITES), rows=self._rows.draw_rows(), schema=self._schema
+            client=self._client,
+            sequence=0,
+            action=pick(rng, WRITES),
+            rows=self._rows.draw_rows(),
+            schema=self._schema,
+            fence=self._draw_fence(),
         )
         operation.columns = self._rows.draw_columns(operation)
         timeout_s = SHORT_TIMEOUT_S_MAX * rng.random() + 0.01 if chance(rng, SHORT_TIMEOUT) else LONG_TIMEOUT_S
@@ -116,6 +133,13 @@ class WriterClient:
         if chance(rng, CANCELLED):
             delay_us = skewed(rng, 1_000, 1_000_000)
             self._context.scheduler.after(delay_us, f"{self._name}.let_go", outcome.cancel)
+
+    def _draw_fence(self) -> SourceFence | None:
+        history = self._context.history
+        if chance(self._epoch_rng, NEW_EPOCH):
+            history.epoch += 1
+            self._epoch = history.epoch
+        return SourceFence(SOURCE, self._epoch) if chance(self._epoch_rng, FENCED) else None
 
     def answered(self, outcome: _OutcomeWaiter, result: OpResult) -> None:
         """Handle the result of an operation."""
@@ -130,7 +154,10 @@ class WriterClient:
         self._context.history.end(operation, answer)
         self._context.facts.answered(operation, answer)
         self.timestamp = max(self.timestamp, result.timestamp)
-        if kind is AnswerKind.REFUSED and self._context.table.schema.version > self._schema.version:
+        if result.refusal == StaleEpoch.code:
+            self._context.coverage.hit("writer.stale_epoch")
+            self._epoch = self._context.history.epoch
+        elif kind is AnswerKind.REFUSED and self._context.table.schema.version > self._schema.version:
             self._schema = self._context.table.schema
             self._core = self._new_core()
 

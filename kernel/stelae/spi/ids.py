@@ -16,10 +16,13 @@ ClusterId = NewType("ClusterId", str)
 IncarnationId = NewType("IncarnationId", str)
 #: The id of a tablet. It becomes a file name, so its alphabet is narrow.
 TabletId = NewType("TabletId", str)
+#: The id of a source of writes, given by its user: a job, a query, a script. It is printed, and never part of a path.
+SourceId = NewType("SourceId", str)
 #: The id of one client session. The client numbers its writes under it.
 ClientId = NewType("ClientId", str)
 
 ID_LENGTH_MAX = 64  #: Characters of a cluster, tablet or client id. A file name can hold it and a suffix.
+SOURCE_LENGTH_MAX = 200  #: Characters of a source id.
 
 _NODE_ID = re.compile(r"[0-9a-f]{32}")
 _INCARNATION_ID = re.compile(r"[0-9a-f]{16}")
@@ -75,6 +78,13 @@ def cluster_id(text: str) -> ClusterId:
 def client_id(text: str) -> ClientId:
     """Return ``text`` as a client id. It has the alphabet of a tablet id. Raises ``BadIdentifier`` otherwise."""
     return ClientId(_matching(_PATH_SAFE, text, "client id", _PATH_SAFE_TEXT))
+
+
+def source_id(text: str) -> SourceId:
+    """Return ``text`` as a source id. Raises ``BadIdentifier`` if it is empty, too long or cannot be printed."""
+    if not 0 < len(text) <= SOURCE_LENGTH_MAX or not text.isprintable():
+        raise BadIdentifier("source", text, f"1 to {SOURCE_LENGTH_MAX} printable characters")
+    return SourceId(text)
 
 
 def _matching(pattern: re.Pattern[str], text: str, what: str, expected: str) -> str:

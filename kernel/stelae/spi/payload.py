@@ -20,7 +20,7 @@ from stelae.spi.errors import Corrupt
 from stelae.spi.ids import ClientId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
-from stelae.spi.write import OpKind, RowError
+from stelae.spi.write import OpKind, RowError, SourceFence
 
 _PREFIX = struct.Struct("<3sBI")
 _MAGIC = b"SWP"
@@ -50,6 +50,8 @@ class PayloadSequenceRange(msgspec.Struct, frozen=True, array_like=True, gc=Fals
     #: are not in the payload. An error counts rows as the client sent them; the owned rows are the other ones, in
     #: order.
     errors: tuple[tuple[int, RowError], ...] = ()
+    #: The source and epoch of the operations (``stelae.spi.write``).
+    fence: SourceFence | None = None
 
 
 class OpGroup(msgspec.Struct, frozen=True):

@@ -13,13 +13,13 @@ that most costs arise once for each range, not once for each operation."""
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import mmh3
 import msgspec
 
 from stelae.spi.errors import CallerError, StelaeError
-from stelae.spi.ids import ClientId, TabletId, client_id, tablet_id
+from stelae.spi.ids import ClientId, SourceId, TabletId, client_id, source_id, tablet_id
 from stelae.spi.services import Buffer
 
 OPS_MAX = 16_384  #: The most operations of one request. It bounds the memory that one message uses on a server.
@@ -29,6 +29,22 @@ class StaleSequence(CallerError, code="STALE_SEQUENCE"):
     """The sequence number is below ``first_incomplete``, or its result has expired.
 
     The operation is not applied now. Whether it was applied before is not known."""
+
+
+class StaleEpoch(CallerError, code="STALE_EPOCH"):
+    """The source of the write has begun a later epoch, so that this epoch may not write any more.
+
+    The operation is not applied, now or later."""
+
+
+class SourceFence(NamedTuple):
+    """The source of an operation, and its epoch. A tablet refuses an epoch that is lower than one it has applied.
+
+    A source is a job, a query or a script whose runs follow each other. Each run, or each batch, is an epoch. A writer
+    of an earlier epoch that is still alive can so change nothing any more."""
+
+    source: SourceId
+    epoch: int  #: From 0 to 2**63 - 1.
 
 
 class OpKind(IntEnum):
@@ -78,6 +94,8 @@ class SequenceRange(msgspec.Struct, frozen=True, array_like=True):
     #: The rows of each operation, encoded: a list of tuples of plain values, or one Arrow IPC message. An operation
     #: with an Arrow IPC message has a range of its own.
     ops: list[msgspec.Raw]
+    #: The source and epoch of all operations; ``None``: they have none.
+    fence: SourceFence | None = None
 
 
 class WriteRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -128,6 +146,13 @@ def digests_of(sequences: SequenceRange) -> tuple[int, ...]:
     return tuple([hashed(op, seed)[0] for op in sequences.ops])
 
 
+def checked_fence(source: str, epoch: int) -> SourceFence:
+    """Return the fence of an epoch of a source. Raises ``BadIdentifier`` or ``CallerError`` if one of them is bad."""
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 63:
+        raise CallerError(f"an epoch is an integer from 0 to 2**63 - 1, not {epoch!r}")
+    return SourceFence(source_id(source), epoch)
+
+
 def refused(error: StelaeError) -> OpResult:
     """Return the answer to an operation that had no effect because of ``error``."""
     return OpResult(0, (), error.code, str(error))
@@ -152,6 +177,8 @@ def decode_request(data: Buffer) -> WriteRequest:
     firsts = [sequences.first_sequence for sequences in request.sequences]
     if not all(n and 1 <= first < (1 << 63) - n for first, n in zip(firsts, counts, strict=True)):
         raise CallerError("a sequence range must have operations, and sequence numbers from 1 to 2**63 - 1")
+    for fence in {sequences.fence for sequences in request.sequences if sequences.fence is not None}:
+        checked_fence(*fence)
     return request
 
 

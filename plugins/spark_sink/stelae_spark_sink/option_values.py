@@ -9,6 +9,8 @@ from typing import Any
 
 from stelae.client.times import hybrid
 from stelae.spi.errors import StelaeError
+from stelae.spi.ids import source_id
+from stelae.spi.write import OpKind, checked_fence
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -103,3 +105,35 @@ def time(text: str) -> int:
         raise ValueError(_TIME_EXPECTED) from None
     except StelaeError as error:
         raise ValueError(f"{_TIME_EXPECTED}; {error}") from None
+
+
+def operation(text: str) -> OpKind:
+    """Return the kind of write of ``upsert`` or ``insert-ignore``; ``_`` and ``-`` mean the same."""
+    found = OpKind.__members__.get(text.strip().replace("-", "_").upper())
+    if found is None:
+        raise ValueError(f"one of {', '.join(kind.name.lower() for kind in OpKind)}")
+    return found
+
+
+def source(text: str) -> str:
+    """Return the name of a source."""
+    try:
+        return source_id(text.strip())
+    except StelaeError as error:
+        raise ValueError(str(error)) from None
+
+
+def epoch(text: str) -> int:
+    """Return the number of an epoch."""
+    try:
+        return checked_fence("source", int(text)).epoch
+    except (ValueError, StelaeError):
+        raise ValueError("an integer from 0 to 2**63 - 1") from None
+
+
+def boolean(text: str) -> bool:
+    """Return the truth value of ``true`` or ``false``."""
+    found = {"true": True, "false": False}.get(text.strip().lower())
+    if found is None:
+        raise ValueError("true or false")
+    return found

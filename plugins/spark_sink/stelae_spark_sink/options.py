@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from stelae.client.filters import Filter
 from stelae.spi.errors import CallerError
+from stelae.spi.write import OpKind
 from stelae_spark_sink import option_values as values
 from stelae_spark_sink.foreign_options import FOREIGN
 
@@ -103,6 +104,44 @@ TARGET_PARTITION_BYTES = SparkOption(
     "by key ranges. A smaller tablet is one partition.",
 )
 
+_WRITES = frozenset({Use.WRITE, Use.STREAM_WRITE})
+OPERATION = SparkOption(
+    name="operation",
+    kind="name",
+    parse=values.operation,
+    default=OpKind.UPSERT,
+    shown_default="`upsert`",
+    uses=_WRITES,
+    text="What is done with each row: `insert`, `upsert`, `update`, `delete`, `insert_ignore`, `update_ignore` or "
+    "`delete_ignore`.",
+)
+SOURCE = SparkOption(
+    name="source",
+    kind="text",
+    parse=values.source,
+    uses=_WRITES,
+    text="Name of the source of the rows, for exactly-once writes. A batch needs it together with `epoch`. A stream "
+    "uses the id of its query without it; a name lets a query with a new checkpoint follow an old one.",
+)
+EPOCH = SparkOption(
+    name="epoch",
+    kind="integer",
+    parse=values.epoch,
+    uses=frozenset({Use.WRITE}),
+    text="Number of the run of the `source`, higher than that of the run before. A run that is complete is not written "
+    "again. In `foreachBatch` it is the batch id.",
+)
+FAIL_ON_ROW_ERRORS = SparkOption(
+    name="failOnRowErrors",
+    kind="boolean",
+    parse=values.boolean,
+    default=True,
+    shown_default="`true`",
+    uses=_WRITES,
+    text="Whether the job fails if rows were not written, such as an insert whose key exists. All other rows are "
+    "written in both cases. With `false`, the log of the driver has the number of these rows and the first of them.",
+)
+
 OPTIONS: tuple[SparkOption[Any], ...] = (
     MASTERS,
     TABLE,
@@ -110,6 +149,10 @@ OPTIONS: tuple[SparkOption[Any], ...] = (
     WHERE,
     TIMESTAMP_AS_OF,
     TARGET_PARTITION_BYTES,
+    OPERATION,
+    SOURCE,
+    EPOCH,
+    FAIL_ON_ROW_ERRORS,
     TIMEOUT_S,
 )
 """Every option, in the order of the documentation."""
@@ -124,6 +167,9 @@ NO_OPTIONS = (
     "the options 'masters' and 'table' are missing. In Python, set them with .option('masters', 'host:port')"
     f".option('table', 'name'). In SQL, {VIEW}"
 )
+OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+"""Options of streams that Spark takes for itself and hands over all the same."""
+
 TABLE_PROPERTIES = frozenset({"provider", "owner"})
 """Properties of a table that Spark adds to the options when it creates a table in its catalog."""
 
@@ -141,7 +187,7 @@ class SourceOptions:
         Raises:
             BadOption: an option is unknown, does not apply to this use, cannot be parsed, or is missing.
         """
-        given = {name.lower(): text for name, text in given.items()}
+        given = {name.lower(): text for name, text in given.items() if name.lower() not in OF_SPARK}
         if not given:
             raise BadOption(NO_OPTIONS)
         if not TABLE_PROPERTIES.isdisjoint(given):

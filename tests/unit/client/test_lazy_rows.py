@@ -38,9 +38,11 @@ def failed(row: int) -> RowFailure:
 
 
 def test_results_of_lists_are_numbered_through_and_bounded() -> None:
-    one = WriteResult(rows=10, failed=1, failures=(failed(3),), timestamp=5)
-    two = WriteResult(rows=20, failed=FAILURES_MAX, failures=tuple(map(failed, range(FAILURES_MAX))), timestamp=4)
+    one = WriteResult(rows=10, failed=1, failures=(failed(3),), counts={"NOT_FOUND": 1}, timestamp=5)
+    failures, counts = tuple(map(failed, range(FAILURES_MAX))), {"NOT_FOUND": FAILURES_MAX - 1, "BAD_VALUE": 1}
+    two = WriteResult(rows=20, failed=FAILURES_MAX, failures=failures, counts=counts, timestamp=4)
     both = combined(one, two)
+    assert both.counts == {"NOT_FOUND": FAILURES_MAX, "BAD_VALUE": 1}
     assert (both.rows, both.failed, both.timestamp) == (30, FAILURES_MAX + 1, 5)
     assert [failure.row for failure in both.failures] == [3, *range(10, 10 + FAILURES_MAX - 1)]
 

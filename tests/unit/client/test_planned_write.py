@@ -83,5 +83,5 @@ def test_a_batch_without_rows_meets_nothing() -> None:
 
 def test_rows_that_travel_as_arrow_are_encoded_as_any_operation_is() -> None:
     rows = build_batch(schema("string").layout, [(f"row {n}", n) for n in range(100)])
-    ((_, _, encoded),) = table_writer._encoded(OpKind.UPSERT, None, rows, 0)
+    ((_, _, encoded),) = table_writer._encoded(OpKind.UPSERT, None, None, rows, 0)
     assert encoded == operation(OpKind.UPSERT, rows.to_ipc())

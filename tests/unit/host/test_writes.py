@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.host import exactly_once_results
+from stelae.host import exactly_once_results, source_epochs
 from stelae.host.apply import EntryAnswers
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.writes import WritePath
@@ -16,10 +16,10 @@ from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, StelaeError, Unavailable
-from stelae.spi.ids import ClientId, OpId, TabletId
+from stelae.spi.ids import ClientId, OpId, SourceId, TabletId
 from stelae.spi.payload import PayloadClient, WritePayload, decode_payload
 from stelae.spi.store import RowFault
-from stelae.spi.write import OpKind, OpResult, RowCode, RowError, SequenceRange, WriteReply, WriteRequest
+from stelae.spi.write import OpKind, OpResult, RowCode, RowError, SequenceRange, SourceFence, WriteReply, WriteRequest
 
 PLAIN = {"columns": [{"name": "id", "type": "int64"}], "key": ["id"]}
 
@@ -38,8 +38,11 @@ class World:
         schema = schema_from_plain({**PLAIN, "version": version})
         self.path = WritePath(Batcher(schema), count(1), self.results, lambda: self.now)
 
-    def write(self, *operations: tuple[int, Any], version: int = 1, client: str = "c") -> None:
-        runs = sequence_ranges_of((n, operation(OpKind.INSERT, [(key,)])) for n, key in operations)
+    def write(
+        self, *operations: tuple[int, Any], version: int = 1, client: str = "c", epoch: int | None = None
+    ) -> None:
+        fence = None if epoch is None else SourceFence(SourceId("job"), epoch)
+        runs = sequence_ranges_of((n, operation(OpKind.INSERT, [(key,)], None, fence)) for n, key in operations)
         request = WriteRequest(TabletId("t"), ClientId(client), 1, version, runs)
         self.path.add(request, self.replies.append)
 
@@ -104,6 +107,32 @@ def test_a_retry_gets_its_first_answer_also_after_a_change_of_schema(world: Worl
     assert (retried, number, late.refusal) == (first[0], 2, "SCHEMA_MISMATCH")
     assert "version 1" in late.detail and "version 2" in late.detail
     assert world.path.take_proposals() is None
+
+
+def test_an_epoch_that_is_over_is_refused_without_the_log_and_its_retries_are_not(world: World) -> None:
+    world.write((1, 10), epoch=4)
+    world.apply(world.append())
+    first = world.answers()
+    world.write((2, 20), epoch=5)
+    world.apply(world.append())
+    world.replies.clear()
+    world.write((1, 10), (3, 30), epoch=4)
+    (retried, (number, late)) = world.answers()
+    assert (retried, number, late.refusal) == (first[0], 3, "STALE_EPOCH")
+    assert world.path.take_proposals() is None
+
+
+def test_a_tablet_that_remembers_all_the_sources_it_can_pushes_a_new_one_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_epochs, "SOURCES_MAX", 1)
+    world.results.sources.admit(SourceFence(SourceId("another"), 1), 10)
+    world.write((1, 10), epoch=4)
+    (error,) = world.replies
+    assert isinstance(error, Overloaded) and "sources have written to this tablet" in str(error)
+    world.replies.clear()
+    world.write((1, 10))
+    assert world.append(), "operations without a source are taken"
 
 
 def test_a_request_may_mix_retries_and_new_operations(world: World) -> None:

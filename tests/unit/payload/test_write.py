@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, decode_rows, operation, sequence_ranges_of
 from stelae.spi.errors import BadIdentifier, CallerError
-from stelae.spi.ids import ClientId, TabletId
+from stelae.spi.ids import ClientId, SourceId, TabletId
 from stelae.spi.write import (
     OPS_MAX,
     Answer,
@@ -20,6 +20,7 @@ from stelae.spi.write import (
     RowCode,
     RowError,
     SequenceRange,
+    SourceFence,
     StaleSequence,
     WriteReply,
     WriteRequest,
@@ -53,9 +54,9 @@ def request(**changes: Any) -> WriteRequest:
     return msgspec.structs.replace(good, **changes)
 
 
-def none(first: int, count: int = 1) -> SequenceRange:
+def none(first: int, count: int = 1, fence: SourceFence | None = None) -> SequenceRange:
     """Operations that say nothing."""
-    return SequenceRange(first, OpKind.INSERT, None, [msgspec.Raw(b"\x90")] * count)
+    return SequenceRange(first, OpKind.INSERT, None, [msgspec.Raw(b"\x90")] * count, fence)
 
 
 def test_a_request_comes_back_with_its_rows_still_encoded() -> None:
@@ -83,6 +84,16 @@ def test_the_digest_tells_operations_apart_and_survives_the_way_and_other_compan
     assert all(0 <= digest < 1 << 64 for digest in found)
 
 
+def test_operations_of_other_sources_and_epochs_travel_in_ranges_of_their_own() -> None:
+    fences = [None, SourceFence(SourceId("job"), 1), SourceFence(SourceId("job"), 2), SourceFence(SourceId("other"), 2)]
+    operations = [operation(OpKind.INSERT, [(n,)], None, fences[n // 2]) for n in range(8)]
+    runs = sequence_ranges_of(enumerate(operations, start=1))
+    carried = decode_request(encode_request(request(sequences=runs))).sequences
+    assert [(run.first_sequence, len(run.ops), run.fence) for run in carried] == [
+        (1 + 2 * n, 2, found) for n, found in enumerate(fences)
+    ]
+
+
 def test_digest_vector() -> None:
     assert digests_of(SequenceRange(9, OpKind.UPSERT, (1, 2), [msgspec.Raw(b"stelae")])) == (VECTOR,)
 
@@ -108,6 +119,8 @@ def test_a_reply_comes_back() -> None:
         {"sequences": [none(1, 0)]},
         {"sequences": [none(1, OPS_MAX + 1)]},
         {"sequences": [none(1)] * (OPS_MAX + 1)},
+        {"sequences": [none(1, fence=SourceFence(SourceId("job"), -1))]},
+        {"sequences": [none(1, fence=SourceFence(SourceId("job"), 1 << 63))]},
         {"sequences": 5},
         {"schema_version": "one"},
     ],
@@ -116,6 +129,12 @@ def test_a_request_out_of_range_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(CallerError) as caught:
         decode_request(encode_request(request(**changes)))
     assert isinstance(caught.value, BadIdentifier) == ("id" in next(iter(changes)).split("_"))
+
+
+@pytest.mark.parametrize("source", ["", "a\nb", "x" * 201])
+def test_a_request_of_a_source_that_cannot_be_printed_is_refused(source: str) -> None:
+    with pytest.raises(BadIdentifier, match="1 to 200 printable characters"):
+        decode_request(encode_request(request(sequences=[none(1, fence=SourceFence(SourceId(source), 1))])))
 
 
 def test_too_many_rows_in_row_form_are_refused() -> None:

@@ -19,6 +19,7 @@ from tests.unit.sim.consensus_stories import (
     same_op_id_other_body,
     two_leaders,
 )
+from tests.unit.sim.epoch_stories import FAULTLESS_EPOCHS
 from tests.unit.sim.rig import Rig, applied, begin, committed, done, entry, history, write
 from tests.unit.sim.store_stories import FAULTLESS
 
@@ -62,7 +63,7 @@ def test_an_ordinary_history_violates_nothing() -> None:
     assert rig.violated is None
 
 
-@pytest.mark.parametrize("story", FAULTLESS, ids=lambda story: story.__name__)
+@pytest.mark.parametrize("story", [*FAULTLESS, *FAULTLESS_EPOCHS], ids=lambda story: story.__name__)
 def test_an_ordinary_history_of_a_store_violates_nothing(story: Callable[[Rig], None]) -> None:
     rig = Rig()
     story(rig)

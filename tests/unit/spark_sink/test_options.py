@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from stelae.client import to_datetime
+from stelae.spi.write import OpKind
 from stelae_spark_sink import options
 from stelae_spark_sink.foreign_options import FOREIGN
 from stelae_spark_sink.options import (
     COLUMNS,
     MASTERS,
+    OPERATION,
     OPTIONS,
     TABLE,
     TARGET_PARTITION_BYTES,
@@ -164,3 +166,35 @@ def test_filters_are_json(text: str, found: tuple[object, ...]) -> None:
 def test_filters_that_are_no_json_list_are_refused(text: str) -> None:
     with pytest.raises(BadOption, match="expected filters such as"):
         read_options(where=text)
+
+
+def write_options(**more: str) -> SourceOptions:
+    return SourceOptions({**GIVEN, **more}, Use.WRITE)
+
+
+@pytest.mark.parametrize("text", ["insert-ignore", "INSERT_IGNORE", " insert_ignore "])
+def test_an_operation_is_named_as_in_other_connectors_too(text: str) -> None:
+    assert write_options(operation=text)[OPERATION] is OpKind.INSERT_IGNORE
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"operation": "merge"}, "expected one of insert, upsert, update, delete"),
+        ({"epoch": "-1"}, "an integer from 0"),
+        ({"epoch": "1.5"}, "an integer from 0"),
+        ({"source": "a\nb"}, "1 to 200 printable characters"),
+        ({"failOnRowErrors": "no"}, "expected true or false"),
+        ({"columns": "a"}, "applies to read, not to write"),
+    ],
+)
+def test_options_of_writes_are_checked(given: dict[str, str], words: str) -> None:
+    with pytest.raises(BadOption, match=words):
+        write_options(**given)
+
+
+def test_options_that_spark_takes_for_itself_are_left_alone() -> None:
+    given = SourceOptions({**GIVEN, "checkpointLocation": "/tmp/c", "queryName": "q"}, Use.STREAM_WRITE)
+    assert given[OPERATION] is OpKind.UPSERT
+    with pytest.raises(BadOption, match="applies to write, not to writeStream"):
+        SourceOptions({**GIVEN, "epoch": "1"}, Use.STREAM_WRITE)

@@ -23,6 +23,7 @@ from stelae.sim.invariants.read_index import ReadIndex
 from stelae.sim.invariants.replica_checksums import ReplicaChecksums
 from stelae.sim.invariants.schema_changes import SchemaChanges
 from stelae.sim.invariants.snapshot_repeatability import SnapshotRepeatability
+from stelae.sim.invariants.source_epochs import EpochsOnlyRise
 from stelae.sim.invariants.stale_messages import StaleMessages
 from stelae.sim.invariants.state_machine_safety import StateMachineSafety
 from stelae.sim.invariants.terms_and_votes import TermsAndVotes
@@ -45,6 +46,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     HybridTimeOrder,
     SchemaChanges,
     StateMachineSafety,
+    EpochsOnlyRise,
     ExactlyOnce,
     FlushDurability,
     ReplicaChecksums,

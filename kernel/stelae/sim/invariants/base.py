@@ -22,6 +22,7 @@ from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.schema import Schema
 from stelae.spi.wal import Append, LogState, Outcome
+from stelae.spi.write import SourceFence
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,7 @@ class AppliedRequest(msgspec.Struct, frozen=True):
         errors: refused rows.
         digest: hash of its payload; 0 if not known.
         version: version of the schema for which its rows were made.
+        fence: its source and epoch; ``None`` if it has none.
     """
 
     op_id: OpId
@@ -52,6 +54,7 @@ class AppliedRequest(msgspec.Struct, frozen=True):
     errors: RowErrors
     digest: int = 0
     version: int = SCHEMA.version
+    fence: SourceFence | None = None
 
 
 class ObservedScan(msgspec.Struct, frozen=True):

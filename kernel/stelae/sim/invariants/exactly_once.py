@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.superblock import Superblock
+from stelae.sim.agreed_writes import LogPosition
 from stelae.sim.history import AnswerKind, ClientAnswer, ClientOperation, RowErrors
 from stelae.sim.invariants.base import AppliedRequest, Invariant
 from stelae.sim.table import Cells, payload_digest
@@ -44,8 +45,8 @@ class ExactlyOnce(Invariant):
         for request in requests:
             identity = (request.client, request.sequence)
             if request.skipped:
-                fenced = request.version != self.world.agreed.schema(op_id.index).version
-                if identity not in self._effects and not fenced:
+                refused = request.version != self.world.agreed.schema(op_id.index).version or self._is_over(request)
+                if identity not in self._effects and not refused:
                     self.fail(f"node {node.position} skips {identity}, which never took effect")
                 continue
             if identity not in self._effects:
@@ -54,6 +55,13 @@ class ExactlyOnce(Invariant):
             effect = self._effects.setdefault(identity, (op_id, request.errors))
             if effect[0] != op_id:
                 self.fail(f"node {node.position} applies {identity} at {op_id}, but it took effect at {effect[0]}")
+
+    def _is_over(self, request: AppliedRequest) -> bool:
+        """Return whether the source of a request has begun a later epoch before it."""
+        if request.fence is None:
+            return False
+        epochs = self.world.agreed.epochs_before(LogPosition(request.op_id.index, request.order))
+        return epochs.get(request.fence.source, 0) > request.fence.epoch
 
     def _judge_effect(self, node: ObservedNode, request: AppliedRequest) -> None:
         """Check that the first effect of an identity is that of a write which was started and not refused."""

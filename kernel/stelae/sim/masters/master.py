@@ -26,7 +26,7 @@ from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.masters.steps import ChangeStep, Strike
 from stelae.sim.masters.world import CLUSTER, MastersWorld, master_member, master_node
 from stelae.sim.node_links import FramesInFlight
-from stelae.sim.process import Process
+from stelae.sim.process import Process, where_raised
 from stelae.spi.consensus import Member, Role, Status
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
@@ -182,7 +182,7 @@ class SimMaster:
         """Handle an exception that a turn of the process raised. The process has ended."""
         if not isinstance(raised, PowerLost):
             self._world.report(
-                "no_exception", f"{self.endpoint.name}: {type(raised).__name__}: {raised}{_where(raised)}"
+                "no_exception", f"{self.endpoint.name}: {type(raised).__name__}: {raised}{where_raised(raised)}"
             )
         self._stop()
         self._disk = self._disk.crash(self._rng)
@@ -265,13 +265,3 @@ class SimMaster:
 
 def _transferred(error: StelaeError | None) -> str:
     return "transfer.done" if error is None else "transfer.refused"
-
-
-def _where(raised: BaseException) -> str:
-    """Name the function and line in which an exception was raised."""
-    trace = raised.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return ""
-    return f" in {trace.tb_frame.f_code.co_qualname}, line {trace.tb_lineno}"

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 
 from stelae.host.apply import Applier
+from stelae.host.rejection_errors import NotProposed
 from stelae.host.replica import Replica
 from stelae.sim.draw import chance, skewed
 from stelae.sim.masters.committed_log import CommittedLog
@@ -85,16 +86,24 @@ class FaultyReplica:
             done(Overloaded("the log queue is full"))
             return
         if not self._world.healed and chance(self._rng, ANSWER_LOST):
-            self._lose_answer(done)
-            done = _ignore
+            done = self._lose_answer(done)
         self._inner.write(request, done)
         self._strike.pass_step(ChangeStep.REPLICATED)
 
-    def _lose_answer(self, done: WriteDone) -> None:
+    def _lose_answer(self, done: WriteDone) -> WriteDone:
+        """Give the caller an error instead of the answer. Return what takes the answer.
+
+        A proposal that the consensus core did not take is answered in the same turn, by this process. No fault loses
+        that answer, so it is passed on."""
         self._world.coverage.hit("log.answer_lost")
+        answered = False
+
+        def answer(result: WriteReply | StelaeError) -> None:
+            nonlocal answered
+            if not answered:
+                answered = True
+                done(result)
+
         error = Unavailable("the answer was lost")
-        self._process.schedule(skewed(self._rng, *LOST_US), "answer lost", lambda: done(error))
-
-
-def _ignore(_result: WriteReply | StelaeError) -> None:
-    """Drop the reply: the caller gets an error instead."""
+        self._process.schedule(1 + skewed(self._rng, *LOST_US), "answer lost", lambda: answer(error))
+        return lambda result: answer(result) if isinstance(result, NotProposed) else None

@@ -1,0 +1,162 @@
+"""Writes of one epoch of a source: exactly once, even if the program that writes is started again.
+
+The exactly-once results of tablets let one client repeat a request. They do not help a program that was killed and
+starts again, under another client id. For that, a program names its *source* and numbers its runs: each is an *epoch*.
+
+- Every operation carries source and epoch. A tablet that has applied an operation of a later epoch refuses it
+  (``STALE_EPOCH``). So a writer of an earlier epoch that is still alive changes nothing any more.
+- The writes of an epoch may be repeated, in other batches and by other processes: an upsert or an update that is
+  repeated has no further effect, an insert that meets a row with the same values counts as written, and so does a
+  delete that finds no row.
+- ``complete`` begins the next epoch on the tablets. So an epoch is complete if a later one has begun on any tablet:
+  no other record is needed, and none can be lost apart from the rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+from weakref import WeakSet
+
+from stelae.client.arguments import seconds
+from stelae.client.failures import WriteResult
+from stelae.client.planned_write import WritableTablet
+from stelae.client.session import AsyncSession, SessionOptions, checked_options
+from stelae.client.table_writer import TableWriter
+from stelae.client.write_methods import TIMEOUT_S, AsyncWriteMethods, write_rows
+from stelae.client.writer_core import TIMEOUT_S_MAX
+from stelae.partition.partitioning import Partitioning
+from stelae.rows.operations import operation
+from stelae.spi.errors import CallerError, StelaeError, Unavailable
+from stelae.spi.ids import TabletId
+from stelae.spi.write import OpKind, OpResult, SourceFence, StaleEpoch, checked_fence
+
+
+class EpochComplete(CallerError, code="EPOCH_COMPLETE"):
+    """The epoch is complete: its rows were written before, and a later epoch may have changed them since."""
+
+    def __init__(self, fence: SourceFence) -> None:
+        fact = f"epoch {fence.epoch} of source {fence.source!r} is complete"
+        super().__init__(f"{fact}; nothing was written now; check is_complete before you write")
+
+
+class AsyncEpoch(AsyncWriteMethods):
+    """One epoch of a source. Made by ``AsyncTable.epoch``.
+
+    With ``async with`` it begins, and is completed at the end of a block that raises nothing:
+
+    .. code-block:: python
+
+        async with table.epoch("nightly-load", 17) as epoch:
+            if not epoch.is_complete:
+                await epoch.upsert(frame)
+
+    Processes that write one epoch together call :meth:`write` without beginning it. One of them begins it before, and
+    completes it when all have written."""
+
+    def __init__(self, writer: TableWriter, sessions: WeakSet[AsyncSession]) -> None:
+        assert writer.fence is not None
+        self._writer = writer
+        self._sessions = sessions
+        self._own_sessions: WeakSet[AsyncSession] = WeakSet()
+        self.fence: SourceFence = writer.fence
+        """The source and the number of the epoch."""
+        self.is_complete = False
+        """Whether the epoch was complete when it was begun. Then there is nothing to write."""
+
+    @property
+    def tablets(self) -> Sequence[TabletId]:
+        """Ids of the tablets to which this object has written."""
+        return sorted(self._writer.fenced)
+
+    def update_table(self, name: str, partitioning: Partitioning, tablets: Sequence[WritableTablet]) -> None:
+        """Use the partitioning and tablets of a new lookup of the table."""
+        self._writer.name = name
+        self._writer.update_table(partitioning, tablets)
+
+    async def begin(self, *, timeout_s: float = TIMEOUT_S) -> bool:
+        """Begin the epoch on all tablets, and return whether its rows have to be written.
+
+        Writers of earlier epochs are refused from now on. ``False``: the epoch is complete.
+
+        Raises:
+            Unavailable: a tablet does not answer in time.
+        """
+        timeout_s = seconds("timeout_s", timeout_s, above_0=True, most=TIMEOUT_S_MAX)
+        results = await self._raise_to(self.fence, None, timeout_s)
+        self.is_complete = any(result.refusal == StaleEpoch.code for result in results)
+        return not self.is_complete
+
+    async def complete(self, tablets: Iterable[TabletId] | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Complete the epoch: :meth:`begin` returns false from now on, and its writers are refused.
+
+        Call it when every row of the epoch is written. Open sessions of this object are closed first. Completing an
+        epoch again has no effect.
+
+        Args:
+            tablets: ids of the tablets to which rows of this epoch were written; ``None``: all tablets.
+            timeout_s: how long it is retried.
+
+        Raises:
+            RowsFailed: rows of an open session were not written. The epoch is not complete.
+            Unavailable: a tablet does not answer in time. The epoch may be complete; complete it again.
+        """
+        timeout_s = seconds("timeout_s", timeout_s, above_0=True, most=TIMEOUT_S_MAX)
+        for session in [*self._own_sessions]:
+            await session.close()
+        source, epoch = self.fence
+        await self._raise_to(checked_fence(source, epoch + 1), None if tablets is None else {*tablets}, timeout_s)
+
+    async def _raise_to(self, fence: SourceFence, only: set[TabletId] | None, timeout_s: float) -> list[OpResult]:
+        """Send each tablet an operation without rows, so that it knows the epoch."""
+        empty = operation(OpKind.UPSERT, [], None, fence)
+        tablets = [tablet for tablet in self._writer.tablets if only is None or tablet.tablet_id in only]
+        answers = await asyncio.gather(*(tablet.send(empty, timeout_s) for tablet in tablets), return_exceptions=True)
+        results = []
+        for tablet, answer in zip(tablets, answers, strict=True):
+            if isinstance(answer, StelaeError):
+                fact = f"tablet {tablet.tablet_id} does not know epoch {fence.epoch} of source {fence.source!r} yet"
+                raise Unavailable(f"{fact}: {answer}") from answer
+            if isinstance(answer, BaseException):
+                raise answer
+            results.append(answer)
+        return results
+
+    async def write(
+        self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S
+    ) -> WriteResult:
+        """Write rows of the epoch. See :meth:`AsyncWriteMethods.write`.
+
+        An insert that meets a row with the same values counts as written, and so does a delete that finds no row: they
+        were repeated.
+
+        Raises:
+            EpochComplete: the epoch is complete.
+            RowsFailed: rows were not written. ``STALE_EPOCH``: a later epoch has begun since.
+        """
+        self._check_open()
+        return await write_rows(self._writer, kind, rows, errors, timeout_s)
+
+    def session(self, options: SessionOptions | None = None) -> AsyncSession:
+        """Open a session that writes rows of the epoch; see ``AsyncTable.session``."""
+        self._check_open()
+        session = AsyncSession(self._writer, checked_options(options))
+        self._sessions.add(session)
+        self._own_sessions.add(session)
+        return session
+
+    def _check_open(self) -> None:
+        if self.is_complete:
+            raise EpochComplete(self.fence)
+
+    async def __aenter__(self) -> AsyncEpoch:
+        await self.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.complete()

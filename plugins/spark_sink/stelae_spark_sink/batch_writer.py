@@ -1,0 +1,89 @@
+"""Writes a DataFrame into a table: ``df.write.format("stelae")``."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from stelae.spi.write import OpKind, SourceFence, checked_fence
+from stelae_spark_sink.options import EPOCH, FAIL_ON_ROW_ERRORS, OPERATION, SOURCE, TIMEOUT_S, BadOption, SourceOptions
+from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since
+from stelae_spark_sink.table_access import table_of
+from stelae_spark_sink.task_result import TaskResult, report, total_of
+from stelae_spark_sink.task_writer import write_task
+from stelae_spark_sink.write_checks import check_columns
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes one DataFrame. The driver makes it and sends it to each task.
+
+    All tasks of the job, and all their attempts, write one epoch. When the job is committed, the epoch is completed, so
+    that an attempt that is still alive changes nothing any more.
+
+    Args:
+        options: the options of the source.
+        given: the columns of the DataFrame.
+        overwrite: remove the rows that the table had before and that are not among the new ones.
+
+    Raises:
+        BadOption: options exclude each other.
+        SchemaMismatch: the table cannot store the rows.
+        NoSuchTable, Unavailable: the table does not exist, or no master answered.
+    """
+
+    def __init__(self, options: SourceOptions, given: StructType, *, overwrite: bool) -> None:
+        self._options = options
+        self._fence = _fence_of(options)
+        table = table_of(options)
+        check_columns(table, options[OPERATION], given)
+        self._overwritten_at: int | None = None
+        if overwrite:
+            if options[OPERATION] is not OpKind.UPSERT:
+                raise BadOption(f"option {OPERATION.name!r} does not apply to overwrite, which upserts: leave it out")
+            check_overwrite(table, given)
+            self._overwritten_at = table.latest(timeout_s=options[TIMEOUT_S])
+        self._is_complete = False
+        if options.get(SOURCE) is not None:
+            self._is_complete = not table.epoch(*self._fence).begin(timeout_s=options[TIMEOUT_S])
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Write the rows of a task."""
+        if self._is_complete:
+            for _ in iterator:
+                pass
+            return TaskResult(self._fence, skipped=True)
+        return write_task(self._options, self._fence, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Finish the job, once all tasks have written.
+
+        Raises:
+            RowsNotWritten: rows were not written, and ``failOnRowErrors`` is set. All others are written.
+        """
+        total = total_of(messages) or TaskResult(self._fence)
+        table, timeout_s = table_of(self._options), self._options[TIMEOUT_S]
+        epoch = table.epoch(*self._fence)
+        if not total.skipped:
+            if self._overwritten_at is not None and not total.failed:
+                remove_rows_since(table, epoch, self._overwritten_at, total.timestamp, timeout_s)
+                total.tablets.update(epoch.tablets)
+            report(table.name, total, fail=self._options[FAIL_ON_ROW_ERRORS])
+        else:
+            report(table.name, total, fail=False)
+        epoch.complete(None if total.skipped else total.tablets, timeout_s=timeout_s)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """End the job without an effect of its own: rows that are written stay, and a repeated job writes the rest."""
+
+
+def _fence_of(options: SourceOptions) -> SourceFence:
+    """Return the source and epoch of a job: those of its options, or new ones."""
+    source, epoch = options.get(SOURCE), options.get(EPOCH)
+    if (source is None) != (epoch is None):
+        missing = SOURCE if source is None else EPOCH
+        raise BadOption(f"the options 'source' and 'epoch' belong together; set {missing.name!r}, too")
+    return checked_fence(f"spark/{uuid.uuid4().hex}" if source is None else source, epoch or 0)

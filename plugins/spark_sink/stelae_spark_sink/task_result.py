@@ -1,0 +1,93 @@
+"""What a task of a writing job returns to the driver, and what the driver makes of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from stelae.client import RowFailure, WriteResult
+from stelae.spi.errors import CallerError
+from stelae.spi.ids import TabletId
+from stelae.spi.write import SourceFence
+
+SAMPLES_MAX = 20
+"""The most rows that were not written of which a task returns the reason."""
+
+SAMPLE_LENGTH_MAX = 400
+"""The most characters that are shown of a row that was not written."""
+
+
+class RowsNotWritten(CallerError, code="SPARK_ROWS_NOT_WRITTEN"):
+    """Rows of a job were not written. All other rows are written."""
+
+
+@dataclass
+class TaskResult(WriterCommitMessage):
+    """What a task has written, or what all tasks of a job have."""
+
+    fence: SourceFence
+    skipped: bool = False  #: The epoch was complete before, so that nothing was written now.
+    rows: int = 0
+    failed: int = 0
+    samples: list[str] = field(default_factory=list)  #: Reasons of the first rows that were not written.
+    tablets: set[TabletId] = field(default_factory=set)  #: The tablets to which rows were sent.
+    timestamp: int = 0  #: The highest hybrid timestamp of the writes.
+
+    def add(self, result: WriteResult) -> None:
+        """Add the result of one batch of rows."""
+        self.rows += result.rows
+        self.failed += result.failed
+        self.samples += [_sample(failure) for failure in result.failures[: SAMPLES_MAX - len(self.samples)]]
+        self.timestamp = max(self.timestamp, result.timestamp)
+
+
+def _sample(failure: RowFailure) -> str:
+    """Return a failure without the position of its row, which means nothing outside of its task."""
+    values = ", ".join(f"{name}={value!r}" for name, value in (failure.values or {}).items())
+    return f"{failure.code}: {failure.reason}: {values}"[:SAMPLE_LENGTH_MAX]
+
+
+def total_of(results: Iterable[WriterCommitMessage | None]) -> TaskResult | None:
+    """Return the results of the tasks of a job as one; ``None``: no task wrote."""
+    tasks = [one for one in results if isinstance(one, TaskResult)]
+    if not tasks:
+        return None
+    total = TaskResult(tasks[0].fence)
+    for task in tasks:
+        total.skipped |= task.skipped
+        total.rows += task.rows
+        total.failed += task.failed
+        total.samples += task.samples[: SAMPLES_MAX - len(total.samples)]
+        total.tablets |= task.tablets
+        total.timestamp = max(total.timestamp, task.timestamp)
+    return total
+
+
+def report(table: str, total: TaskResult, *, fail: bool) -> None:
+    """Tell the log of the driver what a job has written.
+
+    Raises:
+        RowsNotWritten: rows were not written, and ``fail`` is set.
+    """
+    if total.skipped:
+        print(f"stelae: {_epoch_of(total.fence)} is complete in table {table!r}; nothing was written", file=sys.stderr)
+        return
+    written = f"{total.rows - total.failed} of {total.rows} rows are written to table {table!r}"
+    if not total.failed:
+        print(f"stelae: {written}", file=sys.stderr)
+        return
+    problem = "\n  ".join([f"{written}; {total.failed} are not:", *_shown(total.samples, total.failed)])
+    if fail:
+        raise RowsNotWritten(f"{problem}\nset the option 'failOnRowErrors' to false to go on without them")
+    print(f"stelae: {problem}", file=sys.stderr)
+
+
+def _shown(samples: Sequence[str], failed: int) -> list[str]:
+    return [*samples, *([f"and {failed - len(samples)} more"] if failed > len(samples) else [])]
+
+
+def _epoch_of(fence: SourceFence) -> str:
+    return f"epoch {fence.epoch} of source {fence.source!r}"

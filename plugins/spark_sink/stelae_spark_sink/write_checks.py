@@ -1,0 +1,28 @@
+"""Checks on the driver, before any task runs, whether a table can store the rows of a DataFrame."""
+
+from __future__ import annotations
+
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from stelae.client import Table
+from stelae.spi.errors import CallerError
+from stelae.spi.write import OpKind
+from stelae_spark_sink.spark_types import column_types
+
+
+def check_columns(table: Table, kind: OpKind, given: StructType) -> None:
+    """Check the columns of a DataFrame against those of a table.
+
+    Raises:
+        UnsupportedSparkType: a column has a type that no table stores; the message has the way round.
+        SchemaMismatch: a column is unknown, missing, or of another kind of type than that of the table.
+    """
+    column_types(given)
+    empty = to_arrow_schema(given, timezone="UTC").empty_table()
+    try:
+        table.write(kind, empty)
+    except CallerError as error:
+        columns = ", ".join(f"{name} {type_name}" for name, type_name in table.columns.items())
+        fact = f"{kind.name.lower()} into table {table.name!r}: {error}"
+        raise type(error)(f"{fact}; the table has: {columns}; key {', '.join(table.key)}") from error
