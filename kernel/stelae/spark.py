@@ -14,8 +14,7 @@ implemented by the plugin ``stelae_spark_sink``."""
 from stelae.spi.extras import MissingExtra
 
 try:
-    from stelae_spark_sink.functions import read_table
-    from stelae_spark_sink.write_functions import create_table_from, upsert, write_table
+    from stelae_spark_sink.functions import create_table_from, read_table, upsert, write_table
 except ModuleNotFoundError as error:
     if (error.name or "").split(".")[0] != "pyspark":
         raise

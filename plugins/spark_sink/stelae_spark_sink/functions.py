@@ -1,16 +1,32 @@
-"""The functions of ``stelae.spark``: they set the options of the data source."""
+"""The functions of ``stelae.spark``: they set the options of the data source, and create tables."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from stelae.client import connect
 from stelae.client.filters import Filter
 from stelae.client.times import At, hybrid
+from stelae.client.write_methods import TIMEOUT_S
+from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.write import OpKind
 from stelae_spark_sink.json_filters import to_json
-from stelae_spark_sink.options import COLUMNS, MASTERS, TABLE, TIMESTAMP_AS_OF, WHERE
+from stelae_spark_sink.options import (
+    COLUMNS,
+    EPOCH,
+    FAIL_ON_ROW_ERRORS,
+    MASTERS,
+    OPERATION,
+    SOURCE,
+    TABLE,
+    TIMESTAMP_AS_OF,
+    WHERE,
+)
+from stelae_spark_sink.spark_types import column_types
 
 
 def read_table(
@@ -38,7 +54,7 @@ def read_table(
         AnalysisException: the table does not exist, no master answers, or an argument does not fit the table.
     """
     reader = spark.read.format("stelae").option(TABLE.name, table)
-    reader = reader.option(MASTERS.name, masters if isinstance(masters, str) else ",".join(masters))
+    reader = reader.option(MASTERS.name, _text_of(masters))
     if columns is not None:
         reader = reader.option(COLUMNS.name, json.dumps([*columns]))
     if where is not None:
@@ -46,3 +62,89 @@ def read_table(
     if at is not None:
         reader = reader.option(TIMESTAMP_AS_OF.name, str(hybrid(at)))
     return reader.load()
+
+
+def write_table(
+    frame: DataFrame,
+    masters: str | Sequence[str],
+    table: str,
+    *,
+    operation: str = "upsert",
+    overwrite: bool = False,
+    source: str | None = None,
+    epoch: int | None = None,
+    fail_on_row_errors: bool = True,
+) -> None:
+    """Write a DataFrame into a table, and wait until its rows are durable.
+
+    Args:
+        frame: the rows. Columns that it lacks keep their values, or get their default.
+        masters: addresses of the masters, as ``"host:port,host:port"`` or a list.
+        table: name of the table, which must exist; see :func:`create_table_from`.
+        operation: ``insert``, ``upsert``, ``update``, ``delete``, ``insert_ignore``, ``update_ignore`` or
+            ``delete_ignore``.
+        overwrite: afterwards, delete the rows that the table had before and that are not in the frame.
+        source: name of a job whose runs follow each other; with ``epoch``, a run that is complete is not written again.
+        epoch: number of the run; rises from run to run.
+        fail_on_row_errors: raise if rows were not written, after all others are written.
+
+    Raises:
+        AnalysisException: the table cannot store the rows, rows were not written, or no master answers.
+    """
+    writer = frame.write.format("stelae").option(MASTERS.name, _text_of(masters)).option(TABLE.name, table)
+    given = {SOURCE.name: source, EPOCH.name: epoch, OPERATION.name: None if overwrite else operation}
+    if overwrite and operation != OpKind.UPSERT.name.lower():
+        raise CallerError(f"overwrite replaces rows: leave out operation={operation!r}")
+    for name, value in given.items():
+        if value is not None:
+            writer = writer.option(name, value)
+    writer = writer.option(FAIL_ON_ROW_ERRORS.name, fail_on_row_errors)
+    writer.mode("overwrite" if overwrite else "append").save()
+
+
+def upsert(frame: DataFrame, masters: str | Sequence[str], table: str, **options: Any) -> None:
+    """Insert the rows of a DataFrame, or replace its columns in rows that exist; see :func:`write_table`."""
+    write_table(frame, masters, table, operation="upsert", **options)
+
+
+def create_table_from(
+    frame: DataFrame,
+    masters: str | Sequence[str],
+    table: str,
+    *,
+    key: str | Sequence[str],
+    partition: Mapping[str, Any] | None = None,
+    replicas: int = 3,
+    timeout_s: float = TIMEOUT_S,
+) -> None:
+    """Create a table with the columns of a DataFrame. It is empty; write the rows with :func:`write_table`.
+
+    Args:
+        frame: gives names and types of the columns. Columns outside of the key may be null.
+        masters: addresses of the masters, as ``"host:port,host:port"`` or a list.
+        table: name of the table.
+        key: name or names of the key columns, in key order. A row is found by its key, which exists once.
+        partition: how rows are spread over tablets, as ``Client.create_table`` takes it, for example
+            ``{"hash": [{"columns": ["id"], "buckets": 4}]}``; ``None``: one tablet.
+        replicas: number of replicas of each tablet; odd.
+        timeout_s: how long the creation is waited for.
+
+    Raises:
+        UnsupportedSparkType: a column has a type that no table stores; the message has the way round.
+        SchemaMismatch: the frame has no such key column.
+        TableExists: there is a table of this name.
+        Unavailable: no master answers, or the table is not ready in time.
+    """
+    names = [key] if isinstance(key, str) else [*key]
+    unknown = [name for name in names if name not in frame.columns]
+    if unknown:
+        raise SchemaMismatch(f"the frame has no key column {unknown[0]!r}; it has: {', '.join(frame.columns)}")
+    columns = [
+        {"name": name, "type": kind, "nullable": name not in names} for name, kind in column_types(frame.schema).items()
+    ]
+    with connect(_text_of(masters)) as client:
+        client.create_table(table, columns, names, partition=partition, replicas=replicas, timeout_s=timeout_s)
+
+
+def _text_of(masters: str | Sequence[str]) -> str:
+    return masters if isinstance(masters, str) else ",".join(masters)
