@@ -78,7 +78,7 @@ def test_a_move_never_makes_the_locations_of_its_tablet_worse() -> None:
     model = cluster(*(f"/d/r{number % 2}/h{number}" for number in range(1, 9)), "/d/r0/h9", copy_rounds=2)
     for at in range(12):
         model.create(f"t{at}", (1 + at % 4 * 2, 2 + at % 4 * 2), factor=2)
-    harness().settle(model)
+    harness().converge(model)
     for tablet in model.tablets.values():
         racks = {model.nodes[replica.node_id].location.split("/")[2] for replica in tablet.replicas}
         assert len(racks) == 2
@@ -105,7 +105,7 @@ def test_skewed_clusters_of_uneven_servers_come_to_rest(seed: int) -> None:
     for at in range(50):
         first = int(rng.random() * 4)
         model.create(f"t{at:02}", (1 + first, 1 + (first + 1) % 6, 1 + (first + 2) % 6), size=int(rng.random() * GIB))
-    harness().settle(model)
+    harness().converge(model)
     twice = Counter(model.added)
     assert sum(count > 1 for count in twice.values()) <= 1
     assert all(len(tablet.replicas) == 3 for tablet in model.tablets.values())

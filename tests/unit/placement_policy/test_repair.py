@@ -80,7 +80,7 @@ def test_a_non_voter_on_a_dead_server_goes_once_all_is_well() -> None:
     member(model, 3, healthy=False)
     ((kind, added),) = kinds(harness().step(model))
     assert kind == "ADD"
-    model.settle()
+    model.pass_round()
     assert kinds(harness().step(model)) == [("REMOVE", 3)]
     assert kinds(harness().step(model)) == [("REMOVE", 4)]
     assert {r.node_id for r in model.tablets[TabletId("t")].replicas} == {node_name(n) for n in (1, 2, added)}
