@@ -24,7 +24,7 @@ from stelae.client.arguments import seconds
 from stelae.client.failures import WriteResult
 from stelae.client.planned_write import WritableTablet
 from stelae.client.session import AsyncSession, SessionOptions, checked_options
-from stelae.client.table_writer import TableWriter
+from stelae.client.table_writer import RESENDS_MAX, TableWriter
 from stelae.client.write_methods import TIMEOUT_S, AsyncWriteMethods, write_rows
 from stelae.client.writer_core import TIMEOUT_S_MAX
 from stelae.partition.partitioning import Partitioning
@@ -110,19 +110,41 @@ class AsyncEpoch(AsyncWriteMethods):
         await self._raise_to(checked_fence(source, epoch + 1), None if tablets is None else {*tablets}, timeout_s)
 
     async def _raise_to(self, fence: SourceFence, only: set[TabletId] | None, timeout_s: float) -> list[OpResult]:
-        """Send each tablet an operation without rows, so that it knows the epoch."""
+        """Make the epoch known to tablets, and return their answers.
+
+        A tablet that refuses an operation for its schema, or is gone, does not know the epoch: the table was altered,
+        and is looked up again.
+
+        Raises:
+            Unavailable: a tablet does not know the epoch.
+        """
+        if only is not None and not only <= {tablet.tablet_id for tablet in self._writer.tablets}:
+            await self._looked_up(self._writer.partitioning, timeout_s)  # Another process knows newer ranges.
+        for attempt in range(RESENDS_MAX + 1):
+            partitioning = self._writer.partitioning
+            answers = await self._send_empty(fence, only, timeout_s)
+            problems = {tablet: why for tablet, answer in answers.items() if (why := _problem_of(answer))}
+            if not problems:
+                return [answer for answer in answers.values() if isinstance(answer, OpResult)]
+            if attempt == RESENDS_MAX or not await self._looked_up(partitioning, timeout_s):
+                break
+        tablet, why = next(iter(problems.items()))
+        fact = f"tablet {tablet} does not know epoch {fence.epoch} of source {fence.source!r} yet"
+        raise Unavailable(f"{fact}: {why}")
+
+    async def _looked_up(self, before: Partitioning, timeout_s: float) -> bool:
+        """Look the table up again, and return whether it has changed."""
+        writer = self._writer
+        return (writer.refresh is not None and await writer.refresh(timeout_s)) or writer.partitioning is not before
+
+    async def _send_empty(
+        self, fence: SourceFence, only: set[TabletId] | None, timeout_s: float
+    ) -> dict[TabletId, OpResult | BaseException]:
+        """Send an operation without rows to tablets, and return the answer of each."""
         empty = operation(OpKind.UPSERT, [], None, fence)
         tablets = [tablet for tablet in self._writer.tablets if only is None or tablet.tablet_id in only]
         answers = await asyncio.gather(*(tablet.send(empty, timeout_s) for tablet in tablets), return_exceptions=True)
-        results = []
-        for tablet, answer in zip(tablets, answers, strict=True):
-            if isinstance(answer, StelaeError):
-                fact = f"tablet {tablet.tablet_id} does not know epoch {fence.epoch} of source {fence.source!r} yet"
-                raise Unavailable(f"{fact}: {answer}") from answer
-            if isinstance(answer, BaseException):
-                raise answer
-            results.append(answer)
-        return results
+        return {tablet.tablet_id: answer for tablet, answer in zip(tablets, answers, strict=True)}
 
     async def write(
         self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S
@@ -160,3 +182,12 @@ class AsyncEpoch(AsyncWriteMethods):
     ) -> None:
         if kind is None:
             await self.complete()
+
+
+def _problem_of(answer: OpResult | BaseException) -> str:
+    """Return why a tablet does not know an epoch; empty: it knows this one or a later one."""
+    if isinstance(answer, StelaeError):
+        return str(answer)
+    if isinstance(answer, BaseException):
+        raise answer
+    return "" if answer.refusal in ("", StaleEpoch.code) else f"{answer.refusal}: {answer.detail}"

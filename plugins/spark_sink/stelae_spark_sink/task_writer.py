@@ -11,7 +11,7 @@ from typing import Any
 from stelae.client import WriteResult
 from stelae.client.failures import UNKNOWN_OUTCOME
 from stelae.client.writer_core import TIMEOUT_S_MAX
-from stelae.spi.errors import StelaeError, Unavailable
+from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.write import RowCode, SourceFence, StaleEpoch
 from stelae_spark_sink.options import OPERATION, TIMEOUT_S, SourceOptions
 from stelae_spark_sink.table_access import table_of
@@ -31,6 +31,10 @@ class TaskFailed(Unavailable, code="SPARK_TASK_FAILED"):
     """Rows of a task could not be written now. Spark repeats the task."""
 
 
+class EpochOver(CallerError, code="SPARK_EPOCH_OVER"):
+    """A later epoch of the source began while a task wrote. Its other rows are not written."""
+
+
 def write_task(
     options: SourceOptions, fence: SourceFence, batches: Iterable[Any], *, begin: bool = False
 ) -> TaskResult:
@@ -44,6 +48,7 @@ def write_task(
 
     Raises:
         TaskFailed: rows could not be written now. A repeated task writes them.
+        EpochOver: a later epoch has begun since. This one was not complete when it began.
     """
     timeout_s = min(options[TIMEOUT_S], TIMEOUT_S_MAX)
     epoch = table_of(options).epoch(*fence)
@@ -54,13 +59,11 @@ def write_task(
         if found.skipped:
             continue  # Spark expects that a task takes all of its rows.
         result = epoch.write(options[OPERATION], rows, errors="return", timeout_s=timeout_s)
-        codes = {*result.counts}
-        if StaleEpoch.code in codes:
-            found.skipped = True
-        elif codes - _ROW_CODES:
+        if StaleEpoch.code in result.counts:
+            raise EpochOver(f"{result.failures[0]}; a later run of the source writes the table, and this one cannot")
+        if result.counts.keys() - _ROW_CODES:
             raise _not_now(result)
-        else:
-            found.add(result)
+        found.add(result)
     found.tablets.update(epoch.tablets)
     return found
 

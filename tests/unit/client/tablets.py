@@ -72,6 +72,7 @@ class MemoryTablet:
         self.held = False
         self.retries = 0
         self.error: Exception | None = None
+        self.refusal: CallerError | None = None  # With which it answers every operation.
         self._waiting: list[tuple[Operation, asyncio.Future[OpResult]]] = []
         self._results = ResultsTable()
         self._applied = 0
@@ -100,6 +101,8 @@ class MemoryTablet:
                 future.set_result(self._apply(encoded))
 
     def _apply(self, encoded: Operation) -> OpResult:
+        if self.refusal is not None:
+            return refused(self.refusal)
         self._applied += 1
         (run,) = sequence_ranges_of([(self._applied, encoded)])
         batcher = Batcher(self.schema, bounds=self.bounds)

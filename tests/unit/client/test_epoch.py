@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from stelae.client import EpochComplete, RowsFailed, SessionOptions
 from stelae.client.epoch import AsyncEpoch
-from stelae.spi.errors import BadIdentifier, CallerError, DeadlineExceeded, Unavailable
-from tests.unit.client.tablets import MemoryTable, failures, one_column
+from stelae.client.locations import TableLocation
+from stelae.spi.errors import BadIdentifier, CallerError, DeadlineExceeded, SchemaMismatch, Unavailable
+from tests.unit.client.tablets import MemoryTable, MemoryTablet, failures, one_column
 
 HASHED = {"hash": [{"columns": ["id"], "buckets": 3}]}
 ROWS = [{"id": n, "value": n * 1.5} for n in range(20)]
@@ -156,6 +158,31 @@ def test_an_epoch_that_was_completed_on_some_tablets_alone_is_complete() -> None
         await again.complete()
         with pytest.raises(RowsFailed):
             await epoch.upsert(ROWS)
+
+    over_three_tablets(work)
+
+
+@pytest.mark.parametrize("change", ["begin", "complete"])
+def test_an_epoch_reaches_every_tablet_of_a_table_that_was_altered_meanwhile(change: str) -> None:
+    """Tablets refused the operation for its schema, and the epoch counted as begun, or as complete."""
+
+    async def work(memory: MemoryTable) -> None:
+        epoch, newer = epoch_of(memory, 1), msgspec.structs.replace(memory.table.schema, version=2)
+        if change == "complete":
+            await epoch.insert(ROWS)
+        location = msgspec.structs.replace(memory.table._location, schema=newer)
+        altered = [MemoryTablet(tablet.tablet_id, newer, memory.clock) for tablet in memory.tablets]
+
+        async def reopen(before: TableLocation, timeout_s: float) -> Any:
+            return location, altered
+
+        for tablet in memory.tablets:
+            tablet.refusal = SchemaMismatch("the tablet has version 2")
+        with pytest.raises(Unavailable, match="SCHEMA_MISMATCH: the tablet has version 2"):
+            await (epoch.begin() if change == "begin" else epoch.complete())
+        memory.table._reopen = reopen
+        await (epoch.begin() if change == "begin" else epoch.complete())
+        assert [len(tablet.operations) for tablet in altered] == [1, 1, 1]
 
     over_three_tablets(work)
 
