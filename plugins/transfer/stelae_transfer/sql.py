@@ -16,7 +16,6 @@ from stelae.client.times import At, hybrid
 from stelae.protocol.nearest_names import listed
 from stelae.spi.errors import StelaeError
 from stelae_transfer.pushdown import Filter, pushed
-from stelae_transfer.snapshot_time import latest
 from stelae_transfer.sql_names import SqlFailed, import_duckdb, require_distinct_names, tables_of
 
 BATCH_ROWS = 8192
@@ -201,7 +200,10 @@ async def prepare(client: AsyncClient, text: str, at: At | None, timeout_s: floa
     known = await client.tables()
     names = await asyncio.to_thread(tables_of, text, known)
     tables = [await client.table(name, timeout_s=timeout_s) for name in names]
-    time = await latest(client, names, timeout_s) if at is None else hybrid(at)
+    if at is None:
+        time = max(await asyncio.gather(*(table.latest(timeout_s=timeout_s) for table in tables)), default=0)
+    else:
+        time = hybrid(at)
     return Query(text, tables, time, timeout_s, known)
 
 

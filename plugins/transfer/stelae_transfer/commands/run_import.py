@@ -43,7 +43,7 @@ from stelae_transfer.loading import Loader
 from stelae_transfer.readers import open_reader
 from stelae_transfer.rejects import Rejects
 from stelae_transfer.row_chunks import RowChunkReader
-from stelae_transfer.snapshot_time import members_of
+from stelae_transfer.table_identity import members_of
 
 MODES = {kind.name.lower().replace("_", "-"): kind for kind in OpKind}
 _TYPED = (Format.PARQUET, Format.ARROW)

@@ -21,7 +21,6 @@ from stelae.client.times import At, hybrid
 from stelae.spi.errors import CallerError
 from stelae_transfer.commands.row_output import Output, run_printing
 from stelae_transfer.filters import read_key, read_time, read_where
-from stelae_transfer.snapshot_time import latest
 from stelae_transfer.table_text import lines
 from stelae_transfer.value_text import json_value
 
@@ -68,7 +67,7 @@ async def _scan(options: ScanOptions) -> int:
         several = len(table.partitioning.partitions) > 1
         at = read_at(options.at)
         if at is None and (several or options.since):
-            at = await latest(client, [table.name], options.target.timeout_s)
+            at = await table.latest(timeout_s=options.target.timeout_s)
         scan = build_scan(table, options, at)
         if options.count:
             total = await scan.count()
@@ -143,7 +142,7 @@ async def _export(options: ScanOptions, progress: bool | None, as_json: bool) ->
     began_s = time.monotonic()
     async with connected(options.target) as client:
         table = await client.table(await table_name(client, options.target), timeout_s=options.target.timeout_s)
-        at = read_at(options.at) or await latest(client, [table.name], options.target.timeout_s)
+        at = read_at(options.at) or await table.latest(timeout_s=options.target.timeout_s)
         scan = build_scan(table, options, at)
         rows = 0
         with RowsProgress("export", progress) as shown, output.sink(scan.arrow_schema, table.key) as sink:
