@@ -12,6 +12,9 @@ SEEDS_MAX = 1_000_000
 
 Result = TypeVar("Result")
 
+PROGRESS_EVERY = 25
+"""A line of progress is printed after so many seeds."""
+
 
 def chosen_seeds(seed: int | None, seeds: str | None) -> range:
     """Return the seeds of the options ``--seed`` or ``--seeds``.

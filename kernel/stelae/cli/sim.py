@@ -9,13 +9,12 @@ import typer
 
 from stelae.cli.kit.errors import EXIT_FAILED
 from stelae.cli.kit.output import JsonOption, note, print_json, print_table
-from stelae.cli.seeds import chosen_seeds, faults_to_keep, over_processes
+from stelae.cli.seeds import PROGRESS_EVERY, chosen_seeds, faults_to_keep, over_processes
 from stelae.cli.sim_masters import run_masters
 
 if TYPE_CHECKING:
     from stelae.sim.report import RunResult, RunTotals
 
-PROGRESS_EVERY = 25
 
 commands = typer.Typer(
     no_args_is_help=True,

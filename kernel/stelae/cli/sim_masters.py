@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from stelae.cli.kit.errors import EXIT_FAILED
 from stelae.cli.kit.output import JsonOption, note, print_json, print_table
-from stelae.cli.seeds import chosen_seeds, faults_to_keep, over_processes
+from stelae.cli.seeds import PROGRESS_EVERY, chosen_seeds, faults_to_keep, over_processes
 
 if TYPE_CHECKING:
     from stelae.sim.masters.run import MastersRunResult
@@ -36,7 +37,8 @@ def run_masters(
     from stelae.sim.masters.run import reproduce_command
 
     chosen, kept = chosen_seeds(seed, seeds), faults_to_keep(faults)
-    results = list(over_processes(partial(_run_one, faults=kept, changes_max=changes_max), chosen, jobs))
+    run_one = partial(_run_one, faults=kept, changes_max=changes_max)
+    results = _with_progress(over_processes(run_one, chosen, jobs), len(chosen))
     coverage: Counter[str] = Counter()
     for result in results:
         coverage.update(result.coverage)
@@ -55,6 +57,18 @@ def run_masters(
     if failed:
         note(reproduce_command(failed[0].seed, kept, changes_max))
         raise typer.Exit(EXIT_FAILED)
+
+
+def _with_progress(runs: Iterable[MastersRunResult], count: int) -> list[MastersRunResult]:
+    """Return the results of all runs, and print how many have ended."""
+    results: list[MastersRunResult] = []
+    failed = 0
+    for result in runs:
+        results.append(result)
+        failed += result.violation is not None
+        if len(results) % PROGRESS_EVERY == 0:
+            note(f"{len(results)} of {count} seeds, {failed} failed")
+    return results
 
 
 def _run_one(seed: int, *, faults: frozenset[int] | None, changes_max: int | None) -> MastersRunResult:
