@@ -7,11 +7,11 @@
 Groups of real processes mostly wait, so the groups that need one process run beside them, one after the other. Then
 come those that use both cores. The output of a group is printed when the group ends, so that outputs never mix; a
 single group prints while it runs. Every group runs even after another has failed, so one run shows everything that is
-wrong. The exit code is 0 only if every group passed.
+wrong, and its last lines name it. The exit code is 0 only if every group passed.
 
 `make check` runs what one change needs. `make soak` runs the long groups: many more seeds, every planted bug on many
 seeds, fuzzers and property tests at length, long chaos, and tests of real processes under load. Run it before an issue
-counts as resolved. A run of `make check` begins with what it runs, and ends with what it leaves to `make soak`."""
+counts as resolved. A run of `make check` prints what it runs and what it leaves to `make soak`."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ class Result:
     ok: bool
     seconds: float
     cpu_s: float
+    output: str
+    """What the group printed; empty if it was printed at once."""
 
 
 def pytest(*arguments: str) -> Command:
@@ -56,6 +58,9 @@ def tool(name: str, *arguments: str) -> Command:
     """A command that is installed beside this interpreter."""
     return (str(BIN / name), *arguments)
 
+
+LAST_LINES_COUNT = 20
+"""Lines that are repeated of a group that failed and is no run of pytest."""
 
 SEEDS_COUNT = 40
 """Seeds that `sim` runs for each change."""
@@ -153,7 +158,9 @@ def run_group(group: str, extra: Command, *, at_once: bool) -> Result:
     if not at_once:
         print(f"{title}\n{output.decode(errors='replace')}", end="", flush=True)
     seconds, cpu_s = time.monotonic() - started, used.ru_utime + used.ru_stime
-    return Result(group=group, ok=run.returncode == 0, seconds=seconds, cpu_s=cpu_s)
+    return Result(
+        group=group, ok=run.returncode == 0, seconds=seconds, cpu_s=cpu_s, output=output.decode(errors="replace")
+    )
 
 
 def lanes_of(groups: Sequence[str]) -> tuple[list[list[str]], list[str]]:
@@ -205,14 +212,31 @@ def report(results: list[Result], total_s: float, budget_s: float | None) -> Non
     print(f"{'total':<{width}} {total_s:7.1f} {cpu_s:7.1f}{budget}", flush=True)
 
 
+def failures_in(output: str) -> list[str]:
+    """Return the lines by which pytest names its failed tests, or the last lines of another program."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    named = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    return named or lines[-LAST_LINES_COUNT:]
+
+
+def say_what_failed(results: Sequence[Result]) -> None:
+    """Print, as the last lines of a run, what is wrong in each group that failed."""
+    for result in results:
+        if not result.ok:
+            print(f"\nFAILED: {result.group}")
+            for line in failures_in(result.output):
+                print(f"  {line}", flush=True)
+
+
 def run_all(groups: Sequence[str]) -> int:
     """Run every group of a check or some of them, in lanes; return the exit code."""
     started = time.monotonic()
     announce(groups)
     results = run_lanes(groups)
-    report(results, time.monotonic() - started, BUDGET_S)
     if set(groups) == set(GROUPS):
         say_what_is_left()
+    report(results, time.monotonic() - started, BUDGET_S)
+    say_what_failed(results)
     return 0 if all(result.ok for result in results) else 1
 
 

@@ -137,11 +137,18 @@ def test_every_group_runs_to_its_end_in_one_piece_whatever_becomes_of_the_others
     assert [group for group in groups if f"\n{group} 1\n{group} 2\n" not in output] == []
     announced, *_ = output.partition("\n==")
     assert set(groups) <= set(announced.split())
-    table, _, left = output.rpartition("cpu\n")[2].partition("left to make soak:\n")
+    before, _, last = output.rpartition("cpu\n")
+    table, *failed = last.split("\n\n")
     rows = [line.split() for line in table.splitlines()]
     assert [row[0] for row in rows] == [*groups, "total"]
     assert [row[0] for row in rows if row[-1] == "FAILED"] == ["tidy", "modules"]
+    assert failed == [
+        f"FAILED: {group}\n  {group} 1\n  {group} 2" + end for group, end in (("tidy", ""), ("modules", "\n"))
+    ]
+    left = before.partition("left to make soak:\n")[2].split("\n\n")[0]
     assert [line.split(":")[0].strip() for line in left.splitlines()] == list(script["SOAK"])
+    named = "1 failed\nFAILED tests/a.py::test_b - assert\n== 1 failed, 3 passed =="
+    assert script["failures_in"](named) == ["FAILED tests/a.py::test_b - assert"]
     groups.update(dict.fromkeys(groups, (sys.executable, "-c", "")))
     assert script["main"](list(groups)) == 0
 

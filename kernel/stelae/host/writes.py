@@ -102,10 +102,12 @@ class WritePath:
         client_id, first, count = request.client_id, sequences.first_sequence, len(digests)
         alone = count == 1
         answer = self._results.answer(client_id, first, digests[0]) if alone else None
-        if answer is None and (alone or not self._results.knows(client_id, range(first, first + count))):
+        known = self._results.knows(client_id, range(first, first + count))
+        if answer is None and (alone or not known):
             refusal = other_version(request.schema_version, self._batcher.schema)
             refusal = refusal or self._results.sources.refusal(sequences.fence)
-            if refusal is not None:
+            # An operation that is known and has no answer is being applied. Its answer comes with its entry.
+            if refusal is not None and not known:
                 pending.decide([Answer(first, count, refusal)])
                 return
             try:

@@ -122,6 +122,21 @@ def test_an_epoch_that_is_over_is_refused_without_the_log_and_its_retries_are_no
     assert world.path.take_proposals() is None
 
 
+def test_a_retry_of_an_operation_that_is_being_applied_is_not_refused_for_its_epoch(world: World) -> None:
+    world.write((1, 10), epoch=4)
+    world.write((2, 20), epoch=5)
+    ((op_id, body),) = world.append()
+    admission = world.results.admit(decode_payload(body), 101)
+    world.replies.clear()
+    world.write((1, 10), epoch=4)
+    assert world.replies == [], "the operation takes effect, so a refusal would be wrong"
+    again = world.append()
+    world.path.answered(EntryAnswers(op_id, world.results.record(admission, ())))
+    world.replies.clear()
+    world.apply(again)
+    assert world.answers() == [(1, OpResult(101))]
+
+
 def test_a_tablet_that_remembers_all_the_sources_it_can_pushes_a_new_one_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
