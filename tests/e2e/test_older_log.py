@@ -80,7 +80,7 @@ def rows(cluster: LocalCluster, timeout_s: float) -> list[int]:
     async def run() -> list[int]:
         async with await Connection.connect(cluster.addresses, timeout_s=timeout_s) as client:
             tablet = await client.tablet(TABLET)
-            return sorted([row[0] async for batch in tablet.scan() for row in batch.to_rows()])
+            return sorted([row[0] async for batch in tablet.scan(timeout_s=timeout_s) for row in batch.to_rows()])
 
     return asyncio.run(run())
 
