@@ -185,7 +185,7 @@ def test_an_operation_is_named_as_in_other_connectors_too(text: str) -> None:
         ({"epoch": "1.5"}, "an integer from 0"),
         ({"source": "a\nb"}, "1 to 200 printable characters"),
         ({"failOnRowErrors": "no"}, "expected true or false"),
-        ({"columns": "a"}, "applies to read, not to write"),
+        ({"columns": "a"}, "applies to read and readStream, not to write"),
     ],
 )
 def test_options_of_writes_are_checked(given: dict[str, str], words: str) -> None:
