@@ -144,7 +144,14 @@ def test_a_reader_that_stops_anywhere_goes_on_from_its_position_and_reads_each_c
                 async for batch in table.open_changes(sent, before_images=before_images):
                     found += batch.to_pylist()
             again = table.changes(position, until=end, before_images=before_images)
-            assert found == await changes_of(again), "the same positions give the same changes"
+            read, places = [], []
+            async for batch in again:
+                read += batch.to_pylist()
+                places.append((again.position, len(read)))
+            assert read == found, "the same positions give the same changes"
+            for place, count in places[-2:]:
+                rest = table.changes(place, until=end, before_images=before_images)
+                assert await changes_of(rest) == found[count:]
             assert len([one for one in found if one["_change_type"] != "update_preimage"]) <= rows_max
             apply(copy, found)
             position = end
@@ -211,6 +218,7 @@ def test_history_that_has_expired_is_an_error_before_the_first_change_and_names_
         feed = table.changes()
         await changes_of(feed)
         await table.upsert([(n, 1, None, None) for n in range(6)])
+        token = (await feed.tokens())[0]
         floors = [memory.clock.now() for _ in memory.tablets]
         for tablet, floor in zip(memory.tablets, floors, strict=True):
             tablet.store.set_history_floor(floor)
@@ -220,6 +228,8 @@ def test_history_that_has_expired_is_an_error_before_the_first_change_and_names_
             ) as error:
                 await read
             assert error.value.floor == max(floors)
+        with pytest.raises(ChangesExpired):
+            _ = [batch async for batch in table.open_changes(token)]
         assert len(await changes_of(table.changes())) == 12
 
     on_tablets(work)
@@ -286,6 +296,41 @@ def test_a_range_that_is_added_is_read_whole_even_if_the_clock_of_its_leader_is_
     asyncio.run(run())
 
 
+async def one_batch(table: AsyncTable, position: str) -> tuple[list[dict[str, Any]], str]:
+    """Read one batch from a position; return its rows and the position behind it."""
+    feed = table.changes(position)
+    async with aclosing(feed.batches()) as batches:
+        return (await anext(batches)).to_pylist(), feed.position
+
+
+def test_a_range_that_is_added_is_read_whole_by_a_reader_that_stops_behind_each_batch() -> None:
+    async def run() -> None:
+        world = Ranges()
+        table = world.table
+        await table.insert([(1, 0, None, None)])
+        feed = table.changes()
+        await changes_of(feed)
+        # It was opened before the range was added.
+        early = AsyncTable(*world.present(), ["x:1"], world.clock.now, world.reopen, world.newer)
+        world.add(20, 30)
+        await table.refresh()
+        world.tablets[20, 30].clock = Clock()
+        world.tablets[20, 30].clock.us = 5
+        await table.insert([(25, minute, None, None) for minute in range(9)])
+        position, found = feed.position, []
+        end = await feed.next_position()
+        for _ in range(3):
+            rows, position = await one_batch(table, position)
+            found += rows
+        assert [row["minute"] for row in found] == [*range(9)]
+        (token,) = await early.changes(feed.position, until=end).tokens()
+        assert len([batch async for batch in early.open_changes(token)]) == 3, (
+            "it was opened before the range was added"
+        )
+
+    asyncio.run(run())
+
+
 def test_a_range_that_is_dropped_ends_there_and_the_feed_goes_on() -> None:
     async def run() -> None:
         world = Ranges()
@@ -314,10 +359,15 @@ def test_a_tablet_that_only_cannot_be_found_is_an_error_and_no_hole() -> None:
         world = Ranges()
         await world.table.insert([(5, 0, None, None), (15, 0, None, None)])
         feed = world.table.changes()
+        begin, end = feed.position, await feed.next_position()
+        token = (await feed.tokens())[0]
         world.tablets[0, 10].error = NoSuchTablet("it is being moved")
-        for read in (changes_of(feed), feed.tokens(), feed.next_position()):
+        to_end = world.table.changes(begin, until=end)
+        for read in (changes_of(feed), feed.tokens(), feed.next_position(), to_end.tokens(), changes_of(to_end)):
             with pytest.raises(NoSuchTablet, match="being moved"):
                 await read
+        with pytest.raises(NoSuchTablet, match="being moved"):
+            _ = [batch async for batch in world.table.open_changes(token)]
         world.tablets[0, 10].error = None
         assert [row["sensor"] for row in await changes_of(feed)] == [5, 15]
 
