@@ -35,6 +35,14 @@ def table(client: Client, request: pytest.FixtureRequest) -> Iterator[Table]:
     client.drop_table(name)
 
 
+@pytest.fixture(scope="module")
+def one_row(client: Client) -> Table:
+    """A table of one row, which no test changes."""
+    table = client.create_table("feed_one_row", COLUMNS, "id")
+    table.insert((1, "first"))
+    return table
+
+
 def given(masters: str, table: Table, **options: str) -> dict[str, str]:
     return {"masters": masters, "table": table.name, "readChangeFeed": "true", **options}
 
@@ -198,11 +206,10 @@ def test_a_batch_of_a_stream_is_read_on_when_a_server_dies_in_the_middle(
     ],
 )
 def test_a_stream_that_cannot_be_read_is_refused(
-    masters: str, table: Table, options: dict[str, str], message: str
+    masters: str, one_row: Table, options: dict[str, str], message: str
 ) -> None:
-    table.insert((1, "first"))
     with pytest.raises(StelaeError, match=message):
-        reader = stream(masters, table, **options)
+        reader = stream(masters, one_row, **options)
         start = reader.initialOffset()
         reader.partitions(start, reader.latestOffset(start, ALL))
 
@@ -229,8 +236,8 @@ def test_history_that_has_expired_is_an_error_of_the_driver_with_the_oldest_time
         batch(masters, table, startingTimestamp="2020-01-01T00:00:00Z")
 
 
-def test_a_batch_needs_a_start_that_is_before_its_end(masters: str, table: Table) -> None:
+def test_a_batch_needs_a_start_that_is_before_its_end(masters: str, one_row: Table) -> None:
     with pytest.raises(StelaeError, match="needs the option 'startingTimestamp'"):
-        batch(masters, table)
+        batch(masters, one_row)
     with pytest.raises(StelaeError, match="since must not be after until"):
-        batch(masters, table, startingTimestamp="2026-01-02T00:00:00Z", endingTimestamp="2026-01-01T00:00:00Z")
+        batch(masters, one_row, startingTimestamp="2026-01-02T00:00:00Z", endingTimestamp="2026-01-01T00:00:00Z")

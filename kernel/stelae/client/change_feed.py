@@ -156,17 +156,19 @@ class AsyncChangeFeed:
             if end == self._end:
                 return
 
-    async def next_position(self, *, rows_max: int | None = None) -> str:
+    async def next_position(self, *, rows_max: int | None = None, not_after: int | None = None) -> str:
         """Return the position at the end of the next round; it is :attr:`position` if nothing was written since.
 
         Args:
             rows_max: end the round early, behind at most this many changed rows. Their keys are read for it.
+            not_after: hybrid timestamp, such as that of :meth:`last_time`; end the round there at the latest. A round
+                that was begun is not ended by it.
 
         Raises:
             ChangesExpired, Unavailable: as for :meth:`batches`.
         """
         start = self._position
-        end = await self._end_of_next()
+        end = await self._end_of_next(not_after)
         if rows_max is not None and end != start:
             end = await self._planner.cut(start, end, await self._changed(end), rows_max)
         return str(end)
@@ -193,14 +195,21 @@ class AsyncChangeFeed:
             self._options.timeout_s,
         )
 
-    async def _end_of_next(self) -> FeedPosition:
+    async def last_time(self) -> int:
+        """Return a hybrid timestamp that no change acknowledged before is after, for ``not_after``.
+
+        With it, a reader that takes what is there now ends, although others go on writing."""
+        await self._table.refresh_tablets(timeout_s=self._options.timeout_s)
+        return max(await self._planner.last_write(), self._planner.idle_end())
+
+    async def _end_of_next(self, not_after: int | None = None) -> FeedPosition:
         """Return the end of the next round, or of the one that was begun."""
         position, end = self._position, self._end
         if isinstance(end, FeedPosition):
             return end
         if not position.is_between:
             return position.finished()
-        return await self._planner.end_of_next(position, end)
+        return await self._planner.end_of_next(position, end, not_after)
 
     async def _changed(self, end: FeedPosition) -> list[TabletPart]:
         return await self._planner.changed(parts_between(self._position, end, self._table.tablet_ids))

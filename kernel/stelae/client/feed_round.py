@@ -24,8 +24,12 @@ from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 
 IDLE_S_MAX = 600.0
-"""A round ends without changes when the position of an idle table is this old, in seconds. Otherwise the history of the
-position would expire as soon as the table is written again."""
+"""An idle table gets a later position when its position is this old, in seconds. Otherwise the history of the position
+would expire as soon as the table is written again."""
+
+IDLE_LAG_S = 300.0
+"""How far before this machine's time the later position of an idle table is, in seconds. Nodes refuse times ahead of
+their clocks, and this machine's clock may be ahead of them."""
 
 
 class ChangesExpired(TooOld, code="CHANGES_EXPIRED"):
@@ -69,20 +73,30 @@ class RoundPlanner:
         self._schema = schema
         self._timeout_s = timeout_s
 
-    async def end_of_next(self, start: FeedPosition, until: int | None) -> FeedPosition:
+    def idle_end(self) -> int:
+        """Return the hybrid timestamp of a later position of an idle table."""
+        return self._table.now() - _span(IDLE_LAG_S)
+
+    async def last_write(self) -> int:
+        """Return the hybrid timestamp of the last entry of all tablets."""
+        tablets = self._table.tablet_ids
+        return max(await each(tablets, self._last_entry, at_once=LEADERS_ASKED_AT_ONCE), default=0)
+
+    async def end_of_next(self, start: FeedPosition, until: int | None, not_after: int | None = None) -> FeedPosition:
         """Return the end of the round that begins at ``start``; it is ``start`` itself if nothing was written since.
 
         Args:
             start: a position between two rounds.
             until: hybrid timestamp at which the round ends; ``None``: the time of the last write.
+            not_after: hybrid timestamp; the round ends there if the last write is after it. ``None``: no bound.
         """
         await self._table.refresh_tablets(timeout_s=self._timeout_s)
         tablets = self._table.tablet_ids
         if until is None:
-            until = max(await each(tablets, self._last_write, at_once=LEADERS_ASKED_AT_ONCE), default=0)
-            now = self._table.now()
-            if until <= start.since < now - from_wall_us(int(IDLE_S_MAX * 1_000_000)):
-                until = now
+            until = await self.last_write()
+            if until <= start.since < self._table.now() - _span(IDLE_S_MAX):
+                until = self.idle_end()
+            until = until if not_after is None else min(until, not_after)
         listed = tuple(tablets) if self._table.has_ranges else ()
         if until <= start.since and not start.added_of(listed):
             return start
@@ -106,7 +120,7 @@ class RoundPlanner:
                 await self._probe(part.tablet_id, part.until)
                 if part.since is None:
                     return True
-                if await self._last_write(part.tablet_id) <= part.since:
+                if await self._last_entry(part.tablet_id) <= part.since:
                     return False
                 await self._probe(part.tablet_id, part.since)
             except NoSuchTablet:
@@ -152,7 +166,7 @@ class RoundPlanner:
         )
         return self._table.token(self._schema, spec, TokenPart(part.tablet_id, part.until), part.since)
 
-    async def _last_write(self, tablet_id: TabletId) -> int:
+    async def _last_entry(self, tablet_id: TabletId) -> int:
         """Return the hybrid timestamp of the last entry of a tablet; 0: the range of the tablet was dropped."""
         try:
             return await self._probe(tablet_id, None)
@@ -175,3 +189,8 @@ class RoundPlanner:
         page, rows = await tablet.page(spec, at=at, at_least=None, reader=PageRows(spec), timeout_s=self._timeout_s)
         await rows
         return page.at
+
+
+def _span(seconds: float) -> int:
+    """Return the difference of hybrid timestamps that are some seconds apart."""
+    return from_wall_us(int(seconds * 1_000_000))

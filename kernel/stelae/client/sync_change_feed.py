@@ -35,9 +35,13 @@ class ChangeFeed:
     def __iter__(self) -> Iterator[Any]:
         return self._loop_thread.each(self._feed.batches())
 
-    def next_position(self, *, rows_max: int | None = None) -> str:
+    def next_position(self, *, rows_max: int | None = None, not_after: int | None = None) -> str:
         """Return the position at the end of the next round; see ``AsyncChangeFeed.next_position``."""
-        return self._loop_thread.run(self._feed.next_position(rows_max=rows_max))
+        return self._loop_thread.run(self._feed.next_position(rows_max=rows_max, not_after=not_after))
+
+    def last_time(self) -> int:
+        """Return a hybrid timestamp for ``not_after``; see ``AsyncChangeFeed.last_time``."""
+        return self._loop_thread.run(self._feed.last_time())
 
     def tokens(self, *, target_bytes: int | None = None) -> list[ScanToken]:
         """Divide the next round into tokens; see ``AsyncChangeFeed.tokens``."""

@@ -136,8 +136,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note the time of the last write: this run ends there."""
-        self._last = self._tasks.table.latest(timeout_s=self._tasks.options[TIMEOUT_S])
+        """Note a time that is not before the last write: this run ends there."""
+        self._last = self._tasks.feed(None).last_time()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the batch that begins at ``start``; it is ``start`` if nothing was written since.
@@ -147,13 +147,9 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             FeedHistoryExpired: the history since ``start`` is not kept any more.
         """
-        is_between, last = start.get("until") is None, self._last
-        if is_between and last is not None and start["since"] >= last:
-            return start
-        feed = self._tasks.feed(json.dumps(start), last if is_between else None)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         try:
-            return _offset(feed.next_position(rows_max=rows_max))
+            return _offset(self._tasks.feed(json.dumps(start)).next_position(rows_max=rows_max, not_after=self._last))
         except ChangesExpired as error:
             raise self._expired(error) from error
 

@@ -386,9 +386,29 @@ def test_an_idle_table_gets_a_later_position_now_and_then_so_that_its_history_do
         world.clock.us += int(feed_round.IDLE_S_MAX * 1e6)
         assert await changes_of(feed) == []
         later = FeedPosition.from_text(feed.position, "id-1").since
-        assert later > timestamp(int(feed_round.IDLE_S_MAX * 1e6))
+        assert later > timestamp(int(feed_round.IDLE_S_MAX / 2 * 1e6))
+        assert await feed.next_position() == feed.position
         assert all(tablet.settled >= later for tablet in world.tablets.values()), "no later entry is below it"
         assert await table.changes(first, until=feed.position).tokens() == []
+
+    asyncio.run(run())
+
+
+def test_a_reader_that_takes_what_is_there_now_ends_although_others_go_on_writing() -> None:
+    async def run() -> None:
+        table = (world := Ranges()).table
+        await table.insert([(n, 0, None, None) for n in range(9)])
+        position, found, last = table.changes().position, [], await table.changes().last_time()
+        for turn in range(1, 9):
+            await table.upsert([(n, turn, None, None) for n in (1, 11)])
+            end = await table.changes(position).next_position(rows_max=4, not_after=last)
+            found += [row["minute"] for row in await changes_of(table.changes(position, until=end))]
+            position = end
+        assert found == [0] * 9
+        world.clock.us += int(feed_round.IDLE_S_MAX * 1e6)
+        idle = table.changes(await table.changes(position).next_position())
+        world.clock.us += int(feed_round.IDLE_S_MAX * 1e6)
+        assert await idle.next_position(not_after=await idle.last_time()) != idle.position
 
     asyncio.run(run())
 
