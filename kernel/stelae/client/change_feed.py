@@ -11,7 +11,7 @@ from typing import Any
 from stelae.client.feed_columns import FeedRows
 from stelae.client.feed_options import FeedOptions
 from stelae.client.feed_position import FeedPosition, TabletPart, parts_between
-from stelae.client.feed_round import ChangesExpired, RoundPlanner, batches_unless_dropped
+from stelae.client.feed_round import RoundPlanner, batches_unless_dropped, named_expiry
 from stelae.client.key_lookup import KeyLookup
 from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.scan import AsyncScan, Record
@@ -19,7 +19,6 @@ from stelae.client.table_view import TableView
 from stelae.client.token_division import divided
 from stelae.client.tokens import ScanToken, TokenPart
 from stelae.rows.keys import encode_keys
-from stelae.spi.errors import TooOld
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
@@ -52,15 +51,13 @@ class PartReader:
         assert part.at is not None
         scan = self._table.scan(token, self._schema, self._timeout_s)
         found = batches_unless_dropped(self._table, part.tablet_id, scan)
-        try:
+        with named_expiry(self._table.name, token.since or part.at):
             async with aclosing(found) as batches:
                 async for batch in batches:
                     rest = scan.token()
                     before = await self._before(token, batch) if self._before_images else None
                     after = rest.parts[0].after if rest is not None and rest.parts else None
                     yield self._rows.converted(batch, part.at, before), after
-        except TooOld as error:
-            raise ChangesExpired(self._table.name, token.since or part.at, error.floor) from error
 
     async def _before(self, token: ScanToken, batch: Any) -> Sequence[Record | None]:
         """Return for each row of a batch the row that the key had when the round began."""

@@ -74,25 +74,23 @@ class FeedRows:
             before: for each row, the row at the start of the round, or ``None`` if it did not exist; ``None``: unknown.
         """
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         count = len(self.columns)
         rows = pa.RecordBatch.from_arrays(batch.columns[:count], schema=self._nullable)
-        deleted = batch.column(count).to_pylist() if batch.num_columns > count else [False] * batch.num_rows
+        deleted = batch.column(count) if batch.num_columns > count else pa.repeat(False, batch.num_rows)
         if before is None:
-            types = [ChangeType.DELETE if gone else ChangeType.UPSERT for gone in deleted]
+            types = pc.if_else(deleted, str(ChangeType.DELETE), str(ChangeType.UPSERT))
         else:
-            taken, types = _with_images(deleted, before)
+            taken, names = _with_images(deleted.to_pylist(), before)
+            types = pa.array(names, pa.string())
             images = pa.RecordBatch.from_pylist([dict(row or {}) for row in before], schema=self._nullable)
             pairs = zip(images.columns, rows.columns, strict=True)
             rows = pa.RecordBatch.from_arrays(
                 [pa.concat_arrays(pair).take(taken) for pair in pairs], schema=self._nullable
             )
         time = pa.scalar(until >> LOGICAL_BITS, pa.int64()).cast(COMMIT_TIMESTAMP.data_type.arrow())
-        added = [
-            pa.array([str(one) for one in types], pa.string()),
-            pa.repeat(pa.scalar(until, pa.int64()), len(types)),
-            pa.repeat(time, len(types)),
-        ]
+        added = [types, pa.repeat(pa.scalar(until, pa.int64()), len(types)), pa.repeat(time, len(types))]
         return pa.RecordBatch.from_arrays([*rows.columns, *added], schema=self.arrow_schema)
 
     @cached_property
@@ -102,20 +100,19 @@ class FeedRows:
         return pa.schema([pa.field(c.name, c.data_type.arrow()) for c in self.columns])
 
 
-def _with_images(
-    deleted: Sequence[bool], before: Sequence[Mapping[str, Any] | None]
-) -> tuple[list[int], list[ChangeType]]:
+def _with_images(deleted: Sequence[bool], before: Sequence[Mapping[str, Any] | None]) -> tuple[list[int], list[str]]:
     """Return which rows to take of the rows before, followed by the changed rows, and the type of each."""
-    taken, types = [], []
+    taken: list[int] = []
+    types: list[str] = []
     for number, (gone, image) in enumerate(zip(deleted, before, strict=True)):
         now = len(deleted) + number
         if gone:
             taken.append(now if image is None else number)
-            types.append(ChangeType.DELETE)
+            types.append(str(ChangeType.DELETE))
         elif image is None:
             taken.append(now)
-            types.append(ChangeType.INSERT)
+            types.append(str(ChangeType.INSERT))
         else:
             taken += [number, now]
-            types += [ChangeType.UPDATE_PREIMAGE, ChangeType.UPDATE_POSTIMAGE]
+            types += [str(ChangeType.UPDATE_PREIMAGE), str(ChangeType.UPDATE_POSTIMAGE)]
     return taken, types

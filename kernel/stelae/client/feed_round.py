@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 from stelae.client.bounded_calls import each
@@ -45,6 +45,17 @@ class ChangesExpired(TooOld, code="CHANGES_EXPIRED"):
             "are missing. Begin again with all rows of the table (leave out 'since'), or with a later time and accept "
             "the gap; maintenance.history_retention_s of the nodes says how long history is kept",
         )
+
+
+@contextmanager
+def named_expiry(table: str, since: int) -> Iterator[None]:
+    """Raise ``ChangesExpired`` where a read of changes since a time finds it below a history floor."""
+    try:
+        yield
+    except ChangesExpired:
+        raise
+    except TooOld as error:
+        raise ChangesExpired(table, since, error.floor) from error
 
 
 async def batches_unless_dropped(table: TableView, tablet_id: TabletId, scan: AsyncScan) -> AsyncGenerator[Any, None]:
@@ -97,7 +108,7 @@ class RoundPlanner:
             if until <= start.since < self._table.now() - _span(IDLE_S_MAX):
                 until = self.idle_end()
             until = until if not_after is None else min(until, not_after)
-        listed = tuple(tablets) if self._table.has_ranges else ()
+        listed = tuple(tablets) if self._table.may_change_tablets else ()
         if until <= start.since and not start.added_of(listed):
             return start
         return FeedPosition.at(start.table, max(until, start.since), listed)
@@ -147,9 +158,10 @@ class RoundPlanner:
                 return start.within(end, part.number, part.after)
             last = None
             scan = self._table.scan(self.token(part, self._schema.key, left), self._schema, self._timeout_s)
-            async for batch in batches_unless_dropped(self._table, part.tablet_id, scan):
-                left -= batch.num_rows
-                last = batch.slice(batch.num_rows - 1)
+            with named_expiry(self._table.name, part.since or part.until):
+                async for batch in batches_unless_dropped(self._table, part.tablet_id, scan):
+                    left -= batch.num_rows
+                    last = batch.slice(batch.num_rows - 1)
             if not left and last is not None:
                 keys = RowBatch(self._schema.key_layout, last.select([*range(len(self._schema.key))]))
                 return start.within(end, part.number, encode_keys(self._schema, keys)[0])

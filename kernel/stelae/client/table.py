@@ -400,7 +400,7 @@ class AsyncTable(AsyncWriteMethods):
             BadToken: the token is of another table.
             SchemaMismatch: a column that the token reads was dropped.
         """
-        checked_token(token).check(self.name, self._location.table_id, self.schema, token.tablet_ids)
+        checked_token(token).check(self.name, self._location.table_id, self.schema, self._by_id)
         return changes_of(TableView(self), token, FeedOptions(before_images=before_images, timeout_s=timeout_s))
 
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:

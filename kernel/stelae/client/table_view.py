@@ -47,9 +47,9 @@ class TableView:
         return [tablet.tablet_id for tablet in self._table._tablets]
 
     @property
-    def has_ranges(self) -> bool:
-        """Whether the table has ranges, and so may get and lose tablets."""
-        return self._table.partitioning.range_columns is not None
+    def may_change_tablets(self) -> bool:
+        """Whether the table may get and lose tablets: it has ranges, and masters that can change them."""
+        return self._table.partitioning.range_columns is not None and bool(self._table._location.table_id)
 
     def tablet(self, tablet_id: TabletId) -> TabletAccess:
         """Return a tablet as of the last lookup that had it; its range may have been dropped since."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -23,6 +24,7 @@ from stelae_spark_sink.options import (
     ENDING_TIMESTAMP,
     MAX_ROWS_PER_TRIGGER,
     STARTING_TIMESTAMP,
+    TABLE,
     TARGET_PARTITION_BYTES,
     TIMEOUT_S,
     BadOption,
@@ -50,15 +52,17 @@ class _FeedTasks:
     Args:
         options: the options of the source.
         asked: the columns that Spark reads, in order, with their types.
+        if_expired: what the user can do if the history is not kept any more.
 
     Raises:
         SchemaMismatch: the feed has no such columns.
         NoSuchTable, Unavailable: the table does not exist, or no master answered.
     """
 
-    def __init__(self, options: SourceOptions, asked: StructType) -> None:
+    def __init__(self, options: SourceOptions, asked: StructType, if_expired: str) -> None:
         table = table_of(options)
         self.options = options
+        self._if_expired = if_expired
         self._asked = asked
         self._columns = columns_to_read(table.schema, asked, table.name)
 
@@ -77,12 +81,22 @@ class _FeedTasks:
             return  # Spark makes one task without a partition when there are no partitions.
         batches = SparkBatches(self._asked)
         token = ScanToken.from_bytes(partition.token)
-        for batch in changes_of(self.options, token, before_images=self.options[BEFORE_IMAGES]):
-            yield batches.converted(batch.select(self._asked.names))
+        with self.named_expiry(token.table):
+            for batch in changes_of(self.options, token, before_images=self.options[BEFORE_IMAGES]):
+                yield batches.converted(batch.select(self._asked.names))
 
+    def partitions(self, feed: ChangeFeed, target_bytes: int | None) -> Sequence[InputPartition]:
+        """Return the partitions of a bounded feed."""
+        with self.named_expiry(self.options[TABLE]):
+            return [TokenPartition(token.to_bytes()) for token in feed.tokens(target_bytes=target_bytes)]
 
-def _partitions(feed: ChangeFeed, target_bytes: int | None) -> Sequence[InputPartition]:
-    return [TokenPartition(token.to_bytes()) for token in feed.tokens(target_bytes=target_bytes)]
+    @contextmanager
+    def named_expiry(self, table: str) -> Iterator[None]:
+        """Raise ``FeedHistoryExpired`` in place of ``ChangesExpired``."""
+        try:
+            yield
+        except ChangesExpired as error:
+            raise FeedHistoryExpired(table, error, self._if_expired) from error
 
 
 class ChangeReader(DataSourceReader):
@@ -98,7 +112,8 @@ class ChangeReader(DataSourceReader):
                 "a batch of a change feed needs the option 'startingTimestamp'; leave out 'readChangeFeed' to read the "
                 "rows of the table"
             )
-        self._tasks = _FeedTasks(options, asked)
+        step = "Set 'startingTimestamp' to a later time and accept the gap, or read the rows of the table"
+        self._tasks = _FeedTasks(options, asked, step)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one partition or more for each tablet that has changes.
@@ -108,11 +123,7 @@ class ChangeReader(DataSourceReader):
         """
         options = self._tasks.options
         feed = self._tasks.feed(options.get(STARTING_TIMESTAMP), options.get(ENDING_TIMESTAMP))
-        try:
-            return _partitions(feed, options[TARGET_PARTITION_BYTES])
-        except ChangesExpired as error:
-            step = "Set 'startingTimestamp' to a later time and accept the gap, or read the rows of the table"
-            raise FeedHistoryExpired(self._tasks.table.name, error, step) from error
+        return self._tasks.partitions(feed, options[TARGET_PARTITION_BYTES])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the changes of a partition as ``pyarrow.RecordBatch`` objects."""
@@ -123,7 +134,11 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the changes of a table as a stream. Spark makes it once for each start of a query."""
 
     def __init__(self, options: SourceOptions, asked: StructType) -> None:
-        self._tasks = _FeedTasks(options, asked)
+        step = (
+            "Start a query with a new checkpoint: without 'startingTimestamp' it begins with all rows of the table; "
+            "with a later 'startingTimestamp' the changes in between are missing"
+        )
+        self._tasks = _FeedTasks(options, asked, step)
         self._last: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -148,10 +163,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             FeedHistoryExpired: the history since ``start`` is not kept any more.
         """
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        try:
+        with self._tasks.named_expiry(self._tasks.options[TABLE]):
             return _offset(self._tasks.feed(json.dumps(start)).next_position(rows_max=rows_max, not_after=self._last))
-        except ChangesExpired as error:
-            raise self._expired(error) from error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the partitions of a batch: one for each tablet that has changes.
@@ -165,17 +178,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         is_snapshot = start["since"] == 0
         feed = self._tasks.feed(json.dumps(start), json.dumps(end))
-        try:
-            return _partitions(feed, self._tasks.options[TARGET_PARTITION_BYTES] if is_snapshot else None)
-        except ChangesExpired as error:
-            raise self._expired(error) from error
-
-    def _expired(self, error: ChangesExpired) -> FeedHistoryExpired:
-        step = (
-            "Start a query with a new checkpoint: without 'startingTimestamp' it begins with all rows of the table; "
-            "with a later 'startingTimestamp' the changes in between are missing"
-        )
-        return FeedHistoryExpired(self._tasks.table.name, error, step)
+        return self._tasks.partitions(feed, self._tasks.options[TARGET_PARTITION_BYTES] if is_snapshot else None)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the changes of a partition as ``pyarrow.RecordBatch`` objects."""
