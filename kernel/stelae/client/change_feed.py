@@ -24,7 +24,7 @@ from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 
 TABLETS_AHEAD = 4
-"""The most tablets whose first page is read ahead. The pages of a tablet are yielded before those of the next."""
+"""The most tablets that are read at the same time. The pages of a tablet are yielded before those of the next."""
 
 
 class PartReader:
@@ -127,7 +127,7 @@ class AsyncChangeFeed:
         return self.batches()
 
     async def batches(self) -> AsyncGenerator[Any, None]:
-        """Yield the changes as ``pyarrow.RecordBatch`` objects, at most four pages ahead of the reader.
+        """Yield the changes as ``pyarrow.RecordBatch`` objects. A few pages of four tablets are read ahead.
 
         Raises:
             ChangesExpired: the history of the position is not kept any more; changes would be missing.
