@@ -10,7 +10,7 @@ from typing import Any
 
 from stelae.client.feed_columns import FeedRows
 from stelae.client.feed_options import FeedOptions
-from stelae.client.feed_position import FeedPosition, TabletPart, parts_between
+from stelae.client.feed_position import BadPosition, FeedPosition, TabletPart, parts_between
 from stelae.client.feed_round import RoundPlanner, batches_unless_dropped, named_expiry
 from stelae.client.key_lookup import KeyLookup
 from stelae.client.relocated_tablet import RelocatedTablet
@@ -179,8 +179,12 @@ class AsyncChangeFeed:
             target_bytes: divide large tablets into parts of about this many bytes of rows, whether changed or not.
 
         Raises:
+            BadPosition: the feed begins within a round and ends in another one.
             ChangesExpired, Unavailable: as for :meth:`batches`.
         """
+        if not self._position.is_between and not isinstance(self._end, FeedPosition):
+            fact = "tokens are those of one round, and the feed begins within a round"
+            raise BadPosition(f"{fact}; give its end, next_position() of the feed, as until")
         end = await self._end_of_next()
         found = [self._planner.token(part, self._rows.ids) for part in await self._changed(end)]
         if target_bytes is None:

@@ -455,6 +455,12 @@ def test_arguments_that_make_no_feed_are_refused() -> None:
             table.changes(str(FeedPosition.at("readings", now)), until=begin)
         with pytest.raises(SchemaMismatch, match="no column 'fahrenheit'"):
             table.changes(columns=["fahrenheit"])
+        await table.insert([(1, 1, None, None)])
+        within = await table.changes().next_position(rows_max=1)
+        for until in (None, table.now()):
+            with pytest.raises(BadPosition, match="begins within a round; give its end"):
+                await table.changes(within, until).tokens()
+        assert len(await table.changes(within, await table.changes(within).next_position()).tokens()) == 1
         with pytest.raises(CallerError, match="poll_s"):
             table.changes(poll_s=0)
 
