@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -11,11 +11,9 @@ from weakref import WeakSet
 import msgspec
 
 from stelae.client.arguments import flag, seconds
-from stelae.client.change_feed import AsyncChangeFeed
 from stelae.client.epoch import AsyncEpoch
 from stelae.client.failures import WriteResult
-from stelae.client.feed_arguments import changes_of, feed_of
-from stelae.client.feed_options import POLL_S, FeedOptions
+from stelae.client.feed_methods import AsyncFeedMethods
 from stelae.client.filters import Filter, predicates
 from stelae.client.key_lookup import KeyLookup
 from stelae.client.key_values import bound_of, key_of, keys_of
@@ -46,7 +44,7 @@ from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, checked_fence
 
 
-class AsyncTable(AsyncWriteMethods):
+class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
     """A table. Made by ``AsyncClient.table``.
 
     Args:
@@ -360,49 +358,6 @@ class AsyncTable(AsyncWriteMethods):
         )
         return self._open(msgspec.structs.replace(self._token(spec, None, at=finish), since=begin), timeout_s)
 
-    def changes(
-        self,
-        since: At | str | None = None,
-        until: At | str | None = None,
-        columns: Sequence[str] | None = None,
-        *,
-        follow: bool = False,
-        before_images: bool = False,
-        poll_s: float = POLL_S,
-        timeout_s: float = TIMEOUT_S,
-    ) -> AsyncChangeFeed:
-        """Describe a change feed: first the changes since a time or a position, then, with ``follow``, all later ones.
-
-        Args:
-            since: a ``datetime`` or a hybrid timestamp, or the ``position`` of a feed of this table; ``None``: begin
-                with all rows of the table.
-            until: the same; the feed ends there. ``None``: it ends with the last write before it was read.
-            columns: names of columns, in the order of the result. Key columns that are not among them come first.
-            follow: do not end: wait for further changes.
-            before_images: also read the rows as they were when the round began.
-            poll_s: how long a feed that follows waits before it asks for changes again, in seconds.
-            timeout_s: how long a page is retried.
-
-        Raises:
-            SchemaMismatch: a column is unknown, or has the name of a column of the feed.
-            BadPosition: the position is none, or one of another table.
-            CallerError: ``since`` is after ``until``, or ``until`` is given with ``follow``.
-        """
-        options = FeedOptions(follow=follow, before_images=before_images, poll_s=poll_s, timeout_s=timeout_s)
-        return feed_of(TableView(self), since, until, column_ids(self.schema, columns), options)
-
-    def open_changes(
-        self, token: ScanToken, *, before_images: bool = False, timeout_s: float = TIMEOUT_S
-    ) -> AsyncGenerator[Any, None]:
-        """Yield the changes of a token of a change feed, as ``pyarrow.RecordBatch`` objects.
-
-        Raises:
-            BadToken: the token is of another table.
-            SchemaMismatch: a column that the token reads was dropped.
-        """
-        checked_token(token).check(self.name, self._location.table_id, self.schema, self._by_id)
-        return changes_of(TableView(self), token, FeedOptions(before_images=before_images, timeout_s=timeout_s))
-
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
         """Return the scan of a token.
 
@@ -434,9 +389,12 @@ class AsyncTable(AsyncWriteMethods):
 
     # -- lookups of the table --------------------------------------------------------------------
 
+    def _view(self) -> TableView:
+        return TableView(self)
+
     def _open(self, token: ScanToken, timeout_s: float) -> AsyncScan:
         return AsyncScan(
-            token, self.schema, partial(RelocatedTablet, TableView(self), self.schema), timeout_s, self._begin
+            token, self.schema, partial(RelocatedTablet, self._view(), self.schema), timeout_s, self._begin
         )
 
     def _token(

@@ -11,7 +11,7 @@ import msgspec
 from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.scan import AsyncScan
 from stelae.client.tablet_access import TabletAccess
-from stelae.client.tokens import ScanToken, TokenPart
+from stelae.client.tokens import ScanToken, TokenPart, checked_token
 from stelae.spi.ids import TabletId
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
@@ -80,3 +80,13 @@ class TableView:
         """Return the token of a scan of one tablet at the time of ``part``, or of a diff from ``since`` to it."""
         token = self._table._token(spec, (part,), at=part.at)
         return msgspec.structs.replace(token, schema=schema.to_bytes(), since=since)
+
+    def check(self, token: ScanToken) -> None:
+        """Check that a token is one of this table.
+
+        Raises:
+            BadToken: it is of another table.
+            SchemaMismatch: a column that it reads was dropped.
+        """
+        table = self._table
+        checked_token(token).check(table.name, table._location.table_id, table.schema, table._by_id)

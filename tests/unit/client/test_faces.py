@@ -8,19 +8,21 @@ from typing import Any
 import pytest
 
 from stelae import client
-from stelae.client import async_client, sync_client
+from stelae.client import async_client, feed_methods, sync_client
 
 FACES = [
     (client.Client, client.AsyncClient),
     (client.Table, client.AsyncTable),
     (client.Scan, client.AsyncScan),
     (client.ChangeFeed, client.AsyncChangeFeed),
+    (feed_methods.FeedMethods, feed_methods.AsyncFeedMethods),
     (client.Session, client.AsyncSession),
 ]
 OWN: dict[type, set[str]] = {
     client.AsyncClient: {"schema_of"},  # For locations.
     client.AsyncTable: {"partitioning"},
     client.AsyncChangeFeed: {"batches"},
+    feed_methods.AsyncFeedMethods: set(),
     client.AsyncScan: {"batches"},  # A synchronous scan is iterated over.
     client.AsyncSession: {
         "try_add",
