@@ -6,7 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from functools import partial
+from itertools import groupby
 from typing import Any
+
+import msgspec
 
 from stelae.client.feed_columns import FeedRows
 from stelae.client.feed_options import FeedOptions
@@ -45,8 +49,14 @@ class PartReader:
         self._timeout_s = options.timeout_s
 
     async def batches(self, token: ScanToken) -> AsyncGenerator[tuple[Any, bytes | None], None]:
-        """Yield the changes of the token of one tablet in key order. With each batch comes the encoded key up to which
-        the tablet is read then; ``None``: it is read to the end."""
+        """Yield the changes of a token tablet by tablet, in key order, with the encoded key up to which the tablet is
+        read then; ``None``: it is read to the end."""
+        for part in token.parts or ():
+            async with aclosing(self._of_one(msgspec.structs.replace(token, parts=(part,)))) as batches:
+                async for found in batches:
+                    yield found
+
+    async def _of_one(self, token: ScanToken) -> AsyncGenerator[tuple[Any, bytes | None], None]:
         (part,) = token.parts or ()
         assert part.at is not None
         scan = self._table.scan(token, self._schema, self._timeout_s)
@@ -189,12 +199,11 @@ class AsyncChangeFeed:
         found = [self._planner.token(part, self._rows.ids) for part in await self._changed(end)]
         if target_bytes is None:
             return found
-        return await divided(
-            found,
-            lambda tablet_id: RelocatedTablet(self._table, self._schema, tablet_id),
-            target_bytes,
-            self._options.timeout_s,
-        )
+        tablet, timeout_s = partial(RelocatedTablet, self._table, self._schema), self._options.timeout_s
+        # A tablet that is read whole, or from or to a key, has another scan than the others.
+        alike = groupby(found, key=lambda token: (token.since, token.spec))
+        groups = [await divided([*tokens], tablet, target_bytes, timeout_s) for _, tokens in alike]
+        return [token for tokens in groups for token in tokens]
 
     async def last_time(self) -> int:
         """Return a hybrid timestamp that no change acknowledged before is after, for ``not_after``.

@@ -45,7 +45,7 @@ def _position(given: At | str | None, identity: str) -> FeedPosition:
 async def changes_of(table: TableView, token: ScanToken, options: FeedOptions) -> AsyncGenerator[Any, None]:
     """Yield the changes of a token of a feed. See ``AsyncTable.open_changes``."""
     schema = Schema.from_bytes(token.schema)
-    if token.at is None or len(token.tablet_ids) != 1:
+    if token.at is None or token.parts is None:
         raise BadToken("the token is not one of a change feed; tokens() of a feed makes them")
     reader = PartReader(table, schema, FeedRows(schema, token.spec.columns or ()), options)
     async for batch, _ in reader.batches(token):

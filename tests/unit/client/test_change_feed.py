@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
 import pytest
 
 from stelae.client import BadPosition, ChangesExpired, ScanToken, change_feed, feed_round
@@ -430,6 +431,38 @@ def test_only_tablets_with_changes_have_tokens_and_a_target_size_divides_them() 
             [row["sensor"] async for batch in table.open_changes(one) for row in batch.to_pylist()] for one in halves
         ]
         assert found == [[*range(4)], [*range(4, 10)]]
+        first, second = await table.changes().tokens()
+        assert first.parts is not None and second.parts is not None
+        both = msgspec.structs.replace(first, parts=first.parts + second.parts)
+        read = [row["sensor"] async for batch in table.open_changes(both) for row in batch.to_pylist()]
+        assert sorted(read) == sorted([*range(10), *range(20)])
+
+    asyncio.run(run())
+
+
+def test_tokens_that_are_put_together_are_of_one_kind_of_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tablet that is read whole was read as a diff, when it was put together with one of which a diff is read."""
+    groups: list[set[tuple[int | None, bytes | None, bytes | None]]] = []
+
+    async def recorded(tokens: Sequence[ScanToken], *_: object) -> list[ScanToken]:
+        groups.append({(token.since, token.spec.key_from, token.spec.key_until) for token in tokens})
+        return [*tokens]
+
+    monkeypatch.setattr(change_feed, "divided", recorded)
+
+    async def run() -> None:
+        world = Ranges()
+        table = world.table
+        await table.insert([(n, 0, None, None) for n in range(20)])
+        feed = table.changes()
+        await changes_of(feed)
+        world.add(20, 30)
+        await table.refresh()
+        await table.upsert([(n, 1, None, None) for n in range(30)])
+        assert len(await feed.tokens(target_bytes=1 << 20)) == 3
+        within = table.changes(await feed.next_position(rows_max=4), await feed.next_position())
+        assert len(await within.tokens(target_bytes=1 << 20)) == 3
+        assert [len(group) for group in groups] == [1, 1, 1, 1, 1]
 
     asyncio.run(run())
 
