@@ -156,7 +156,7 @@ def test_overwrite_leaves_the_rows_of_the_frame_alone(spark: SparkSession, write
         ("select 1L id", {"operatoin": "insert"}, "did you mean 'operation'"),
         ("select 1L id", {"source": "a"}, "set 'epoch', too"),
         ("select 1L id", {"epoch": "-1", "source": "a"}, "an integer from 0"),
-        ("select 1L id", {"columns": "id"}, "applies to read, not to write"),
+        ("select 1L id", {"columns": "id"}, "applies to read and readStream, not to write"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_a_task_runs(
