@@ -14,10 +14,17 @@ implemented by the plugin ``stelae_spark_sink``."""
 from stelae.spi.extras import MissingExtra
 
 try:
-    from stelae_spark_sink.functions import create_table_from, read_table, upsert, write_table
+    from stelae_spark_sink.functions import (
+        create_table_from,
+        read_changes,
+        read_table,
+        stream_changes,
+        upsert,
+        write_table,
+    )
 except ModuleNotFoundError as error:
     if (error.name or "").split(".")[0] != "pyspark":
         raise
     raise MissingExtra("pyspark", "spark", wanted_by="stelae.spark") from error
 
-__all__ = ["create_table_from", "read_table", "upsert", "write_table"]
+__all__ = ["create_table_from", "read_changes", "read_table", "stream_changes", "upsert", "write_table"]

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
     from pyspark.sql.types import StructType
 
 
@@ -30,10 +35,16 @@ class DefaultSource(DataSource):
         return data_source.schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of the table that the options name."""
+        """Return a reader of the table that the options name, or of its changes."""
         from stelae_spark_sink import data_source
 
         return data_source.reader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader of the changes of the table that the options name."""
+        from stelae_spark_sink import data_source
+
+        return data_source.stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return a writer of the table that the options name."""

@@ -11,11 +11,15 @@
 """
 
 from stelae.client.async_client import AsyncClient, connect_async
+from stelae.client.change_feed import AsyncChangeFeed
 from stelae.client.epoch import AsyncEpoch, EpochComplete
 from stelae.client.failures import RowFailure, RowsFailed, WriteResult
+from stelae.client.feed_position import BadPosition
+from stelae.client.feed_round import ChangesExpired
 from stelae.client.scan import AsyncScan
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.session_warnings import UnwrittenRows
+from stelae.client.sync_change_feed import ChangeFeed
 from stelae.client.sync_client import Client, Epoch, Scan, Session, Table, connect
 from stelae.client.table import AsyncTable
 from stelae.client.times import to_datetime
@@ -35,11 +39,15 @@ __all__ = [
     "AddColumn",
     "AddRange",
     "AlterStep",
+    "AsyncChangeFeed",
     "AsyncClient",
     "AsyncEpoch",
     "AsyncScan",
     "AsyncSession",
     "AsyncTable",
+    "BadPosition",
+    "ChangeFeed",
+    "ChangesExpired",
     "Client",
     "DropColumn",
     "DropRange",

@@ -7,7 +7,7 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
@@ -72,6 +72,19 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def each(self, items: AsyncGenerator[_Result, None]) -> Iterator[_Result]:
+        """Yield the items of an asynchronous generator, none of which is ``None``. It is closed at the end."""
+
+        async def next_item() -> _Result | None:
+            return await anext(items, None)
+
+        try:
+            while (item := self.run(next_item())) is not None:
+                yield item
+        finally:
+            if not self.closed:
+                self.run(items.aclose())
 
     def close(self) -> None:
         """Cancel the coroutines that run, and end the thread. A second call has no effect."""

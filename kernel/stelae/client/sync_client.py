@@ -10,11 +10,13 @@ from weakref import WeakKeyDictionary
 from stelae.client.async_client import Addresses, AsyncClient, Tables, connect_async
 from stelae.client.epoch import AsyncEpoch
 from stelae.client.failures import RowFailure, WriteResult
+from stelae.client.feed_options import POLL_S
 from stelae.client.filters import Filter
 from stelae.client.loop_thread import LoopThread
 from stelae.client.scan import AsyncScan, Record, as_pandas, as_polars
 from stelae.client.session import FINISH_S, AsyncSession, SessionOptions, each_row
 from stelae.client.session_warnings import opening_line
+from stelae.client.sync_change_feed import ChangeFeed
 from stelae.client.table import AsyncTable
 from stelae.client.table_definition import Columns
 from stelae.client.times import At
@@ -223,6 +225,30 @@ class Table(WriteMethods):
         )
         return Scan(self._loop_thread, described)
 
+    def changes(
+        self,
+        since: At | str | None = None,
+        until: At | str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        follow: bool = False,
+        before_images: bool = False,
+        poll_s: float = POLL_S,
+        timeout_s: float = TIMEOUT_S,
+    ) -> ChangeFeed:
+        """Describe a change feed; see ``AsyncTable.changes``."""
+        described = self._table.changes(
+            since, until, columns, follow=follow, before_images=before_images, poll_s=poll_s, timeout_s=timeout_s
+        )
+        return ChangeFeed(self._loop_thread, described)
+
+    def open_changes(
+        self, token: ScanToken, *, before_images: bool = False, timeout_s: float = TIMEOUT_S
+    ) -> Iterator[Any]:
+        """Yield the changes of a token of a change feed; see ``AsyncTable.open_changes``."""
+        opened = self._table.open_changes(token, before_images=before_images, timeout_s=timeout_s)
+        return self._loop_thread.each(opened)
+
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> Scan:
         """Return the scan of a token; see ``AsyncTable.open``."""
         return Scan(self._loop_thread, self._table.open(token, timeout_s=timeout_s))
@@ -322,17 +348,7 @@ class Scan:
         return self._scan.arrow_schema
 
     def __iter__(self) -> Iterator[Any]:
-        batches = self._scan.batches()
-
-        async def next_batch() -> Any:
-            return await anext(batches, None)
-
-        try:
-            while (batch := self._loop_thread.run(next_batch())) is not None:
-                yield batch
-        finally:
-            if not self._loop_thread.closed:
-                self._loop_thread.run(batches.aclose())
+        return self._loop_thread.each(self._scan.batches())
 
     def tokens(self, *, target_bytes: int | None = None) -> list[ScanToken]:
         """Divide the scan into one token for each tablet, or into smaller ones; see ``AsyncScan.tokens``."""

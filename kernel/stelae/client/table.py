@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -11,8 +11,11 @@ from weakref import WeakSet
 import msgspec
 
 from stelae.client.arguments import flag, seconds
+from stelae.client.change_feed import AsyncChangeFeed
 from stelae.client.epoch import AsyncEpoch
 from stelae.client.failures import WriteResult
+from stelae.client.feed_arguments import changes_of, feed_of
+from stelae.client.feed_options import POLL_S, FeedOptions
 from stelae.client.filters import Filter, predicates
 from stelae.client.key_lookup import KeyLookup
 from stelae.client.key_values import bound_of, key_of, keys_of
@@ -23,6 +26,7 @@ from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.scan import AsyncScan, Record
 from stelae.client.session import AsyncSession, SessionOptions, checked_options
 from stelae.client.table_definition import range_of
+from stelae.client.table_view import TableView
 from stelae.client.table_writer import TableWriter
 from stelae.client.tablet_access import Newer, Reopen, TabletAccess
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
@@ -36,7 +40,6 @@ from stelae.rows.batch_building import build_batch
 from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.rows.keys import encode_key, encode_keys
 from stelae.spi.errors import CallerError
-from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
@@ -357,6 +360,49 @@ class AsyncTable(AsyncWriteMethods):
         )
         return self._open(msgspec.structs.replace(self._token(spec, None, at=finish), since=begin), timeout_s)
 
+    def changes(
+        self,
+        since: At | str | None = None,
+        until: At | str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        follow: bool = False,
+        before_images: bool = False,
+        poll_s: float = POLL_S,
+        timeout_s: float = TIMEOUT_S,
+    ) -> AsyncChangeFeed:
+        """Describe a change feed: first the changes since a time or a position, then, with ``follow``, all later ones.
+
+        Args:
+            since: a ``datetime`` or a hybrid timestamp, or the ``position`` of a feed of this table; ``None``: begin
+                with all rows of the table.
+            until: the same; the feed ends there. ``None``: it ends with the last write before it was read.
+            columns: names of columns, in the order of the result. Key columns that are not among them come first.
+            follow: do not end: wait for further changes.
+            before_images: also read the rows as they were when the round began.
+            poll_s: how long a feed that follows waits before it asks for changes again, in seconds.
+            timeout_s: how long a page is retried.
+
+        Raises:
+            SchemaMismatch: a column is unknown, or has the name of a column of the feed.
+            BadPosition: the position is none, or one of another table.
+            CallerError: ``since`` is after ``until``, or ``until`` is given with ``follow``.
+        """
+        options = FeedOptions(follow=follow, before_images=before_images, poll_s=poll_s, timeout_s=timeout_s)
+        return feed_of(TableView(self), since, until, column_ids(self.schema, columns), options)
+
+    def open_changes(
+        self, token: ScanToken, *, before_images: bool = False, timeout_s: float = TIMEOUT_S
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the changes of a token of a change feed, as ``pyarrow.RecordBatch`` objects.
+
+        Raises:
+            BadToken: the token is of another table.
+            SchemaMismatch: a column that the token reads was dropped.
+        """
+        checked_token(token).check(self.name, self._location.table_id, self.schema, self._by_id)
+        return changes_of(TableView(self), token, FeedOptions(before_images=before_images, timeout_s=timeout_s))
+
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
         """Return the scan of a token.
 
@@ -390,7 +436,7 @@ class AsyncTable(AsyncWriteMethods):
 
     def _open(self, token: ScanToken, timeout_s: float) -> AsyncScan:
         return AsyncScan(
-            token, self.schema, partial(RelocatedTablet, _ScannedTable(self), self.schema), timeout_s, self._begin
+            token, self.schema, partial(RelocatedTablet, TableView(self), self.schema), timeout_s, self._begin
         )
 
     def _token(
@@ -433,27 +479,3 @@ class AsyncTable(AsyncWriteMethods):
             return None
         staleness_s = seconds("staleness_s", staleness_s)
         return max(0, self._wall_timestamp() - from_wall_us(int(staleness_s * 1_000_000)))
-
-
-class _ScannedTable:
-    """A table as its scans see it. Implements ``ScannedTable``."""
-
-    def __init__(self, table: AsyncTable) -> None:
-        self._table = table
-
-    @property
-    def name(self) -> str:
-        return self._table.name
-
-    @property
-    def schema(self) -> Schema:
-        return self._table.schema
-
-    def tablet(self, tablet_id: TabletId) -> TabletAccess:
-        return self._table._by_id[tablet_id]
-
-    def has_tablet(self, tablet_id: TabletId) -> bool:
-        return any(tablet.tablet_id == tablet_id for tablet in self._table._tablets)
-
-    async def refresh(self, *, timeout_s: float) -> bool:
-        return await self._table.refresh(timeout_s=timeout_s)

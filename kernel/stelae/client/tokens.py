@@ -101,9 +101,14 @@ class ScanToken(msgspec.Struct, frozen=True, array_like=True):
                 raise BadToken(f"the token is of another table of the name {table!r}: it has {what}; make a new one")
         check_columns(self.spec, token_schema, schema)
 
+    @property
+    def tablet_ids(self) -> tuple[TabletId, ...]:
+        """Ids of the tablets that the token reads."""
+        return tuple(part.tablet_id for part in self.parts or ())
+
     def unknown_tablets(self, tablets: Container[TabletId]) -> tuple[TabletId, ...]:
         """Return the tablets that the token reads and that are not among ``tablets``."""
-        return tuple(part.tablet_id for part in self.parts or () if part.tablet_id not in tablets)
+        return tuple(one for one in self.tablet_ids if one not in tablets)
 
 
 def checked_token(token: ScanToken) -> ScanToken:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from stelae.client.read_options import column_ids
 from stelae_spark_sink.batch_writer import BatchWriter
+from stelae_spark_sink.change_reader import ChangeReader, ChangeStreamReader
+from stelae_spark_sink.feed_schema import feed_schema, is_feed
 from stelae_spark_sink.options import COLUMNS, BadOption, SourceOptions, Use
 from stelae_spark_sink.spark_types import spark_schema
 from stelae_spark_sink.stream_writer import StreamWriter
@@ -17,7 +24,7 @@ from stelae_spark_sink.table_reader import TableReader
 
 
 def schema(given: Mapping[str, str]) -> StructType:
-    """Return the columns of the table, or those of the option ``columns``.
+    """Return the columns of the table, or those of the option ``columns``; of a change feed, with those that it adds.
 
     Spark asks for the schema before it says whether it will read a batch or a stream.
 
@@ -29,12 +36,30 @@ def schema(given: Mapping[str, str]) -> StructType:
     """
     options = SourceOptions(given, Use.READ, Use.STREAM_READ)
     table = table_of(options)
+    if is_feed(options):
+        return feed_schema(table.schema, options)
     return spark_schema(table.schema.project(column_ids(table.schema, options.get(COLUMNS))).columns)
 
 
 def reader(given: Mapping[str, str], asked: StructType) -> DataSourceReader:
-    """Return a reader of the table, for the columns that Spark asks for. Raises as :func:`schema` does."""
-    return TableReader(SourceOptions(given, Use.READ), asked)
+    """Return a reader of the table or its changes, for the columns that Spark asks for. Raises as :func:`schema`."""
+    options = SourceOptions(given, Use.READ)
+    return ChangeReader(options, asked) if is_feed(options) else TableReader(options, asked)
+
+
+def stream_reader(given: Mapping[str, str], asked: StructType) -> DataSourceStreamReader:
+    """Return a reader of the changes of the table, for the columns that Spark asks for. Raises as :func:`schema`.
+
+    Raises:
+        BadOption: ``readChangeFeed`` is not set.
+    """
+    options = SourceOptions(given, Use.STREAM_READ)
+    if not is_feed(options):
+        raise BadOption(
+            "a stream reads the changes of a table: set the option 'readChangeFeed' to true. It begins with all rows "
+            "of the table, or after 'startingTimestamp'"
+        )
+    return ChangeStreamReader(options, asked)
 
 
 def writer(given: Mapping[str, str], columns: StructType, *, overwrite: bool) -> DataSourceArrowWriter:

@@ -12,6 +12,7 @@ def _use(name: str) -> str:
 _NEAREST = "each task reads from any replica that can serve the snapshot; leave it out"
 _RETRIED = "scans continue at another replica by themselves; leave it out"
 _NO_VERSIONS = "a table has times, not version numbers; use 'timestampAsOf'"
+_ROWS = "use 'maxRowsPerTrigger'"
 _COST = "use 'targetPartitionBytes'"
 
 FOREIGN: Mapping[str, str] = {
@@ -28,12 +29,26 @@ FOREIGN: Mapping[str, str] = {
     "kudu.batchsize": "servers choose the size of a page; leave it out",
     # Delta
     "versionasof": _NO_VERSIONS,
+    "readchangedata": _use("readChangeFeed"),
+    "startingversion": "a table has times, not version numbers; use 'startingTimestamp'",
+    "endingversion": "a table has times, not version numbers; use 'endingTimestamp'",
+    "maxfilespertrigger": _ROWS,
+    "maxbytespertrigger": _ROWS,
+    "ignoredeletes": "deletions are changes, with the type delete; leave it out, and filter by _change_type",
+    "ignorechanges": "updates are changes; leave it out, and filter by _change_type",
     # Iceberg
     "as-of-timestamp": "use 'timestampAsOf' with a time such as '2026-06-01T12:00:00Z'",
     "snapshot-id": _NO_VERSIONS,
     "branch": _NO_VERSIONS,
     "tag": _NO_VERSIONS,
     "split-size": _COST,
+    "stream-from-timestamp": _use("startingTimestamp"),
+    "start-timestamp": _use("startingTimestamp"),
+    "end-timestamp": _use("endingTimestamp"),
+    # Kafka
+    "startingoffsets": _use("startingTimestamp"),
+    "endingoffsets": _use("endingTimestamp"),
+    "maxoffsetspertrigger": _ROWS,
     # JDBC, and sources of files
     "url": _use("masters"),
     "dbtable": _use("table"),

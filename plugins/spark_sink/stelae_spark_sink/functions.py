@@ -16,12 +16,17 @@ from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.write import OpKind
 from stelae_spark_sink.json_filters import to_json
 from stelae_spark_sink.options import (
+    BEFORE_IMAGES,
     COLUMNS,
+    ENDING_TIMESTAMP,
     EPOCH,
     FAIL_ON_ROW_ERRORS,
     MASTERS,
+    MAX_ROWS_PER_TRIGGER,
     OPERATION,
+    READ_CHANGE_FEED,
     SOURCE,
+    STARTING_TIMESTAMP,
     TABLE,
     TIMESTAMP_AS_OF,
     WHERE,
@@ -62,6 +67,77 @@ def read_table(
     if at is not None:
         reader = reader.option(TIMESTAMP_AS_OF.name, str(hybrid(at)))
     return reader.load()
+
+
+def read_changes(
+    spark: SparkSession,
+    masters: str | Sequence[str],
+    table: str,
+    *,
+    since: At | str,
+    until: At | str | None = None,
+    columns: Sequence[str] | None = None,
+    before_images: bool = False,
+) -> DataFrame:
+    """Return the changes of a table between two times as a DataFrame. They are read when Spark runs a query on it.
+
+    Args:
+        spark: the session.
+        masters: addresses of the masters, as ``"host:port,host:port"`` or a list.
+        table: name of the table.
+        since: a ``datetime``, a hybrid timestamp, or the position of a change feed.
+        until: the same; ``None``: the last write before the query is planned.
+        columns: the columns to read; those of the key are always read. ``None``: all.
+        before_images: also read the rows as they were at ``since``.
+
+    Raises:
+        AnalysisException: the history is not kept any more, or an argument does not fit the table.
+    """
+    reader = spark.read.format("stelae").options(**_feed_options(masters, table, columns, before_images))
+    reader = reader.option(STARTING_TIMESTAMP.name, _place_of(since))
+    return (reader if until is None else reader.option(ENDING_TIMESTAMP.name, _place_of(until))).load()
+
+
+def stream_changes(
+    spark: SparkSession,
+    masters: str | Sequence[str],
+    table: str,
+    *,
+    since: At | str | None = None,
+    columns: Sequence[str] | None = None,
+    before_images: bool = False,
+    rows_max: int | None = None,
+) -> DataFrame:
+    """Return the changes of a table as a streaming DataFrame.
+
+    Args:
+        spark: the session.
+        masters: addresses of the masters, as ``"host:port,host:port"`` or a list.
+        table: name of the table.
+        since: a ``datetime``, a hybrid timestamp, or the position of a change feed; ``None``: begin with all rows.
+        columns: the columns to read; those of the key are always read. ``None``: all.
+        before_images: also read the rows as they were before each batch.
+        rows_max: the most changed rows of one batch; ``None``: no limit.
+
+    Raises:
+        AnalysisException: the table does not exist, no master answers, or an argument does not fit the table.
+    """
+    reader = spark.readStream.format("stelae").options(**_feed_options(masters, table, columns, before_images))
+    if since is not None:
+        reader = reader.option(STARTING_TIMESTAMP.name, _place_of(since))
+    return (reader if rows_max is None else reader.option(MAX_ROWS_PER_TRIGGER.name, rows_max)).load()
+
+
+def _feed_options(
+    masters: str | Sequence[str], table: str, columns: Sequence[str] | None, before_images: bool
+) -> dict[str, str]:
+    options = {MASTERS.name: _text_of(masters), TABLE.name: table, READ_CHANGE_FEED.name: "true"}
+    options[BEFORE_IMAGES.name] = str(before_images).lower()
+    return options if columns is None else {**options, COLUMNS.name: json.dumps([*columns])}
+
+
+def _place_of(time: At | str) -> str:
+    return time if isinstance(time, str) else str(hybrid(time))
 
 
 def write_table(

@@ -107,6 +107,19 @@ def time(text: str) -> int:
         raise ValueError(f"{_TIME_EXPECTED}; {error}") from None
 
 
+def feed_place(text: str) -> int | str:
+    """Return the hybrid timestamp of a time, or the text of a position of a change feed, which is JSON."""
+    return text if text.lstrip().startswith("{") else time(text)
+
+
+def count(text: str) -> int:
+    """Return a whole number from 1."""
+    stripped = text.strip()
+    if not stripped.isdecimal() or not 0 < int(stripped) < 1 << 63:
+        raise ValueError("a whole number from 1")
+    return int(stripped)
+
+
 def operation(text: str) -> OpKind:
     """Return the kind of write of ``upsert`` or ``insert-ignore``; ``_`` and ``-`` mean the same."""
     found = OpKind.__members__.get(text.strip().replace("-", "_").upper())

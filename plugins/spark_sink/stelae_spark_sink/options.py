@@ -66,11 +66,12 @@ TIMEOUT_S = SparkOption(
     shown_default="`120`",
     text="How long a task retries one page of a scan, or one batch of rows, before it fails.",
 )
+_READS = frozenset({Use.READ, Use.STREAM_READ})
 COLUMNS = SparkOption(
     name="columns",
     kind="names",
     parse=values.names,
-    uses=frozenset({Use.READ}),
+    uses=_READS,
     text="The columns to read, separated by commas, or as a JSON list. Without it, all columns are read: Spark does "
     "not tell a Python data source which columns a query needs.",
 )
@@ -99,9 +100,54 @@ TARGET_PARTITION_BYTES = SparkOption(
     parse=values.size_bytes,
     default=128 << 20,
     shown_default="`128m`",
-    uses=frozenset({Use.READ}),
+    uses=_READS,
     text="About how many bytes of rows, of all columns, one Spark partition reads. A tablet that is larger is divided "
-    "by key ranges. A smaller tablet is one partition.",
+    "by key ranges. A smaller tablet is one partition. A stream divides tablets while it reads the rows of the table "
+    "for the first time.",
+)
+READ_CHANGE_FEED = SparkOption(
+    name="readChangeFeed",
+    kind="boolean",
+    parse=values.boolean,
+    default=False,
+    shown_default="`false`",
+    uses=_READS,
+    text="Read the changes of the table instead of its rows. A stream needs it.",
+)
+STARTING_TIMESTAMP = SparkOption(
+    name="startingTimestamp",
+    kind="time",
+    parse=values.feed_place,
+    uses=_READS,
+    text="Read the changes after this time, given as in `timestampAsOf`, or after the `position` of a feed of the "
+    "Python client. A batch needs it. A stream without it begins with all rows of the table. A stream uses it for its "
+    "first start, and its checkpoint afterwards.",
+)
+ENDING_TIMESTAMP = SparkOption(
+    name="endingTimestamp",
+    kind="time",
+    parse=values.feed_place,
+    uses=frozenset({Use.READ}),
+    text="Read the changes up to this time, or this position. Without it, up to the last write before the query is "
+    "planned.",
+)
+BEFORE_IMAGES = SparkOption(
+    name="beforeImages",
+    kind="boolean",
+    parse=values.boolean,
+    default=False,
+    shown_default="`false`",
+    uses=_READS,
+    text="Also read the rows as they were before their change: `insert`, `update_preimage`, `update_postimage` and "
+    "`delete` instead of `upsert` and `delete`. Each changed key is looked up for it.",
+)
+MAX_ROWS_PER_TRIGGER = SparkOption(
+    name="maxRowsPerTrigger",
+    kind="integer",
+    parse=values.count,
+    uses=frozenset({Use.STREAM_READ}),
+    text="The most changed rows of one batch of a stream. The driver reads the keys of the changes to find the end of "
+    "the batch. Without it, a batch has all changes up to the last write.",
 )
 
 _WRITES = frozenset({Use.WRITE, Use.STREAM_WRITE})
@@ -149,6 +195,11 @@ OPTIONS: tuple[SparkOption[Any], ...] = (
     WHERE,
     TIMESTAMP_AS_OF,
     TARGET_PARTITION_BYTES,
+    READ_CHANGE_FEED,
+    STARTING_TIMESTAMP,
+    ENDING_TIMESTAMP,
+    BEFORE_IMAGES,
+    MAX_ROWS_PER_TRIGGER,
     OPERATION,
     SOURCE,
     EPOCH,
@@ -202,6 +253,10 @@ class SourceOptions:
         for option in OPTIONS:
             if option.required and option.name not in self._values:
                 raise BadOption(f"the option {option.name!r} is missing; set it with .option({option.name!r}, ...)")
+
+    def __contains__(self, option: SparkOption[Any]) -> bool:
+        """Return whether an option was given."""
+        return option.name in self._values
 
     def __getitem__(self, option: SparkOption[_Value]) -> _Value:
         """Return the value of an option that is required or has a default."""

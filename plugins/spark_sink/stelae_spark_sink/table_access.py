@@ -5,7 +5,8 @@ in one thread."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from stelae.client import Client, Scan, ScanToken, Table, connect
 from stelae.client.locations import NoSuchTable
@@ -83,6 +84,13 @@ def scan_of(options: SourceOptions, token: ScanToken) -> Scan:
             return table.open(token, timeout_s=options[TIMEOUT_S])
     table = _tables[key] = client_of(options).table(token.table_id or token.table, timeout_s=options[TIMEOUT_S])
     return table.open(token, timeout_s=options[TIMEOUT_S])
+
+
+def changes_of(options: SourceOptions, token: ScanToken, *, before_images: bool) -> Iterator[Any]:
+    """Yield the changes of a token of a change feed, as ``pyarrow.RecordBatch`` objects; raises as :func:`scan_of`."""
+    scan_of(options, token)  # It opens the table of the token, or looks it up again.
+    key = (options[MASTERS], token.table_id or token.table)
+    return _tables[key].open_changes(token, before_images=before_images, timeout_s=options[TIMEOUT_S])
 
 
 def forget(options: SourceOptions) -> None:

@@ -14,11 +14,13 @@ FACES = [
     (client.Client, client.AsyncClient),
     (client.Table, client.AsyncTable),
     (client.Scan, client.AsyncScan),
+    (client.ChangeFeed, client.AsyncChangeFeed),
     (client.Session, client.AsyncSession),
 ]
 OWN: dict[type, set[str]] = {
     client.AsyncClient: {"schema_of"},  # For locations.
     client.AsyncTable: {"partitioning"},
+    client.AsyncChangeFeed: {"batches"},
     client.AsyncScan: {"batches"},  # A synchronous scan is iterated over.
     client.AsyncSession: {
         "try_add",

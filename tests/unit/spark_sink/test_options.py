@@ -185,7 +185,7 @@ def test_an_operation_is_named_as_in_other_connectors_too(text: str) -> None:
         ({"epoch": "1.5"}, "an integer from 0"),
         ({"source": "a\nb"}, "1 to 200 printable characters"),
         ({"failOnRowErrors": "no"}, "expected true or false"),
-        ({"columns": "a"}, "applies to read, not to write"),
+        ({"columns": "a"}, "applies to read and readStream, not to write"),
     ],
 )
 def test_options_of_writes_are_checked(given: dict[str, str], words: str) -> None:
@@ -198,3 +198,36 @@ def test_options_that_spark_takes_for_itself_are_left_alone() -> None:
     assert given[OPERATION] is OpKind.UPSERT
     with pytest.raises(BadOption, match="applies to write, not to writeStream"):
         SourceOptions({**GIVEN, "epoch": "1"}, Use.STREAM_WRITE)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("startingTimestamp", "7352005367837212672", 7352005367837212672),
+        ("startingTimestamp", '{"version":1}', '{"version":1}'),
+        ("readChangeFeed", "TRUE", True),
+        ("maxRowsPerTrigger", " 100 ", 100),
+    ],
+)
+def test_options_of_change_feeds_have_the_names_of_other_feeds(name: str, text: str, found: object) -> None:
+    given = SourceOptions({**GIVEN, name: text}, Use.STREAM_READ)
+    (option,) = [one for one in OPTIONS if one.name == name]
+    assert option in given and given[option] == found
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("maxRowsPerTrigger", "0", "expected a whole number from 1"),
+        ("maxRowsPerTrigger", "many", "expected a whole number from 1"),
+        ("startingTimestamp", "latest", "expected a time with a zone"),
+        ("readChangeFeed", "1", "expected true or false"),
+        ("endingTimestamp", "7352005367837212672", "'endingTimestamp' applies to read, not to readStream"),
+        ("startingVersion", "5", "use 'startingTimestamp'"),
+        ("maxFilesPerTrigger", "5", "use 'maxRowsPerTrigger'"),
+        ("ignoreDeletes", "true", "filter by _change_type"),
+    ],
+)
+def test_options_of_change_feeds_are_checked(name: str, text: str, words: str) -> None:
+    with pytest.raises(BadOption, match=words):
+        SourceOptions({**GIVEN, name: text}, Use.STREAM_READ)

@@ -1,0 +1,259 @@
+"""The change feed of a table: the changes after a time or a position, round by round, and on if asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from stelae.client.feed_columns import FeedRows
+from stelae.client.feed_options import FeedOptions
+from stelae.client.feed_position import BadPosition, FeedPosition, TabletPart, parts_between
+from stelae.client.feed_round import RoundPlanner, batches_unless_dropped, named_expiry
+from stelae.client.key_lookup import KeyLookup
+from stelae.client.relocated_tablet import RelocatedTablet
+from stelae.client.scan import AsyncScan, Record
+from stelae.client.table_view import TableView
+from stelae.client.token_division import divided
+from stelae.client.tokens import ScanToken, TokenPart
+from stelae.rows.keys import encode_keys
+from stelae.spi.rows import RowBatch
+from stelae.spi.scan import ScanSpec
+from stelae.spi.schema import Schema
+
+TABLETS_AHEAD = 4
+"""The most tablets that are read at the same time. The pages of a tablet are yielded before those of the next."""
+
+
+class PartReader:
+    """Reads the changes of parts of tablets.
+
+    Args:
+        table: the table.
+        schema: its columns and key, as the feed reads them.
+        rows: converts the rows.
+        options: of the feed.
+    """
+
+    def __init__(self, table: TableView, schema: Schema, rows: FeedRows, options: FeedOptions) -> None:
+        self._table = table
+        self._schema = schema
+        self._rows = rows
+        self._before_images = options.before_images
+        self._timeout_s = options.timeout_s
+
+    async def batches(self, token: ScanToken) -> AsyncGenerator[tuple[Any, bytes | None], None]:
+        """Yield the changes of the token of one tablet in key order. With each batch comes the encoded key up to which
+        the tablet is read then; ``None``: it is read to the end."""
+        (part,) = token.parts or ()
+        assert part.at is not None
+        scan = self._table.scan(token, self._schema, self._timeout_s)
+        found = batches_unless_dropped(self._table, part.tablet_id, scan)
+        with named_expiry(self._table.name, token.since or part.at):
+            async with aclosing(found) as batches:
+                async for batch in batches:
+                    rest = scan.token()
+                    before = await self._before(token, batch) if self._before_images else None
+                    after = rest.parts[0].after if rest is not None and rest.parts else None
+                    yield self._rows.converted(batch, part.at, before), after
+
+    async def _before(self, token: ScanToken, batch: Any) -> Sequence[Record | None]:
+        """Return for each row of a batch the row that the key had when the round began."""
+        if token.since is None:
+            return [None] * batch.num_rows
+        (part,), schema, since = token.parts or (), self._schema, token.since
+        columns = self._rows.ids
+        keys = RowBatch(schema.key_layout, batch.select([columns.index(column_id) for column_id in schema.key]))
+        encoded = encode_keys(schema, keys)
+
+        def read(_: int, spec: ScanSpec) -> AsyncScan:
+            return self._table.scan(
+                self._table.token(schema, spec, TokenPart(part.tablet_id, since)), schema, self._timeout_s
+            )
+
+        found = await KeyLookup(schema, read).find({0: {*encoded}})
+        return [found.get(key) for key in encoded]
+
+
+class AsyncChangeFeed:
+    """The changes of a table after a time or a position. Made by ``AsyncTable.changes``.
+
+    ``async for batch in feed`` yields ``pyarrow.RecordBatch`` objects: the columns of the table, and ``_change_type``,
+    ``_commit_version`` and ``_commit_timestamp``. :attr:`position` is then the position behind the batch. A second
+    iteration continues from there, also after an error.
+
+    The feed reads rounds. A round has the net changes between two times, which are the same for all tablets. It has
+    each key at most once; with the rows before, an update has two rows. It reads tablet by tablet, in key order within
+    a tablet. So the changes of one key come in the order of their commits."""
+
+    def __init__(
+        self,
+        table: TableView,
+        schema: Schema,
+        rows: FeedRows,
+        start: FeedPosition,
+        end: FeedPosition | int | None,
+        options: FeedOptions,
+    ) -> None:
+        self._table = table
+        self._schema = schema
+        self._rows = rows
+        self._position = start
+        self._end = end
+        self._options = options
+        self._planner = RoundPlanner(table, schema, options.timeout_s)
+        self._reader = PartReader(table, schema, rows, options)
+
+    @property
+    def position(self) -> str:
+        """The position behind the last batch that was yielded, as a text for ``changes(since=...)``.
+
+        It is JSON. It has about 40 characters more for each tablet, if the table has ranges."""
+        return str(self._position)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of the columns of the batches, in order."""
+        return self._rows.arrow_schema.names  # type: ignore[no-any-return]
+
+    @property
+    def arrow_schema(self) -> Any:
+        """The ``pyarrow.Schema`` of the batches. It stays the same when the table is altered."""
+        return self._rows.arrow_schema
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self.batches()
+
+    async def batches(self) -> AsyncGenerator[Any, None]:
+        """Yield the changes as ``pyarrow.RecordBatch`` objects. A few pages of four tablets are read ahead.
+
+        Raises:
+            ChangesExpired: the history of the position is not kept any more; changes would be missing.
+            Unavailable: no replica of a tablet answered in time. The feed goes on when it is iterated again.
+            SchemaMismatch: a column that the feed reads was dropped.
+            NoSuchTable: the table was dropped.
+        """
+        last = None
+        while last is None or self._position.time < last or not self._position.is_between:
+            is_new = self._position.is_between
+            end = await self._end_of_next()
+            if end == self._position:
+                if not self._options.follow:
+                    return
+                await asyncio.sleep(self._options.poll_s)
+                continue
+            if is_new and not self._options.follow:
+                last = end.time
+            async with aclosing(self._read(end)) as stream:
+                async for batch in stream:
+                    yield batch
+            self._position = end
+            if end == self._end:
+                return
+
+    async def next_position(self, *, rows_max: int | None = None, not_after: int | None = None) -> str:
+        """Return the position at the end of the next round; it is :attr:`position` if nothing was written since.
+
+        Args:
+            rows_max: end the round early, behind at most this many changed rows. Their keys are read for it.
+            not_after: hybrid timestamp, such as that of :meth:`last_time`; end the round there at the latest. A round
+                that was begun is not ended by it.
+
+        Raises:
+            ChangesExpired, Unavailable: as for :meth:`batches`.
+        """
+        start = self._position
+        end = await self._end_of_next(not_after)
+        if rows_max is not None and end != start:
+            end = await self._planner.cut(start, end, await self._changed(end), rows_max)
+        return str(end)
+
+    async def tokens(self, *, target_bytes: int | None = None) -> list[ScanToken]:
+        """Divide the next round into one token for each tablet that has changes, or into smaller ones.
+
+        ``open_changes`` of the table, or of another object of it in another process, reads a token.
+
+        Args:
+            target_bytes: divide large tablets into parts of about this many bytes of rows, whether changed or not.
+
+        Raises:
+            BadPosition: the feed begins within a round and ends in another one.
+            ChangesExpired, Unavailable: as for :meth:`batches`.
+        """
+        if not self._position.is_between and not isinstance(self._end, FeedPosition):
+            fact = "tokens are those of one round, and the feed begins within a round"
+            raise BadPosition(f"{fact}; give its end, next_position() of the feed, as until")
+        end = await self._end_of_next()
+        found = [self._planner.token(part, self._rows.ids) for part in await self._changed(end)]
+        if target_bytes is None:
+            return found
+        return await divided(
+            found,
+            lambda tablet_id: RelocatedTablet(self._table, self._schema, tablet_id),
+            target_bytes,
+            self._options.timeout_s,
+        )
+
+    async def last_time(self) -> int:
+        """Return a hybrid timestamp that no change acknowledged before is after, for ``not_after``.
+
+        With it, a reader that takes what is there now ends, although others go on writing."""
+        await self._table.refresh_tablets(timeout_s=self._options.timeout_s)
+        return max(await self._planner.last_write(), self._planner.idle_end())
+
+    async def _end_of_next(self, not_after: int | None = None) -> FeedPosition:
+        """Return the end of the next round, or of the one that was begun."""
+        position, end = self._position, self._end
+        if isinstance(end, FeedPosition):
+            return end
+        if not position.is_between:
+            return position.finished()
+        return await self._planner.end_of_next(position, end, not_after)
+
+    async def _changed(self, end: FeedPosition) -> list[TabletPart]:
+        return await self._planner.changed(parts_between(self._position, end, self._table.tablet_ids))
+
+    async def _read(self, end: FeedPosition) -> AsyncGenerator[Any, None]:
+        start = self._position
+        parts = await self._changed(end)
+        streams = [self._reader.batches(self._planner.token(part, self._rows.ids)) for part in parts]
+        async with aclosing(_in_order(streams)) as found:
+            async for number, (batch, after) in found:
+                part = parts[number]
+                read_to = part.upto if after is None else after
+                self._position = start.within(end, part.number + (read_to is None), read_to)
+                yield batch
+
+
+async def _in_order(streams: Sequence[AsyncGenerator[Any, None]]) -> AsyncGenerator[tuple[int, Any], None]:
+    """Yield the items of all streams with the number of the stream, one stream after the other. The first items of the
+    next ones are read ahead."""
+    remaining = iter(streams)
+    begun: deque[tuple[AsyncGenerator[Any, None], asyncio.Task[Any]]] = deque()
+
+    async def next_of(stream: AsyncGenerator[Any, None]) -> Any:
+        return await anext(stream, None)
+
+    def begin_next() -> None:
+        for stream in remaining:
+            begun.append((stream, asyncio.create_task(next_of(stream))))
+            break
+
+    for _ in range(TABLETS_AHEAD):
+        begin_next()
+    try:
+        for number in range(len(streams)):
+            stream, first = begun[0]
+            item = await first
+            while item is not None:
+                yield number, item
+                item = await anext(stream, None)
+            begun.popleft()
+            begin_next()
+    finally:
+        for stream, first in begun:
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            await stream.aclose()
