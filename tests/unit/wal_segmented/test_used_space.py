@@ -95,23 +95,28 @@ class Writing:
     def cut_after(self, length: int) -> VirtualHarness:
         """A disk on which only so many bytes of the write are."""
         twin = self.harness.fork(length)
-        at = self.begin + length
-        twin.write(self.path, self.after[:at] + self.before[at:])
+        self.cut(twin, length)
         return twin
+
+    def cut(self, harness: VirtualHarness, length: int) -> None:
+        """Leave only so many bytes of the write on a disk that has other ones of them."""
+        at = self.begin + length
+        harness.write(self.path, self.after[:at] + self.before[at:])
 
 
 def check_cuts(writing: Writing) -> None:
     """However much of the group was written, recovery cuts it and damages nothing."""
     possible = [one.last for one in writing.model.possible_after(writing.last)]
     behind = writing.end - writing.begin + 2 * SECTOR_BYTES
+    twin = writing.harness.fork(0)  # Recovery writes nothing before a log is opened, so one disk serves all lengths.
     for length in range(0, behind, 1 + behind // 1000):
-        twin = writing.cut_after(length)
+        writing.cut(twin, length)
         found = recovered(twin)
         assert found.found[-1] in (SegmentFinding.TORN, SegmentFinding.CLEAN), (length, found.damage)
         assert found.last in possible
         if length % 97 == 0:
             kept = [e for e in writing.last.entries if e.op_id <= found.last]
-            assert_opens_with(twin, Model(writing.model.base, [*writing.model.held, *kept]))
+            assert_opens_with(writing.cut_after(length), Model(writing.model.base, [*writing.model.held, *kept]))
 
 
 def check_flips(writing: Writing) -> None:
@@ -122,10 +127,8 @@ def check_flips(writing: Writing) -> None:
     for offset in range(mark_at, writing.end):
         twin = writing.harness.fork(0)
         twin.disk.damage(writing.path, offset)
-        assert (recovered(twin).found[-1], recovered(twin).last) == (
-            SegmentFinding.TORN,
-            writing.last.entries[-1].op_id,
-        )
+        found = recovered(twin)
+        assert (found.found[-1], found.last) == (SegmentFinding.TORN, writing.last.entries[-1].op_id)
 
 
 @pytest.mark.parametrize("blank", [False, True])
@@ -202,12 +205,13 @@ def test_a_group_torn_into_sectors_leaves_a_prefix_of_it(shape: str, blank: bool
 
 
 def flipped(harness: VirtualHarness, path: str, offsets: range) -> Iterator[SegmentFinding]:
+    twin = harness.fork(0)
     for offset in offsets:
-        twin = harness.fork(0)
         twin.disk.damage(path, offset, 1 << offset % 8)
         found = recovered(twin)
         assert found.damage is not None or found.found[-1] is SegmentFinding.TORN
         yield found.found[-1]
+        twin.disk.damage(path, offset, 1 << offset % 8)  # The bit is what it was again.
 
 
 def test_a_changed_byte_before_the_last_group_is_damage(harness: VirtualHarness) -> None:
@@ -261,8 +265,8 @@ def test_a_group_behind_one_that_followed_a_cut_may_be_torn_anywhere(lengths: tu
     assert at % SECTOR_BYTES == end
     after = harness.disk.read_bytes(path)
     harness.crash(engine, Survival.KEPT)
+    twin = harness.fork(0)
     for length in range(at - start + SECTOR_BYTES):
-        twin = harness.fork(length)
         twin.write(path, after[: start + length] + before[start + length :])
         found = recovered(twin)
         assert found.damage is None, (length, found.damage)
