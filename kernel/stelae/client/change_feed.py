@@ -17,9 +17,9 @@ from stelae.client.feed_options import FeedOptions
 from stelae.client.feed_position import BadPosition, FeedPosition, TabletPart, parts_between
 from stelae.client.feed_round import RoundPlanner, batches_unless_dropped, named_expiry
 from stelae.client.key_lookup import KeyLookup
+from stelae.client.present_table import PresentTable
 from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.scan import AsyncScan, Record
-from stelae.client.table_view import TableView
 from stelae.client.token_division import divided
 from stelae.client.tokens import ScanToken, TokenPart
 from stelae.rows.keys import encode_keys
@@ -41,7 +41,7 @@ class PartReader:
         options: of the feed.
     """
 
-    def __init__(self, table: TableView, schema: Schema, rows: FeedRows, options: FeedOptions) -> None:
+    def __init__(self, table: PresentTable, schema: Schema, rows: FeedRows, options: FeedOptions) -> None:
         self._table = table
         self._schema = schema
         self._rows = rows
@@ -91,7 +91,7 @@ class AsyncChangeFeed:
     """The changes of a table after a time or a position. Made by ``AsyncTable.changes``.
 
     ``async for batch in feed`` yields ``pyarrow.RecordBatch`` objects: the columns of the table, and ``_change_type``,
-    ``_commit_version`` and ``_commit_timestamp``. :attr:`position` is then the position behind the batch. A second
+    ``_commit_version`` and ``_commit_timestamp``. :attr:`position` is then the position after the batch. A second
     iteration continues from there, also after an error.
 
     The feed reads rounds. A round has the net changes between two times, which are the same for all tablets. It has
@@ -100,7 +100,7 @@ class AsyncChangeFeed:
 
     def __init__(
         self,
-        table: TableView,
+        table: PresentTable,
         schema: Schema,
         rows: FeedRows,
         start: FeedPosition,
@@ -118,9 +118,9 @@ class AsyncChangeFeed:
 
     @property
     def position(self) -> str:
-        """The position behind the last batch that was yielded, as a text for ``changes(since=...)``.
+        """The position after the last batch that was yielded, as a text for ``changes(since=...)``.
 
-        It is JSON. It has about 40 characters more for each tablet, if the table has ranges."""
+        It is JSON. If the table has ranges, it has about 35 characters for each tablet."""
         return str(self._position)
 
     @property
@@ -141,7 +141,7 @@ class AsyncChangeFeed:
 
         Raises:
             ChangesExpired: the history of the position is not kept any more; changes would be missing.
-            Unavailable: no replica of a tablet answered in time. The feed goes on when it is iterated again.
+            Unavailable: no replica of a tablet answered in time. A second iteration continues the feed.
             SchemaMismatch: a column that the feed reads was dropped.
             NoSuchTable: the table was dropped.
         """
@@ -167,7 +167,7 @@ class AsyncChangeFeed:
         """Return the position at the end of the next round; it is :attr:`position` if nothing was written since.
 
         Args:
-            rows_max: end the round early, behind at most this many changed rows. Their keys are read for it.
+            rows_max: end the round early, after at most this many changed rows. Their keys are read to find its end.
             not_after: hybrid timestamp, such as that of :meth:`last_time`; end the round there at the latest. A round
                 that was begun is not ended by it.
 
@@ -206,9 +206,9 @@ class AsyncChangeFeed:
         return [token for tokens in groups for token in tokens]
 
     async def last_time(self) -> int:
-        """Return a hybrid timestamp that no change acknowledged before is after, for ``not_after``.
+        """Return a hybrid timestamp for ``not_after``: no change that was acknowledged before the call is above it.
 
-        With it, a reader that takes what is there now ends, although others go on writing."""
+        With it, a reader of the present changes ends even if others write all the time."""
         await self._table.refresh_tablets(timeout_s=self._options.timeout_s)
         return max(await self._planner.last_write(), self._planner.idle_end())
 

@@ -9,7 +9,7 @@ from stelae.client.change_feed import AsyncChangeFeed, PartReader
 from stelae.client.feed_columns import FeedRows
 from stelae.client.feed_options import FeedOptions
 from stelae.client.feed_position import FeedPosition, parts_between
-from stelae.client.table_view import TableView
+from stelae.client.present_table import PresentTable
 from stelae.client.times import At, hybrid, to_datetime
 from stelae.client.tokens import BadToken, ScanToken
 from stelae.spi.errors import CallerError
@@ -17,7 +17,7 @@ from stelae.spi.schema import Schema
 
 
 def feed_of(
-    table: TableView, since: At | str | None, until: At | str | None, ids: Sequence[int], options: FeedOptions
+    table: PresentTable, since: At | str | None, until: At | str | None, ids: Sequence[int], options: FeedOptions
 ) -> AsyncChangeFeed:
     """Return a feed of a table. See ``AsyncTable.changes``."""
     if options.follow and until is not None:
@@ -42,7 +42,7 @@ def _position(given: At | str | None, identity: str) -> FeedPosition:
     return FeedPosition.at(identity, 0 if given is None else hybrid(given))
 
 
-async def changes_of(table: TableView, token: ScanToken, options: FeedOptions) -> AsyncGenerator[Any, None]:
+async def changes_of(table: PresentTable, token: ScanToken, options: FeedOptions) -> AsyncGenerator[Any, None]:
     """Yield the changes of a token of a feed. See ``AsyncTable.open_changes``."""
     schema = Schema.from_bytes(token.schema)
     if token.at is None or token.parts is None:

@@ -10,9 +10,9 @@ from stelae.client.change_feed import AsyncChangeFeed
 from stelae.client.feed_arguments import changes_of, feed_of
 from stelae.client.feed_options import POLL_S, FeedOptions
 from stelae.client.loop_thread import LoopThread
+from stelae.client.present_table import PresentTable
 from stelae.client.read_options import column_ids
 from stelae.client.sync_change_feed import ChangeFeed
-from stelae.client.table_view import TableView
 from stelae.client.times import At
 from stelae.client.tokens import ScanToken
 from stelae.client.write_methods import TIMEOUT_S
@@ -22,7 +22,9 @@ class AsyncFeedMethods(ABC):
     """The methods of an ``async`` table that read its change feed."""
 
     @abstractmethod
-    def _view(self) -> TableView: ...
+    def _present(self) -> PresentTable:
+        """Return the table as its feeds see it."""
+        ...
 
     def changes(
         self,
@@ -53,8 +55,8 @@ class AsyncFeedMethods(ABC):
             CallerError: ``since`` is after ``until``, or ``until`` is given with ``follow``.
         """
         options = FeedOptions(follow=follow, before_images=before_images, poll_s=poll_s, timeout_s=timeout_s)
-        view = self._view()
-        return feed_of(view, since, until, column_ids(view.schema, columns), options)
+        table = self._present()
+        return feed_of(table, since, until, column_ids(table.schema, columns), options)
 
     def open_changes(
         self, token: ScanToken, *, before_images: bool = False, timeout_s: float = TIMEOUT_S
@@ -65,9 +67,9 @@ class AsyncFeedMethods(ABC):
             BadToken: the token is of another table.
             SchemaMismatch: a column that the token reads was dropped.
         """
-        view = self._view()
-        view.check(token)
-        return changes_of(view, token, FeedOptions(before_images=before_images, timeout_s=timeout_s))
+        table = self._present()
+        table.check(token)
+        return changes_of(table, token, FeedOptions(before_images=before_images, timeout_s=timeout_s))
 
 
 class FeedMethods:

@@ -5,8 +5,8 @@ fixed order, each in key order. A position is either between two rounds or withi
 exactly what was read: the same two positions always give the same changes.
 
 A table with ranges can get new tablets. A position lists the tablets that were read, so the next round reads a tablet
-that it does not list from the tablet's first row. Its time alone would not do: the clock of the new tablet's leader may
-be behind the time at which the round before ended."""
+that it does not list from the tablet's first row. The time of the position is not enough for that: the clock of the new
+tablet's leader may be behind the end of the last round."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class TabletPart(msgspec.Struct, frozen=True, kw_only=True):
     tablet_id: TabletId
     since: int | None  #: Hybrid timestamp from which changes are read; ``None``: all rows are read.
     until: int  #: Hybrid timestamp of the end of the round.
-    after: bytes | None  #: Encoded key behind which to begin; ``None``: at the first key.
+    after: bytes | None  #: Encoded key after which to begin; ``None``: at the first key.
     upto: bytes | None  #: Encoded key with which to end; ``None``: at the last key.
 
 

@@ -10,9 +10,9 @@ from stelae.client.bounded_calls import each
 from stelae.client.feed_position import FeedPosition, TabletPart
 from stelae.client.latest_time import LEADERS_ASKED_AT_ONCE
 from stelae.client.page_rows import PageRows
+from stelae.client.present_table import PresentTable
 from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.scan import AsyncScan
-from stelae.client.table_view import TableView
 from stelae.client.times import from_wall_us, to_datetime
 from stelae.client.tokens import BadToken, ScanToken, TokenPart
 from stelae.protocol.tablet_messages import NoSuchTablet
@@ -58,7 +58,9 @@ def named_expiry(table: str, since: int) -> Iterator[None]:
         raise ChangesExpired(table, since, error.floor) from error
 
 
-async def batches_unless_dropped(table: TableView, tablet_id: TabletId, scan: AsyncScan) -> AsyncGenerator[Any, None]:
+async def batches_unless_dropped(
+    table: PresentTable, tablet_id: TabletId, scan: AsyncScan
+) -> AsyncGenerator[Any, None]:
     """Yield the batches of a scan of one tablet that have rows. They end where the range of the tablet is dropped."""
     try:
         async with aclosing(scan.batches()) as batches:
@@ -79,7 +81,7 @@ class RoundPlanner:
         timeout_s: how long each tablet is asked.
     """
 
-    def __init__(self, table: TableView, schema: Schema, timeout_s: float) -> None:
+    def __init__(self, table: PresentTable, schema: Schema, timeout_s: float) -> None:
         self._table = table
         self._schema = schema
         self._timeout_s = timeout_s

@@ -19,7 +19,7 @@ class ChangeFeed:
 
     @property
     def position(self) -> str:
-        """The position behind the last batch that was yielded; see ``AsyncChangeFeed.position``."""
+        """The position after the last batch that was yielded; see ``AsyncChangeFeed.position``."""
         return self._feed.position
 
     @property

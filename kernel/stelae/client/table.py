@@ -19,12 +19,12 @@ from stelae.client.key_lookup import KeyLookup
 from stelae.client.key_values import bound_of, key_of, keys_of
 from stelae.client.latest_time import latest_time
 from stelae.client.locations import TableLocation
+from stelae.client.present_table import PresentTable
 from stelae.client.read_options import checked_limit, column_ids
 from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.scan import AsyncScan, Record
 from stelae.client.session import AsyncSession, SessionOptions, checked_options
 from stelae.client.table_definition import range_of
-from stelae.client.table_view import TableView
 from stelae.client.table_writer import TableWriter
 from stelae.client.tablet_access import Newer, Reopen, TabletAccess
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
@@ -389,12 +389,12 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
 
     # -- lookups of the table --------------------------------------------------------------------
 
-    def _view(self) -> TableView:
-        return TableView(self)
+    def _present(self) -> PresentTable:
+        return PresentTable(self)
 
     def _open(self, token: ScanToken, timeout_s: float) -> AsyncScan:
         return AsyncScan(
-            token, self.schema, partial(RelocatedTablet, self._view(), self.schema), timeout_s, self._begin
+            token, self.schema, partial(RelocatedTablet, self._present(), self.schema), timeout_s, self._begin
         )
 
     def _token(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stelae.client.table import AsyncTable
 
 
-class TableView:
+class PresentTable:
     """The present state of a table. It changes whenever the table is looked up. Implements ``ScannedTable``."""
 
     def __init__(self, table: AsyncTable) -> None:
