@@ -1,6 +1,6 @@
 # The commands of this repository. `make help` lists them.
 #
-# Two stamps say what .venv holds. While one is newer than pyproject.toml and constraints.txt, pip is
+# The stamps say what .venv holds. While one is newer than pyproject.toml and constraints.txt, pip is
 # not called at all; when it is not, pip builds without isolation and finds every pinned
 # distribution already there, so both commands also work again without a network.
 
@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 STAMP_RUN := $(VENV)/.stamp-run
+STAMP_SPARK := $(VENV)/.stamp-spark
 STAMP_DEV := $(VENV)/.stamp-dev
 GROUPS_TEST := tidy modules sim masters floors mutants e2e spark
 GROUPS_MORE := lint format types docs
@@ -16,11 +17,12 @@ PARTS := unit traces conformance
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check soak install install-dev ratchet first-seeds clean
+.PHONY: help demo demo-spark test check soak install install-dev ratchet first-seeds clean
 .PHONY: $(GROUPS_TEST) $(GROUPS_MORE) $(PARTS)
 
 help:
 	@echo "make demo     install, then: a cluster, a server and a master killed, every row accounted for"
+	@echo "make demo-spark  the same with Spark, which needs Java: a stream of CSV files, every row read back"
 	@echo "make test     install what tests need, then run them"
 	@echo "make check    make test with lint, format, types and docs; prints what runs and the time of each group"
 	@echo "make soak     the long groups: 1000 seeds, planted bugs on many seeds, fuzzers at length, long chaos"
@@ -55,10 +57,15 @@ $(STAMP_RUN): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --no-build-isolation --editable '.[lmdb,bench]'
 	@touch $@
 
+$(STAMP_SPARK): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) hatchling editables
+	$(INSTALL) --no-build-isolation --editable '.[lmdb,bench,spark]'
+	@touch $@ $(STAMP_RUN)
+
 $(STAMP_DEV): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) hatchling editables
 	$(INSTALL) --no-build-isolation --editable '.[dev]'
-	@touch $@ $(STAMP_RUN)
+	@touch $@ $(STAMP_RUN) $(STAMP_SPARK)
 
 install: $(STAMP_RUN)
 install-dev: $(STAMP_DEV)
@@ -67,6 +74,9 @@ install-dev: $(STAMP_DEV)
 
 demo: $(STAMP_RUN)
 	$(BIN)/stelae demo $(ARGS)
+
+demo-spark: $(STAMP_SPARK)
+	$(BIN)/stelae spark demo $(ARGS)
 
 test: $(STAMP_DEV)
 	$(BIN)/python .ci/check.py $(GROUPS_TEST)

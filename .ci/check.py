@@ -130,6 +130,7 @@ SOAK: dict[str, Command] = {
         f"soak-demo-{wal}-{store}": tool("stelae", "demo", "--wal", wal, "--store", store)
         for wal, store in (("segmented", "columnar"), ("shared", "lmdb"), ("lmdb", "memory"))
     },
+    "soak-demo-spark": tool("stelae", "spark", "demo"),
 }
 """The groups of `make soak`, one after the other: they are meant to load the machine by themselves."""
 

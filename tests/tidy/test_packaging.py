@@ -20,9 +20,8 @@ from tests.tidy.tree import ROOT, files
 
 GROUP = "stelae.plugins"
 PACKAGES = sorted(p.parent.parent.name for p in (ROOT / "plugins").glob("*/*/__init__.py"))
-PLUGINS = [name for name in PACKAGES if name not in ("shared", "spark_sink")]
-"""Every package but the library that engines share, which registers nothing, and the data source, which Spark finds by
-the name of a module."""
+PLUGINS = [name for name in PACKAGES if name != "shared"]
+"""Every package but the library that engines share, which registers nothing."""
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from typing import Any
 import typer
 
 from stelae_bench.cluster_command import cluster
+from stelae_bench.spark_command import spark
 from stelae_bench.wal_command import wal
 
 
@@ -20,6 +21,7 @@ def register(app: Any) -> None:
     group.callback()(_group)
     group.command("cluster")(cluster)
     group.command("wal")(wal)
+    group.command("spark")(spark)
     app.add_typer(group, name="bench")
 
 

@@ -114,6 +114,7 @@ def test_no_command_of_ours_imports_arrow_or_sockets_to_show_its_help() -> None:
         ("get", ["stelae_transfer"]),
         ("sql", ["stelae_transfer"]),
         ("bench", ["stelae_bench"]),
+        ("spark", ["stelae_spark_sink"]),
     ],
 )
 def test_a_command_imports_the_plugin_that_has_it_and_no_other(command: str, plugins: list[str]) -> None:
@@ -133,6 +134,7 @@ def test_help_lists_the_commands_of_plugins_in_their_place() -> None:
     assert names == [
         *("check", "metrics", "demo", "import", "export", "scan", "get", "sql"),
         *("cluster", "master", "tserver", "table", "tablet", "sim", "fs", "wal", "policy", "plugins", "bench"),
+        "spark",
     ]
 
 
