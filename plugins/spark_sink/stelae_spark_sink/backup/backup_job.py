@@ -128,10 +128,11 @@ def run_backup(
         for name in names
         if name in found
     )
-    return root.finish(folder, _manifest(plan, files, read))
+    return root.finish(folder, manifest_of(plan, files, read))
 
 
-def _manifest(plan: BackupPlan, files: tuple[StoredFile, ...], counts: RowCounts) -> Manifest:
+def manifest_of(plan: BackupPlan, files: tuple[StoredFile, ...], counts: RowCounts) -> Manifest:
+    """Return the manifest of a backup with these files and rows."""
     table, parent = plan.table, plan.parent
     return Manifest(
         id=uuid.uuid4().hex,
