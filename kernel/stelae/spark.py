@@ -14,7 +14,13 @@ implemented by the plugin ``stelae_spark_sink``."""
 from stelae.spi.extras import MissingExtra
 
 try:
-    from stelae_spark_sink.backup.functions import backup_table, list_backups, restore_table, verify_backups
+    from stelae_spark_sink.backup.functions import (
+        backup_table,
+        clean_backups,
+        list_backups,
+        restore_table,
+        verify_backups,
+    )
     from stelae_spark_sink.functions import (
         create_table_from,
         read_changes,
@@ -30,6 +36,7 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "backup_table",
+    "clean_backups",
     "create_table_from",
     "list_backups",
     "read_changes",

@@ -6,7 +6,7 @@ import pytest
 
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Column, Schema
-from stelae_spark_sink.backup.chains import Backup, BrokenChain, NoBackup, chain, latest
+from stelae_spark_sink.backup.chains import Backup, BrokenChain, NoBackup, chain, latest, superfluous
 from stelae_spark_sink.backup.restore_plan import ColumnSource, column_sources, epoch_of, interim_name
 
 from .backups import ID, NOTE, at_second, backup
@@ -61,6 +61,25 @@ def test_backups_that_continue_each_other_are_no_chain() -> None:
     two = backup("two", 20, one)
     with pytest.raises(BrokenChain, match="does not continue"):
         chain([one, two], two)
+
+
+def test_backups_before_a_time_are_superfluous_unless_a_later_one_continues_them() -> None:
+    assert superfluous(ALL, at_second(41)) == [SECOND, OTHER, FIRST, FULL]
+    assert superfluous(ALL, at_second(30)) == [OTHER]
+    assert superfluous(ALL, at_second(25)) == []
+    assert superfluous([FULL, FIRST, OTHER], at_second(99)) == [FIRST]
+    assert superfluous([], at_second(99)) == []
+
+
+def test_the_latest_backup_of_each_table_stays_with_what_it_continues() -> None:
+    old = backup("old", 1, table_id="t2", table="other")
+    older = backup("older", 0, table_id="t2", table="other")
+    assert superfluous([*ALL, older, old], at_second(99)) == [SECOND, OTHER, FIRST, FULL, older]
+
+
+def test_nothing_is_superfluous_if_a_chain_that_stays_is_broken() -> None:
+    with pytest.raises(BrokenChain):
+        superfluous([FULL, SECOND, NEXT_FULL], at_second(30))
 
 
 def test_a_chain_of_two_keys_is_refused() -> None:

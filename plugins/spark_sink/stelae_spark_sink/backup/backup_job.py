@@ -12,7 +12,7 @@ from pyspark.sql import Observation, SparkSession
 from stelae import __version__
 from stelae.client import ScanToken, Table
 from stelae.client.times import LOGICAL_BITS
-from stelae.spi.errors import StorageError
+from stelae.spi.errors import CallerError, StorageError
 from stelae_spark_sink.backup.backup_root import BackupRoot, rows_folder
 from stelae_spark_sink.backup.chains import Backup
 from stelae_spark_sink.backup.folder_names import backup_folder, table_folder
@@ -72,9 +72,12 @@ def plan_backup(root: BackupRoot, options: SourceOptions, wanted: Kind | None) -
         CannotContinue: an incremental backup is not possible, and a full one is.
         NoBackup: an incremental backup is wanted, and there is none to continue.
         NoSuchTable, Unavailable: the table does not exist, or a leader does not answer.
+        CallerError: the cluster has no masters, so that nothing identifies the table.
     """
     timeout_s = options[TIMEOUT_S]
     table = table_of(options)
+    if not table.table_id:
+        raise CallerError(f"table {table.name!r} is in a cluster without masters; only tables of masters have backups")
     parent = parent_of(root, table, wanted)
     at = table.latest(timeout_s=timeout_s)
     if parent is not None:

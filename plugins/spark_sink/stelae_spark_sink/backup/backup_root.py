@@ -93,6 +93,11 @@ class BackupRoot:
         self.files.write(f"{folder}/{MANIFEST_NAME}", manifest.to_bytes())
         return Backup(folder, manifest)
 
+    def remove(self, backup: Backup) -> None:
+        """Remove a backup. Its manifest is removed first, so that a backup is whole or none at any time."""
+        self.files.remove(f"{backup.folder}/{MANIFEST_NAME}")
+        self.files.remove(backup.folder)
+
 
 def _usable(entries: Iterator[BackupEntry]) -> list[Backup]:
     found = []

@@ -71,3 +71,25 @@ def chain(backups: Iterable[Backup], last: Backup) -> Sequence[Backup]:
         check_same_key(parent.manifest, child)
         found.append(parent)
     return found[::-1]
+
+
+def superfluous(backups: Iterable[Backup], before: int) -> Sequence[Backup]:
+    """Return the backups that can be removed, those that continue others first.
+
+    Kept are all backups of ``before`` or later, the latest of each table, and the chains of both.
+
+    Args:
+        backups: all backups of some tables.
+        before: hybrid timestamp.
+
+    Raises:
+        BrokenChain: a backup that is kept continues one that is missing.
+    """
+    every = sorted(backups, key=lambda one: one.manifest.at, reverse=True)
+    kept: dict[str, Backup] = {}
+    tables: set[str] = set()
+    for one in every:
+        if one.manifest.at >= before or one.manifest.table_id not in tables:
+            kept |= {needed.manifest.id: needed for needed in chain(every, one)}
+        tables.add(one.manifest.table_id)
+    return [one for one in every if one.manifest.id not in kept]

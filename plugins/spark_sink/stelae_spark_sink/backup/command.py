@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stelae.cli.kit.connection import ConnectOption
+from stelae.cli.kit.connection import ConnectOption, DirOption
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, report
 from stelae.cli.kit.output import JsonOption, note
 from stelae.cli.kit.progress import ProgressOption
@@ -45,6 +45,7 @@ AtOption = Annotated[
 def backup(
     table: TableArgument,
     folder: FolderArgument,
+    directory: DirOption = None,
     connect: ConnectOption = "",
     full: Annotated[bool, typer.Option("--full", help="Read all rows, even if there is a backup.")] = False,
     incremental: Annotated[bool, typer.Option("--incremental", help="Fail if there is no backup to continue.")] = False,
@@ -64,13 +65,13 @@ def backup(
     (maintenance.history_retention_s). If it has expired, or a range of keys was dropped, take a backup with --full.
 
     Example: stelae-spark backup readings /backups --connect 127.0.0.1:7051"""
-    from stelae_spark_sink.backup.run_command import run_backup_command
+    from stelae_spark_sink.backup.run_command import masters_of, run_backup_command
 
     raise typer.Exit(
         run_backup_command(
             table,
             folder,
-            connect,
+            masters_of(directory, connect),
             full=full,
             incremental=incremental,
             target_partition_bytes=target_partition_bytes,
@@ -84,6 +85,7 @@ def backup(
 def restore(
     table: TableArgument,
     folder: FolderArgument,
+    directory: DirOption = None,
     connect: ConnectOption = "",
     name: Annotated[str, typer.Option("--as", help="Name of the restored table. Default: the same.")] = "",
     at: AtOption = "",
@@ -106,13 +108,13 @@ def restore(
     the command fails, run it again: it continues. To give up, drop the table with `stelae table drop`.
 
     Example: stelae-spark restore readings /backups --connect 127.0.0.1:7051 --as monday --at 2026-06-01T12:00Z"""
-    from stelae_spark_sink.backup.run_command import run_restore_command
+    from stelae_spark_sink.backup.run_command import masters_of, run_restore_command
 
     raise typer.Exit(
         run_restore_command(
             table,
             folder,
-            connect,
+            masters_of(directory, connect),
             name=name or table,
             at=at,
             replace=replace,
@@ -153,6 +155,27 @@ def verify(
     from stelae_spark_sink.backup.run_command import run_verify_command
 
     raise typer.Exit(run_verify_command(folder, table or None, at, progress=progress, as_json=as_json))
+
+
+@app.command("clean")
+def clean(
+    folder: FolderArgument,
+    before: Annotated[
+        str, typer.Option("--before", help="Times from this one on stay restorable, such as 2026-06-01T00:00:00Z.")
+    ],
+    table: TableOption = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the backups, and remove none.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove backups that are older than a time and that no later backup continues.
+
+    The latest backup of each table stays, however old it is. To make old chains superfluous, take a full backup from
+    time to time. Folders of backups that were stopped stay; `list` shows them.
+
+    Example: stelae-spark clean /backups --before 2026-06-01T00:00:00Z --dry-run"""
+    from stelae_spark_sink.backup.run_command import run_clean_command
+
+    raise typer.Exit(run_clean_command(folder, table or None, before, dry_run=dry_run, as_json=as_json))
 
 
 @app.command("path")

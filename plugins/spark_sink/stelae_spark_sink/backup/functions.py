@@ -12,7 +12,7 @@ from stelae.client.times import At, hybrid
 from stelae.spi.errors import CallerError
 from stelae_spark_sink.backup.backup_job import run_backup
 from stelae_spark_sink.backup.backup_root import BackupEntry, BackupRoot
-from stelae_spark_sink.backup.chains import Backup, chain, latest
+from stelae_spark_sink.backup.chains import Backup, chain, latest, superfluous
 from stelae_spark_sink.backup.job_progress import JobProgress
 from stelae_spark_sink.backup.manifest import Kind
 from stelae_spark_sink.backup.restore_job import Restored, RestoreOptions, run_restore
@@ -169,6 +169,32 @@ def verify_backups(
     for one in found:
         chain(found, one)
     return [Verified(one, _problems_of(spark, root, one, progress)) for one in found]
+
+
+def clean_backups(
+    spark: SparkSession, folder: str, table: str | None = None, *, before: At, dry_run: bool = False
+) -> list[Backup]:
+    """Remove backups that are no longer needed, and return them.
+
+    Backups of ``before`` or later stay, and so do the latest backup of each table and all backups that these continue.
+    Unfinished and damaged backups stay, too.
+
+    Args:
+        spark: a session without Connect.
+        folder: folder of all backups.
+        table: name of a table, with the backups under its other names; ``None``: all tables.
+        before: the oldest time that must stay restorable, as a ``datetime`` or a hybrid timestamp.
+        dry_run: return the backups, and remove none.
+
+    Raises:
+        BadManifest, BrokenChain: a manifest is damaged, or a backup continues one that is missing. None is removed.
+        StorageError: the folder cannot be read or changed.
+    """
+    root = BackupRoot(spark, folder)
+    found = superfluous(root.backups(table), hybrid(before))
+    for one in [] if dry_run else found:
+        root.remove(one)
+    return [*found]
 
 
 def _problems_of(spark: SparkSession, root: BackupRoot, backup: Backup, progress: bool | None) -> list[str]:

@@ -77,6 +77,13 @@ class HadoopFiles:
             if not system.rename(beside, opened):
                 raise StorageError(f"cannot rename {beside.toString()}", path=path)
 
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that it has. A path that does not exist is no error."""
+        with _storage_errors(path):
+            system, opened = self._opened(path)
+            if system.exists(opened) and not system.delete(opened, True):
+                raise StorageError("cannot remove it", path=path)
+
     def _opened(self, path: str) -> tuple[Any, Any]:
         opened = self._jvm.org.apache.hadoop.fs.Path(path)
         return opened.getFileSystem(self._configuration), opened

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from stelae.cli.kit.connection import BadTarget, split
+from stelae.cli.kit.connection import Target
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
-from stelae.cli.kit.output import print_json
+from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import bytes_text, counted, print_facts, print_fitted
 from stelae.spi.errors import CallerError
+from stelae_spark_sink import option_values
 from stelae_spark_sink.backup import functions
 from stelae_spark_sink.backup.backup_root import BackupEntry
 from stelae_spark_sink.backup.chains import Backup
-from stelae_spark_sink.option_values import time
+
+
+def masters_of(directory: Path | None, connect: str) -> Sequence[str]:
+    """Return the addresses of the cluster. ``BadTarget``: neither or both of the options are given."""
+    return Target(directory=directory, connect=connect, tables=None, table="", timeout_s=0.0).addresses()
 
 
 def run_backup_command(
     table: str,
     folder: str,
-    connect: str,
+    masters: Sequence[str],
     *,
     full: bool,
     incremental: bool,
@@ -34,7 +41,7 @@ def run_backup_command(
     kind = "full" if full else "incremental" if incremental else "auto"
     made = functions.backup_table(
         _session("backup"),
-        _masters(connect),
+        masters,
         table,
         folder,
         kind=kind,
@@ -51,7 +58,7 @@ def run_backup_command(
 def run_restore_command(
     table: str,
     folder: str,
-    connect: str,
+    masters: Sequence[str],
     *,
     name: str,
     at: str,
@@ -64,11 +71,11 @@ def run_restore_command(
     """Restore a table, print what was restored, and return the exit code."""
     restored = functions.restore_table(
         _session("restore"),
-        _masters(connect),
+        masters,
         table,
         folder,
         name=name,
-        at=_time(at),
+        at=_time("--at", at),
         replace=replace,
         keep_s=keep_s,
         replicas=replicas,
@@ -96,7 +103,7 @@ def run_list_command(folder: str, table: str | None, *, as_json: bool) -> int:
 
 def run_verify_command(folder: str, table: str | None, at: str, *, progress: bool | None, as_json: bool) -> int:
     """Check backups, print what is wrong, and return the exit code: 1 if something is."""
-    found = functions.verify_backups(_session("verify"), folder, table, at=_time(at), progress=progress)
+    found = functions.verify_backups(_session("verify"), folder, table, at=_time("--at", at), progress=progress)
     if as_json:
         print_json({"backups": [{**_document(one.backup), "problems": [*one.problems]} for one in found]})
     else:
@@ -107,25 +114,33 @@ def run_verify_command(folder: str, table: str | None, at: str, *, progress: boo
     return EXIT_FAILED if any(one.problems for one in found) else EXIT_OK
 
 
+def run_clean_command(folder: str, table: str | None, before: str, *, dry_run: bool, as_json: bool) -> int:
+    """Remove backups that are not needed, print them, and return the exit code."""
+    time = _time("--before", before)
+    if time is None:
+        raise CallerError("--before needs a time, such as 2026-06-01T00:00:00Z")
+    found = functions.clean_backups(_session("clean"), folder, table, before=time, dry_run=dry_run)
+    if as_json:
+        print_json({"dry_run": dry_run, "backups": [_document(one) for one in found]})
+    else:
+        for one in found:
+            print(f"{'would remove' if dry_run else 'removed'} {one.folder}")
+        note(f"{counted(len(found), 'backup')}, {bytes_text(sum(one.manifest.size_bytes for one in found))}")
+    return EXIT_OK
+
+
 def _session(command: str) -> SparkSession:
     """Return the session of ``spark-submit``, or a local one."""
     return SparkSession.builder.appName(f"stelae-spark {command}").getOrCreate()
 
 
-def _masters(connect: str) -> list[str]:
-    addresses = split(connect)
-    if not addresses:
-        raise BadTarget("no cluster given; pass --connect HOST:PORT with the address of a master")
-    return addresses
-
-
-def _time(text: str) -> int | None:
+def _time(option: str, text: str) -> int | None:
     if not text:
         return None
     try:
-        return time(text)
+        return option_values.time(text)
     except ValueError as error:
-        raise CallerError(f"--at is {text!r}; expected {error}") from None
+        raise CallerError(f"{option} is {text!r}; expected {error}") from None
 
 
 def _document(backup: Backup) -> dict[str, Any]:
