@@ -84,14 +84,14 @@ if marker.exists():
         kills(backup_job, "counts_by_file")
     elif place == "reading":
         from stelae_spark_sink.backup import table_parts
-        rows = table_parts._rows_of
+        scan_of = table_parts.scan_of
 
         def cut(*arguments):
-            for batch in rows(*arguments):
+            for batch in scan_of(*arguments):
                 yield batch.slice(0, 10)
                 kill()
 
-        table_parts._rows_of = cut
+        table_parts.scan_of = cut
     elif place == "created":
         from stelae_spark_sink.backup import restore_job
         kills(restore_job, "_interim_table")

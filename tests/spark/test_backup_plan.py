@@ -63,7 +63,8 @@ def table(client: Client) -> Table:
 
 
 def rows(plan: BackupPlan) -> list[Any]:
-    return sorted(tuple(one.values()) for token in plan.tokens for one in plan.table.open(token).to_pylist())
+    found = [tuple(one.values()) for token in plan.tokens for one in plan.table.open(token).to_pylist()]
+    return sorted(found, key=lambda values: values[:2])
 
 
 def test_the_first_backup_is_full_and_the_next_has_what_changed_since(table: Table, backups: Backups) -> None:
@@ -121,6 +122,25 @@ def test_a_column_added_to_a_table_that_was_empty_makes_the_backup_full(
     backups.back_up(table.name)
     client.alter_table(table.name, AddColumn("unit", "string", default="C"))
     assert backups.plan(table.name).kind is Kind.FULL
+
+
+def test_a_column_that_is_added_while_a_backup_begins_is_in_it_with_the_values_of_its_time(
+    client: Client, table: Table, backups: Backups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup that knew the columns before it chose its time would lose values that were written in between."""
+    latest = Table.latest
+
+    def altered(opened: Table, *, timeout_s: float) -> int:
+        changed = client.alter_table(table.name, AddColumn("unit", "string", default="C"))
+        changed.insert({"day": 2, "id": 9, "unit": "K"})
+        at = latest(opened, timeout_s=timeout_s)
+        changed.insert({"day": 2, "id": 10, "unit": "F"})
+        return at
+
+    monkeypatch.setattr(Table, "latest", altered)
+    plan = backups.plan(table.name)
+    assert [column.name for column in plan.columns] == ["day", "id", "note", "unit"]
+    assert rows(plan) == [(1, 1, "a", "C"), (2, 9, None, "K"), (11, 2, "b", "C")]
 
 
 def test_rows_of_an_added_range_are_among_the_changes(client: Client, table: Table, backups: Backups) -> None:

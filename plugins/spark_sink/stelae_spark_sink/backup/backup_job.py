@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Observation, SparkSession
+from pyspark.sql.types import StructType
 
 from stelae import __version__
 from stelae.client import ScanToken, Table
 from stelae.client.times import LOGICAL_BITS
 from stelae.spi.errors import CallerError, StorageError
+from stelae.spi.schema import Schema
 from stelae_spark_sink.backup.backup_root import BackupRoot, rows_folder
 from stelae_spark_sink.backup.chains import Backup
 from stelae_spark_sink.backup.folder_names import backup_folder, table_folder
@@ -31,8 +33,9 @@ from stelae_spark_sink.backup.manifest import (
 from stelae_spark_sink.backup.row_checks import RowCounts, counting, counts_by_file, counts_of, total
 from stelae_spark_sink.backup.table_parts import stored_schema, table_frame
 from stelae_spark_sink.options import TARGET_PARTITION_BYTES, TIMEOUT_S, SourceOptions
-from stelae_spark_sink.table_access import table_of
+from stelae_spark_sink.table_access import opened
 
+SUFFIX = ".parquet"
 _ONE_MICROSECOND = 1 << LOGICAL_BITS
 
 
@@ -41,6 +44,8 @@ class BackupPlan:
     """What one backup reads."""
 
     table: Table
+    schema: Schema  #: Columns of the table when the time was chosen, or after it.
+    partition: Mapping[str, Any]  #: As ``Table.partition`` has it.
     at: int  #: Hybrid timestamp of the rows.
     parent: Manifest | None  #: ``None``: a full backup.
     columns: tuple[StoredColumn, ...]
@@ -55,6 +60,16 @@ class BackupPlan:
     def deleted(self) -> str:
         """The column of the files that says whether a row was deleted; empty: a full backup has none."""
         return "" if self.parent is None else deleted_name(self.columns)
+
+    @property
+    def stored(self) -> StructType:
+        """The schema of the files."""
+        return stored_schema(self.columns, self.deleted)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns, as the files name them."""
+        return tuple(column.stored_as for column in self.columns if column.id in self.schema.key)
 
     @property
     def tablets(self) -> list[str]:
@@ -75,26 +90,33 @@ def plan_backup(root: BackupRoot, options: SourceOptions, wanted: Kind | None) -
         CallerError: the cluster has no masters, so that nothing identifies the table.
     """
     timeout_s = options[TIMEOUT_S]
-    table = table_of(options)
+    table = opened(options)
     if not table.table_id:
         raise CallerError(f"table {table.name!r} is in a cluster without masters; only tables of masters have backups")
-    parent = parent_of(root, table, wanted)
+    found = parent_of(root, table, wanted)
+    parent = None if found is None else found.manifest
     at = table.latest(timeout_s=timeout_s)
     if parent is not None:
-        at = max(at, parent.manifest.at + _ONE_MICROSECOND)
+        at = max(at, parent.at + _ONE_MICROSECOND)
     table.refresh(timeout_s=timeout_s)
-    values: Mapping[int, Any] | None = {}
-    if parent is not None:
-        values = older_rows(table, parent.manifest, timeout_s)
-    if parent is None or values is None:
+    schema, partition = table.schema, table.partition
+    older = {} if parent is None else older_rows(table, parent, timeout_s)
+    if parent is None or older is None:
+        parent, older = None, {}
         scan = table.scan([*table.columns], at=at, timeout_s=timeout_s)
-        tokens = scan.tokens(target_bytes=options[TARGET_PARTITION_BYTES])
-        return BackupPlan(table=table, at=at, parent=None, columns=stored_columns(table.schema, {}), tokens=tokens)
-    diff = table.diff(parent.manifest.at, at, [*table.columns], timeout_s=timeout_s)
-    tokens = diff.tokens(target_bytes=options[TARGET_PARTITION_BYTES])
-    columns = stored_columns(table.schema, values)
-    plan = BackupPlan(table=table, at=at, parent=parent.manifest, columns=columns, tokens=tokens)
-    check_tablets(parent.manifest, plan.tablets)
+    else:
+        scan = table.diff(parent.at, at, [*table.columns], timeout_s=timeout_s)
+    plan = BackupPlan(
+        table=table,
+        schema=schema,
+        partition=partition,
+        at=at,
+        parent=parent,
+        columns=stored_columns(schema, older),
+        tokens=scan.tokens(target_bytes=options[TARGET_PARTITION_BYTES]),
+    )
+    if parent is not None:
+        check_tablets(parent, plan.tablets)
     return plan
 
 
@@ -110,28 +132,30 @@ def run_backup(
     plan = plan_backup(root, options, wanted)
     table = plan.table
     folder = f"{root.path}/{table_folder(table.name, table.table_id)}/{backup_folder(plan.at, plan.kind)}"
-    schema = stored_schema(plan.columns, plan.deleted)
-    key = [column.stored_as for column in plan.columns if column.name in table.key]
     what = f"{plan.kind.value} backup of {table.name}"
-    seen = Observation()
-    frame = table_frame(spark, options, plan.tokens, schema)
     with JobProgress(spark, what, progress):
-        frame.observe(seen, *counting(schema.names, key, plan.deleted)).write.parquet(rows_folder(folder))
-    read = counts_of(seen.get)
-    sizes = root.files.sizes(rows_folder(folder))
-    names = sorted(name for name in sizes if name.endswith(".parquet"))
+        read = _write_rows(spark, options, plan, folder)
+    sizes = {name: size for name, size in root.files.sizes(rows_folder(folder)).items() if name.endswith(SUFFIX)}
     with JobProgress(spark, f"verifying the {what}", progress):
-        found = counts_by_file(spark, folder, names, schema, key, plan.deleted)
+        found = counts_by_file(spark, folder, sorted(sizes), plan.stored, plan.key, plan.deleted)
     if total(found) != read:
         facts = f"{total(found).rows} rows, and {read.rows} were read from the table"
         fact = facts if total(found).rows != read.rows else f"other values than the {read.rows} rows of the table"
         raise StorageError(f"the backup is not complete: its files have {fact}; run it again", path=folder)
     files = tuple(
-        StoredFile(name=name, size_bytes=sizes[name], rows=found[name].rows, checksum=found[name].checksum)
-        for name in names
-        if name in found
+        StoredFile(name=name, size_bytes=sizes[name], rows=counts.rows, checksum=counts.checksum)
+        for name, counts in sorted(found.items())
     )
     return root.finish(folder, manifest_of(plan, files, read))
+
+
+def _write_rows(spark: SparkSession, options: SourceOptions, plan: BackupPlan, folder: str) -> RowCounts:
+    """Write the rows of a backup into files, and return the counts of the rows that the table returned."""
+    seen = Observation()
+    frame = table_frame(spark, options, plan.tokens, plan.stored)
+    counted = frame.observe(seen, *counting(plan.stored.names, plan.key, plan.deleted))
+    counted.write.parquet(rows_folder(folder))
+    return counts_of(seen.get)
 
 
 def manifest_of(plan: BackupPlan, files: tuple[StoredFile, ...], counts: RowCounts) -> Manifest:
@@ -147,8 +171,8 @@ def manifest_of(plan: BackupPlan, files: tuple[StoredFile, ...], counts: RowCoun
         parent="" if parent is None else parent.id,
         since=0 if parent is None else parent.at,
         columns=plan.columns,
-        key=tuple(table.key),
-        partition=partition_to_json(table.schema, table.partition),
+        key=tuple(column.name for column in plan.schema.key_layout.columns),
+        partition=partition_to_json(plan.schema, plan.partition),
         replicas=table.replicas,
         tablets=tuple(plan.tablets),
         deleted_column=plan.deleted,
