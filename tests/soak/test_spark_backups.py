@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,6 +49,7 @@ ROWS = 10_000
 SITE = '''
 """Python imports this module when it starts: at the place of the test, the program is killed."""
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -156,7 +158,9 @@ class Program:
         (self._site / "sitecustomize.py").write_text(SITE)
         self.connect = ["--connect", ",".join(masters)]
 
-    def start(self, *arguments: str, launcher: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+    def start(
+        self, *arguments: str, launcher: list[str] | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         grouped = "os.setsid(); os.environ['KILL_GROUP'] = str(os.getpid())"
         start = f"import os, sys; {grouped}; os.execv(sys.argv[1], sys.argv[1:])"
         environment = {
@@ -165,6 +169,7 @@ class Program:
             "PYSPARK_SUBMIT_ARGS": f"{SPARK_ARGUMENTS} pyspark-shell",
             "PYTHONPATH": os.pathsep.join([str(self._site), os.environ.get("PYTHONPATH", "")]),
             "KILL_MARKER": str(self._marker),
+            **variables,
         }
         command = launcher or [sys.executable, "-m", "stelae_spark_sink.backup"]
         return subprocess.run(
@@ -172,7 +177,7 @@ class Program:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=RUN_S,
+            timeout=RUN_S if launcher is None else 4 * RUN_S,
             check=False,
         )
 
@@ -357,3 +362,20 @@ def test_the_command_runs_in_spark_submit(client: Client, table: Table, program:
     ran = program.start("backup", table.name, str(program.backups), *program.connect, "--json", launcher=submit)
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert json.loads(ran.stdout)["rows"] == ROWS
+
+
+def test_the_page_on_backups_runs_as_written(
+    client: Client, cluster: ClusterWithMasters, program: Program, tmp_path: Path
+) -> None:
+    created = client.create_table("readings", COLUMNS, ["id", "kind"], partition=PARTITION)
+    created.insert([row(number) for number in range(ROWS)])
+    page = Path(__file__).parents[2] / "docs/howto/back-up-and-restore.md"
+    blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) > 4
+    script = "".join(blocks).replace("~/try", str(cluster.directory)).replace("/backups", str(program.backups))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ran = program.start("-euc", script, launcher=["/bin/sh"], PATH=path)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert "removed file:" in ran.stdout
+    assert contents(client.table("readings")) == contents(client.table("readings-restored"))
+    assert client.table("readings").table_id != created.table_id
