@@ -317,7 +317,7 @@ def test_a_table_is_restored_into_another_cluster_and_replaced_there(
     other = started(tmp_path / "other")
     try:
         program.connect = ["--connect", ",".join(other.addresses)]
-        with connect(other.addresses) as there:
+        with connect(other.addresses, timeout_s=RUN_S) as there:
             program.restore(table.name, "--replicas", "1")
             restored = there.table(table.name)
             assert (contents(restored), restored.replicas) == (contents(table), 1)

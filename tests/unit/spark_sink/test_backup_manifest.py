@@ -127,9 +127,14 @@ def test_a_table_is_described_as_it_is_created() -> None:
 def test_folders_have_safe_names_in_the_order_of_times() -> None:
     assert table_folder("a b/ø*{x}.y", "id-1") == "a_b____x__y.id-1"
     assert table_folder("n" * 300, "i").startswith(table_prefix("n" * 300))
-    names = [backup_folder(at_second(n), kind) for n in (1, 2, 100) for kind in (Kind.FULL,)]
+    names = [backup_folder(at_second(n), kind, f"{100 - n:032x}") for n in (1, 2, 100) for kind in Kind]
     assert names == sorted(names) and all(map(is_backup_folder, names))
-    assert not is_backup_folder("20260601T120000.000000Z-full.part")
+    assert not is_backup_folder(f"{names[0]}.part")
+
+
+def test_a_second_backup_of_the_same_time_has_another_folder() -> None:
+    """A table without writes had the same time again, so that a backup after one that failed met its files."""
+    assert backup_folder(at_second(1), Kind.FULL, "ab" * 16) != backup_folder(at_second(1), Kind.FULL, "cd" * 16)
 
 
 def test_in_older_rows_is_kept_for_added_columns() -> None:

@@ -43,6 +43,7 @@ _ONE_MICROSECOND = 1 << LOGICAL_BITS
 class BackupPlan:
     """What one backup reads."""
 
+    id: str  #: Id of the backup.
     table: Table
     schema: Schema  #: Columns of the table when the time was chosen, or after it.
     partition: Mapping[str, Any]  #: As ``Table.partition`` has it.
@@ -107,6 +108,7 @@ def plan_backup(root: BackupRoot, options: SourceOptions, wanted: Kind | None) -
     else:
         scan = table.diff(parent.at, at, [*table.columns], timeout_s=timeout_s)
     plan = BackupPlan(
+        id=uuid.uuid4().hex,
         table=table,
         schema=schema,
         partition=partition,
@@ -131,7 +133,7 @@ def run_backup(
     """
     plan = plan_backup(root, options, wanted)
     table = plan.table
-    folder = f"{root.path}/{table_folder(table.name, table.table_id)}/{backup_folder(plan.at, plan.kind)}"
+    folder = f"{root.path}/{table_folder(table.name, table.table_id)}/{backup_folder(plan.at, plan.kind, plan.id)}"
     what = f"{plan.kind.value} backup of {table.name}"
     with JobProgress(spark, what, progress):
         read = _write_rows(spark, options, plan, folder)
@@ -162,7 +164,7 @@ def manifest_of(plan: BackupPlan, files: tuple[StoredFile, ...], counts: RowCoun
     """Return the manifest of a backup with these files and rows."""
     table, parent = plan.table, plan.parent
     return Manifest(
-        id=uuid.uuid4().hex,
+        id=plan.id,
         kind=plan.kind,
         table=table.name,
         table_id=table.table_id,

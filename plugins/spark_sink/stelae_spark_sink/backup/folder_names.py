@@ -11,7 +11,8 @@ from stelae_spark_sink.backup.manifest import Kind, time_text
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_LENGTH_MAX = 100
-_BACKUP = re.compile(r"\d{8}T\d{6}\.\d{6}Z-(full|incremental)")
+_BACKUP = re.compile(r"\d{8}T\d{6}\.\d{6}Z-(full|incremental)-[0-9a-f]{8}")
+_ID_LENGTH = 8
 
 
 def table_folder(table: str, table_id: str) -> str:
@@ -29,9 +30,11 @@ def table_suffix(table_id: str) -> str:
     return f".{_UNSAFE.sub('_', table_id)}"
 
 
-def backup_folder(at: int, kind: Kind) -> str:
-    """Return the name of the folder for a backup. In the order of names, backups are in the order of their times."""
-    return f"{time_text(at).replace('-', '').replace(':', '')}-{kind.value}"
+def backup_folder(at: int, kind: Kind, backup_id: str) -> str:
+    """Return the name of the folder for a backup. In the order of names, backups are in the order of their times.
+
+    The id is in the name because a table without writes has the same time again, for a backup after one that failed."""
+    return f"{time_text(at).replace('-', '').replace(':', '')}-{kind.value}-{backup_id[:_ID_LENGTH]}"
 
 
 def is_backup_folder(name: str) -> bool:

@@ -19,6 +19,7 @@ from stelae_spark_sink.backup.restore_job import Restored, RestoreOptions, run_r
 from stelae_spark_sink.backup.row_checks import problems_of
 from stelae_spark_sink.functions import text_of
 from stelae_spark_sink.options import MASTERS, TABLE, TARGET_PARTITION_BYTES, TIMEOUT_S, SourceOptions, Use
+from stelae_spark_sink.table_access import CONNECT_TIMEOUT_S
 
 KEEP_S = 86_400.0
 """How long a replaced table can be recalled, in seconds."""
@@ -124,7 +125,7 @@ def restore_table(
         timeout_s=TIMEOUT_S.default or 0.0,
         progress=progress,
     )
-    with connect(addresses) as client:
+    with connect(addresses, timeout_s=CONNECT_TIMEOUT_S) as client:
         return run_restore(spark, BackupRoot(spark, folder), client, options)
 
 
