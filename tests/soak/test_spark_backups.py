@@ -326,6 +326,8 @@ def test_a_table_is_restored_into_another_cluster_and_replaced_there(
             program.restore(table.name, "--replace")
             assert contents(there.table(table.name)) == contents(table)
             assert there.tables() == [table.name]
+            recalled = there.recall_table(restored.table_id, name="recalled")
+            assert recalled.get((1, "k1")) is None and recalled.scan().count() == ROWS - 1
     finally:
         other.kill()
 
@@ -359,9 +361,12 @@ def test_the_command_runs_in_spark_submit(client: Client, table: Table, program:
         [binaries / "stelae-spark", "path"], check=True, capture_output=True, text=True
     ).stdout.strip()
     submit = [str(binaries / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false", path]
-    ran = program.start("backup", table.name, str(program.backups), *program.connect, "--json", launcher=submit)
+    shown = ["--json", "--progress"]
+    ran = program.start("backup", table.name, str(program.backups), *program.connect, *shown, launcher=submit)
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert json.loads(ran.stdout)["rows"] == ROWS
+    lines = [line for line in ran.stderr.splitlines() if f"full backup of {table.name}: done after" in line]
+    assert [line.startswith("verifying the ") for line in lines] == [False, True]
 
 
 def test_the_page_on_backups_runs_as_written(

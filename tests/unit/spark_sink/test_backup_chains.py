@@ -63,15 +63,28 @@ def test_backups_that_continue_each_other_are_no_chain() -> None:
         chain([one, two], two)
 
 
-def test_backups_before_a_time_are_superfluous_unless_a_later_one_continues_them() -> None:
-    assert superfluous(ALL, at_second(41)) == [SECOND, OTHER, FIRST, FULL]
-    assert superfluous(ALL, at_second(30)) == [OTHER]
-    assert superfluous(ALL, at_second(25)) == []
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [(41, [SECOND, OTHER, FIRST, FULL]), (40, [OTHER]), (31, [OTHER]), (30, []), (20, []), (0, [])],
+)
+def test_backups_are_superfluous_if_no_restore_to_a_time_or_later_reads_them(
+    second: int, expected: list[Backup]
+) -> None:
+    found = superfluous(ALL, at_second(second))
+    assert found == expected
+    left = [one for one in ALL if one not in found]
+    for time in range(second, 45):
+        if time >= 10:
+            before, after = (latest(backups, "readings", at_second(time)) for backups in (ALL, left))
+            assert chain(ALL, before) == chain(left, after)
+
+
+def test_backups_without_a_full_one_after_them_are_superfluous_if_another_branch_is_continued() -> None:
     assert superfluous([FULL, FIRST, OTHER], at_second(99)) == [FIRST]
     assert superfluous([], at_second(99)) == []
 
 
-def test_the_latest_backup_of_each_table_stays_with_what_it_continues() -> None:
+def test_the_last_backup_of_each_table_stays_with_what_it_continues() -> None:
     old = backup("old", 1, table_id="t2", table="other")
     older = backup("older", 0, table_id="t2", table="other")
     assert superfluous([*ALL, older, old], at_second(99)) == [SECOND, OTHER, FIRST, FULL, older]

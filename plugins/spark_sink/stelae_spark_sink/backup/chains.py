@@ -76,7 +76,8 @@ def chain(backups: Iterable[Backup], last: Backup) -> Sequence[Backup]:
 def superfluous(backups: Iterable[Backup], before: int) -> Sequence[Backup]:
     """Return the backups that can be removed, those that continue others first.
 
-    Kept are all backups of ``before`` or later, the latest of each table, and the chains of both.
+    For each table, all backups of ``before`` or later are kept, the last one before, and the chains of these. So a
+    restore to ``before``, or to any later time, has the same result as now.
 
     Args:
         backups: all backups of some tables.
@@ -87,9 +88,11 @@ def superfluous(backups: Iterable[Backup], before: int) -> Sequence[Backup]:
     """
     every = sorted(backups, key=lambda one: one.manifest.at, reverse=True)
     kept: dict[str, Backup] = {}
-    tables: set[str] = set()
+    older: set[str] = set()
     for one in every:
-        if one.manifest.at >= before or one.manifest.table_id not in tables:
+        is_older = one.manifest.at < before
+        if not is_older or one.manifest.table_id not in older:
             kept |= {needed.manifest.id: needed for needed in chain(every, one)}
-        tables.add(one.manifest.table_id)
+        if is_older:
+            older.add(one.manifest.table_id)
     return [one for one in every if one.manifest.id not in kept]

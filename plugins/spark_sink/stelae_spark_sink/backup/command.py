@@ -101,7 +101,9 @@ def restore(
     progress: ProgressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Restore a table as of its latest backup, or as of an earlier one with --at.
+    """Restore a table from its backups.
+
+    It is restored as of its latest backup, or as of an earlier one with --at.
 
     The files are compared with the manifests before anything is written. The rows go into a table whose name ends with
     .restoring-ID. It gets its own name when it is complete, so a table under its own name is never half restored. If
@@ -128,9 +130,10 @@ def restore(
 
 @app.command("list")
 def list_(folder: FolderArgument, table: TableOption = "", as_json: JsonOption = False) -> None:
-    """List the backups in a folder, with their times, which `restore --at` takes.
+    """List the backups in a folder.
 
-    Folders of backups that were stopped, or whose manifest is damaged, are listed with that state.
+    The times are those that `restore --at` takes. Folders of backups that were stopped, or whose manifest is
+    damaged, are listed with that state.
 
     Example: stelae-spark list /backups --table readings"""
     from stelae_spark_sink.backup.run_command import run_list_command
@@ -146,10 +149,10 @@ def verify(
     progress: ProgressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read the files of backups, and compare them with the manifests by counts and checksums.
+    """Check the files of backups.
 
-    With --table and --at it reads what a restore to this time would read. The exit code is 1 if a file is missing or
-    damaged.
+    All files are read, and compared with the manifests by counts and checksums. With --table and --at it reads what
+    a restore to this time would read. The exit code is 1 if a file is missing or damaged.
 
     Example: stelae-spark verify /backups --table readings"""
     from stelae_spark_sink.backup.run_command import run_verify_command
@@ -161,16 +164,17 @@ def verify(
 def clean(
     folder: FolderArgument,
     before: Annotated[
-        str, typer.Option("--before", help="Times from this one on stay restorable, such as 2026-06-01T00:00:00Z.")
+        str, typer.Option("--before", help="This time and later ones stay restorable, such as 2026-06-01T00:00:00Z.")
     ],
     table: TableOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the backups, and remove none.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove backups that are older than a time and that no later backup continues.
+    """Remove old backups.
 
-    The latest backup of each table stays, however old it is. To make old chains superfluous, take a full backup from
-    time to time. Folders of backups that were stopped stay; `list` shows them.
+    A backup is removed if no restore to the time --before, or to a later one, reads it. So the last backup of each
+    table stays, however old it is. To make old chains superfluous, take a full backup from time to time. Folders of
+    backups that were stopped stay; `list` shows them.
 
     Example: stelae-spark clean /backups --before 2026-06-01T00:00:00Z --dry-run"""
     from stelae_spark_sink.backup.run_command import run_clean_command
@@ -180,7 +184,7 @@ def clean(
 
 @app.command("path")
 def path() -> None:
-    """Print the path of this command as a Python file, for spark-submit.
+    """Print the file of this command, for spark-submit.
 
     Example: spark-submit --master yarn $(stelae-spark path) list hdfs:///backups"""
     from pathlib import Path

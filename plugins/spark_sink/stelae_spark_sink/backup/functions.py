@@ -177,8 +177,8 @@ def clean_backups(
 ) -> list[Backup]:
     """Remove backups that are no longer needed, and return them.
 
-    Backups of ``before`` or later stay, and so do the latest backup of each table and all backups that these continue.
-    Unfinished and damaged backups stay, too.
+    Backups of ``before`` or later stay, and so do the last one before it of each table and all backups that these
+    continue. So every time from ``before`` on can be restored as now. Unfinished backups stay, too.
 
     Args:
         spark: a session without Connect.

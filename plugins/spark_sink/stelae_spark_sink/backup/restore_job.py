@@ -62,6 +62,7 @@ class Restored:
     table: str
     backups: Sequence[Backup]  #: The chain that was written.
     rows: int  #: Rows of the restored table.
+    replaced: str = ""  #: Id of the table that was dropped for it, by which it can be recalled. Empty: none was.
 
 
 def run_restore(spark: SparkSession, root: BackupRoot, client: Client, options: RestoreOptions) -> Restored:
@@ -88,10 +89,12 @@ def run_restore(spark: SparkSession, root: BackupRoot, client: Client, options: 
     for number in range(len(backups)):
         _write_backup(spark, table, backups, number, options)
     rows = _check_rows(spark, table, backups, options)
-    if options.name in client.tables() and options.replace:
+    replaced = ""
+    if options.replace and options.name in client.tables():
+        replaced = client.table(options.name).table_id
         client.drop_table(options.name, keep_s=options.keep_s)
     client.alter_table(table.name, RenameTable(options.name))
-    return Restored(options.name, backups, rows)
+    return Restored(options.name, backups, rows, replaced)
 
 
 def check_backups(spark: SparkSession, root: BackupRoot, backups: Sequence[Backup]) -> None:

@@ -84,10 +84,14 @@ def run_restore_command(
     last = restored.backups[-1].manifest
     if as_json:
         backups = [_document(one) for one in restored.backups]
-        print_json({"table": restored.table, "rows": restored.rows, "time": last.time, "backups": backups})
+        facts = {"table": restored.table, "rows": restored.rows, "time": last.time}
+        print_json({**facts, "replaced": restored.replaced or None, "backups": backups})
     else:
         text = f"{last.table} as of {last.time}, from {counted(len(restored.backups), 'backup')}"
         print_facts({"table": restored.table, "rows": f"{restored.rows:,}", "restored": text})
+        if restored.replaced and keep_s:
+            recall = f"stelae table recall {restored.replaced} --as NAME"
+            note(f"the replaced table can be recalled for {keep_s:g} s with: {recall}")
     return EXIT_OK
 
 
