@@ -285,8 +285,8 @@ def test_a_backup_that_is_killed_is_no_backup_and_the_next_one_is_whole(
         program.run_killed(place, *arguments)
     full = program.backup(table.name)
     assert full["kind"] == "full"
-    program.run_killed("reading", *arguments)
     change(client, table)
+    program.run_killed("reading", *arguments)
     assert program.backup(table.name)["parent"] == full["id"]
     listed = program.run("list", str(program.backups))["backups"]
     assert sorted(one["state"] for one in listed) == ["unfinished"] * 4 + ["whole"] * 2
