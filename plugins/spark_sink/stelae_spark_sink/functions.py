@@ -131,7 +131,7 @@ def stream_changes(
 def _feed_options(
     masters: str | Sequence[str], table: str, columns: Sequence[str] | None, before_images: bool
 ) -> dict[str, str]:
-    options = {MASTERS.name: _text_of(masters), TABLE.name: table, READ_CHANGE_FEED.name: "true"}
+    options = {MASTERS.name: text_of(masters), TABLE.name: table, READ_CHANGE_FEED.name: "true"}
     options[BEFORE_IMAGES.name] = str(before_images).lower()
     return options if columns is None else {**options, COLUMNS.name: json.dumps([*columns])}
 
