@@ -10,8 +10,11 @@ from pyspark.sql import SparkSession
 
 from stelae.client import AddColumn, Client, DropColumn, RenameColumn, SetDefault
 from stelae.spark import backup_table, list_backups, restore_table
+from stelae.spi.errors import StorageError
+from stelae_spark_sink.backup import backup_job
 from stelae_spark_sink.backup.manifest import Kind
 from stelae_spark_sink.backup.restore_job import RestoreRefused
+from stelae_spark_sink.backup.row_checks import RowCounts
 
 COLUMNS = {"id": "int64", "celsius": "double", "note": "string", "at": "timestamp"}
 HASHED = {"hash": [{"columns": ["id"], "buckets": 2}]}
@@ -42,3 +45,22 @@ def test_a_table_that_was_altered_between_two_backups_is_restored_from_both(
     assert "restored" in client.tables() and not [name for name in client.tables() if ".restoring-" in name]
     with pytest.raises(RestoreRefused, match="there is a table 'restored'; restore under another name"):
         restore_table(spark, masters, "measured", folder, name="restored")
+
+
+@pytest.mark.parametrize(
+    ("read", "fact"), [(RowCounts(5, 0, 1), "0 rows, and 5 were read"), (RowCounts(0, 0, 1), "other values than the 0")]
+)
+def test_files_that_differ_from_what_the_table_returned_are_no_backup(
+    spark: SparkSession,
+    client: Client,
+    masters: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read: RowCounts,
+    fact: str,
+) -> None:
+    client.create_table(f"half {read.rows}", COLUMNS, "id", replicas=1)
+    monkeypatch.setattr(backup_job, "_write_rows", lambda *_: read)
+    with pytest.raises(StorageError, match=f"the backup is not complete: its files have {fact}"):
+        backup_table(spark, masters, f"half {read.rows}", str(tmp_path))
+    assert not [entry for entry in list_backups(spark, str(tmp_path)) if entry.backup]
