@@ -14,6 +14,13 @@ implemented by the plugin ``stelae_spark_sink``."""
 from stelae.spi.extras import MissingExtra
 
 try:
+    from stelae_spark_sink.backup.functions import (
+        backup_table,
+        clean_backups,
+        list_backups,
+        restore_table,
+        verify_backups,
+    )
     from stelae_spark_sink.functions import (
         create_table_from,
         read_changes,
@@ -27,4 +34,16 @@ except ModuleNotFoundError as error:
         raise
     raise MissingExtra("pyspark", "spark", wanted_by="stelae.spark") from error
 
-__all__ = ["create_table_from", "read_changes", "read_table", "stream_changes", "upsert", "write_table"]
+__all__ = [
+    "backup_table",
+    "clean_backups",
+    "create_table_from",
+    "list_backups",
+    "read_changes",
+    "read_table",
+    "restore_table",
+    "stream_changes",
+    "upsert",
+    "verify_backups",
+    "write_table",
+]

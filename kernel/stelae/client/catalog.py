@@ -227,4 +227,5 @@ def location_of(found: TableDescription) -> TableLocation:
         scheme = PartitionSchema(scheme.hash_levels, scheme.range_columns, ranges, scheme.version)
     serving = [tablet for tablet in found.tablets if tablet.partition.range not in unfinished]
     tablets = tuple(TabletLocation(tablet.tablet_id, tablet.members) for tablet in serving)
-    return TableLocation(found.name, Schema.from_bytes(found.schema), scheme, tablets, found.table_id)
+    schema = Schema.from_bytes(found.schema)
+    return TableLocation(found.name, schema, scheme, tablets, found.table_id, found.replication_factor)

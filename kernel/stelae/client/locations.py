@@ -48,6 +48,7 @@ class TableLocation(msgspec.Struct, frozen=True):
     partition_schema: PartitionSchema
     tablets: tuple[TabletLocation, ...]  #: One for each partition, in the order of the partitions.
     table_id: str = ""  #: Identifies the table across renames. Empty: the table is identified by its name.
+    replicas: int = 0  #: Number of replicas of each tablet, as the masters have it; 0: there are no masters.
 
     def __post_init__(self) -> None:
         if len(self.tablets) != self.partition_schema.count:

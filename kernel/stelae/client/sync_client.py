@@ -139,6 +139,21 @@ class Table(WriteMethods, FeedMethods):
         return self._table.schema
 
     @property
+    def table_id(self) -> str:
+        """Id of the table, which survives renames. Empty in a cluster without masters."""
+        return self._table.table_id
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas of each tablet; see ``AsyncTable.replicas``."""
+        return self._table.replicas
+
+    @property
+    def partition(self) -> Mapping[str, Any]:
+        """How rows are distributed over tablets, in the form that :meth:`Client.create_table` takes."""
+        return self._table.partition
+
+    @property
     def retries(self) -> int:
         """How many times an operation was sent again since the table was opened."""
         return self._table.retries

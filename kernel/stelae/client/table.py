@@ -31,6 +31,7 @@ from stelae.client.times import At, from_wall_us, hybrid, to_datetime
 from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
 from stelae.client.write_methods import TIMEOUT_S, AsyncWriteMethods, write_rows
 from stelae.partition.partitioning import NO_PARTITION, NoPartition
+from stelae.partition.plain_partitioning import partition_schema_to_plain
 from stelae.partition.pruning import prune
 from stelae.partition.schema import KeyRange
 from stelae.protocol.tablet_messages import NoSuchTablet
@@ -127,6 +128,21 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
     def key(self) -> Sequence[str]:
         """Names of the key columns, in key order."""
         return [column.name for column in self.schema.key_layout.columns]
+
+    @property
+    def table_id(self) -> str:
+        """Id of the table, which survives renames. Empty in a cluster without masters."""
+        return self._location.table_id
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas of each tablet, as the masters have it; 0: the cluster has no masters."""
+        return self._location.replicas
+
+    @property
+    def partition(self) -> Mapping[str, Any]:
+        """How rows are distributed over tablets, in the form that ``AsyncClient.create_table`` takes."""
+        return partition_schema_to_plain(self.schema, self.partitioning.partition_schema)
 
     @property
     def retries(self) -> int:

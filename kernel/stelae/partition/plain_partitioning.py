@@ -39,6 +39,25 @@ def partition_schema_from_plain(schema: Schema, plain: Mapping[str, Any]) -> Par
     return PartitionSchema(tuple(levels), columns.ids, tuple(_ranges(columns, given)))
 
 
+def partition_schema_to_plain(schema: Schema, scheme: PartitionSchema) -> dict[str, Any]:
+    """Return a partition schema in the form that :func:`partition_schema_from_plain` reads. Bounds are plain values."""
+    found: dict[str, Any] = {}
+    if scheme.hash_levels:
+        names = [[schema.by_id[one].name for one in level.columns] for level in scheme.hash_levels]
+        levels = zip(names, scheme.hash_levels, strict=True)
+        found["hash"] = [{"columns": columns, "buckets": level.buckets} for columns, level in levels]
+    if scheme.range_columns:
+        columns = KeyColumns(schema, scheme.range_columns)
+        ranges = [_plain_range(columns, one) for one in scheme.ranges]
+        found["range"] = {"columns": [column.name for column in columns.columns], "ranges": ranges}
+    return found
+
+
+def _plain_range(columns: KeyColumns, one: KeyRange) -> dict[str, list[Any]]:
+    ends = {"from": one.lower or None, "until": one.upper}
+    return {end: [*columns.decode(bound)] for end, bound in ends.items() if bound is not None}
+
+
 def _ranges(columns: KeyColumns, given: Mapping[str, Any]) -> Sequence[KeyRange]:
     if ("bounds" in given) == ("ranges" in given):
         raise BadPartitioning(

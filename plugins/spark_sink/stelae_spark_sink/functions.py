@@ -59,7 +59,7 @@ def read_table(
         AnalysisException: the table does not exist, no master answers, or an argument does not fit the table.
     """
     reader = spark.read.format("stelae").option(TABLE.name, table)
-    reader = reader.option(MASTERS.name, _text_of(masters))
+    reader = reader.option(MASTERS.name, text_of(masters))
     if columns is not None:
         reader = reader.option(COLUMNS.name, json.dumps([*columns]))
     if where is not None:
@@ -131,7 +131,7 @@ def stream_changes(
 def _feed_options(
     masters: str | Sequence[str], table: str, columns: Sequence[str] | None, before_images: bool
 ) -> dict[str, str]:
-    options = {MASTERS.name: _text_of(masters), TABLE.name: table, READ_CHANGE_FEED.name: "true"}
+    options = {MASTERS.name: text_of(masters), TABLE.name: table, READ_CHANGE_FEED.name: "true"}
     options[BEFORE_IMAGES.name] = str(before_images).lower()
     return options if columns is None else {**options, COLUMNS.name: json.dumps([*columns])}
 
@@ -167,7 +167,7 @@ def write_table(
     Raises:
         AnalysisException: the table cannot store the rows, rows were not written, or no master answers.
     """
-    writer = frame.write.format("stelae").option(MASTERS.name, _text_of(masters)).option(TABLE.name, table)
+    writer = frame.write.format("stelae").option(MASTERS.name, text_of(masters)).option(TABLE.name, table)
     given = {SOURCE.name: source, EPOCH.name: epoch, OPERATION.name: None if overwrite else operation}
     if overwrite and operation != OpKind.UPSERT.name.lower():
         raise CallerError(f"overwrite replaces rows: leave out operation={operation!r}")
@@ -218,9 +218,10 @@ def create_table_from(
     columns = [
         {"name": name, "type": kind, "nullable": name not in names} for name, kind in column_types(frame.schema).items()
     ]
-    with connect(_text_of(masters)) as client:
+    with connect(text_of(masters)) as client:
         client.create_table(table, columns, names, partition=partition, replicas=replicas, timeout_s=timeout_s)
 
 
-def _text_of(masters: str | Sequence[str]) -> str:
+def text_of(masters: str | Sequence[str]) -> str:
+    """Return addresses of masters as the text of the option ``masters``."""
     return masters if isinstance(masters, str) else ",".join(masters)

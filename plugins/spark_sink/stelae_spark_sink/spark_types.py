@@ -92,12 +92,12 @@ def column_type(field: t.StructField) -> str:
             return f"decimal({kind.precision},{kind.scale})"
         raise UnsupportedSparkType(
             f"column {field.name!r} is {kind.simpleString()}; a table stores decimal(p,s) with 0 <= s <= p <= 38: "
-            f"convert it with cast({_quoted(field.name)} as decimal(38,0))"
+            f"convert it with cast({quoted(field.name)} as decimal(38,0))"
         )
     is_collated = isinstance(kind, t.StringType) and not kind.isUTF8BinaryCollation()
     found = None if is_collated else _STELAE.get(type(kind))
     if found is None:
-        way = WAYS_ROUND[_KINDS.get(type(kind), "other")].format(name=_quoted(field.name))
+        way = WAYS_ROUND[_KINDS.get(type(kind), "other")].format(name=quoted(field.name))
         raise UnsupportedSparkType(f"column {field.name!r} is {kind.simpleString()}, which no table stores; {way}")
     return found
 
@@ -137,6 +137,6 @@ def checked_fields(columns: Mapping[str, Column], asked: t.StructType, table: st
     return [field.name for field in asked.fields]
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     """Return a column name as SQL has it."""
     return name if name.isidentifier() and name.isascii() else "`" + name.replace("`", "``") + "`"

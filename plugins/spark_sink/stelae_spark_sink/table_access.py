@@ -38,6 +38,20 @@ def client_of(options: SourceOptions) -> Client:
     return client
 
 
+def opened(options: SourceOptions) -> Table:
+    """Return a table object of its own, which only the caller looks up again.
+
+    Raises:
+        NoSuchTable: there is no such table.
+        Unavailable: no master answered.
+    """
+    try:
+        return client_of(options).table(options[TABLE], timeout_s=options[TIMEOUT_S])
+    except Unavailable:
+        forget(options)  # The masters may have other addresses by the next call.
+        raise
+
+
 def table_of(options: SourceOptions) -> Table:
     """Return the table in the options, with its present columns and tablets.
 

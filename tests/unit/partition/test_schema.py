@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.partition.partitioning import Partitioning
-from stelae.partition.plain_partitioning import partition_schema_from_plain
+from stelae.partition.plain_partitioning import partition_schema_from_plain, partition_schema_to_plain
 from stelae.partition.schema import BUCKETS_MAX, PARTITIONS_MAX, BadPartitioning, HashLevel, KeyRange, PartitionSchema
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import Corrupt
@@ -97,6 +97,20 @@ def test_ranges_as_people_write_them_may_leave_gaps() -> None:
     plain = {"range": {"columns": ["sensor"], "ranges": [{"until": [0]}, {"from": [10], "until": [20]}]}}
     scheme = partition_schema_from_plain(READINGS, plain)
     assert [(one.lower == b"", one.upper is None) for one in scheme.ranges] == [(True, False), (False, False)]
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {},
+        {"hash": [{"columns": ["day", "sensor"], "buckets": 3}]},
+        {"range": {"columns": ["day", "sensor"], "ranges": [{"until": [0, -5]}, {"from": [9, 7]}]}},
+        {"range": {"columns": ["sensor"], "ranges": [{}]}},
+    ],
+)
+def test_a_partition_schema_as_people_write_it_is_the_same_when_it_is_read_back(plain: dict[str, Any]) -> None:
+    scheme = partition_schema_from_plain(READINGS, plain)
+    assert partition_schema_to_plain(READINGS, scheme) == plain
 
 
 def test_timestamps_may_have_a_zone_and_are_utc_without() -> None:

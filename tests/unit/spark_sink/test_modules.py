@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pkgutil
 import subprocess
 import sys
@@ -28,6 +29,18 @@ def test_without_pyspark_the_functions_name_the_extra(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(MissingExtra, match=r"pip install 'stelae\[spark\]'"):
         __import__("stelae.spark")
+
+
+def test_without_pyspark_the_command_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("pyspark", "stelae_spark_sink")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    command = importlib.import_module("stelae_spark_sink.backup.command")
+    with pytest.raises(SystemExit, match="2"):
+        command.main()
+    assert "pip install 'stelae[spark]'" in capsys.readouterr().err
 
 
 def test_the_functions_are_those_of_the_plugin() -> None:

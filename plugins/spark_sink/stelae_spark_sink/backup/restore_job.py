@@ -1,0 +1,184 @@
+"""Restores a table: verifies its backups, writes them into a table with another name, and then renames that table.
+
+1. All files of the chain are compared with their manifests, before anything is written.
+2. An interim table is created, or found: an earlier attempt may have made it.
+3. Each backup of the chain is written as two epochs (ADR 64), which a repeated restore skips if they are complete.
+4. The interim table gets its name. Until then there is no table of that name, or the old one is still complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as f
+
+from stelae.client import Client, RenameTable, Table
+from stelae.spi.errors import CallerError, StorageError
+from stelae.spi.write import OpKind
+from stelae_spark_sink.backup.backup_root import BackupRoot
+from stelae_spark_sink.backup.chains import Backup, chain, latest
+from stelae_spark_sink.backup.job_progress import JobProgress
+from stelae_spark_sink.backup.json_values import from_json
+from stelae_spark_sink.backup.manifest import Manifest
+from stelae_spark_sink.backup.restore_plan import ColumnSource, column_sources, epoch_of, interim_name, source_name
+from stelae_spark_sink.backup.row_checks import RowCounts, counting, counts_of, problems_of, read_files, total
+from stelae_spark_sink.backup.table_parts import stored_schema, stored_type, table_frame
+from stelae_spark_sink.functions import write_table
+from stelae_spark_sink.options import MASTERS, TABLE, TARGET_PARTITION_BYTES, SourceOptions, Use
+from stelae_spark_sink.spark_types import quoted
+
+PROBLEMS_MAX = 20
+"""The most damaged files that an error names."""
+
+
+class RestoreRefused(CallerError, code="RESTORE_REFUSED"):
+    """A table has the name of the restored one, and it is not to be replaced."""
+
+
+class DamagedBackup(StorageError, code="DAMAGED_BACKUP"):
+    """Files of a backup are missing, or have other rows than were backed up. Nothing was restored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreOptions:
+    """What is restored, and how. The fields are those of ``restore_table``."""
+
+    masters: str
+    table: str
+    name: str
+    at: int | None
+    replace: bool
+    keep_s: float
+    replicas: int | None
+    timeout_s: float
+    progress: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A restored table."""
+
+    table: str
+    backups: Sequence[Backup]  #: The chain that was written.
+    rows: int  #: Rows of the restored table.
+    replaced: str = ""  #: Id of the table that was dropped for it, by which it can be recalled. Empty: none was.
+
+
+def run_restore(spark: SparkSession, root: BackupRoot, client: Client, options: RestoreOptions) -> Restored:
+    """Restore a table.
+
+    Raises:
+        NoBackup, BrokenChain, BadManifest: there is no such backup, or it cannot be read.
+        RestoreRefused: there is a table of the name.
+        DamagedBackup: the files differ from the manifests. Nothing was written.
+        StorageError: the restored table differs from the backup. It keeps its interim name.
+        AnalysisException: rows were not written. The same call continues the restore.
+    """
+    known = root.backups(options.table)
+    backups = chain(known, latest(known, options.table, options.at))
+    last = backups[-1].manifest
+    if options.name in client.tables() and not options.replace:
+        raise RestoreRefused(
+            f"there is a table {options.name!r}; restore under another name with --as (name=), or replace it with "
+            "--replace (replace=True), which drops it when the restored table is complete"
+        )
+    with JobProgress(spark, f"verifying {len(backups)} backups of {last.table}", options.progress):
+        check_backups(spark, root, backups)
+    table = _interim_table(client, last, options)
+    for number in range(len(backups)):
+        _write_backup(spark, table, backups, number, options)
+    rows = _check_rows(spark, table, backups, options)
+    replaced = ""
+    if options.replace and options.name in client.tables():
+        replaced = client.table(options.name).table_id
+        client.drop_table(options.name, keep_s=options.keep_s)
+    client.alter_table(table.name, RenameTable(options.name))
+    return Restored(options.name, backups, rows, replaced)
+
+
+def check_backups(spark: SparkSession, root: BackupRoot, backups: Sequence[Backup]) -> None:
+    """Check the files of backups. ``DamagedBackup``: some differ from the manifests; the message has their paths."""
+    problems = [problem for backup in backups for problem in problems_of(spark, root.files, backup)]
+    if problems:
+        more = f"\n  and {len(problems) - PROBLEMS_MAX} more" if len(problems) > PROBLEMS_MAX else ""
+        listed = "\n  ".join(problems[:PROBLEMS_MAX]) + more
+        raise DamagedBackup(f"nothing was restored, because files are damaged; choose an earlier time:\n  {listed}")
+
+
+def _interim_table(client: Client, last: Manifest, options: RestoreOptions) -> Table:
+    """Return the table that is written: a new one, or that of an earlier attempt to restore the same backup."""
+    name = interim_name(options.name, last.id)
+    if name in client.tables():
+        return client.table(name, timeout_s=options.timeout_s)
+    return client.create_table(
+        name,
+        last.plain_columns(),
+        last.key,
+        partition=last.plain_partition(),
+        replicas=options.replicas or last.replicas,
+        timeout_s=options.timeout_s,
+    )
+
+
+def _write_backup(
+    spark: SparkSession, table: Table, backups: Sequence[Backup], number: int, options: RestoreOptions
+) -> None:
+    """Write the rows of one backup, unless an earlier attempt has done so."""
+    manifests = [backup.manifest for backup in backups]
+    manifest, source = manifests[number], source_name(manifests[-1].id)
+    if not manifest.files:
+        return
+    frame = read_files(
+        spark,
+        backups[number].folder,
+        [file.name for file in manifest.files],
+        stored_schema(manifest.columns, manifest.deleted_column),
+    )
+    is_deleted = f.col(quoted(manifest.deleted_column)) if manifest.deleted_column else f.lit(False)
+    columns = column_sources(manifests, number)
+    key = [one for one in columns if one.name in table.key]
+    parts = [(OpKind.DELETE, is_deleted, key), (OpKind.UPSERT, ~is_deleted, columns)]
+    for kind, condition, wanted in parts if manifest.deleted else parts[1:]:
+        epoch = epoch_of(number, deletes=kind is OpKind.DELETE)
+        if table.epoch(source, epoch).begin(timeout_s=options.timeout_s):
+            rows = frame.where(condition).select(*map(_column, wanted))
+            with JobProgress(spark, f"restoring {manifest.table} of {manifest.time}", options.progress):
+                write_table(rows, options.masters, table.name, operation=kind.name.lower(), source=source, epoch=epoch)
+
+
+def _column(source: ColumnSource) -> Column:
+    """Return a column of the restored table as an expression of the columns of the files."""
+    if source.stored_as:
+        return f.col(quoted(source.stored_as)).alias(source.name)
+    kind, value = stored_type(source.type), from_json(source.type, source.value)
+    if isinstance(value, bytes):
+        found = f.lit(bytearray(value))
+    else:
+        found = f.lit(value if value is None or isinstance(value, bool) else str(value))
+    return found.cast(kind).alias(source.name)
+
+
+def _check_rows(spark: SparkSession, table: Table, backups: Sequence[Backup], options: RestoreOptions) -> int:
+    """Return the number of rows of the restored table. If it comes from a full backup alone, its values are compared.
+
+    Raises:
+        StorageError: they differ from those of the backup.
+    """
+    manifest, is_full = backups[-1].manifest, len(backups) == 1
+    columns = manifest.columns if is_full else manifest.key_columns
+    at = table.latest(timeout_s=options.timeout_s)
+    scan = table.scan([column.name for column in columns], at=at, timeout_s=options.timeout_s)
+    tokens = scan.tokens(target_bytes=TARGET_PARTITION_BYTES.default)
+    source = SourceOptions({MASTERS.name: options.masters, TABLE.name: table.name}, Use.READ)
+    schema = stored_schema(columns, "")
+    key = [column.stored_as for column in manifest.key_columns]
+    with JobProgress(spark, f"counting {options.name}", options.progress):
+        counted = table_frame(spark, source, tokens, schema).agg(*counting(schema.names, key, "")).collect()
+    found = counts_of(counted[0].asDict())
+    expected = total({file.name: RowCounts(file.rows, 0, file.checksum) for file in manifest.files})
+    if is_full and found != expected:
+        fact = f"the restored table has {found.rows} rows, and the backup {expected.rows}"
+        fact = fact if found.rows != expected.rows else "the restored table has other values than the backup"
+        raise StorageError(f"{fact}; it keeps the name {table.name!r}: drop it, and restore again")
+    return found.rows
