@@ -13,7 +13,7 @@ import msgspec
 from stelae.client.arguments import flag, seconds
 from stelae.client.change_feed import AsyncChangeFeed
 from stelae.client.epoch import AsyncEpoch
-from stelae.client.failures import WriteResult
+from stelae.client.failures import FAILURES_MAX, WriteResult
 from stelae.client.feed_arguments import changes_of, feed_of
 from stelae.client.feed_options import POLL_S, FeedOptions
 from stelae.client.filters import Filter, predicates
@@ -150,10 +150,16 @@ class AsyncTable(AsyncWriteMethods):
     # -- writes ----------------------------------------------------------------------------------
 
     async def write(
-        self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S
+        self,
+        kind: OpKind,
+        rows: Any,
+        *,
+        errors: str = "raise",
+        timeout_s: float = TIMEOUT_S,
+        failures_max: int = FAILURES_MAX,
     ) -> WriteResult:
         """Write rows, and wait until they are durable. See ``AsyncWriteMethods.write``."""
-        return await write_rows(self._writer, kind, rows, errors, timeout_s)
+        return await write_rows(self._writer, kind, rows, errors, timeout_s, failures_max)
 
     def session(self, options: SessionOptions | None = None) -> AsyncSession:
         """Open a session, which takes single rows and sends many in one request. Close it, or use ``async with``."""
