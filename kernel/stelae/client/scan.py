@@ -163,13 +163,14 @@ class AsyncScan:
     # -- tokens ----------------------------------------------------------------------------------
 
     async def tokens(self, *, target_bytes: int | None = None) -> list[ScanToken]:
-        """Divide the scan into one token for each tablet that it reads now, or into smaller ones.
+        """Divide the scan into one token for each tablet that it reads now, or into tokens of about one size.
 
         Together the tokens return the rows of the scan, in any order. A limit applies to each token by itself.
 
         Args:
-            target_bytes: divide large tablets, so that one token reads about this many bytes of rows, of all columns.
-                At least 1 MiB. It is an estimate of the tablet servers. ``None``: one token for each tablet.
+            target_bytes: divide large tablets and put small ones together, so that one token reads about this many
+                bytes of rows, of all columns. At least 1 MiB. It is an estimate of the tablet servers. At least 64
+                tokens are left, if there are as many tablets. ``None``: one token for each tablet.
 
         Raises:
             BadArgument: ``target_bytes`` is less than 1 MiB.

@@ -29,11 +29,12 @@ from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, SourceFence
 
 
-def connect(addresses: Addresses, *, tables: Tables = None, timeout_s: float = 10.0) -> Client:
+def connect(addresses: Addresses, *, tables: Tables = None, location: str = "", timeout_s: float = 10.0) -> Client:
     """Connect to a cluster. Close the client, or use ``with``. See ``connect_async``."""
     loop_thread = LoopThread()
     try:
-        return Client(loop_thread, loop_thread.run(connect_async(addresses, tables=tables, timeout_s=timeout_s)))
+        connecting = connect_async(addresses, tables=tables, location=location, timeout_s=timeout_s)
+        return Client(loop_thread, loop_thread.run(connecting))
     except BaseException:
         loop_thread.close()
         raise
