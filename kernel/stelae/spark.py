@@ -15,6 +15,7 @@ from stelae.spi.extras import MissingExtra
 
 try:
     from stelae_spark_sink.functions import (
+        create_rejects_table,
         create_table_from,
         read_changes,
         read_table,
@@ -27,4 +28,12 @@ except ModuleNotFoundError as error:
         raise
     raise MissingExtra("pyspark", "spark", wanted_by="stelae.spark") from error
 
-__all__ = ["create_table_from", "read_changes", "read_table", "stream_changes", "upsert", "write_table"]
+__all__ = [
+    "create_rejects_table",
+    "create_table_from",
+    "read_changes",
+    "read_table",
+    "stream_changes",
+    "upsert",
+    "write_table",
+]

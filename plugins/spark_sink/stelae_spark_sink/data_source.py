@@ -35,7 +35,7 @@ def schema(given: Mapping[str, str]) -> StructType:
         Unavailable: no master answered.
     """
     options = SourceOptions(given, Use.READ, Use.STREAM_READ)
-    table = table_of(options)
+    table = table_of(options, planning=True)
     if is_feed(options):
         return feed_schema(table.schema, options)
     return spark_schema(table.schema.project(column_ids(table.schema, options.get(COLUMNS))).columns)

@@ -9,7 +9,7 @@ def _use(name: str) -> str:
     return f"use {name!r}"
 
 
-_NEAREST = "each task reads from any replica that can serve the snapshot; leave it out"
+_NEAREST = "each task reads from the nearest replica; leave it out"
 _RETRIED = "scans continue at another replica by themselves; leave it out"
 _NO_VERSIONS = "a table has times, not version numbers; use 'timestampAsOf'"
 _ROWS = "use 'maxRowsPerTrigger'"
