@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from stelae.client.page_streams import ReadableTablet, ScanSource, SourcePage, merged_by_key, pages_in_any_order
-from stelae.client.token_division import divided
+from stelae.client.token_division import combined, sized
 from stelae.client.tokens import ScanToken, TokenPart
 from stelae.protocol.tablet_messages import SCAN_PAGE_ROWS_MAX
 from stelae.rows.changes import FLAG_ID, changes_layout
@@ -180,7 +180,7 @@ class AsyncScan:
         tokens = [msgspec.structs.replace(begun, parts=(part,)) for part in begun.parts or ()]
         if target_bytes is None:
             return tokens
-        return await divided(tokens, self._tablet, target_bytes, self._timeout_s)
+        return combined(await sized(tokens, self._tablet, target_bytes, self._timeout_s), target_bytes)
 
     def token(self) -> ScanToken | None:
         """Return a token for the rest of the scan behind the last batch that was yielded; ``None``: at its end."""

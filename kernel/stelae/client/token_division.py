@@ -38,8 +38,7 @@ async def divided(
 ) -> list[ScanToken]:
     """Return tokens that together read the same rows, each about ``target_bytes`` of them.
 
-    The key ranges of divided tokens are next to each other, so they are right even if the estimate is not. Tokens of
-    small tablets are put together by :func:`combined`.
+    The key ranges of the new tokens are next to each other, so they are right even if the estimate is not.
 
     Args:
         tokens: tokens of one tablet each. One that is to continue behind a row is not divided.
@@ -51,6 +50,13 @@ async def divided(
         BadArgument: ``target_bytes`` is less than ``SPLIT_BYTES_MIN``.
         Unavailable: no replica of a tablet answered in time.
     """
+    return [one.token for one in await sized(tokens, tablet, target_bytes, timeout_s)]
+
+
+async def sized(
+    tokens: Sequence[ScanToken], tablet: Callable[[TabletId], ReadableTablet], target_bytes: int, timeout_s: float
+) -> list[SizedToken]:
+    """Return the tokens of :func:`divided` with the sizes of their tablets. Arguments and errors are the same."""
     whole("target_bytes", target_bytes, SPLIT_BYTES_MIN)
 
     async def parts_of(token: ScanToken) -> list[SizedToken]:
@@ -66,7 +72,7 @@ async def divided(
         ]
 
     divided_tokens = await each(tokens, parts_of, at_once=TABLETS_ASKED_AT_ONCE)
-    return combined([token for parts in divided_tokens for token in parts], target_bytes)
+    return [token for parts in divided_tokens for token in parts]
 
 
 def combined(tokens: Sequence[SizedToken], target_bytes: int) -> list[ScanToken]:

@@ -102,8 +102,8 @@ TARGET_PARTITION_BYTES = SparkOption(
     shown_default="`128m`",
     uses=_READS,
     text="About how many bytes of rows, of all columns, one Spark partition reads. A tablet that is larger is divided "
-    "by key ranges. Small tablets of a table with more than 64 tablets are put together. A stream divides tablets while it reads the rows of the table "
-    "for the first time.",
+    "by key ranges. Small tablets of a table with more than 64 tablets are put together. A stream divides tablets "
+    "while it reads the rows of the table for the first time.",
 )
 READ_CHANGE_FEED = SparkOption(
     name="readChangeFeed",
@@ -243,6 +243,10 @@ VIEW = (
     "use CREATE TEMPORARY VIEW v USING stelae OPTIONS (masters 'host:port', table 'name') to read a table: Spark "
     "does not keep the options of CREATE TABLE ... USING stelae"
 )
+WRITING_VIEW = (
+    "in SQL, a view that writes has a list of its columns: CREATE TEMPORARY VIEW v (id BIGINT, ...) USING stelae "
+    "OPTIONS (...), and INSERT INTO v"
+)
 NO_OPTIONS = (
     "the options 'masters' and 'table' are missing. In Python, set them with .option('masters', 'host:port')"
     f".option('table', 'name'). In SQL, {VIEW}"
@@ -297,6 +301,12 @@ class SourceOptions:
         """Return the value of an option, or ``None`` if it is not given and has no default."""
         found: _Value | None = self._values.get(option.name, option.default)
         return found
+
+
+def has_option_of_writes(given: Iterable[str]) -> bool:
+    """Return whether an option of these names applies to writes only."""
+    found = [_BY_NAME[name.lower()] for name in given if name.lower() in _BY_NAME]
+    return any(option.uses <= _WRITES for option in found)
 
 
 def _known(name: str, uses: Iterable[Use]) -> SparkOption[Any]:
