@@ -22,6 +22,7 @@ try:
         verify_backups,
     )
     from stelae_spark_sink.functions import (
+        create_rejects_table,
         create_table_from,
         read_changes,
         read_table,
@@ -37,6 +38,7 @@ except ModuleNotFoundError as error:
 __all__ = [
     "backup_table",
     "clean_backups",
+    "create_rejects_table",
     "create_table_from",
     "list_backups",
     "read_changes",

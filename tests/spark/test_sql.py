@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, UnsupportedOperationException
 from pyspark.sql import SparkSession
 
-from stelae.client import Client
+from stelae.client import Client, Table
 
 NAME = "stations"
 
@@ -56,3 +56,113 @@ def test_a_table_created_with_columns_has_lost_its_options_and_takes_those_of_a_
         assert sorted(row.station for row in found.collect()) == ["Bergen", "Oslo"]
     finally:
         spark.sql("DROP TABLE lost")
+
+
+# -- what Spark refuses, and what the reference page says to use instead ---------------------------
+
+
+@pytest.fixture
+def rows(client: Client) -> Iterator[Table]:
+    """A table of three rows."""
+    columns = [
+        {"name": "id", "type": "int64"},
+        {"name": "note", "type": "string", "nullable": True},
+        {"name": "celsius", "type": "double", "nullable": True},
+    ]
+    table = client.create_table("sqlrows", columns, "id", replicas=1)
+    table.insert([(n, "old", float(n)) for n in (1, 2, 3)])
+    yield table
+    client.drop_table("sqlrows")
+
+
+def create_view(spark: SparkSession, masters: str, name: str, columns: str = "", options: str = "") -> None:
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW {name} {columns} USING stelae "
+        f"OPTIONS (masters '{masters}', table 'sqlrows'{options})"
+    )
+
+
+def held(table: Table) -> list[tuple[int, str | None, float | None]]:
+    return sorted((row["id"], row["note"], row["celsius"]) for row in table.scan().to_pylist())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "MERGE INTO v USING (SELECT 1L AS key) s ON v.id = s.key WHEN MATCHED THEN DELETE",
+        "UPDATE v SET celsius = 0.0 WHERE id = 1",
+        "DELETE FROM v WHERE id = 1",
+        "TRUNCATE TABLE v",
+        "INSERT INTO v REPLACE WHERE id = 1 SELECT 1L, 'new', 0.0D",
+        "INSERT OVERWRITE v PARTITION (id = 1) SELECT 'new', 0.0D",
+    ],
+)
+def test_what_spark_cannot_do_with_a_view_is_refused_and_changes_nothing(
+    spark: SparkSession, masters: str, rows: Table, statement: str
+) -> None:
+    create_view(spark, masters, "v")
+    with pytest.raises((AnalysisException, UnsupportedOperationException)):
+        spark.sql(statement).collect()
+    assert held(rows) == [(1, "old", 1.0), (2, "old", 2.0), (3, "old", 3.0)]
+
+
+OLD_2, OLD_3 = (2, "old", 2.0), (3, "old", 3.0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "statement", "expected"),
+    [
+        (
+            "",
+            "",
+            "INSERT INTO w SELECT 1L, 'new', 0.0D UNION ALL SELECT 4L, 'new', 0.0D",
+            [(1, "new", 0.0), OLD_2, OLD_3, (4, "new", 0.0)],
+        ),
+        (
+            "(id BIGINT, note STRING)",
+            ", operation 'insert_ignore'",
+            "INSERT INTO w SELECT explode(array(1L, 4L)), 'new'",
+            [(1, "old", 1.0), OLD_2, OLD_3, (4, "new", None)],
+        ),
+        (
+            "(id BIGINT, celsius DOUBLE)",
+            ", operation 'update'",
+            "INSERT INTO w SELECT id, celsius + 10 FROM v WHERE id = 1",
+            [(1, "old", 11.0), OLD_2, OLD_3],
+        ),
+        ("(id BIGINT)", ", operation 'delete'", "INSERT INTO w SELECT id FROM v WHERE celsius < 2", [OLD_2, OLD_3]),
+        ("", "", "INSERT OVERWRITE w SELECT * FROM w WHERE false", []),
+        (
+            "(id BIGINT, note STRING, celsius DOUBLE)",
+            """, replaceWhere '[["celsius", "<", 3]]'""",
+            "INSERT OVERWRITE w SELECT 2L, 'new', 0.0D",
+            [(2, "new", 0.0), OLD_3],
+        ),
+        (
+            "(id BIGINT, note STRING, celsius DOUBLE)",
+            ", ignoreNull 'true'",
+            "INSERT INTO w (id, celsius) SELECT 1L, 0.0D",
+            [(1, "old", 0.0), OLD_2, OLD_3],
+        ),
+    ],
+    ids=["upsert", "insert", "update", "delete", "truncate", "replaceWhere", "ignoreNull"],
+)
+def test_a_view_that_writes_does_what_spark_refuses(
+    spark: SparkSession, masters: str, rows: Table, columns: str, options: str, statement: str, expected: list[object]
+) -> None:
+    create_view(spark, masters, "v")
+    create_view(spark, masters, "w", columns, options)
+    spark.sql(statement)
+    assert held(rows) == expected
+
+
+def test_a_view_with_an_option_of_writes_needs_columns(spark: SparkSession, masters: str, rows: Table) -> None:
+    with pytest.raises(AnalysisException, match=r"CREATE TEMPORARY VIEW v \(id BIGINT, \.\.\.\) USING stelae"):
+        create_view(spark, masters, "w", options=", operation 'delete'")
+
+
+def test_spark_drops_the_options_of_with_behind_a_view(spark: SparkSession, masters: str, rows: Table) -> None:
+    """The reference page warns of it. If this fails, Spark hands them over, and the warning can go."""
+    create_view(spark, masters, "v")
+    spark.sql("INSERT INTO v WITH (operation = 'delete') SELECT 1L, 'upserted', 0.0D")
+    assert held(rows) == [(1, "upserted", 0.0), OLD_2, OLD_3]

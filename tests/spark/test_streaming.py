@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from stelae.client import Client, Table
+from stelae.spark import create_rejects_table, read_table
 
 COLUMNS = [{"name": "id", "type": "int64"}, {"name": "batch", "type": "int64", "nullable": True}]
 HASHED = {"hash": [{"columns": ["id"], "buckets": 3}]}
@@ -98,17 +99,22 @@ def test_a_source_with_a_name_follows_over_checkpoints(
     assert table.get(50)["batch"] == -1  # type: ignore[index]
 
 
-def test_rows_that_are_refused_end_the_query(
-    spark: SparkSession, masters: str, table: Table, folder: Path, tmp_path: Path
+def test_rows_that_are_refused_end_the_query_or_go_into_a_table_of_rejects(
+    spark: SparkSession, masters: str, client: Client, table: Table, folder: Path, tmp_path: Path
 ) -> None:
     table.insert({"id": 7, "batch": -1})
     add_file(folder, 0)
     query = run_stream(spark, folder, tmp_path / "checkpoint", masters, table, operation="insert")
     with pytest.raises(StreamingQueryException, match="99 of 100 rows are written"):
         query.awaitTermination(60)
-    options = {"operation": "insert", "failOnRowErrors": "false"}
+    create_rejects_table(masters, "streamrejects", replicas=1)
+    options = {"operation": "insert", "failOnRowErrors": "false", "rejectsTable": "streamrejects"}
     run_stream(spark, folder, tmp_path / "checkpoint", masters, table, **options).awaitTermination(60)
     assert ids(table) == [*range(100)] and table.get(7)["batch"] == -1  # type: ignore[index]
+    (reject,) = client.table("streamrejects").scan().to_pylist()
+    assert reject["source"].startswith("spark/") and (reject["epoch"], reject["code"]) == (0, "ALREADY_PRESENT")
+    rows = read_table(spark, masters, "streamrejects").selectExpr("from_json(row, 'id bigint, batch bigint') row")
+    assert rows.select("row.*").collect() == [(7, 0)]
 
 
 def test_complete_mode_is_refused_with_the_way_round(

@@ -15,6 +15,7 @@ from stelae.client.arguments import BadArgument, alter_step, seconds, text, whol
 from stelae.client.catalog import POLL_S, CatalogClient, CatalogLocations, find_catalog
 from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.locations import FileLocations, Locations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
+from stelae.client.nearness import Nearness, is_own_host
 from stelae.client.scan import AsyncScan
 from stelae.client.session import FINISH_S, AsyncSession
 from stelae.client.spread_tablet import SpreadTablet
@@ -41,6 +42,7 @@ from stelae.protocol.master_messages import (
 from stelae.spi.errors import CallerError, RetryableError, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.schema import Schema
+from stelae.wire.addresses import split_address
 
 Addresses: TypeAlias = str | Sequence[str]
 Tables: TypeAlias = str | Path | None
@@ -49,13 +51,17 @@ LAST_REPLICAS_S = 2.0
 """How long to wait for the last replicas of a dropped range after a majority is gone, in seconds."""
 
 
-async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_s: float = 10.0) -> AsyncClient:
+async def connect_async(
+    addresses: Addresses, *, tables: Tables = None, location: str = "", timeout_s: float = 10.0
+) -> AsyncClient:
     """Connect to a cluster.
 
     Args:
         addresses: ``"host:port,host:port"``, or a list of such addresses. At least one must answer.
         tables: a locations file (``stelae.client.locations``). ``None``: if the addresses are those of masters (one is
             enough), the masters have the tables; otherwise each tablet of the nodes is a table.
+        location: ``/dc/rack/host`` of this program, or the beginning of it, as in ``tserver.location`` of the nodes.
+            Reads that any replica may serve ask the nearest one first. Empty: the location of a node on this host.
         timeout_s: how long to wait for an answer.
 
     Raises:
@@ -76,7 +82,8 @@ async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_
     listed = [address.strip() for address in given if address.strip()]
     if not listed:
         raise CallerError("no address to connect to; write host:port, for example 127.0.0.1:7051")
-    client = AsyncClient(await Connection.connect(listed, timeout_s=timeout_s), listed)
+    text("location", location)
+    client = AsyncClient(await Connection.connect(listed, timeout_s=timeout_s), listed, location)
     try:
         if tables is not None:
             client.locations = FileLocations(tables, client.schema_of)
@@ -91,8 +98,11 @@ async def connect_async(addresses: Addresses, *, tables: Tables = None, timeout_
 class AsyncClient:
     """A client of one cluster. Made by :func:`connect_async`; used on one event loop."""
 
-    def __init__(self, connection: Connection, addresses: Sequence[str]) -> None:
+    def __init__(self, connection: Connection, addresses: Sequence[str], location: str = "") -> None:
         self.connection = connection
+        self._location = location
+        self._nearness: Nearness | None = None
+        self._placed: set[NodeId] = set()
         self.addresses = tuple(addresses)
         self.locations: Locations = NodeLocations(self._tablet_ids, self.schema_of)
         """Finds the tables."""
@@ -144,7 +154,24 @@ class AsyncClient:
         if self.catalog is not None and location.table_id:
             for tablet in tablets:
                 tablet.ask_if_gone(partial(self._is_gone, self.catalog, location.table_id, tablet.tablet_id))
-        return [SpreadTablet(tablet, self.connection) for tablet in tablets]
+        nearness = await self._distances()
+        return [SpreadTablet(tablet, self.connection, nearness) for tablet in tablets]
+
+    async def _distances(self) -> Nearness:
+        """Return the distances of the nodes that have a tablet. The masters know their locations."""
+        addresses = dict(self.connection.addresses)
+        if self._nearness is None or not addresses.keys() <= self._placed:
+            hosts = {node: split_address(address)[0] for node, address in addresses.items()}
+            loop = asyncio.get_running_loop()
+            own_hosts = {host for host in {*hosts.values()} if await loop.run_in_executor(None, is_own_host, host)}
+            own = {node for node, host in hosts.items() if host in own_hosts}
+            try:
+                servers = (await self.catalog.list_servers()).servers if self.catalog is not None else ()
+            except StelaeError:
+                servers = ()  # Any replica can serve. Which one is near is asked again when another table is opened.
+            self._nearness = Nearness(self._location, {line.node_id: line.location for line in servers}, own)
+            self._placed = {*addresses} if servers else set()
+        return self._nearness
 
     async def _reopen(self, before: TableLocation, timeout_s: float) -> tuple[TableLocation, list[SpreadTablet]]:
         """Find a table again, after the end of any alteration that is under way."""

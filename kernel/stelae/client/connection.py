@@ -80,6 +80,8 @@ class Connection:
         self.nodes = list(nodes)
         """The nodes that answered at connect."""
         self.rng = random.Random(secrets.randbits(64))
+        self.addresses: dict[NodeId, str] = {}
+        """Addresses of the members of tablets that were opened."""
 
     @classmethod
     async def connect(cls, addresses: Sequence[str], *, timeout_s: float = 10.0) -> Connection:
@@ -132,19 +134,22 @@ class Connection:
             NoSuchTablet: no node has the tablet.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
-        for node_id, address in members:
-            self._messenger.add_peer(node_id, address)
+        self._add_peers(members)
         tracker = LeaderTracker([node_id for node_id, _ in members] or asked or self.nodes)
         answer = await self.ask_any(tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL)
         described = decode(answer.body[0], Description)
-        for node_id, address in described.members:
-            self._messenger.add_peer(node_id, address)
+        self._add_peers(described.members)
         leader = LeaderTracker([node_id for node_id, _ in described.members])
         if described.leader is not None:
             leader.refused_by(leader.current, described.leader)
         found = ConnectedTablet(self, tablet_id, Schema.from_bytes(described.schema), leader)
         self._tablets.append(found)
         return found
+
+    def _add_peers(self, members: Sequence[tuple[NodeId, str]]) -> None:
+        for node_id, address in members:
+            self._messenger.add_peer(node_id, address)
+            self.addresses[node_id] = address
 
     async def reach(self, address: str, *, deadline_ms: int = CALL_MS) -> NodeId:
         """Connect to the node at an address that was not given at connect, and return its id.
@@ -189,8 +194,7 @@ class Connection:
         """Return how many of these nodes, given with their addresses, may have a replica of a tablet.
 
         A node that does not answer counts; only a node that answers that it has none does not."""
-        for node_id, address in members:
-            self._messenger.add_peer(node_id, address)
+        self._add_peers(members)
         request = encode(DescribeRequest(tablet_id))
         calls = (self.ask(node_id, DESCRIBE, request) for node_id, _ in members)
         answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -408,15 +412,15 @@ class ConnectedTablet:
             return await self.page(explicit, at=page.at, ask=ask, reader=reader, timeout_s=timeout_s)
         return page, reader.read(page, reader.layout(self.schema, asked.columns), answer.body[1:])
 
-    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float = TIMEOUT_S) -> tuple[bytes, ...]:
-        """Return encoded keys that divide the key range of a scan into parts of about ``bytes_max``.
+    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float = TIMEOUT_S) -> SplitKeys:
+        """Return encoded keys that divide the key range of a scan into parts of about ``bytes_max``, and the size.
 
         The members are asked in turn until one answers. Raises ``Unavailable`` if none does in time."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         request = encode(SplitKeysRequest(self.tablet_id, bytes_max, spec.key_from, spec.key_until))
         members = LeaderTracker(self.leader.members)
         answer = await self._connection.ask_any(members, SPLIT_KEYS, request, deadline, Lane.CONTROL)
-        return decode(answer.body[0], SplitKeys).keys
+        return decode(answer.body[0], SplitKeys)
 
     async def scan(
         self, spec: ScanSpec | None = None, *, at: int | None = None, timeout_s: float = TIMEOUT_S

@@ -21,7 +21,7 @@ from typing import Any
 from weakref import WeakSet
 
 from stelae.client.arguments import seconds
-from stelae.client.failures import WriteResult
+from stelae.client.failures import FAILURES_MAX, WriteResult
 from stelae.client.planned_write import WritableTablet
 from stelae.client.session import AsyncSession, SessionOptions, checked_options
 from stelae.client.table_writer import RESENDS_MAX, TableWriter
@@ -147,7 +147,13 @@ class AsyncEpoch(AsyncWriteMethods):
         return {tablet.tablet_id: answer for tablet, answer in zip(tablets, answers, strict=True)}
 
     async def write(
-        self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S
+        self,
+        kind: OpKind,
+        rows: Any,
+        *,
+        errors: str = "raise",
+        timeout_s: float = TIMEOUT_S,
+        failures_max: int = FAILURES_MAX,
     ) -> WriteResult:
         """Write rows of the epoch. See :meth:`AsyncWriteMethods.write`.
 
@@ -159,7 +165,7 @@ class AsyncEpoch(AsyncWriteMethods):
             RowsFailed: rows were not written. ``STALE_EPOCH``: a later epoch has begun since.
         """
         self._check_open()
-        return await write_rows(self._writer, kind, rows, errors, timeout_s)
+        return await write_rows(self._writer, kind, rows, errors, timeout_s, failures_max)
 
     def session(self, options: SessionOptions | None = None) -> AsyncSession:
         """Open a session that writes rows of the epoch; see ``AsyncTable.session``."""

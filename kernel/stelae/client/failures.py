@@ -12,7 +12,7 @@ from stelae.spi.errors import CallerError
 from stelae.spi.write import OpKind, RowCode
 
 FAILURES_MAX = 1000
-"""The most failed rows that are kept with their values and reasons. Further ones are only counted."""
+"""The most failed rows that are kept with their values and reasons, by default. Further ones are only counted."""
 
 SHOWN_MAX = 5
 """The most failed rows in the text of an error."""
@@ -50,7 +50,7 @@ class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: int  #: Number of rows of the call.
     failed: int  #: Number of rows that were not written, or whose outcome is unknown.
-    failures: tuple[RowFailure, ...]  #: The first ``FAILURES_MAX`` failed rows.
+    failures: tuple[RowFailure, ...]  #: The first failed rows, at most ``failures_max`` of the call.
     #: Number of failed rows by the code of their failure, of all of them.
     counts: Mapping[str, int] = {}
     #: Highest hybrid timestamp of the write: ``scan(at=timestamp)`` sees all of its rows. 0: no row was written.
@@ -82,9 +82,10 @@ class RowsFailed(CallerError, code="ROWS_FAILED"):
 
 
 class FailureTally:
-    """Counts the rows of a write and collects the first ``FAILURES_MAX`` failures."""
+    """Counts the rows of a write and collects the first ``failures_max`` failures."""
 
-    def __init__(self, table: str, kind: OpKind) -> None:
+    def __init__(self, table: str, kind: OpKind, failures_max: int = FAILURES_MAX) -> None:
+        self._failures_max = failures_max
         self._table = table
         self._kind = kind_name(kind)
         self.rows = 0
@@ -97,14 +98,14 @@ class FailureTally:
         """Record that a row was not written."""
         self.failed += 1
         self.counts[code] += 1
-        if len(self.failures) < FAILURES_MAX:
+        if self.has_room:
             given = {"table": self._table, "kind": self._kind, "row": row, "code": code, "reason": reason}
             self.failures.append(RowFailure(values=values, **given))  # type: ignore[arg-type]
 
     @property
     def has_room(self) -> bool:
         """Whether another failure would be kept with its values."""
-        return len(self.failures) < FAILURES_MAX
+        return len(self.failures) < self._failures_max
 
     def result(self) -> WriteResult:
         """Return the counts, and the failures in the order of their rows."""
@@ -124,9 +125,9 @@ def reason_of(code: RowCode, detail: str) -> str:
     return detail or _REASONS[code]
 
 
-def combined(before: WriteResult, after: WriteResult) -> WriteResult:
+def combined(before: WriteResult, after: WriteResult, failures_max: int = FAILURES_MAX) -> WriteResult:
     """Return the result of two writes as one. The positions of ``after`` continue behind the rows of ``before``."""
-    room = FAILURES_MAX - len(before.failures)
+    room = failures_max - len(before.failures)
     later = [msgspec.structs.replace(failure, row=before.rows + failure.row) for failure in after.failures[:room]]
     return WriteResult(
         rows=before.rows + after.rows,

@@ -14,7 +14,7 @@ import msgspec
 
 from stelae.client.page_rows import PageRows
 from stelae.client.tokens import TokenPart
-from stelae.protocol.tablet_messages import ScanPage
+from stelae.protocol.tablet_messages import ScanPage, SplitKeys
 from stelae.rows.key_order import KeyOrder
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
@@ -41,8 +41,8 @@ class ReadableTablet(Protocol):
         """Read one page in key order. Its rows are decoded when the second result is awaited."""
         ...
 
-    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> tuple[bytes, ...]:
-        """Return encoded keys that divide the key range of a scan into parts of about ``bytes_max``."""
+    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> SplitKeys:
+        """Return encoded keys that divide the key range of a scan into parts of about ``bytes_max``, and the size."""
         ...
 
 

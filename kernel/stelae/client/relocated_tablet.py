@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from stelae.client.page_rows import PageRows
 from stelae.client.page_streams import ReadableTablet
 from stelae.client.tokens import check_columns
-from stelae.protocol.tablet_messages import NoSuchTablet, ScanPage
+from stelae.protocol.tablet_messages import NoSuchTablet, ScanPage, SplitKeys
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
@@ -83,7 +83,7 @@ class RelocatedTablet:
                 raise NoSuchTablet(f"{fact} while it was read; scan again") from None
             return await table.tablet(tablet_id).page(spec, **arguments)
 
-    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> tuple[bytes, ...]:
+    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> SplitKeys:
         """Return keys that divide the key range of a scan; see ``ConnectedTablet.split_keys``."""
         table, tablet_id = self._table, self.tablet_id
         tried = table.tablet(tablet_id)

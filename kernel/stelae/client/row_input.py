@@ -72,6 +72,9 @@ class RowInput:
             yield from self._arrow(data)
         elif family == "polars" and hasattr(data, "collect"):
             yield from self._arrow(data.collect())
+        elif isinstance(data, list | tuple) and data and type(data[0]).__module__.partition(".")[0] == "pyarrow":
+            for part in data:
+                yield from self._arrow(part)
         elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
             yield from self._rows(data)
         else:
@@ -88,7 +91,8 @@ class RowInput:
         if isinstance(data, pa.RecordBatch):
             reader: Any = [data]
         elif isinstance(data, pa.Table):
-            reader = data.to_batches(max_chunksize=BATCH_ROWS_MAX)
+            # The columns of a table without rows are checked, too.
+            reader = data.to_batches(max_chunksize=BATCH_ROWS_MAX) or [pa.RecordBatch.from_pylist([], data.schema)]
         else:
             try:
                 reader = pa.RecordBatchReader.from_stream(data)
@@ -96,7 +100,7 @@ class RowInput:
                 raise CallerError(f"cannot read rows from {type(data).__name__}: {error}") from error
         for batch in _stream_batches(reader):
             self._check_names(batch.schema.names)
-            for start in range(0, len(batch), rows := _rows_per_batch(batch)):
+            for start in range(0, len(batch) or 1, rows := _rows_per_batch(batch)):
                 yield from self._frame(batch.slice(start, rows))
 
     def _frame(self, batch: Any) -> Iterator[InputBatch]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from stelae.client.page_streams import ReadableTablet, ScanSource, SourcePage, merged_by_key, pages_in_any_order
-from stelae.client.token_division import divided
+from stelae.client.token_division import combined, sized
 from stelae.client.tokens import ScanToken, TokenPart
 from stelae.protocol.tablet_messages import SCAN_PAGE_ROWS_MAX
 from stelae.rows.changes import FLAG_ID, changes_layout
@@ -163,13 +163,14 @@ class AsyncScan:
     # -- tokens ----------------------------------------------------------------------------------
 
     async def tokens(self, *, target_bytes: int | None = None) -> list[ScanToken]:
-        """Divide the scan into one token for each tablet that it reads now, or into smaller ones.
+        """Divide the scan into one token for each tablet that it reads now, or into tokens of about one size.
 
         Together the tokens return the rows of the scan, in any order. A limit applies to each token by itself.
 
         Args:
-            target_bytes: divide large tablets, so that one token reads about this many bytes of rows, of all columns.
-                At least 1 MiB. It is an estimate of the tablet servers. ``None``: one token for each tablet.
+            target_bytes: divide large tablets and put small ones together, so that one token reads about this many
+                bytes of rows, of all columns. At least 1 MiB. It is an estimate of the tablet servers. At least 64
+                tokens are left, if there are as many tablets. ``None``: one token for each tablet.
 
         Raises:
             BadArgument: ``target_bytes`` is less than 1 MiB.
@@ -179,7 +180,7 @@ class AsyncScan:
         tokens = [msgspec.structs.replace(begun, parts=(part,)) for part in begun.parts or ()]
         if target_bytes is None:
             return tokens
-        return await divided(tokens, self._tablet, target_bytes, self._timeout_s)
+        return combined(await sized(tokens, self._tablet, target_bytes, self._timeout_s), target_bytes)
 
     def token(self) -> ScanToken | None:
         """Return a token for the rest of the scan behind the last batch that was yielded; ``None``: at its end."""

@@ -1,4 +1,4 @@
-"""Spreads the reads of one tablet over its replicas, where a read need not be linearizable."""
+"""Reads one tablet from its nearest replica, where a read need not be linearizable."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Awaitable
 
 from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.nearness import Nearness
 from stelae.client.page_rows import PageRows
-from stelae.protocol.tablet_messages import ScanPage
+from stelae.protocol.tablet_messages import ScanPage, SplitKeys
 from stelae.rows.operations import Operation
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
@@ -18,8 +19,9 @@ from stelae.spi.write import OpResult
 class SpreadTablet:
     """A tablet whose leader serves writes and linearizable reads, and whose replicas all serve other reads."""
 
-    def __init__(self, tablet: ConnectedTablet, connection: Connection) -> None:
+    def __init__(self, tablet: ConnectedTablet, connection: Connection, nearness: Nearness) -> None:
         self._tablet = tablet
+        self._nearness = nearness
         self._rng = connection.rng
         self._replicas = self._shuffled()
         self.tablet_id = tablet.tablet_id
@@ -38,15 +40,15 @@ class SpreadTablet:
     ) -> tuple[ScanPage, Awaitable[RowBatch | None]]:
         """Read a page. With ``at`` or ``at_least``, any replica may serve it."""
         if spec.after is None:
-            # Each scan starts at a random replica. Otherwise all readers would end up at the leader: a reader moves to
-            # the next replica when one refuses it, and the leader does not refuse.
+            # Each scan starts at a random replica among the nearest. Otherwise all readers would end up at the leader:
+            # a reader moves to the next replica when one refuses it, and the leader does not refuse.
             self._replicas = self._shuffled()
         ask = None if at is None and at_least is None else self._replicas
         return await self._tablet.page(spec, at=at, at_least=at_least, ask=ask, reader=reader, timeout_s=timeout_s)
 
-    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> tuple[bytes, ...]:
+    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> SplitKeys:
         """Return keys that divide the key range of a scan; see ``ConnectedTablet.split_keys``."""
         return await self._tablet.split_keys(spec, bytes_max, timeout_s=timeout_s)
 
     def _shuffled(self) -> LeaderTracker:
-        return LeaderTracker(sorted(self._tablet.leader.members, key=lambda _: self._rng.random()))
+        return LeaderTracker(self._nearness.ordered(self._tablet.leader.members, self._rng))

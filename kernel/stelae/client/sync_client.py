@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from stelae.client.async_client import Addresses, AsyncClient, Tables, connect_async
 from stelae.client.epoch import AsyncEpoch
-from stelae.client.failures import RowFailure, WriteResult
+from stelae.client.failures import FAILURES_MAX, RowFailure, WriteResult
 from stelae.client.feed_methods import FeedMethods
 from stelae.client.filters import Filter
 from stelae.client.loop_thread import LoopThread
@@ -28,11 +28,12 @@ from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, SourceFence
 
 
-def connect(addresses: Addresses, *, tables: Tables = None, timeout_s: float = 10.0) -> Client:
+def connect(addresses: Addresses, *, tables: Tables = None, location: str = "", timeout_s: float = 10.0) -> Client:
     """Connect to a cluster. Close the client, or use ``with``. See ``connect_async``."""
     loop_thread = LoopThread()
     try:
-        return Client(loop_thread, loop_thread.run(connect_async(addresses, tables=tables, timeout_s=timeout_s)))
+        connecting = connect_async(addresses, tables=tables, location=location, timeout_s=timeout_s)
+        return Client(loop_thread, loop_thread.run(connecting))
     except BaseException:
         loop_thread.close()
         raise
@@ -172,9 +173,17 @@ class Table(WriteMethods, FeedMethods):
         """Return a range of keys for ``AddRange`` and ``DropRange``; see ``AsyncTable.key_range``."""
         return self._table.key_range(start, end)
 
-    def write(self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
+    def write(
+        self,
+        kind: OpKind,
+        rows: Any,
+        *,
+        errors: str = "raise",
+        timeout_s: float = TIMEOUT_S,
+        failures_max: int = FAILURES_MAX,
+    ) -> WriteResult:
         """Write rows, and wait until they are durable. See ``AsyncWriteMethods.write`` and :class:`WriteMethods`."""
-        return write_in_thread(self._loop_thread, self._table, kind, rows, errors, timeout_s)
+        return write_in_thread(self._loop_thread, self._table, kind, rows, errors, timeout_s, failures_max)
 
     def epoch(self, source: str, epoch: int) -> Epoch:
         """Return an epoch of a source, to write exactly once over restarts of the program; see ``AsyncTable.epoch``."""
@@ -284,9 +293,17 @@ class Epoch(WriteMethods):
         """Complete the epoch; see ``AsyncEpoch.complete``."""
         self._loop_thread.run(self._epoch.complete(tablets, timeout_s=timeout_s))
 
-    def write(self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
+    def write(
+        self,
+        kind: OpKind,
+        rows: Any,
+        *,
+        errors: str = "raise",
+        timeout_s: float = TIMEOUT_S,
+        failures_max: int = FAILURES_MAX,
+    ) -> WriteResult:
         """Write rows of the epoch; see ``AsyncEpoch.write``."""
-        return write_in_thread(self._loop_thread, self._epoch, kind, rows, errors, timeout_s)
+        return write_in_thread(self._loop_thread, self._epoch, kind, rows, errors, timeout_s, failures_max)
 
     def session(self, options: SessionOptions | None = None) -> Session:
         """Open a session that writes rows of the epoch. Close it before the epoch is completed."""

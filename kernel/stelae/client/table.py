@@ -12,7 +12,7 @@ import msgspec
 
 from stelae.client.arguments import flag, seconds
 from stelae.client.epoch import AsyncEpoch
-from stelae.client.failures import WriteResult
+from stelae.client.failures import FAILURES_MAX, WriteResult
 from stelae.client.feed_methods import AsyncFeedMethods
 from stelae.client.filters import Filter, predicates
 from stelae.client.key_lookup import KeyLookup
@@ -164,10 +164,16 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
     # -- writes ----------------------------------------------------------------------------------
 
     async def write(
-        self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S
+        self,
+        kind: OpKind,
+        rows: Any,
+        *,
+        errors: str = "raise",
+        timeout_s: float = TIMEOUT_S,
+        failures_max: int = FAILURES_MAX,
     ) -> WriteResult:
         """Write rows, and wait until they are durable. See ``AsyncWriteMethods.write``."""
-        return await write_rows(self._writer, kind, rows, errors, timeout_s)
+        return await write_rows(self._writer, kind, rows, errors, timeout_s, failures_max)
 
     def session(self, options: SessionOptions | None = None) -> AsyncSession:
         """Open a session, which takes single rows and sends many in one request. Close it, or use ``async with``."""

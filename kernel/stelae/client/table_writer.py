@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.failures import FailureTally
+from stelae.client.failures import FAILURES_MAX, FailureTally
 from stelae.client.few_rows import FewRows, RowConverter, RowConverters
 from stelae.client.planned_write import PlannedWrite, RefusedRows, TabletOperation, WritableTablet, rows_equal
 from stelae.client.row_input import BATCH_BYTES, BATCH_ROWS_MAX, KEY_ONLY, InputBatch, RowInput
@@ -131,13 +131,13 @@ class TableWriter:
                 return True
             return self.refresh is not None and await self.refresh(timeout_s)
 
-    async def write(self, kind: OpKind, data: Any, timeout_s: float) -> FailureTally:
+    async def write(self, kind: OpKind, data: Any, timeout_s: float, failures_max: int = FAILURES_MAX) -> FailureTally:
         """Write a caller's rows, and wait until they are durable.
 
         Raises:
             SchemaMismatch, CallerError: see ``RowInput.batches``. The rows before the ones at fault are written.
         """
-        tally = FailureTally(self.name, kind)
+        tally = FailureTally(self.name, kind, failures_max)
         in_flight: deque[PlannedWrite] = deque()
         try:
             for planned in self.planned(kind, data, tally):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from stelae.client.arguments import BadArgument, kind_of_write, seconds
-from stelae.client.failures import RowsFailed, WriteResult, combined
+from stelae.client.arguments import BadArgument, kind_of_write, seconds, whole
+from stelae.client.failures import FAILURES_MAX, RowsFailed, WriteResult, combined
 from stelae.client.lazy_rows import is_lazy, lists_of_rows
 from stelae.client.loop_thread import LoopThread
 from stelae.client.table_writer import TableWriter
@@ -22,17 +22,25 @@ class AsyncWriteMethods(ABC):
 
     @abstractmethod
     async def write(
-        self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S
+        self,
+        kind: OpKind,
+        rows: Any,
+        *,
+        errors: str = "raise",
+        timeout_s: float = TIMEOUT_S,
+        failures_max: int = FAILURES_MAX,
     ) -> WriteResult:
         """Write rows, and wait until a majority of each tablet has made them durable.
 
         Args:
             kind: the kind of write.
             rows: a dict, a tuple (values in the order of the schema; for deletes, of the key), an iterable of these, a
-                pyarrow ``Table``, ``RecordBatch`` or ``RecordBatchReader``, or a pandas or polars ``DataFrame``.
-                Absent columns get their default, or null; updates do not change them.
+                pyarrow ``Table``, ``RecordBatch`` or ``RecordBatchReader``, a list of Arrow tables or batches, which
+                may have different columns, or a pandas or polars ``DataFrame``. Absent columns get their default, or
+                null; updates and upserts of existing rows do not change them.
             errors: ``"raise"``: failures raise ``RowsFailed``; ``"return"``: they are only in the result.
             timeout_s: how long each operation is retried, up to 300 s.
+            failures_max: how many failed rows the result has with values and reasons. Further ones are only counted.
 
         Raises:
             RowsFailed: some rows were not written; all others are. The error has the list, with reasons.
@@ -76,7 +84,15 @@ class WriteMethods(ABC):
     The rows of an iterator are taken in the caller's thread, ``LIST_ROWS`` at a time."""
 
     @abstractmethod
-    def write(self, kind: OpKind, rows: Any, *, errors: str = "raise", timeout_s: float = TIMEOUT_S) -> WriteResult:
+    def write(
+        self,
+        kind: OpKind,
+        rows: Any,
+        *,
+        errors: str = "raise",
+        timeout_s: float = TIMEOUT_S,
+        failures_max: int = FAILURES_MAX,
+    ) -> WriteResult:
         """Write rows, and wait until they are durable; see :meth:`AsyncWriteMethods.write`."""
         ...
 
@@ -109,26 +125,39 @@ class WriteMethods(ABC):
         return self.write(OpKind.DELETE_IGNORE, rows, errors=errors, timeout_s=timeout_s)
 
 
-async def write_rows(writer: TableWriter, kind: OpKind, rows: Any, errors: str, timeout_s: float) -> WriteResult:
+async def write_rows(
+    writer: TableWriter, kind: OpKind, rows: Any, errors: str, timeout_s: float, failures_max: int
+) -> WriteResult:
     """Write rows; see :meth:`AsyncWriteMethods.write`."""
     if errors not in ("raise", "return"):
         raise BadArgument("errors", "'raise' or 'return'", errors)
     timeout_s = seconds("timeout_s", timeout_s, above_0=True, most=TIMEOUT_S_MAX)
-    result = (await writer.write(kind_of_write(kind), rows, timeout_s)).result()
+    whole("failures_max", failures_max, 0)
+    result = (await writer.write(kind_of_write(kind), rows, timeout_s, failures_max)).result()
     if result.failed and errors == "raise":
         raise RowsFailed(result)
     return result
 
 
 def write_in_thread(
-    loop_thread: LoopThread, writes: AsyncWriteMethods, kind: OpKind, rows: Any, errors: str, timeout_s: float
+    loop_thread: LoopThread,
+    writes: AsyncWriteMethods,
+    kind: OpKind,
+    rows: Any,
+    errors: str,
+    timeout_s: float,
+    failures_max: int,
 ) -> WriteResult:
     """Write rows on the thread of an event loop; see :class:`WriteMethods`."""
+
+    def write(some: Any, errors: str) -> WriteResult:
+        return loop_thread.run(writes.write(kind, some, errors=errors, timeout_s=timeout_s, failures_max=failures_max))
+
     if not is_lazy(rows):
-        return loop_thread.run(writes.write(kind, rows, errors=errors, timeout_s=timeout_s))
-    total = loop_thread.run(writes.write(kind, [], errors=errors, timeout_s=timeout_s))
+        return write(rows, errors)
+    total = write([], errors)
     for listed in lists_of_rows(rows):
-        total = combined(total, loop_thread.run(writes.write(kind, listed, errors="return", timeout_s=timeout_s)))
+        total = combined(total, write(listed, "return"), failures_max)
     if total.failed and errors == "raise":
         raise RowsFailed(total)
     return total

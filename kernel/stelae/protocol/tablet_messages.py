@@ -148,6 +148,7 @@ class SplitKeys(msgspec.Struct, frozen=True, array_like=True):
     """The answer to a ``SplitKeysRequest``: increasing encoded keys within the range, at most ``SPLIT_KEYS_MAX``."""
 
     keys: tuple[bytes, ...]
+    size_bytes: int  #: The files of the whole store and the rows in memory, without the log.
 
 
 class AlterRequest(msgspec.Struct, frozen=True, array_like=True):

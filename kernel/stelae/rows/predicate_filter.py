@@ -18,10 +18,15 @@ def filter_rows(schema: Schema, predicates: Sequence[Predicate], rows: RowBatch)
 
     ``SchemaMismatch``: a predicate names an unknown column, or a value that does not fit its column.
     """
+    return rows.filter(matches(schema, predicates, rows)) if predicates else rows
+
+
+def matches(schema: Schema, predicates: Sequence[Predicate], rows: RowBatch) -> Any:
+    """Return a ``pyarrow.BooleanArray``: whether every predicate, of at least one, holds for each row.
+
+    Raises what :func:`filter_rows` raises."""
     import pyarrow.compute as pc
 
-    if not predicates:
-        return rows
     places = {column_id: place for place, column_id in enumerate(rows.layout.ids)}
     masks = []
     for predicate in predicates:
@@ -30,7 +35,7 @@ def filter_rows(schema: Schema, predicates: Sequence[Predicate], rows: RowBatch)
             raise SchemaMismatch(f"a predicate names the unknown column id {predicate.column}")
         array = rows.arrow.column(places[column.id])
         masks.append(pc.fill_null(_mask(predicate, column, array), False))
-    return rows.filter(reduce(pc.and_, masks))
+    return reduce(pc.and_, masks)
 
 
 def _mask(predicate: Predicate, column: Column, array: Any) -> Any:

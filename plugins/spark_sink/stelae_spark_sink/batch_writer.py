@@ -9,9 +9,19 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from stelae.spi.write import OpKind, SourceFence, checked_fence
-from stelae_spark_sink.options import EPOCH, FAIL_ON_ROW_ERRORS, OPERATION, SOURCE, TIMEOUT_S, BadOption, SourceOptions
-from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since
+from stelae.spi.write import SourceFence, checked_fence
+from stelae_spark_sink.options import (
+    EPOCH,
+    FAIL_ON_ROW_ERRORS,
+    REJECTS_TABLE,
+    REPLACE_WHERE,
+    SOURCE,
+    TIMEOUT_S,
+    BadOption,
+    SourceOptions,
+)
+from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since, replaced_rows
+from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
 from stelae_spark_sink.table_access import table_of
 from stelae_spark_sink.task_result import TaskResult, report, total_of
 from stelae_spark_sink.task_writer import write_task
@@ -27,7 +37,8 @@ class BatchWriter(DataSourceArrowWriter):
     Args:
         options: the options of the source.
         given: the columns of the DataFrame.
-        overwrite: remove the rows that the table had before and that are not among the new ones.
+        overwrite: remove the rows that the table had before and that are not among the new ones; with the option
+            ``replaceWhere``, only those for which its filters hold.
 
     Raises:
         BadOption: options exclude each other.
@@ -38,14 +49,17 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SourceOptions, given: StructType, *, overwrite: bool) -> None:
         self._options = options
         self._fence = _fence_of(options)
-        table = table_of(options)
-        check_columns(table, options[OPERATION], given)
+        table = table_of(options, planning=True)
+        check_columns(table, options, given)
+        check_rejects_table(options)
         self._overwritten_at: int | None = None
         if overwrite:
-            if options[OPERATION] is not OpKind.UPSERT:
-                raise BadOption(f"option {OPERATION.name!r} does not apply to overwrite, which upserts: leave it out")
-            check_overwrite(table, given)
+            check_overwrite(table, options, given)
             self._overwritten_at = table.latest(timeout_s=options[TIMEOUT_S])
+        elif options.get(REPLACE_WHERE) is not None:
+            raise BadOption(
+                f"option {REPLACE_WHERE.name!r} applies to overwrite: set mode('overwrite'), or leave it out"
+            )
         self._is_complete = False
         if options.get(SOURCE) is not None:
             self._is_complete = not table.epoch(*self._fence).begin(timeout_s=options[TIMEOUT_S])
@@ -64,17 +78,17 @@ class BatchWriter(DataSourceArrowWriter):
         Raises:
             RowsNotWritten: rows were not written, and ``failOnRowErrors`` is set. All others are written.
         """
+        options = self._options
         total = total_of(messages) or TaskResult(self._fence)
-        table, timeout_s = table_of(self._options), self._options[TIMEOUT_S]
+        table, timeout_s = table_of(options), options[TIMEOUT_S]
         epoch = table.epoch(*self._fence)
-        if not total.skipped:
-            if self._overwritten_at is not None and not total.failed:
-                remove_rows_since(table, epoch, self._overwritten_at, total.timestamp, timeout_s)
-                total.tablets.update(epoch.tablets)
-            report(table.name, total, fail=self._options[FAIL_ON_ROW_ERRORS])
-        else:
-            report(table.name, total, fail=False)
+        if self._overwritten_at is not None and not total.skipped and not total.failed:
+            where = replaced_rows(table, options)
+            remove_rows_since(table, where, epoch, self._overwritten_at, total.timestamp, timeout_s)
+            total.tablets.update(epoch.tablets)
+        report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
         epoch.complete(None if total.skipped else total.tablets, timeout_s=timeout_s)
+        complete_rejects(options, self._fence, None if total.skipped else total.rejects_tablets)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """End the job without an effect of its own: rows that are written stay, and a repeated job writes the rest."""

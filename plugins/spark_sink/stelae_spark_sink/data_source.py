@@ -16,7 +16,7 @@ from stelae.client.read_options import column_ids
 from stelae_spark_sink.batch_writer import BatchWriter
 from stelae_spark_sink.change_reader import ChangeReader, ChangeStreamReader
 from stelae_spark_sink.feed_schema import feed_schema, is_feed
-from stelae_spark_sink.options import COLUMNS, BadOption, SourceOptions, Use
+from stelae_spark_sink.options import COLUMNS, WRITING_VIEW, BadOption, SourceOptions, Use, has_option_of_writes
 from stelae_spark_sink.spark_types import spark_schema
 from stelae_spark_sink.stream_writer import StreamWriter
 from stelae_spark_sink.table_access import table_of
@@ -34,8 +34,13 @@ def schema(given: Mapping[str, str]) -> StructType:
         SchemaMismatch: the table has no such column.
         Unavailable: no master answered.
     """
-    options = SourceOptions(given, Use.READ, Use.STREAM_READ)
-    table = table_of(options)
+    try:
+        options = SourceOptions(given, Use.READ, Use.STREAM_READ)
+    except BadOption as error:
+        if has_option_of_writes(given):
+            raise BadOption(f"{error}; {WRITING_VIEW}") from None
+        raise
+    table = table_of(options, planning=True)
     if is_feed(options):
         return feed_schema(table.schema, options)
     return spark_schema(table.schema.project(column_ids(table.schema, options.get(COLUMNS))).columns)

@@ -9,10 +9,11 @@ def _use(name: str) -> str:
     return f"use {name!r}"
 
 
-_NEAREST = "each task reads from any replica that can serve the snapshot; leave it out"
+_NEAREST = "each task reads from the nearest replica; leave it out"
 _RETRIED = "scans continue at another replica by themselves; leave it out"
 _NO_VERSIONS = "a table has times, not version numbers; use 'timestampAsOf'"
 _ROWS = "use 'maxRowsPerTrigger'"
+_ALTER = "add and drop columns with alter_table of the Python client; leave it out"
 _COST = "use 'targetPartitionBytes'"
 
 FOREIGN: Mapping[str, str] = {
@@ -27,6 +28,10 @@ FOREIGN: Mapping[str, str] = {
     "kudu.keepaliveperiodms": "servers keep nothing between two pages of a scan; leave it out",
     "kudu.splitsizebytes": _COST,
     "kudu.batchsize": "servers choose the size of a page; leave it out",
+    "kudu.operation": _use("operation"),
+    "kudu.ignorenull": _use("ignoreNull"),
+    "kudu.ignoreduplicaterowerrors": "use 'operation' with insert_ignore",
+    "kudu.repartition": "the client divides rows by tablet; leave it out",
     # Delta
     "versionasof": _NO_VERSIONS,
     "readchangedata": _use("readChangeFeed"),
@@ -36,6 +41,12 @@ FOREIGN: Mapping[str, str] = {
     "maxbytespertrigger": _ROWS,
     "ignoredeletes": "deletions are changes, with the type delete; leave it out, and filter by _change_type",
     "ignorechanges": "updates are changes; leave it out, and filter by _change_type",
+    "txnappid": _use("source"),
+    "txnversion": _use("epoch"),
+    "partitionoverwritemode": "use 'replaceWhere'",
+    "mergeschema": _ALTER,
+    "overwriteschema": _ALTER,
+    "badrecordspath": "use 'rejectsTable'",
     # Iceberg
     "as-of-timestamp": "use 'timestampAsOf' with a time such as '2026-06-01T12:00:00Z'",
     "snapshot-id": _NO_VERSIONS,

@@ -21,16 +21,21 @@ from stelae_spark_sink.options import (
     ENDING_TIMESTAMP,
     EPOCH,
     FAIL_ON_ROW_ERRORS,
+    IGNORE_NULL,
     MASTERS,
     MAX_ROWS_PER_TRIGGER,
     OPERATION,
     READ_CHANGE_FEED,
+    REJECTS_TABLE,
+    REPLACE_WHERE,
     SOURCE,
     STARTING_TIMESTAMP,
     TABLE,
     TIMESTAMP_AS_OF,
     WHERE,
 )
+from stelae_spark_sink.rejects_table import KEY as REJECTS_KEY
+from stelae_spark_sink.rejects_table import definition as rejects_definition
 from stelae_spark_sink.spark_types import column_types
 
 
@@ -147,9 +152,12 @@ def write_table(
     *,
     operation: str = "upsert",
     overwrite: bool = False,
+    replace_where: Filter | Iterable[Filter] | None = None,
+    ignore_null: bool = False,
     source: str | None = None,
     epoch: int | None = None,
     fail_on_row_errors: bool = True,
+    rejects_table: str | None = None,
 ) -> None:
     """Write a DataFrame into a table, and wait until its rows are durable.
 
@@ -160,15 +168,27 @@ def write_table(
         operation: ``insert``, ``upsert``, ``update``, ``delete``, ``insert_ignore``, ``update_ignore`` or
             ``delete_ignore``.
         overwrite: afterwards, delete the rows that the table had before and that are not in the frame.
+        replace_where: delete only rows for which these filters hold, as :func:`read_table` takes them. Rows of the
+            frame for which they do not hold are not written, which is a row error. Implies ``overwrite``.
+        ignore_null: a null leaves its column alone; a new row gets the default of the column.
         source: name of a job whose runs follow each other; with ``epoch``, a run that is complete is not written again.
         epoch: number of the run; rises from run to run.
         fail_on_row_errors: raise if rows were not written, after all others are written.
+        rejects_table: name of a table for the rows that were not written; see :func:`create_rejects_table`.
 
     Raises:
         AnalysisException: the table cannot store the rows, rows were not written, or no master answers.
     """
+    overwrite = overwrite or replace_where is not None
     writer = frame.write.format("stelae").option(MASTERS.name, text_of(masters)).option(TABLE.name, table)
-    given = {SOURCE.name: source, EPOCH.name: epoch, OPERATION.name: None if overwrite else operation}
+    given = {
+        SOURCE.name: source,
+        EPOCH.name: epoch,
+        OPERATION.name: None if overwrite else operation,
+        REPLACE_WHERE.name: None if replace_where is None else to_json(replace_where),
+        IGNORE_NULL.name: ignore_null or None,
+        REJECTS_TABLE.name: rejects_table,
+    }
     if overwrite and operation != OpKind.UPSERT.name.lower():
         raise CallerError(f"overwrite replaces rows: leave out operation={operation!r}")
     for name, value in given.items():
@@ -220,6 +240,33 @@ def create_table_from(
     ]
     with connect(text_of(masters)) as client:
         client.create_table(table, columns, names, partition=partition, replicas=replicas, timeout_s=timeout_s)
+
+
+def create_rejects_table(
+    masters: str | Sequence[str], table: str, *, buckets: int = 1, replicas: int = 3, timeout_s: float = TIMEOUT_S
+) -> None:
+    """Create a table for rows that jobs could not write, for the option ``rejectsTable``. Many jobs can share it.
+
+    Its columns: ``table``, ``source`` and ``epoch`` name the job, ``row_hash`` identifies the row, ``operation`` is
+    what should have been done, ``code`` and ``reason`` say why it was not, and ``row`` has the row as JSON.
+
+    Args:
+        masters: addresses of the masters, as ``"host:port,host:port"`` or a list.
+        table: name of the table.
+        buckets: number of tablets over which the rows are spread.
+        replicas: number of replicas of each tablet; odd.
+        timeout_s: how long the creation is waited for.
+
+    Raises:
+        TableExists: there is a table of this name.
+        Unavailable: no master answers, or the table is not ready in time.
+    """
+    partition = {"hash": [{"columns": ["row_hash"], "buckets": buckets}]} if buckets > 1 else None
+    key = [*REJECTS_KEY]
+    with connect(text_of(masters)) as client:
+        client.create_table(
+            table, rejects_definition(), key, partition=partition, replicas=replicas, timeout_s=timeout_s
+        )
 
 
 def text_of(masters: str | Sequence[str]) -> str:

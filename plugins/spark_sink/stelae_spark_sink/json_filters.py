@@ -1,4 +1,4 @@
-"""Filters of the client as JSON, for the option ``where``. Pure.
+"""Filters of the client as JSON, for the options ``where`` and ``replaceWhere``. Pure.
 
 JSON has no decimals, dates, times or bytes. They travel as text, and the type of the column says how to parse it."""
 
@@ -19,7 +19,7 @@ _AS_TEXT = ("decimal", "date", "timestamp", "binary")
 
 
 def to_json(where: Filter | Iterable[Filter]) -> str:
-    """Return filters as the text of the option.
+    """Return filters as the text of an option.
 
     Raises:
         BadFilter: a value has a type that no column has.
@@ -27,10 +27,11 @@ def to_json(where: Filter | Iterable[Filter]) -> str:
     listed = [*where]
     if listed and isinstance(listed[0], str):
         listed = [tuple(listed)]
-    return json.dumps(listed, default=_text)
+    return json.dumps(listed, default=plain_text)
 
 
-def _text(value: Any) -> Any:
+def plain_text(value: Any) -> Any:
+    """Return a value that JSON does not have as one that it has, for ``json.dumps``."""
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, date | datetime):
@@ -45,7 +46,7 @@ def _text(value: Any) -> Any:
 
 
 def with_values(schema: Schema, where: Sequence[Filter]) -> list[Filter]:
-    """Return the filters of the option with the values of their columns.
+    """Return the filters of an option with the values of their columns.
 
     Raises:
         BadFilter: a text is no value of its column.
@@ -71,5 +72,5 @@ def _value(column: Column, text: Any) -> Any:
         return text
     found = parse_text(column, pa.array([text.encode()], pa.binary()))
     if found.bad:
-        raise BadFilter(f"in the option 'where', {found.bad[0]}")
+        raise BadFilter(f"in a filter, {found.bad[0]}")
     return found.array[0].as_py()

@@ -73,6 +73,14 @@ def filters(text: str) -> tuple[tuple[Any, ...], ...]:
     return tuple(tuple(one) for one in listed)
 
 
+def some_filters(text: str) -> tuple[tuple[Any, ...], ...]:
+    """Return at least one filter; see :func:`filters`."""
+    found = filters(text)
+    if not found:
+        raise ValueError("at least one filter")
+    return found
+
+
 def seconds(text: str) -> float:
     """Return a number of seconds above 0."""
     try:

@@ -102,8 +102,8 @@ TARGET_PARTITION_BYTES = SparkOption(
     shown_default="`128m`",
     uses=_READS,
     text="About how many bytes of rows, of all columns, one Spark partition reads. A tablet that is larger is divided "
-    "by key ranges. A smaller tablet is one partition. A stream divides tablets while it reads the rows of the table "
-    "for the first time.",
+    "by key ranges. Small tablets of a table with more than 64 tablets are put together. A stream divides tablets "
+    "while it reads the rows of the table for the first time.",
 )
 READ_CHANGE_FEED = SparkOption(
     name="readChangeFeed",
@@ -187,6 +187,32 @@ FAIL_ON_ROW_ERRORS = SparkOption(
     text="Whether the job fails if rows were not written, such as an insert whose key exists. All other rows are "
     "written in both cases. With `false`, the log of the driver has the number of these rows and the first of them.",
 )
+REJECTS_TABLE = SparkOption(
+    name="rejectsTable",
+    kind="text",
+    parse=values.name,
+    uses=_WRITES,
+    text="Name of a table for the rows that were not written, with the reasons. `stelae.spark.create_rejects_table` "
+    "creates it. Whether the job fails is decided by `failOnRowErrors`.",
+)
+IGNORE_NULL = SparkOption(
+    name="ignoreNull",
+    kind="boolean",
+    parse=values.boolean,
+    default=False,
+    shown_default="`false`",
+    uses=_WRITES,
+    text="With `true`, a null leaves its column alone: an update or an upsert of an existing row keeps the value of "
+    "the column, and a new row gets the default of the column.",
+)
+REPLACE_WHERE: SparkOption[Sequence[Filter]] = SparkOption(
+    name="replaceWhere",
+    kind="filters",
+    parse=values.some_filters,
+    uses=frozenset({Use.WRITE}),
+    text="With the mode `overwrite`, replace only the rows for which all filters hold. The filters are written as "
+    "those of `where`. A row of the DataFrame for which they do not hold is not written, which fails the job.",
+)
 
 OPTIONS: tuple[SparkOption[Any], ...] = (
     MASTERS,
@@ -203,7 +229,10 @@ OPTIONS: tuple[SparkOption[Any], ...] = (
     OPERATION,
     SOURCE,
     EPOCH,
+    IGNORE_NULL,
+    REPLACE_WHERE,
     FAIL_ON_ROW_ERRORS,
+    REJECTS_TABLE,
     TIMEOUT_S,
 )
 """Every option, in the order of the documentation."""
@@ -213,6 +242,10 @@ _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 VIEW = (
     "use CREATE TEMPORARY VIEW v USING stelae OPTIONS (masters 'host:port', table 'name') to read a table: Spark "
     "does not keep the options of CREATE TABLE ... USING stelae"
+)
+WRITING_VIEW = (
+    "in SQL, a view that writes has a list of its columns: CREATE TEMPORARY VIEW v (id BIGINT, ...) USING stelae "
+    "OPTIONS (...), and INSERT INTO v"
 )
 NO_OPTIONS = (
     "the options 'masters' and 'table' are missing. In Python, set them with .option('masters', 'host:port')"
@@ -268,6 +301,12 @@ class SourceOptions:
         """Return the value of an option, or ``None`` if it is not given and has no default."""
         found: _Value | None = self._values.get(option.name, option.default)
         return found
+
+
+def has_option_of_writes(given: Iterable[str]) -> bool:
+    """Return whether an option of these names applies to writes only."""
+    found = [_BY_NAME[name.lower()] for name in given if name.lower() in _BY_NAME]
+    return any(option.uses <= _WRITES for option in found)
 
 
 def _known(name: str, uses: Iterable[Use]) -> SparkOption[Any]:

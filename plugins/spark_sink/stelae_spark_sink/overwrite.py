@@ -11,15 +11,27 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from stelae.client import Epoch, ScanToken, Table
-from stelae_spark_sink.options import BadOption
+from stelae.client.filters import Filter, predicates
+from stelae.spi.write import OpKind
+from stelae_spark_sink.json_filters import with_values
+from stelae_spark_sink.options import IGNORE_NULL, OPERATION, REPLACE_WHERE, BadOption, SourceOptions
 
 
-def check_overwrite(table: Table, given: StructType) -> None:
+def check_overwrite(table: Table, options: SourceOptions, given: StructType) -> None:
     """Check that a DataFrame can replace the rows of a table.
 
     Raises:
-        BadOption: it lacks a column, whose old values would stay, or keys cannot be compared exactly.
+        BadOption: it lacks a column, whose old values would stay, or keys cannot be compared exactly; or an option does
+            not apply.
+        BadFilter: a filter of ``replaceWhere`` does not fit the table.
     """
+    if options[OPERATION] is not OpKind.UPSERT:
+        raise BadOption(f"option {OPERATION.name!r} does not apply to overwrite, which upserts: leave it out")
+    if options[IGNORE_NULL]:
+        raise BadOption(
+            f"option {IGNORE_NULL.name!r} does not apply to overwrite, which replaces whole rows: leave it out"
+        )
+    replaced_rows(table, options)
     lacking = [name for name in table.columns if name not in given.fieldNames()]
     if lacking:
         raise BadOption(f"overwrite replaces whole rows, and the DataFrame has no column {', '.join(lacking)}; add it")
@@ -31,11 +43,25 @@ def check_overwrite(table: Table, given: StructType) -> None:
         )
 
 
-def remove_rows_since(table: Table, epoch: Epoch, since: int, written_at: int, timeout_s: float) -> int:
+def replaced_rows(table: Table, options: SourceOptions) -> list[Filter]:
+    """Return the filters of the option ``replaceWhere`` for a table; empty: all rows are replaced.
+
+    Raises:
+        BadFilter: a filter does not fit the table.
+    """
+    where = with_values(table.schema, options.get(REPLACE_WHERE) or ())
+    predicates(table.schema, where)
+    return where
+
+
+def remove_rows_since(
+    table: Table, where: Sequence[Filter], epoch: Epoch, since: int, written_at: int, timeout_s: float
+) -> int:
     """Delete the rows that a table had at ``since`` and that were not written since; return their number.
 
     Args:
         table: the table.
+        where: only rows for which these filters held at ``since`` are deleted.
         epoch: the epoch of the job.
         since: hybrid timestamp of the time before the job.
         written_at: the highest hybrid timestamp of the writes of the job.
@@ -45,7 +71,7 @@ def remove_rows_since(table: Table, epoch: Epoch, since: int, written_at: int, t
     until = max(table.now(), written_at, since)
     changed = _by_tablet(table.diff(since, until, key, timeout_s=timeout_s).tokens())
     removed = 0
-    for tablet, tokens in _by_tablet(table.scan(key, at=since, timeout_s=timeout_s).tokens()).items():
+    for tablet, tokens in _by_tablet(table.scan(key, where, at=since, timeout_s=timeout_s).tokens()).items():
         old = _keys(table, tokens, key, timeout_s)
         new = _keys(table, changed.get(tablet, []), key, timeout_s)
         gone = old.join(new, keys=key, join_type="left anti") if new.num_rows else old

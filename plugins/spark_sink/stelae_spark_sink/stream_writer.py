@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 
 from stelae.spi.errors import PluginError
 from stelae.spi.write import SourceFence, checked_fence
-from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, OPERATION, SOURCE, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
 from stelae_spark_sink.table_access import table_of
 from stelae_spark_sink.task_result import report, total_of
 from stelae_spark_sink.task_writer import write_task
@@ -45,7 +46,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SourceOptions, given: StructType) -> None:
         self._options = options
         self._run = uuid.uuid4().hex
-        check_columns(table_of(options), options[OPERATION], given)
+        check_columns(table_of(options, planning=True), options, given)
+        check_rejects_table(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of a task.
@@ -76,10 +78,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         total = total_of(messages)
         if total is None:
             return
-        table = table_of(self._options)
-        report(table.name, total, fail=self._options[FAIL_ON_ROW_ERRORS])
+        options = self._options
+        table = table_of(options)
+        report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
         tablets = None if total.skipped else total.tablets
-        table.epoch(*total.fence).complete(tablets, timeout_s=self._options[TIMEOUT_S])
+        table.epoch(*total.fence).complete(tablets, timeout_s=options[TIMEOUT_S])
+        complete_rejects(options, total.fence, None if total.skipped else total.rejects_tablets)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """End a batch without an effect of its own: Spark runs it again, and then it is completed."""

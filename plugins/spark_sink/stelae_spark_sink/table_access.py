@@ -5,6 +5,7 @@ in one thread."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,14 +15,22 @@ from stelae.spi.errors import CallerError, Unavailable
 from stelae_spark_sink.options import MASTERS, TABLE, TIMEOUT_S, SourceOptions
 
 CONNECT_TIMEOUT_S = 30.0
-"""How long a connection may take, in seconds."""
+"""How long the driver waits for masters while it plans, in seconds: long enough for an election, and short enough for
+a user who has mistyped an address. Tasks, and the end of a job, wait for ``timeoutSeconds``."""
+
+LOCATION = "STELAE_LOCATION"
+"""Environment variable of an executor: where it is, as ``/dc/rack/host``. Its tasks read from the nearest replicas."""
 
 _clients: dict[Sequence[str], Client] = {}
 _tables: dict[tuple[Sequence[str], str], Table] = {}
 
 
-def client_of(options: SourceOptions) -> Client:
+def client_of(options: SourceOptions, *, planning: bool = False) -> Client:
     """Return this process's client of the cluster in the options.
+
+    Args:
+        options: of the source.
+        planning: whether the driver plans a job, so that a mistake should show soon.
 
     Raises:
         Unavailable: no master answered.
@@ -30,7 +39,8 @@ def client_of(options: SourceOptions) -> Client:
     client = _clients.get(addresses)
     if client is None:
         try:
-            client = connect(addresses, timeout_s=min(CONNECT_TIMEOUT_S, options[TIMEOUT_S]))
+            timeout_s = min(CONNECT_TIMEOUT_S, options[TIMEOUT_S]) if planning else options[TIMEOUT_S]
+            client = connect(addresses, location=os.environ.get(LOCATION, ""), timeout_s=timeout_s)
         except Unavailable as error:
             fact = f"cannot connect to the masters at {','.join(addresses)}"
             raise Unavailable(f"{fact}: {error}; check the option 'masters', and that the cluster runs") from error
@@ -52,18 +62,23 @@ def opened(options: SourceOptions) -> Table:
         raise
 
 
-def table_of(options: SourceOptions) -> Table:
-    """Return the table in the options, with its present columns and tablets.
+def table_of(options: SourceOptions, name: str | None = None, *, planning: bool = False) -> Table:
+    """Return a table with its present columns and tablets.
+
+    Args:
+        options: of the source.
+        name: name of the table; ``None``: that of the option ``table``.
+        planning: as in :func:`client_of`.
 
     Raises:
         NoSuchTable: there is no such table.
         Unavailable: no master answered.
     """
-    name, timeout_s = options[TABLE], options[TIMEOUT_S]
+    name, timeout_s = name or options[TABLE], options[TIMEOUT_S]
     key = (options[MASTERS], name)
     try:
         if not _is_current(_tables.get(key), name, timeout_s):
-            _tables[key] = client_of(options).table(name, timeout_s=timeout_s)
+            _tables[key] = client_of(options, planning=planning).table(name, timeout_s=timeout_s)
     except Unavailable:
         forget(options)  # The masters may have other addresses by the next task.
         raise

@@ -66,7 +66,7 @@ class TableReader(DataSourceReader):
     """
 
     def __init__(self, options: SourceOptions, asked: StructType) -> None:
-        table = table_of(options)
+        table = table_of(options, planning=True)
         self._options = options
         self._asked = asked
         self._schema = table.schema
@@ -77,7 +77,7 @@ class TableReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the parts of the scan, all at one time."""
         options, timeout_s = self._options, self._options[TIMEOUT_S]
-        table = table_of(options)
+        table = table_of(options, planning=True)
         at = options.get(TIMESTAMP_AS_OF)
         if at is None:
             at = table.latest(timeout_s=timeout_s)

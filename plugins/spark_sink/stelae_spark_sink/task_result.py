@@ -34,6 +34,7 @@ class TaskResult(WriterCommitMessage):
     failed: int = 0
     samples: list[str] = field(default_factory=list)  #: Reasons of the first rows that were not written.
     tablets: set[TabletId] = field(default_factory=set)  #: The tablets to which rows were sent.
+    rejects_tablets: set[TabletId] = field(default_factory=set)  #: The tablets to which rejects were written.
     timestamp: int = 0  #: The highest hybrid timestamp of the writes.
 
     def add(self, result: WriteResult) -> None:
@@ -62,12 +63,19 @@ def total_of(results: Iterable[WriterCommitMessage | None]) -> TaskResult | None
         total.failed += task.failed
         total.samples += task.samples[: SAMPLES_MAX - len(total.samples)]
         total.tablets |= task.tablets
+        total.rejects_tablets |= task.rejects_tablets
         total.timestamp = max(total.timestamp, task.timestamp)
     return total
 
 
-def report(table: str, total: TaskResult, *, fail: bool) -> None:
+def report(table: str, total: TaskResult, *, fail: bool, rejects: str | None = None) -> None:
     """Tell the log of the driver what a job has written.
+
+    Args:
+        table: name of the table.
+        total: the results of all tasks.
+        fail: whether rows that were not written are an error.
+        rejects: name of the table that has the rows that were not written.
 
     Raises:
         RowsNotWritten: rows were not written, and ``fail`` is set.
@@ -79,7 +87,8 @@ def report(table: str, total: TaskResult, *, fail: bool) -> None:
     if not total.failed:
         print(f"stelae: {written}", file=sys.stderr)
         return
-    problem = "\n  ".join([f"{written}; {total.failed} are not:", *_shown(total.samples, total.failed)])
+    where = f", see table {rejects!r}" if rejects else ""
+    problem = "\n  ".join([f"{written}; {total.failed} are not{where}:", *_shown(total.samples, total.failed)])
     if fail:
         raise RowsNotWritten(f"{problem}\nset the option 'failOnRowErrors' to false to go on without them")
     print(f"stelae: {problem}", file=sys.stderr)

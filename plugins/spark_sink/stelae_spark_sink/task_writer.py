@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from stelae.client import WriteResult
-from stelae.client.failures import UNKNOWN_OUTCOME
+from stelae.client import RowFailure, WriteResult
+from stelae.client.failures import FAILURES_MAX, UNKNOWN_OUTCOME
+from stelae.client.outside_rows import rows_outside
 from stelae.client.writer_core import TIMEOUT_S_MAX
-from stelae.spi.errors import CallerError, StelaeError, Unavailable
+from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.write import RowCode, SourceFence, StaleEpoch
-from stelae_spark_sink.options import OPERATION, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.null_patterns import DividedRows, divided
+from stelae_spark_sink.options import IGNORE_NULL, OPERATION, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.overwrite import replaced_rows
+from stelae_spark_sink.rejects_table import rejects_of
 from stelae_spark_sink.table_access import table_of
 from stelae_spark_sink.task_result import TaskResult
 
@@ -23,7 +27,12 @@ WRITE_ROWS = 65_536
 WRITE_BYTES = 16 << 20
 """Bytes of rows that are handed to the client at once, at least one batch of Spark."""
 
-_ROW_CODES = {code.name for code in RowCode} | {"TOO_LARGE", "NO_PARTITION"}
+OUTSIDE = "OUTSIDE_REPLACE_WHERE"
+"""Code of a row for which the filters of ``replaceWhere`` do not hold."""
+
+OUTSIDE_REASON = "the filters of the option 'replaceWhere' do not hold for the row"
+
+_ROW_CODES = {code.name for code in RowCode} | {"TOO_LARGE", "NO_PARTITION", OUTSIDE}
 """Codes of failures that a row has by itself. A task that is repeated meets them again."""
 
 
@@ -49,23 +58,104 @@ def write_task(
     Raises:
         TaskFailed: rows could not be written now. A repeated task writes them.
         EpochOver: a later epoch has begun since. This one was not complete when it began.
+        SchemaMismatch: the table was altered and has a column of the rows no more.
     """
-    timeout_s = min(options[TIMEOUT_S], TIMEOUT_S_MAX)
-    epoch = table_of(options).epoch(*fence)
-    found = TaskResult(fence)
-    if begin and not epoch.begin(timeout_s=timeout_s):
-        found.skipped = True
+    writer = _TaskWriter(options, fence)
+    if begin and not writer.begin():
+        writer.result.skipped = True
     for rows in _coalesced(batches):
-        if found.skipped:
-            continue  # Spark expects that a task takes all of its rows.
-        result = epoch.write(options[OPERATION], rows, errors="return", timeout_s=timeout_s)
-        if StaleEpoch.code in result.counts:
-            raise EpochOver(f"{result.failures[0]}; a later run of the source writes the table, and this one cannot")
+        if not writer.result.skipped:  # Spark expects that a task takes all of its rows.
+            writer.write(rows)
+    return writer.finish()
+
+
+class _TaskWriter:
+    """Writes rows of one task, and collects the result."""
+
+    def __init__(self, options: SourceOptions, fence: SourceFence) -> None:
+        self.result = TaskResult(fence)
+        self._kind = options[OPERATION]
+        self._ignores_null = options[IGNORE_NULL]
+        self._timeout_s = min(options[TIMEOUT_S], TIMEOUT_S_MAX)
+        self._table = table_of(options)
+        self._epoch = self._table.epoch(*fence)
+        self._where = replaced_rows(self._table, options)
+        self._rejects = rejects_of(options, fence, self._timeout_s)
+
+    def begin(self) -> bool:
+        """Begin the epoch, and return whether its rows have to be written."""
+        return self._epoch.begin(timeout_s=self._timeout_s)
+
+    def finish(self) -> TaskResult:
+        """Return the result of the task."""
+        self.result.tablets.update(self._epoch.tablets)
+        if self._rejects is not None:
+            self.result.rejects_tablets.update(self._rejects.tablets)
+        return self.result
+
+    def write(self, rows: Any) -> None:
+        """Write a ``pyarrow.Table``; raises as :func:`write_task` does."""
+        if self._where:
+            rows = self._without_rows_outside(rows)
+        divided_rows = DividedRows([rows])
+        if self._ignores_null:
+            divided_rows = divided(rows, self._table.schema, self._kind)
+        result = self._epoch.write(
+            self._kind,
+            divided_rows.parts,
+            errors="return",
+            timeout_s=self._timeout_s,
+            failures_max=self._failures_max(rows),
+        )
+        if SchemaMismatch.code in result.counts:
+            self._check_columns(rows)
         if result.counts.keys() - _ROW_CODES:
             raise _not_now(result)
-        found.add(result)
-    found.tablets.update(epoch.tablets)
-    return found
+        self._add(result, rows, divided_rows)
+
+    def _check_columns(self, rows: Any) -> None:
+        """Look the table up again, and check that it has the columns of the rows.
+
+        Raises:
+            SchemaMismatch: it does not. The rows of the batch are not written.
+        """
+        self._table.refresh(timeout_s=self._timeout_s)
+        try:
+            self._table.write(self._kind, rows.schema.empty_table())
+        except CallerError as error:
+            fact = f"table {self._table.name!r} was altered while a job wrote it: {error}"
+            hint = "start the job again with the columns of the table; rows that are written stay"
+            raise SchemaMismatch(f"{fact}; {hint}") from error
+
+    def _without_rows_outside(self, rows: Any) -> Any:
+        """Return the rows for which the filters of ``replaceWhere`` hold, and count the others as not written."""
+        import pyarrow as pa
+
+        outside = rows_outside(self._table.schema, self._where, rows)
+        if not outside:
+            return rows
+        refused = rows.take(outside)
+        shown = refused.slice(0, self._failures_max(refused)).to_pylist()
+        fixed = {"table": self._table.name, "kind": self._kind.name.lower(), "code": OUTSIDE, "reason": OUTSIDE_REASON}
+        failures = tuple(RowFailure(row=number, values=values, **fixed) for number, values in enumerate(shown))
+        count, counts = len(outside), {OUTSIDE: len(outside)}
+        result = WriteResult(rows=count, failed=count, failures=failures, counts=counts, timestamp=0)
+        self._add(result, refused, DividedRows([refused]))
+        is_outside = {*outside}
+        return rows.filter(pa.array([number not in is_outside for number in range(rows.num_rows)], pa.bool_()))
+
+    def _failures_max(self, rows: Any) -> int:
+        """Return how many rows that are not written have to be known: all of them, if they go into a table."""
+        return FAILURES_MAX if self._rejects is None else int(rows.num_rows)
+
+    def _add(self, result: WriteResult, rows: Any, divided_rows: DividedRows) -> None:
+        self.result.add(result)
+        if self._rejects is None or not result.failures:
+            return
+        positions = divided_rows.original([failure.row for failure in result.failures])
+        rejected = self._rejects.write(rows.take(positions), result.failures)
+        if rejected.failed:
+            raise _not_now(rejected)
 
 
 def _coalesced(batches: Iterable[Any]) -> Iterator[Any]:
@@ -87,6 +177,10 @@ def _coalesced(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _not_now(result: WriteResult) -> StelaeError:
+    """Return the error of a task whose rows were not all written, for other reasons than the rows themselves."""
+    if StaleEpoch.code in result.counts:
+        first = next((failure for failure in result.failures if failure.code == StaleEpoch.code), result.failures[0])
+        return EpochOver(f"{first}; a later run of the source writes the table, and this one cannot")
     count = sum(count for code, count in result.counts.items() if code not in _ROW_CODES)
     known = "may be written or not" if UNKNOWN_OUTCOME in result.counts else "are not written"
     first = next((failure for failure in result.failures if failure.code not in _ROW_CODES), result.failures[0])

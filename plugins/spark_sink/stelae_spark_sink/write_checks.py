@@ -6,18 +6,24 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from stelae.client import Table
+from stelae.client.row_input import KEY_ONLY
 from stelae.spi.errors import CallerError
-from stelae.spi.write import OpKind
+from stelae_spark_sink.options import IGNORE_NULL, OPERATION, BadOption, SourceOptions
 from stelae_spark_sink.spark_types import column_types
 
 
-def check_columns(table: Table, kind: OpKind, given: StructType) -> None:
+def check_columns(table: Table, options: SourceOptions, given: StructType) -> None:
     """Check the columns of a DataFrame against those of a table.
 
     Raises:
+        BadOption: the option ``ignoreNull`` does not apply to the operation.
         UnsupportedSparkType: a column has a type that no table stores; the message has the way round.
         SchemaMismatch: a column is unknown, missing, or of another kind of type than that of the table.
     """
+    kind = options[OPERATION]
+    if options[IGNORE_NULL] and kind in KEY_ONLY:
+        name = kind.name.lower()
+        raise BadOption(f"option {IGNORE_NULL.name!r} does not apply to {name}, which takes key columns: leave it out")
     column_types(given)
     empty = to_arrow_schema(given, timezone="UTC").empty_table()
     try:

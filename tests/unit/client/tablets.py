@@ -18,7 +18,7 @@ from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.partition.schema import PartitionSchema
 from stelae.partition.tablet_partition import tablet_scheme
 from stelae.protocol.codec import decode
-from stelae.protocol.tablet_messages import ScanPage
+from stelae.protocol.tablet_messages import ScanPage, SplitKeys
 from stelae.rows.batcher import Batcher, OutsideCheck
 from stelae.rows.operations import Operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
@@ -69,6 +69,7 @@ class MemoryTablet:
         self.follows: list[bool] = []
         self.pages: list[tuple[ScanSpec, int | None, int | None]] = []
         self.splits: list[bytes] = []
+        self.size_bytes = 0
         self.held = False
         self.retries = 0
         self.error: Exception | None = None
@@ -142,11 +143,12 @@ class MemoryTablet:
         coming.set_result(rows if count else None)
         return ScanPage(chosen, self.schema.version, count, after), coming
 
-    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> tuple[bytes, ...]:
+    async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> SplitKeys:
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
-        return tuple(key for key in self.splits if (spec.key_from or b"") < key < (spec.key_until or b"\xff" * 99))
+        low, high = spec.key_from or b"", spec.key_until or b"\xff" * 99
+        return SplitKeys(tuple(key for key in self.splits if low < key < high), self.size_bytes)
 
     def _diff_page(
         self, spec: ScanSpec, reader: PageRows, at: int | None

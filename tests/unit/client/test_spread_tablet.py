@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.nearness import Nearness
 from stelae.client.page_rows import PageRows
 from stelae.client.spread_tablet import SpreadTablet
 from stelae.spi.ids import NodeId, TabletId
@@ -16,7 +17,9 @@ from stelae.spi.scan import ScanSpec
 NODES = [NodeId(name) for name in "abc"]
 
 
-def asked(*reads: tuple[ScanSpec, int | None, int | None]) -> list[LeaderTracker | None]:
+def asked(
+    *reads: tuple[ScanSpec, int | None, int | None], nearness: Nearness | None = None
+) -> list[LeaderTracker | None]:
     """The tracker that each read asks; ``None`` is the leader's."""
     found: list[LeaderTracker | None] = []
 
@@ -25,7 +28,7 @@ def asked(*reads: tuple[ScanSpec, int | None, int | None]) -> list[LeaderTracker
 
     tablet: Any = SimpleNamespace(tablet_id=TabletId("t"), leader=LeaderTracker(NODES), page=page)
     connection: Any = SimpleNamespace(rng=random.Random(1))
-    spread = SpreadTablet(tablet, connection)
+    spread = SpreadTablet(tablet, connection, nearness or Nearness())
 
     async def read() -> None:
         for spec, at, at_least in reads:
@@ -48,3 +51,9 @@ def test_readers_that_name_a_time_spread_over_all_replicas() -> None:
 def test_the_pages_of_one_scan_stay_with_one_replica() -> None:
     first, second, third = asked(*[(ScanSpec(after=after), 5, None) for after in (None, b"a", b"b")])
     assert first is second is third is not None
+
+
+def test_readers_that_name_a_time_begin_at_the_nearest_replica() -> None:
+    near = Nearness("/x/r1", {NODES[0]: "/x/r2/h1", NODES[1]: "/x/r1/h2", NODES[2]: "/y/r1/h3"})
+    trackers = asked(*[(ScanSpec(), 5, None)] * 20, nearness=near)
+    assert [tracker.members for tracker in trackers if tracker] == [["b", "a", "c"]] * 20

@@ -57,7 +57,7 @@ def test_a_filter_means_the_same_after_its_way_through_the_option(where: Any) ->
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        (("price", "=", "much"), "in the option 'where', column 'price': expected decimal"),
+        (("price", "=", "much"), "in a filter, column 'price': expected decimal"),
         (("day", "in", ["2026-06-31"]), "column 'day': expected date"),
         (("bin", "=", "!"), "column 'bin'"),
     ],

@@ -11,6 +11,7 @@ import msgspec
 
 from stelae.host.node import Node
 from stelae.host.replica import Replica, ReplicaState
+from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
@@ -193,15 +194,19 @@ class TabletService:
         replica = self._replica(asked.tablet_id)
         store = replica.applier.store
 
-        def done(found: list[bytes] | Exception) -> None:
+        def work() -> SplitKeys:
+            found = store.split_keys(asked.key_from, asked.key_until, asked.bytes_max)
+            every = -(-len(found) // SPLIT_KEYS_MAX) or 1
+            size_bytes = bytes_below(self._node.files, self._node.layout.data_of(asked.tablet_id))
+            return SplitKeys(tuple(found[every - 1 :: every]), size_bytes + store.memory_bytes())
+
+        def done(found: SplitKeys | Exception) -> None:
             replica.read_faults.note(found)
             if isinstance(found, Exception):
                 _refuse(request, found, replica)
             else:
-                every = -(-len(found) // SPLIT_KEYS_MAX) or 1
-                request.reply([encode(SplitKeys(tuple(found[every - 1 :: every])))])
+                request.reply([encode(found)])
 
-        work = partial(store.split_keys, asked.key_from, asked.key_until, asked.bytes_max)
         self._node.scans.run(f"split_keys/{asked.tablet_id}", work, done)
 
     def _replica(self, tablet_id: TabletId) -> Replica:

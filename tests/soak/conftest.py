@@ -1,0 +1,5 @@
+"""The cluster and the session of ``tests/spark``, for long runs of Spark. Other tests have fixtures of their own."""
+
+from tests.spark.conftest import client, cluster, masters, spark
+
+__all__ = ["client", "cluster", "masters", "spark"]

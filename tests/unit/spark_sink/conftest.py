@@ -1,0 +1,45 @@
+"""Tables in memory behind the data source, for tests without a cluster and without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from stelae.client import Table
+from stelae.client.loop_thread import LoopThread
+from stelae.rows.plain_schema import schema_from_plain
+from stelae.spi.schema import Schema
+from stelae_spark_sink import table_access
+from tests.unit.client.tablets import MemoryTable
+
+MASTERS = "127.0.0.1:1"
+
+MadeTable = Callable[..., Table]
+
+
+@pytest.fixture
+def loop_thread() -> Iterator[LoopThread]:
+    """The thread of the client's event loop."""
+    made = LoopThread()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make_table(loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> MadeTable:
+    """Returns a function that makes a table in memory, which the data source finds by its name."""
+
+    def make(name: str, columns: Sequence[Mapping[str, Any]], key: Sequence[str], buckets: int = 3) -> Table:
+        schema = schema_from_plain({"columns": columns, "key": key})
+        table = Table(loop_thread, loop_thread.run(_made(name, schema, buckets)))
+        monkeypatch.setitem(table_access._tables, ((MASTERS,), name), table)
+        return table
+
+    return make
+
+
+async def _made(name: str, schema: Schema, buckets: int) -> Any:
+    key = schema.key_layout.columns[0].name
+    return MemoryTable(schema, {"hash": [{"columns": [key], "buckets": buckets}]}, name).table

@@ -1,0 +1,197 @@
+"""A whole job against tables in memory: what the driver checks first, and what it does when all tasks have written."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from stelae.client import Table
+from stelae.spi.errors import SchemaMismatch, StelaeError
+from stelae_spark_sink import data_source, rejects_table
+from stelae_spark_sink.batch_writer import BatchWriter
+from stelae_spark_sink.task_result import RowsNotWritten
+from tests.unit.spark_sink.conftest import MASTERS, MadeTable
+
+COLUMNS = [
+    {"name": "id", "type": "int64"},
+    {"name": "day", "type": "int64"},
+    {"name": "note", "type": "string", "nullable": True},
+]
+GIVEN = StructType([StructField("id", LongType()), StructField("day", LongType()), StructField("note", StringType())])
+WHERE = '[["day", "=", 2]]'
+Rows = Sequence[tuple[int, int, str | None]]
+
+
+@pytest.fixture
+def table(make_table: MadeTable) -> Table:
+    """The table of the job, with rows of three days."""
+    made = make_table("readings", COLUMNS, ["id"])
+    made.insert([(n, n % 3, "old") for n in range(30)])
+    return made
+
+
+@pytest.fixture
+def rejects(make_table: MadeTable) -> Table:
+    """A table of rejects."""
+    return make_table("rejects", rejects_table.definition(), [*rejects_table.KEY])
+
+
+def job(given: StructType = GIVEN, *, overwrite: bool = False, **options: str) -> BatchWriter:
+    """A writer as the driver has it."""
+    made = data_source.writer({"masters": MASTERS, "table": "readings", **options}, given, overwrite=overwrite)
+    assert isinstance(made, BatchWriter)
+    return made
+
+
+def tasks(writer: BatchWriter, *parts: Rows) -> list[Any]:
+    """Run a task for each part, as Spark does; return their messages."""
+    schema = pa.schema({"id": pa.int64(), "day": pa.int64(), "note": pa.string()})
+    found = []
+    for part in parts:
+        columns = [[row[n] for row in part] for n in range(3)]
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema.names
+        )
+        found.append(pickle.loads(pickle.dumps(writer)).write(iter([batch])))
+    return found
+
+
+def held(table: Table) -> dict[int, tuple[int, Any]]:
+    return {row["id"]: (row["day"], row["note"]) for row in table.scan().to_pylist()}
+
+
+def others(day: int = 2) -> dict[int, tuple[int, Any]]:
+    return {n: (n % 3, "old") for n in range(30) if n % 3 != day}
+
+
+def test_replace_where_replaces_only_the_rows_of_its_filters(table: Table) -> None:
+    writer = job(overwrite=True, replaceWhere=WHERE)
+    messages = tasks(writer, [(2, 2, "new"), (100, 2, "new")], [])
+    assert len(held(table)) == 31, "nothing is deleted before all tasks have written"
+    writer.commit(messages)
+    assert held(table) == {**others(), 2: (2, "new"), 100: (2, "new")}
+
+
+def test_a_row_that_others_move_into_the_filters_during_the_job_stays(table: Table) -> None:
+    writer = job(overwrite=True, replaceWhere=WHERE)
+    messages = tasks(writer, [(2, 2, "new")])
+    table.update({"id": 3, "day": 2})
+    table.insert((200, 2, "theirs"))
+    writer.commit(messages)
+    assert held(table) == {**others(), 2: (2, "new"), 3: (2, "old"), 200: (2, "theirs")}
+
+
+def test_a_row_outside_of_the_filters_fails_the_job_and_nothing_is_deleted(table: Table) -> None:
+    writer = job(overwrite=True, replaceWhere=WHERE)
+    with pytest.raises(RowsNotWritten, match=r"(?s)1 of 2 rows are written.*OUTSIDE_REPLACE_WHERE") as error:
+        writer.commit(tasks(writer, [(2, 2, "new"), (100, 1, "new")]))
+    assert "id=100, day=1" in str(error.value)
+    assert held(table) == {**{n: (n % 3, "old") for n in range(30)}, 2: (2, "new")}
+
+
+def test_a_job_that_was_killed_before_its_deletes_is_completed_by_the_next(table: Table) -> None:
+    tasks(job(overwrite=True, replaceWhere=WHERE, source="s", epoch="1"), [(2, 2, "new")], [(100, 2, "half")])
+    again = job(overwrite=True, replaceWhere=WHERE, source="s", epoch="1")
+    again.commit(tasks(again, [(2, 2, "new"), (100, 2, "new")]))
+    assert held(table) == {**others(), 2: (2, "new"), 100: (2, "new")}
+    table.insert((300, 2, "later"))
+    third = job(overwrite=True, replaceWhere=WHERE, source="s", epoch="1")
+    third.commit(tasks(third, [(2, 2, "new"), (100, 2, "new")]))
+    assert 300 in held(table), "a job that is complete deletes nothing when it runs again"
+
+
+def test_rows_that_are_not_written_keep_the_old_rows_if_the_job_goes_on(table: Table, rejects: Table) -> None:
+    options = {"replaceWhere": WHERE, "failOnRowErrors": "false", "rejectsTable": "rejects"}
+    writer = job(overwrite=True, **options)
+    writer.commit(tasks(writer, [(100, 1, "new")]))
+    assert len(held(table)) == 30
+    assert [json.loads(row["row"])["id"] for row in rejects.scan().to_pylist()] == [100]
+
+
+def test_the_epoch_is_complete_in_the_table_of_rejects_behind_the_job(table: Table, rejects: Table) -> None:
+    options = {
+        "operation": "insert",
+        "source": "s",
+        "epoch": "3",
+        "rejectsTable": "rejects",
+        "failOnRowErrors": "false",
+    }
+    writer = job(**options)
+    writer.commit(tasks(writer, [(1, 0, "new"), (50, 0, "new")]))
+    assert len(rejects.scan().to_pylist()) == 1
+    assert not rejects.epoch("s", 3).begin()
+    again = job(**options)
+    again.commit(tasks(again, [(2, 0, "new")]))
+    assert len(rejects.scan().to_pylist()) == 1
+
+
+def test_a_job_that_fails_names_the_table_of_rejects_and_a_repeated_one_adds_nothing(
+    table: Table, rejects: Table
+) -> None:
+    for _ in range(2):
+        writer = job(operation="insert", source="s", epoch="3", rejectsTable="rejects")
+        with pytest.raises(RowsNotWritten, match="1 are not, see table 'rejects'"):
+            writer.commit(tasks(writer, [(1, 0, "new"), (50, 0, "new")]))
+    assert len(rejects.scan().to_pylist()) == 1
+
+
+@pytest.mark.parametrize(
+    ("overwrite", "options", "words"),
+    [
+        (False, {"replaceWhere": WHERE}, "'replaceWhere' applies to overwrite: set mode"),
+        (True, {"replaceWhere": "[]"}, "expected at least one filter"),
+        (True, {"replaceWhere": '[["days", "=", 2]]'}, "no column 'days'"),
+        (True, {"replaceWhere": '[["day", "=", "two"]]'}, "in a filter, column 'day': expected int64"),
+        (True, {"ignoreNull": "true"}, "'ignoreNull' does not apply to overwrite"),
+        (True, {"operation": "insert"}, "'operation' does not apply to overwrite"),
+        (False, {"ignoreNull": "true", "operation": "delete"}, "'ignoreNull' does not apply to delete"),
+        (False, {"rejectsTable": "readings"}, "'readings' cannot store rejects: it needs the columns table string"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_before_a_task_runs(
+    table: Table, overwrite: bool, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(StelaeError, match=words):
+        job(overwrite=overwrite, **options)
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        (StructField("notes", StringType()), "no column 'notes'; the table has: id, day, note; did you mean 'note'"),
+        (StructField("note", LongType()), "column 'note': expected string"),
+    ],
+)
+def test_a_column_that_does_not_fit_is_refused_before_a_task_runs(table: Table, field: StructField, words: str) -> None:
+    """The columns were checked by the first batch of each task only."""
+    with pytest.raises(SchemaMismatch, match=f"upsert into table 'readings': {words}.*has: id int64, day int64"):
+        job(StructType([*GIVEN.fields[:2], field]))
+
+
+@pytest.mark.parametrize("change", ["required", "type", "key", "not null"])
+def test_a_table_of_rejects_with_other_columns_is_refused(table: Table, make_table: MadeTable, change: str) -> None:
+    columns, key = rejects_table.definition(), [*rejects_table.KEY]
+    match change:
+        case "required":
+            columns.append({"name": "more", "type": "int64"})
+        case "type":
+            columns[2]["type"] = "int32"
+        case "key":
+            key = key[:3]
+        case _:
+            columns[-1]["nullable"] = False
+    make_table("rejects", columns, key)
+    with pytest.raises(SchemaMismatch, match=r"create one with stelae\.spark\.create_rejects_table"):
+        job(rejectsTable="rejects")
+
+
+def test_a_table_of_rejects_may_have_columns_of_its_owner(table: Table, make_table: MadeTable) -> None:
+    extra = {"name": "seen", "type": "timestamp", "nullable": True}
+    make_table("rejects", [*rejects_table.definition(), extra], [*rejects_table.KEY])
+    job(rejectsTable="rejects")
