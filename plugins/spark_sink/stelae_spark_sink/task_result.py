@@ -32,6 +32,8 @@ class TaskResult(WriterCommitMessage):
     skipped: bool = False  #: The epoch was complete before, so that nothing was written now.
     rows: int = 0
     failed: int = 0
+    size_bytes: int = 0  #: Bytes of the rows, as Arrow values.
+    retries: int = 0  #: How often the client sent a request again.
     samples: list[str] = field(default_factory=list)  #: Reasons of the first rows that were not written.
     tablets: set[TabletId] = field(default_factory=set)  #: The tablets to which rows were sent.
     rejects_tablets: set[TabletId] = field(default_factory=set)  #: The tablets to which rejects were written.
@@ -61,6 +63,8 @@ def total_of(results: Iterable[WriterCommitMessage | None]) -> TaskResult | None
         total.skipped |= task.skipped
         total.rows += task.rows
         total.failed += task.failed
+        total.size_bytes += task.size_bytes
+        total.retries += task.retries
         total.samples += task.samples[: SAMPLES_MAX - len(total.samples)]
         total.tablets |= task.tablets
         total.rejects_tablets |= task.rejects_tablets
@@ -83,7 +87,8 @@ def report(table: str, total: TaskResult, *, fail: bool, rejects: str | None = N
     if total.skipped:
         print(f"stelae: {_epoch_of(total.fence)} is complete in table {table!r}; nothing was written", file=sys.stderr)
         return
-    written = f"{total.rows - total.failed} of {total.rows} rows are written to table {table!r}"
+    metrics = f"{total.size_bytes} bytes, {total.retries} retries"
+    written = f"{total.rows - total.failed} of {total.rows} rows are written to table {table!r} ({metrics})"
     if not total.failed:
         print(f"stelae: {written}", file=sys.stderr)
         return

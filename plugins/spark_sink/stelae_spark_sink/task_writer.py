@@ -78,6 +78,7 @@ class _TaskWriter:
         self._ignores_null = options[IGNORE_NULL]
         self._timeout_s = min(options[TIMEOUT_S], TIMEOUT_S_MAX)
         self._table = table_of(options)
+        self._retries_before = self._table.retries
         self._epoch = self._table.epoch(*fence)
         self._where = replaced_rows(self._table, options)
         self._rejects = rejects_of(options, fence, self._timeout_s)
@@ -89,12 +90,14 @@ class _TaskWriter:
     def finish(self) -> TaskResult:
         """Return the result of the task."""
         self.result.tablets.update(self._epoch.tablets)
+        self.result.retries = self._table.retries - self._retries_before
         if self._rejects is not None:
             self.result.rejects_tablets.update(self._rejects.tablets)
         return self.result
 
     def write(self, rows: Any) -> None:
         """Write a ``pyarrow.Table``; raises as :func:`write_task` does."""
+        self.result.size_bytes += rows.nbytes
         if self._where:
             rows = self._without_rows_outside(rows)
         divided_rows = DividedRows([rows])

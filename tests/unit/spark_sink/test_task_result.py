@@ -27,14 +27,15 @@ def test_tasks_without_rows_and_failed_attempts_count_nothing() -> None:
 
 
 def test_results_are_added_up(capsys: pytest.CaptureFixture[str]) -> None:
-    one, two = TaskResult(FENCE, tablets={TabletId("a")}), TaskResult(FENCE, tablets={TabletId("a"), TabletId("b")})
+    one = TaskResult(FENCE, tablets={TabletId("a")}, size_bytes=1000, retries=2)
+    two = TaskResult(FENCE, tablets={TabletId("a"), TabletId("b")}, size_bytes=500, retries=1)
     one.add(failed(0))
     two.add(failed(0))
     two.add(failed(0))
     total = total_of([one, two])
     assert total is not None and (total.rows, total.timestamp, total.tablets) == (300, 7, {"a", "b"})
     report("t", total, fail=True)
-    assert capsys.readouterr().err == "stelae: 300 of 300 rows are written to table 't'\n"
+    assert capsys.readouterr().err == "stelae: 300 of 300 rows are written to table 't' (1500 bytes, 3 retries)\n"
 
 
 @pytest.mark.parametrize("count", [3, 70])
@@ -47,7 +48,7 @@ def test_rows_that_were_not_written_are_shown_and_bounded(count: int, capsys: py
     with pytest.raises(RowsNotWritten) as error:
         report("t", total, fail=True)
     text = str(error.value)
-    assert f"{200 - 2 * count} of 200 rows are written to table 't'; {2 * count} are not" in text
+    assert f"{200 - 2 * count} of 200 rows are written to table 't' (0 bytes, 0 retries); {2 * count} are not" in text
     assert "ALREADY_PRESENT: a row exists: id=0" in text and "failOnRowErrors" in text
     assert (f"and {2 * count - SAMPLES_MAX} more" in text) == (2 * count > SAMPLES_MAX)
     report("t", total, fail=False)
