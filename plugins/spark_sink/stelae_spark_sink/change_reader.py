@@ -60,7 +60,7 @@ class _FeedTasks:
     """
 
     def __init__(self, options: SourceOptions, asked: StructType, if_expired: str) -> None:
-        table = table_of(options)
+        table = table_of(options, planning=True)
         self.options = options
         self._if_expired = if_expired
         self._asked = asked
