@@ -100,6 +100,9 @@ def run_list_command(folder: str, table: str | None, *, as_json: bool) -> int:
     entries = functions.list_backups(_session("list"), folder, table)
     if as_json:
         print_json({"backups": [_entry_document(entry) for entry in entries]})
+    elif not entries:
+        wanted = f" of table {table!r}" if table else ""
+        note(f"there is no backup{wanted} in {folder}; if you expected one, check the path and the name of the table")
     else:
         print_fitted(("TABLE", "TIME", "KIND", "ROWS", "DELETED", "SIZE", "FOLDER"), [_line(one) for one in entries])
     return EXIT_OK
