@@ -49,14 +49,14 @@ def client_of(options: SourceOptions, *, planning: bool = False) -> Client:
 
 
 def opened(options: SourceOptions) -> Table:
-    """Return a table object of its own, which only the caller looks up again.
+    """Return a table object of its own for planning, which only the caller looks up again.
 
     Raises:
         NoSuchTable: there is no such table.
         Unavailable: no master answered.
     """
     try:
-        return client_of(options).table(options[TABLE], timeout_s=options[TIMEOUT_S])
+        return client_of(options, planning=True).table(options[TABLE], timeout_s=options[TIMEOUT_S])
     except Unavailable:
         forget(options)  # The masters may have other addresses by the next call.
         raise
