@@ -27,6 +27,13 @@ Heartbeats
     deadline, or a vote request, it delivers the heartbeats received so far: ``LeaderAlive`` to followers, ``PeerAlive``
     to leaders.
 
+Members
+    A config is active from the moment at which its entry is appended until the entry is replaced. At most one change is
+    pending: a leader appends the next one when the last one is committed. Two changes come from the leader itself: it
+    makes a ``PRE_VOTER`` a ``VOTER`` once the rest can be sent within an election timeout, and it removes a new member
+    that never answers. Heartbeats, progress and votes of a member end with the config that removes it. A core accepts
+    requests from any node, because its own config may be old; the driver must not drop them.
+
 Lagging peers
     The driver collects a log no further than ``Status.all_replicated_index``, unless an operator has set a bound. So a
     follower keeps the entries that a lagging peer needs, as the leader does, and can send them if it becomes leader.
@@ -273,10 +280,57 @@ class StepDown(msgspec.Struct, frozen=True, gc=False):
     """Give up leadership, because the replica stops or fails. Ignored by a replica that is not leader."""
 
 
+class AddServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Add a member. A new member does not vote: it is a ``PRE_VOTER``, which is promoted, or a ``NON_VOTER``."""
+
+    node_id: NodeId
+    address: str
+    member_type: MemberType = MemberType.PRE_VOTER
+
+
+class RemoveServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Remove a member. A leader that is asked to remove itself hands over its leadership instead."""
+
+    node_id: NodeId
+
+
+class ChangeRole(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Change the type of a member. A member gets a vote only once it has caught up."""
+
+    node_id: NodeId
+    member_type: MemberType
+
+
+ConfigChange: TypeAlias = AddServer | RemoveServer | ChangeRole
+"""One change of a config. Majorities before and after it always overlap (Raft thesis, 4.1)."""
+
+
+class ChangeConfig(msgspec.Struct, frozen=True, gc=False):
+    """Change the config.
+
+    A config takes effect when the leader appends its entry. The answer is in ``Ready.config_changes`` once the entry is
+    committed, or is a rejection of the token. After ``LEADERSHIP_LOST`` the outcome is unknown. Every other rejection
+    means that nothing was appended."""
+
+    token: int
+    change: ConfigChange
+    #: Compare-and-set: the op id of the committed config that the change is meant for. ``None``: any.
+    committed_config_id: OpId | None = None
+
+
+class AbortChange(msgspec.Struct, frozen=True, gc=False):
+    """Cancel the change of config that is in progress, if its entry is not appended yet.
+
+    The answer is in ``Ready.aborted``, or is a rejection of the token. No leader truncates its own log, so a change
+    that is appended cannot be cancelled: it is committed, or a later leader replaces it."""
+
+    token: int
+
+
 _MEMBERS = msgspec.msgpack.Decoder(tuple[Member, ...])
 _Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent | RangeCompacted
 _Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
-Event: TypeAlias = _Local | _Remote | CopyFinished | Campaign | Transfer | StepDown
+Event: TypeAlias = _Local | _Remote | CopyFinished | Campaign | Transfer | StepDown | ChangeConfig | AbortChange
 
 # -- effects: the output of take_ready() ----------------------------------------------------------
 
@@ -327,26 +381,47 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     op_id: OpId
 
 
+class ConfigChanged(msgspec.Struct, frozen=True, gc=False):
+    """The change of ``token`` is committed. ``config`` is the config of its entry."""
+
+    token: int
+    config: TabletConfig
+
+
 class RejectReason(StrEnum):
-    """Why a proposal, a read or a transfer was rejected."""
+    """Why a proposal, a read, a transfer or a change of config was rejected."""
 
     NOT_LEADER = "NOT_LEADER"
     CONFIGURING = "CONFIGURING"  #: The replica is leader, but no entry of its own term is committed yet.
     OVERLOADED = "OVERLOADED"
     TOO_LARGE = "TOO_LARGE"
     UNSUPPORTED = "UNSUPPORTED"  #: Proposals only: only the core itself appends entries of this kind.
-    LEADERSHIP_LOST = "LEADERSHIP_LOST"  #: Reads and transfers: the leader stepped down before a majority confirmed.
-    TRANSFERRING = "TRANSFERRING"  #: Proposals and transfers: leadership is being handed over.
+    LEADERSHIP_LOST = "LEADERSHIP_LOST"  #: All but proposals: the leader stepped down before a majority confirmed.
+    TRANSFERRING = "TRANSFERRING"  #: All but reads: leadership is being handed over.
     NOT_A_VOTER = "NOT_A_VOTER"  #: Transfers only: the target is not a member, or is a member that may not lead.
-    NO_SUCCESSOR = "NO_SUCCESSOR"  #: Transfers only: no other voter won an election in time.
+    NO_SUCCESSOR = "NO_SUCCESSOR"  #: Transfers, and changes that need one: no other voter won an election in time.
+    # The others are of changes of config only.
+    WRONG_CONFIG_ID = "WRONG_CONFIG_ID"  #: The committed config is not the one that the change is meant for.
+    CHANGE_PENDING = "CHANGE_PENDING"  #: Another change is appended and not committed.
+    NO_CHANGE = "NO_CHANGE"  #: The config already is as asked.
+    NOT_A_MEMBER = "NOT_A_MEMBER"
+    WRONG_MEMBER_TYPE = "WRONG_MEMBER_TYPE"  #: The member cannot get that type by this change.
+    NOT_CAUGHT_UP = "NOT_CAUGHT_UP"  #: The member would get a vote, but its log lags behind.
+    LEADERLESS = "LEADERLESS"  #: No member of the new config could lead.
+    NO_LIVE_MAJORITY = "NO_LIVE_MAJORITY"  #: The leader has not heard lately from a majority of the new config.
+    STEPPING_DOWN = "STEPPING_DOWN"  #: The change concerns the leader. It has handed over to ``leader``: ask that one.
+    ABORTED = "ABORTED"  #: ``AbortChange`` cancelled the change.
+    CANNOT_ABORT = "CANNOT_ABORT"  #: ``AbortChange`` only: nothing is in progress, or it cannot be cancelled any more.
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A proposal, read or transfer was rejected. A rejected proposal is not in the log."""
+    """A proposal, read, transfer or change of config was rejected. A rejected proposal is not in the log."""
 
     token: int
     reason: RejectReason
     leader: NodeId | None = None
+    #: For changes of config: what is, what was asked, and what to do next.
+    detail: str = ""
 
 
 class CopyRequest(msgspec.Struct, frozen=True):
@@ -381,6 +456,9 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     reads_ready: tuple[ReadReady, ...] = ()
     #: Tokens of the transfers that have succeeded: another replica leads now, or the named replica already led.
     handed_over: tuple[int, ...] = ()
+    config_changes: tuple[ConfigChanged, ...] = ()
+    #: Tokens of the ``AbortChange`` events that have cancelled a change.
+    aborted: tuple[int, ...] = ()
     copy_requests: tuple[CopyRequest, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     fatal: Fatal | None = None

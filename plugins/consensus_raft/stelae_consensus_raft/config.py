@@ -19,6 +19,14 @@ class RaftConfig:
         reason="T: a follower campaigns when it has heard no leader for T to 2T; a shorter T replaces a "
         "failed leader sooner, but a stalled disk or a busy machine then causes needless elections",
     )
+    member_join_timeout_ms: int = setting(
+        60_000,
+        unit="ms",
+        low=100,
+        high=86_400_000,
+        reason="a new member that has not answered the leader for this long is removed again; choose it longer than "
+        "a node takes to start",
+    )
     append_retry_ms: int = setting(
         250,
         unit="ms",

@@ -1,8 +1,8 @@
 """The Raft core of one replica, the implementation of ``stelae.spi.consensus.ConsensusCore``.
 
 ``step`` is its one entrance. It hands each event to the part that handles it (elections, follower, leader, client
-requests, leadership transfers). After the last event of the batch, each part produces its messages, once for the whole
-batch. All parts share one ``RaftState``."""
+requests, leadership transfers, changes of config). After the last event of the batch, each part produces its messages,
+once for the whole batch. All parts share one ``RaftState``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 from stelae.spi.consensus import (
+    AbortChange,
     Applied,
     BeatException,
     Campaign,
+    ChangeConfig,
     ConsensusCore,
     CopyFinished,
     Event,
@@ -35,13 +37,13 @@ from stelae.spi.consensus import (
     Tick,
     Transfer,
 )
-from stelae.spi.ids import NodeId
 from stelae_consensus_raft.client_requests import ClientRequests
 from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.follower import Follower
 from stelae_consensus_raft.invariants import check
 from stelae_consensus_raft.leader import Leader
 from stelae_consensus_raft.leadership_transfer import RaftTransfers
+from stelae_consensus_raft.membership import RaftMembership
 from stelae_consensus_raft.message_checks import message_error
 from stelae_consensus_raft.messages import AppendEntries, AppendReply, RaftMessage, TimeoutNow, VoteReply, VoteRequest
 from stelae_consensus_raft.raft_state import BrokenInvariant, RaftState
@@ -58,6 +60,7 @@ class RaftCore(ConsensusCore):
         self._follower = Follower(state)
         self._requests = ClientRequests(state)
         self._transfers = RaftTransfers(state, self._elections)
+        self._membership = RaftMembership(state, self._transfers)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Tick: self._on_tick,
             Received: self._on_received,
@@ -76,6 +79,8 @@ class RaftCore(ConsensusCore):
             Campaign: self._on_campaign,
             Transfer: self._transfers.begin,
             StepDown: self._on_step_down,
+            ChangeConfig: self._membership.change,
+            AbortChange: self._membership.abort,
         }
         state.refresh_serving()
         state.reset_election_deadline()
@@ -91,7 +96,10 @@ class RaftCore(ConsensusCore):
             for event in events:
                 handlers[type(event)](event)
             self._follower.flush()
-            self._leader.flush()
+            self._leader.commit()
+            if self._membership.flush():
+                self._leader.commit()
+            self._leader.replicate()
             self._transfers.flush()
         except BrokenInvariant as broken:
             self._state.fatal = True
@@ -130,8 +138,10 @@ class RaftCore(ConsensusCore):
 
     def next_deadline(self) -> int | None:
         """Return when the next ``Tick`` is due, in monotonic microseconds, or ``None`` if none is."""
-        if self._state.leadership is not None:
-            return self._leader.deadline_us()
+        leadership = self._state.leadership
+        if leadership is not None:
+            due = (self._leader.deadline_us(), self._membership.deadline_us(leadership))
+            return min((at for at in due if at is not None), default=None)
         return None if self._state.fatal else self._state.election_deadline_us
 
     def status(self) -> Status:
@@ -190,9 +200,16 @@ class RaftCore(ConsensusCore):
         if not isinstance(message, RaftMessage):
             self._state.count_refused("message of another engine")
             return
-        flaw = message_error(message, event.entries) or self._sender_error(sender, message)
+        flaw = message_error(message, event.entries)
+        if sender == self._state.node_id:
+            flaw = "message from this replica itself"
         if flaw is not None:
             self._state.count_refused(flaw)
+            return
+        # Requests are accepted from any node: a lagging replica does not know the newest members yet, and they may need
+        # its vote (Raft thesis, 4.1). Answers count only from members. Others were removed since they were asked.
+        if isinstance(message, AppendReply | VoteReply) and sender not in self._state.peer_ids:
+            self._state.count_refused("answer of a node outside the config")
             return
         match message:
             case AppendEntries():
@@ -205,17 +222,6 @@ class RaftCore(ConsensusCore):
                 self._elections.on_reply(sender, message)
             case TimeoutNow():
                 self._transfers.on_timeout_now(sender, message)
-
-    def _sender_error(self, sender: NodeId, message: RaftMessage) -> str | None:
-        """Return why this sender cannot have sent this message, or ``None``.
-
-        The core sends requests to members only, so only members answer. It accepts requests from other nodes, too: a
-        lagging replica does not know the newest members yet, and they may need its vote (Raft thesis, 4.1)."""
-        if sender == self._state.node_id:
-            return "message from this replica itself"
-        if isinstance(message, AppendReply | VoteReply) and sender not in self._state.peer_ids:
-            return "answer of a node outside the config"
-        return None
 
     def _on_persisted(self, event: Persisted) -> None:
         if event.ready_id >= self._state.ready.next_id:

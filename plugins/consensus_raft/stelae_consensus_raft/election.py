@@ -21,7 +21,7 @@ durable, it gives its peers as much time again to save theirs.
 from __future__ import annotations
 
 from stelae.spi.consensus import Role
-from stelae.spi.ids import NodeId
+from stelae.spi.ids import ZERO, NodeId
 from stelae_consensus_raft.leader import Leader
 from stelae_consensus_raft.messages import VoteReply, VoteRequest
 from stelae_consensus_raft.raft_state import RaftState
@@ -82,7 +82,7 @@ class Elections:
         self._campaign = self._next_attempt()
         self._start_tally(VoteTally(term=state.term + 1, pre=True, attempt=self._campaign))
         self._request_votes()
-        self._count_vote(state.node_id, granted=True)
+        self._count_own_vote()
 
     def take_over(self) -> None:
         """Campaign because the leader hands over: without a pre-vote, and without votes withheld for that leader."""
@@ -111,11 +111,21 @@ class Elections:
         state, tally = self._state, self._state.campaign
         assert tally is not None
         request = VoteRequest(
-            term=tally.term, last=state.log.last, attempt=tally.attempt, pre=tally.pre, transfer=transfer
+            term=tally.term,
+            last=state.log.last,
+            attempt=tally.attempt,
+            pre=tally.pre,
+            transfer=transfer,
+            config=state.config.op_id,
         )
         for voter in state.voters:
             if voter != state.node_id:
                 state.send(voter, request)
+
+    def _count_own_vote(self) -> None:
+        """Count this replica's vote, unless its newest config gives it none (Raft thesis, 4.2.2)."""
+        if self._state.is_voter:
+            self._count_vote(self._state.node_id, granted=True)
 
     def _count_vote(self, voter: NodeId, *, granted: bool) -> None:
         state, tally = self._state, self._state.campaign
@@ -144,8 +154,13 @@ class Elections:
         state.election_deadline_us = soon if deadline is None else min(deadline, soon)
 
     def on_reply(self, voter: NodeId, reply: VoteReply) -> None:
-        """Count a member's answer. Late answers, and answers to another attempt, do not count."""
+        """Count a member's answer. Late answers, and answers to another attempt, do not count.
+
+        An answer may also say that this replica was removed. Then it does not campaign any more, until it gets a config
+        that lists it."""
         state = self._state
+        if reply.removed_by > state.config.op_id and state.role is not Role.LEADER:
+            state.removed(reply.removed_by)
         if reply.term > state.term:
             candidate = state.role is Role.CANDIDATE
             state.step_down(Cause.HIGHER_TERM, reply.term)
@@ -178,7 +193,7 @@ class Elections:
                 self._extend_deadline(min(took_us, SAVE_TIMEOUTS_MAX * state.timeout_us))
         tally = self._state.campaign
         if tally is not None and not tally.pre and ready_id >= self._vote_ready_id:
-            self._count_vote(self._state.node_id, granted=True)
+            self._count_own_vote()
 
     def _waits_for_a_vote(self) -> bool:
         """Return true if a peer may be saving a vote that decides this term.
@@ -214,7 +229,14 @@ class Elections:
             if refusal is None:
                 state.vote_for(candidate)
                 state.reset_election_deadline()
+        committed = state.configs.committed
+        is_removed = committed.op_id > request.config and committed.member(candidate) is None
         reply = VoteReply(
-            term=state.term, campaign_term=request.term, attempt=request.attempt, pre=request.pre, refusal=refusal
+            term=state.term,
+            campaign_term=request.term,
+            attempt=request.attempt,
+            pre=request.pre,
+            refusal=refusal,
+            removed_by=committed.op_id if is_removed else ZERO,
         )
         state.send(candidate, reply)

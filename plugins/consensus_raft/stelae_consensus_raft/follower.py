@@ -21,13 +21,14 @@ from stelae_consensus_raft.transitions import Cause
 class Follower:
     """Handles the appends and heartbeats of a leader. One acknowledgement in a turn covers all appends of the turn."""
 
-    __slots__ = ("_ack_match", "_ack_round", "_ack_term", "_state")
+    __slots__ = ("_ack_match", "_ack_round", "_ack_session", "_ack_term", "_state")
 
     def __init__(self, state: RaftState) -> None:
         self._state = state
         self._ack_term = 0
         self._ack_match = 0
         self._ack_round = 0
+        self._ack_session = 0
 
     # -- appends and heartbeats ------------------------------------------------------------------
 
@@ -50,7 +51,7 @@ class Follower:
         state.commit_to(min(message.commit, verified))
         state.advance_all_replicated(message.all_replicated)
         if not message.quiet or new:
-            self._acknowledge(verified, message.round)
+            self._acknowledge(verified, message)
 
     def _follow(self, sender: NodeId, term: int) -> bool:
         """Follow ``sender`` as the leader of ``term``. Returns false if that term has another leader."""
@@ -119,17 +120,19 @@ class Follower:
             term=state.term,
             commit=state.commit,
             round=message.round,
+            session=message.session,
             refusal=refusal,
             rejected=message.prev.index,
             hint=hint,
         )
         state.send(sender, reply)
 
-    def _acknowledge(self, verified: int, round_number: int) -> None:
+    def _acknowledge(self, verified: int, message: AppendEntries) -> None:
         if self._ack_term != self._state.term:
-            self._ack_term, self._ack_match, self._ack_round = self._state.term, 0, 0
+            self._ack_term, self._ack_match, self._ack_round, self._ack_session = self._state.term, 0, 0, 0
         self._ack_match = max(self._ack_match, verified)
-        self._ack_round = max(self._ack_round, round_number)
+        self._ack_round = max(self._ack_round, message.round)
+        self._ack_session = max(self._ack_session, message.session)
 
     def log_failed(self) -> None:
         """Drop the acknowledgement of this turn: its entries are lost."""
@@ -143,7 +146,9 @@ class Follower:
         self._ack_term = 0
         if term != state.term or state.leader is None or state.role is Role.LEADER:
             return
-        reply = AppendReply(term=term, match=self._ack_match, commit=state.commit, round=self._ack_round)
+        reply = AppendReply(
+            term=term, match=self._ack_match, commit=state.commit, round=self._ack_round, session=self._ack_session
+        )
         if self._ack_match > state.durable.index:
             state.send_durable(state.leader, reply)
         else:

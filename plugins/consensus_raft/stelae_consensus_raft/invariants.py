@@ -32,8 +32,8 @@ def _check_role(state: RaftState) -> None:
     assert (state.role is Role.LEADER) == (state.leadership is not None)
     assert (state.role is Role.LEADER) == (state.leader == state.node_id)
     assert (state.role is Role.CANDIDATE) == (state.campaign is not None)
-    if state.role in (Role.LEADER, Role.CANDIDATE):
-        assert state.is_voter
+    if state.role is Role.CANDIDATE:
+        assert state.may_campaign
     if state.role is Role.LEADER:
         assert state.voted_for == state.node_id
         assert state.election_deadline_us is None
@@ -51,6 +51,10 @@ def _check_peers(state: RaftState) -> None:
         assert peer.match <= state.log.last_index
         assert peer.next <= state.log.last_index + 1
         assert peer.round_acked <= leadership.reads.round
+    for peer in leadership.learners:
+        assert peer.catch_up is not None
+    if state.config.op_id != state.configs.committed.op_id:
+        return  # Entries below the new config were committed by a majority of the one before.
     reached = sum(peer.match >= state.commit for peer in leadership.voting)
     reached += state.is_voter and state.durable.index >= state.commit
     if state.serving:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import BeatException, Beats, CopyFinished, PeerAlive, RangeCompacted, RangeSent, encode_config
+from stelae.spi.consensus import BeatException, CopyFinished, PeerAlive, RangeCompacted, RangeSent, encode_config
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae_consensus_raft.commit_rule import RaftCommitRule
@@ -33,21 +33,16 @@ class Leader:
         The first entry of a log is the initial config, so that a majority agrees on it (durability rule 10). Later
         terms begin with an empty entry. Entries of older terms commit only together with this one."""
         state = self._state
-        leadership = state.leadership = LeaderState()
+        leadership = state.leadership = LeaderState(state.log.last_index + 1)
         state.leader = state.node_id
         state.election_deadline_us = None
-        next_index = state.log.last_index + 1
-        op_id = OpId(state.term, next_index)
+        op_id = OpId(state.term, leadership.first_index)
+        state.load_peers(leadership)
         if state.config.op_id == ZERO:
             first = Entry(op_id, EntryKind.CONFIG, 0, encode_config(state.config))
         else:
             first = Entry(op_id, EntryKind.NOOP, 0, b"")
         state.append([first])
-        for node in state.peer_ids:
-            peer = leadership.peers[node] = Progress(node, next_index, state.now_us)
-            if node in state.voters:
-                leadership.voting.append(peer)
-        state.ready.beats = Beats(state.term, state.peer_ids)
 
     # -- answers of peers ------------------------------------------------------------------------
 
@@ -60,9 +55,13 @@ class Leader:
         if leadership is None or reply.term < state.term:
             return
         peer = leadership.peers.get(sender)
-        if peer is None or reply.match > state.log.last_index or reply.round > leadership.reads.round:
+        if peer is None or reply.session != peer.session:
+            state.count_refused("answer of another time of membership")
+            return
+        if reply.match > state.log.last_index or reply.round > leadership.reads.round:
             state.count_refused("answer to a message that was never sent")
             return
+        peer.answered = True
         peer.heard_at_us = state.now_us
         peer.retries = 0
         peer.round_acked = max(peer.round_acked, reply.round)
@@ -79,6 +78,8 @@ class Leader:
         state, leadership = self._state, self._state.leadership
         peer = leadership.peers.get(sender) if leadership is not None else None
         if leadership is None or peer is None or reply.term != state.term or reply.refusal is not None:
+            return False
+        if peer.catch_up is not None or reply.session != peer.session:
             return False
         settled = peer.state is PeerState.REPLICATE and peer.next > state.log.last_index and not len(leadership.reads)
         return (
@@ -98,6 +99,8 @@ class Leader:
         restored = peer.state is PeerState.COPY and peer.match >= self._state.log.base.index
         if restored or (verified and peer.state is PeerState.PROBE):
             peer.to_replicate()
+        if peer.catch_up is not None and peer.state is PeerState.REPLICATE:
+            peer.catch_up.acknowledged(peer.match, self._state.log.last_index, self._state.now_us)
 
     def _on_refused(self, peer: Progress, reply: AppendReply) -> None:
         if reply.refusal is AppendRefusal.NOT_HOSTED:
@@ -138,6 +141,7 @@ class Leader:
         leadership, peer = self._state.leadership, self._peer(event.peer)
         if leadership is None or peer is None or event.term != self._state.term:
             return
+        peer.answered = True
         peer.heard_at_us = max(peer.heard_at_us, event.heard_at_us)
         if peer.state is PeerState.COPY:
             self._replicator.probe_again(leadership, peer, event.heard_at_us)
@@ -148,8 +152,11 @@ class Leader:
     def on_beat_exception(self, event: BeatException) -> None:
         """Handle a peer's refusal of a heartbeat: the peer is in a later term, or does not follow this leader yet."""
         state = self._state
-        if event.peer not in state.peer_ids or not 0 <= event.term <= NUMBER_MAX:
-            state.count_refused("heartbeat refused by a node outside the config, or with a term out of range")
+        if event.peer not in state.peer_ids:
+            state.count_refused("heartbeat refused by a node outside the config")
+            return
+        if not 0 <= event.term <= NUMBER_MAX:
+            state.count_refused("heartbeat refused with a term out of range")
             return
         if event.term > state.term:
             state.step_down(Cause.HIGHER_TERM, event.term)
@@ -157,6 +164,7 @@ class Leader:
         peer = self._peer(event.peer)
         if peer is None:
             return
+        peer.answered = True
         if peer.state is PeerState.COPY:
             peer.was_unreachable = True
         elif peer.state is PeerState.REPLICATE:
@@ -226,20 +234,24 @@ class Leader:
 
     # -- once per turn ---------------------------------------------------------------------------
 
-    def flush(self) -> None:
-        """Commit what a majority holds, answer confirmed reads, and send to the peers. Called once in a turn."""
+    def commit(self) -> None:
+        """Commit what a majority holds, and answer confirmed reads. Called in a turn, after its events."""
         leadership = self._state.leadership
         if leadership is None:
             return
         if leadership.reads.start_round():
             self._replicator.send_read_round(leadership)
             self._progressed = True
-        if self._progressed:
-            self._progressed = False
+        if self._progressed or leadership.members_changed:
+            self._progressed = leadership.members_changed = False
             self._commit_rule.advance(leadership)
             self._commit_rule.advance_all_replicated(leadership)
             self._confirm_reads(leadership)
-        self._replicator.replicate(leadership)
+
+    def replicate(self) -> None:
+        """Send to the peers what their windows allow. Called once in a turn."""
+        if self._state.leadership is not None:
+            self._replicator.replicate(self._state.leadership)
 
     def _confirm_reads(self, leadership: LeaderState) -> None:
         if len(leadership.reads):

@@ -41,6 +41,35 @@ class RaftTransfers:
         else:
             leadership.handover = Handover(event.token, to, state.now_us + state.timeout_us)
 
+    def begin_for_change(self, token: int) -> None:
+        """Hand over because a change of config would end this leadership. The token is rejected in any case."""
+        state, leadership = self._state, self._state.leadership
+        assert leadership is not None
+        to = self._best_successor(leadership)
+        if to is None:
+            state.reject(token, RejectReason.NO_SUCCESSOR)
+        else:
+            leadership.handover = Handover(token, to, state.now_us + state.timeout_us, for_change=True)
+
+    def abort_change(self) -> bool:
+        """Cancel a handover for a change of config. Returns false if there is none, or if it cannot be cancelled."""
+        leadership = self._state.leadership
+        handover = leadership.handover if leadership is not None else None
+        if leadership is None or handover is None or not handover.for_change or handover.timeout_now_sent:
+            return False
+        self._state.reject(handover.token, RejectReason.ABORTED)
+        leadership.handover = None
+        return True
+
+    def resign(self) -> None:
+        """End a leadership that the committed config does not allow any more. The best successor campaigns at once."""
+        state, leadership = self._state, self._state.leadership
+        assert leadership is not None
+        to = self._best_successor(leadership)
+        if to is not None:
+            state.send(to, TimeoutNow(term=state.term))
+        state.take_role_in_config()
+
     def _eligible(self) -> set[NodeId]:
         """Return the members that may lead: voters, but no witnesses."""
         members = self._state.config.members

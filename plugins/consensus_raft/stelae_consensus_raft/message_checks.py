@@ -36,15 +36,17 @@ def message_error(message: RaftMessage, entries: Sequence[Entry]) -> str | None:
         case AppendEntries():
             return _append_error(message, entries)
         case AppendReply():
-            numbers = (message.match, message.commit, message.round, message.rejected)
+            numbers = (message.match, message.commit, message.round, message.session, message.rejected)
             valid = all(map(_is_number, numbers)) and _is_op_id(message.hint)
         case VoteRequest():
             last = message.last
             valid = _is_number(message.attempt) and _is_op_id(last) and last.term < message.term
+            valid = valid and _is_op_id(message.config) and message.config <= last
         case TimeoutNow():
             valid = message.term > 0
         case VoteReply():
             valid = _is_number(message.campaign_term) and _is_number(message.attempt)
+            valid = valid and _is_op_id(message.removed_by)
         case _:
             assert_never(message)
     if entries:
@@ -54,7 +56,7 @@ def message_error(message: RaftMessage, entries: Sequence[Entry]) -> str | None:
 
 def _append_error(message: AppendEntries, entries: Sequence[Entry]) -> str | None:
     prev = message.prev
-    if not (_is_op_id(prev) and _is_number(message.commit) and _is_number(message.round)):
+    if not _is_op_id(prev) or not all(map(_is_number, (message.commit, message.round, message.session))):
         return "number out of range"
     if not 0 <= message.all_replicated <= message.commit:
         return "all-replicated index above the commit index"

@@ -52,6 +52,7 @@ class VoteRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     attempt: Number = 0  #: Tells the candidate's campaigns apart. Answers to an earlier attempt do not count.
     pre: bool = False  #: True for a pre-vote.
     transfer: bool = False  #: True if the leader itself asked for this campaign.
+    config: OpId = ZERO  #: The op id of the newest config in the candidate's log.
 
 
 class VoteReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +63,8 @@ class VoteReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     attempt: Number = 0  #: ``attempt`` of the request.
     pre: bool = False  #: ``pre`` of the request.
     refusal: VoteRefusal | None = None  #: ``None`` if the vote is granted.
+    removed_by: OpId = ZERO
+    """The op id of the voter's committed config, if it is newer than the candidate's and without the candidate."""
 
 
 class AppendEntries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +74,9 @@ class AppendEntries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     prev: OpId  #: The op id of the entry before the entries of this append.
     commit: Number  #: The leader's commit index.
     round: Number = 0  #: The leader's newest read round in this term (see ``read_index``). The answer repeats it.
+    session: Number = (
+        0  #: Tells the times apart at which the receiver was a member (see ``progress``). The answer repeats it.
+    )
     quiet: bool = False  #: True if the follower answers only to refuse. Such an append carries only a commit index.
     all_replicated: Number = 0
     """Up to this index every member holds the log durably, as far as the leader knows; 0 if it knows nothing yet.
@@ -85,6 +91,7 @@ class AppendReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     match: Number = 0  #: Up to this index the replica's log is durable and equal to the leader's; 0 if refused.
     commit: Number = 0  #: The replica's commit index.
     round: Number = 0  #: ``round`` of the append.
+    session: Number = 0  #: ``session`` of the append.
     refusal: AppendRefusal | None = None  #: ``None`` if the append was accepted.
     rejected: Number = 0  #: If refused, the index of the append's ``prev``.
     hint: OpId = ZERO  #: If refused as MISMATCH, the last position of the log at which it can agree with the leader's.

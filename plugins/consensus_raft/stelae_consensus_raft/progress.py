@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from stelae.spi.consensus import PeerProgress
 from stelae.spi.ids import NodeId
+from stelae_consensus_raft.catch_up import CatchUp
 
 RETRY_DOUBLINGS_MAX = 3
 """How often the retry interval of a silent peer doubles: up to eight times ``append_retry_ms``."""
@@ -38,6 +39,8 @@ class Progress:
     __slots__ = (
         "_in_flight",
         "all_replicated_sent",
+        "answered",
+        "catch_up",
         "commit_known",
         "commit_only_paid_us",
         "commit_sent",
@@ -49,13 +52,25 @@ class Progress:
         "retries",
         "round_acked",
         "sent_at_us",
+        "session",
+        "since_us",
         "state",
         "waiting",
         "was_unreachable",
     )
 
-    def __init__(self, node_id: NodeId, next_index: int, now_us: int) -> None:
+    def __init__(self, node_id: NodeId, next_index: int, now_us: int, session: int = 0) -> None:
         self.node_id = node_id
+        #: Tells the times apart at which a node was a member. It is the index of the config entry by which this leader
+        #: added the member, and 0 for those that it found. Answers repeat it, so that a late answer of a node that was
+        #: removed, has lost its log, and was added again does not count.
+        self.session = session
+        #: Since when the node is a peer of this leader.
+        self.since_us = now_us
+        #: True once the node has answered this leader.
+        self.answered = False
+        #: Of a member without a vote: whether it has caught up.
+        self.catch_up: CatchUp | None = None
         self.state = PeerState.PROBE
         #: Highest index that is durable on the peer and equal to the leader's log, as far as the peer has acknowledged.
         self.match = 0
@@ -156,6 +171,8 @@ class Progress:
         self.all_replicated_sent = 0
         self._in_flight.clear()
         self.in_flight_bytes = 0
+        if self.catch_up is not None and state is not PeerState.REPLICATE:
+            self.catch_up.interrupted()
 
     def retry_at_us(self, interval_us: int) -> int:
         """Return when the leader repeats an unanswered message."""

@@ -16,6 +16,7 @@ import msgspec
 from stelae.spi.consensus import Beats, HardState, LogView, MemberType, Rejection, RejectReason, Role, TabletConfig
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae_consensus_raft.catch_up import CatchUp
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.config_history import ConfigHistory
 from stelae_consensus_raft.durable_index import DurableIndex
@@ -42,21 +43,54 @@ class Handover(msgspec.Struct):
     token: int
     to: NodeId  #: The successor.
     deadline_us: int  #: When the leader gives up the transfer.
+    for_change: bool = False  #: True if the token is that of a change of config that would end this leadership.
     timeout_now_sent: bool = False  #: True once the successor had all of the log and was asked to campaign.
+
+
+class PendingChange(msgspec.Struct):
+    """A change of config that this leader has appended and that is not committed yet."""
+
+    token: int | None  #: ``None`` for a change of the leader's own.
+    index: int  #: The index of the config entry.
 
 
 class LeaderState:
     """The state that exists only while this replica leads."""
 
-    __slots__ = ("handover", "peers", "reads", "reads_sent_at_us", "voting")
+    __slots__ = (
+        "first_index",
+        "handover",
+        "learners",
+        "members_changed",
+        "own_change_from_us",
+        "peers",
+        "pending_change",
+        "reads",
+        "reads_sent_at_us",
+        "voting",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, first_index: int) -> None:
+        self.first_index = first_index
+        """The index of the first entry of this leadership."""
         self.peers: dict[NodeId, Progress] = {}
         self.voting: list[Progress] = []
         """The voters among ``peers``: those that count towards a majority."""
+        self.learners: list[Progress] = []
+        """The other ``peers``."""
+        self.members_changed = False
+        """True until the commit index is computed with the members of the newest config."""
         self.reads = ReadQueue()
         self.reads_sent_at_us = 0
         self.handover: Handover | None = None
+        self.pending_change: PendingChange | None = None
+        self.own_change_from_us = 0
+        """When the leader may try a change of its own again."""
+
+    def live_nodes(self, state: RaftState) -> set[NodeId]:
+        """Return the nodes that were heard within one and a half election timeouts, this replica included."""
+        since = state.now_us - state.timeout_us * 3 // 2
+        return {state.node_id, *(peer.node_id for peer in self.peers.values() if peer.heard_at_us >= since)}
 
 
 class RaftState:
@@ -111,6 +145,8 @@ class RaftState:
         self.hard_state_ready_id = 0
         #: Factor of the waits between campaigns. It grows on an overloaded machine, and is 1 again with a leader.
         self.backoff_factor = 1
+        #: The op id of a committed config that does not list this replica, as a member said.
+        self.removed_by = ZERO
         self.refused: Counter[str] = Counter()
         self.transitions: Counter[tuple[Role, Cause]] = Counter()
         self.history: deque[str] = deque(maxlen=HISTORY_LENGTH_MAX)
@@ -126,28 +162,50 @@ class RaftState:
 
     @property
     def may_campaign(self) -> bool:
-        """True if this replica may lead: it is a voter, and not a witness."""
+        """True if this replica may lead: it is a voter, and not a witness.
+
+        A voter that a config removes or demotes may lead until that config is committed. Its vote may be needed until
+        then, and if its log is longer than those of the others, only it can be elected (Raft thesis, 4.2.2)."""
         return self._may_campaign
 
     def _load_members(self) -> None:
-        config = self.configs.current
+        config, committed = self.configs.current, self.configs.committed
         self.voters = config.voters()
         self.is_voter = self.node_id in self.voters
         self.majority = len(self.voters) // 2 + 1
         self.peer_ids = tuple(m.node_id for m in config.members if m.node_id != self.node_id)
-        member = config.member(self.node_id)
-        self._may_campaign = member is not None and member.member_type is MemberType.VOTER
+        members = (config.member(self.node_id), committed.member(self.node_id))
+        electable = any(member is not None and member.member_type is MemberType.VOTER for member in members)
+        self._may_campaign = electable and self.removed_by <= config.op_id
 
     def _role_in_config(self) -> Role:
-        if self.is_voter:
+        if self.removed_by > self.config.op_id:
+            return Role.NON_PARTICIPANT
+        if self.is_voter or self._may_campaign:
             return Role.FOLLOWER
         if self.config.member(self.node_id) is not None:
             return Role.LEARNER
         return Role.NON_PARTICIPANT
 
     def apply_config(self) -> None:
-        """Apply the config in force: its members, and the role that it gives this replica."""
+        """Apply the config in force: its members, and the role that it gives this replica.
+
+        A leader leads on. If its removal is committed, ``RaftMembership`` ends its leadership."""
         self._load_members()
+        if self.leadership is not None:
+            self.load_peers(self.leadership)
+        else:
+            self.take_role_in_config()
+
+    def _config_committed(self) -> None:
+        """A voter that the committed config removed or demoted may not lead any more."""
+        might_campaign = self._may_campaign
+        self._load_members()
+        if self.leadership is None and self._may_campaign != might_campaign:
+            self.take_role_in_config()
+
+    def take_role_in_config(self) -> None:
+        """Take the role that the config in force gives this replica."""
         role = self._role_in_config()
         if role is Role.FOLLOWER:
             self.change_role(Cause.MADE_VOTER)
@@ -155,6 +213,25 @@ class RaftState:
             self.change_role(Cause.MADE_LEARNER if role is Role.LEARNER else Cause.REMOVED)
         if self.role is not Role.LEADER:
             self.reset_election_deadline()
+
+    def load_peers(self, leadership: LeaderState) -> None:
+        """Make the peers of a leader those of the config in force. What was known of a removed peer is forgotten."""
+        known, next_index = leadership.peers, self.log.last_index + 1
+        session = self.config.op_id.index if self.config.op_id.index > leadership.first_index else 0
+        leadership.peers = {n: known.get(n) or Progress(n, next_index, self.now_us, session) for n in self.peer_ids}
+        leadership.members_changed = True
+        leadership.voting, leadership.learners = [], []
+        for node, peer in leadership.peers.items():
+            votes = node in self.voters
+            (leadership.voting if votes else leadership.learners).append(peer)
+            peer.catch_up = None if votes else peer.catch_up or CatchUp()
+        self.ready.beats = Beats(self.term, self.peer_ids)
+
+    def removed(self, by: OpId) -> None:
+        """Note that the committed config ``by`` does not list this replica, which has only older configs."""
+        self.removed_by = by
+        self._load_members()
+        self.take_role_in_config()
 
     # -- role, term, vote ------------------------------------------------------------------------
 
@@ -188,12 +265,21 @@ class RaftState:
         self.ready.beats = Beats(self.term, ())
         for token in lost.reads.drain():
             self.reject(token, RejectReason.LEADERSHIP_LOST)
+        if lost.pending_change is not None and lost.pending_change.token is not None:
+            self.reject(lost.pending_change.token, RejectReason.LEADERSHIP_LOST)
         if lost.handover is not None:
-            # The successor was asked to campaign, and now there is a later term: this is its campaign.
-            if lost.handover.timeout_now_sent and cause is Cause.HIGHER_TERM:
-                self.ready.handed_over.append(lost.handover.token)
-            else:
-                self.reject(lost.handover.token, RejectReason.LEADERSHIP_LOST)
+            self._end_handover(lost.handover, cause)
+
+    def _end_handover(self, handover: Handover, cause: Cause) -> None:
+        # The successor was asked to campaign, and now there is a later term: this is its campaign.
+        succeeded = handover.timeout_now_sent and cause is Cause.HIGHER_TERM
+        if not succeeded:
+            self.reject(handover.token, RejectReason.LEADERSHIP_LOST)
+        elif handover.for_change:
+            detail = f"this leader has handed over to node {handover.to}; send the change to that node"
+            self.ready.rejections.append(Rejection(handover.token, RejectReason.STEPPING_DOWN, handover.to, detail))
+        else:
+            self.ready.handed_over.append(handover.token)
 
     def set_term(self, term: int, voted_for: NodeId | None) -> None:
         """Enter a later term. ``voted_for`` is this replica's vote in it, or ``None`` if it has not voted yet."""
@@ -309,6 +395,7 @@ class RaftState:
             self.refresh_serving()
         if self.configs.commit(index):
             self.ready.committed_config = self.configs.committed
+            self._config_committed()
         return True
 
     def advance_all_replicated(self, index: int) -> None:
@@ -338,9 +425,9 @@ class RaftState:
         """Send a message once the log of this Ready is durable."""
         self.ready.send_durable(to, message, self.term)
 
-    def reject(self, token: int, reason: RejectReason) -> None:
-        """Reject a proposal, a read or a transfer."""
-        self.ready.rejections.append(Rejection(token, reason, self.leader))
+    def reject(self, token: int, reason: RejectReason, detail: str = "") -> None:
+        """Reject a proposal, a read, a transfer or a change of config."""
+        self.ready.rejections.append(Rejection(token, reason, self.leader, detail))
 
     def count_refused(self, why: str) -> None:
         """Count a message that no correct peer sends. The message has no effect."""

@@ -9,6 +9,7 @@ import msgspec
 from stelae.spi.consensus import (
     Accepted,
     Beats,
+    ConfigChanged,
     CopyRequest,
     Fatal,
     HardState,
@@ -33,10 +34,12 @@ class ReadyBuilder:
         "_entries",
         "_replace_from",
         "_sent_last_index",
+        "aborted",
         "accepted",
         "beats",
         "commit",
         "committed_config",
+        "config_changes",
         "copy_requests",
         "fatal",
         "handed_over",
@@ -65,6 +68,8 @@ class ReadyBuilder:
         self.accepted: list[Accepted] = []
         self.reads_ready: list[ReadReady] = []
         self.handed_over: list[int] = []
+        self.config_changes: list[ConfigChanged] = []
+        self.aborted: list[int] = []
         self.copy_requests: list[CopyRequest] = []
         self.rejections: list[Rejection] = []
         self.fatal: Fatal | None = None
@@ -133,6 +138,8 @@ class ReadyBuilder:
             or self.rejections
             or self.reads_ready
             or self.handed_over
+            or self.config_changes
+            or self.aborted
             or self.commit is not None
             or self.hard_state is not None
             or self._replace_from is not None
@@ -160,6 +167,8 @@ class ReadyBuilder:
             accepted=tuple(self.accepted),
             reads_ready=tuple(self.reads_ready),
             handed_over=tuple(self.handed_over),
+            config_changes=tuple(self.config_changes),
+            aborted=tuple(self.aborted),
             copy_requests=tuple(self.copy_requests),
             rejections=tuple(self.rejections),
         )

@@ -123,6 +123,7 @@ class Replicator:
             prev=prev,
             commit=state.commit,
             round=leadership.reads.round,
+            session=peer.session,
             quiet=quiet,
             all_replicated=state.all_replicated,
         )

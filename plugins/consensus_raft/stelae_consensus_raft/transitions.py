@@ -62,7 +62,7 @@ TRANSITIONS: Final[Mapping[Cause, Mapping[Role, Role | None]]] = MappingProxyTyp
         Cause.QUORUM_LOST: _row(IGNORED, IGNORED, _F, IGNORED, IGNORED),
         Cause.STEP_DOWN: _row(IGNORED, IGNORED, _F, IGNORED, IGNORED),
         Cause.PERSIST_FAILED: _row(_F, _F, _F, _N, _O),
-        Cause.MADE_VOTER: _row(_F, _C, _L, _F, _F),
+        Cause.MADE_VOTER: _row(_F, _C, IGNORED, _F, _F),
         Cause.MADE_LEARNER: _row(_N, _N, _N, _N, _N),
         Cause.REMOVED: _row(_O, _O, _O, _O, _O),
     }

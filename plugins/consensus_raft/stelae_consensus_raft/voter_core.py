@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from stelae.spi.consensus import (
+    AbortChange,
+    ChangeConfig,
     ConsensusCore,
     Event,
     HardState,
@@ -57,7 +59,7 @@ class VoterCore(ConsensusCore):
                 case LeaderAlive() if event.term == self._hard_state.term:
                     heard = max(self._leader_heard_at_us or 0, event.heard_at_us)
                     self._leader_heard_at_us = heard
-                case ReadRequest() | Transfer():
+                case ReadRequest() | Transfer() | ChangeConfig() | AbortChange():
                     self._reject(event.token)
                 case Propose():
                     for proposal in event.proposals:
@@ -110,7 +112,11 @@ class VoterCore(ConsensusCore):
             if message.term > self._hard_state.term:
                 self._set_hard_state(HardState(message.term, None))
         reply = AppendReply(
-            term=self._hard_state.term, round=message.round, refusal=refusal, rejected=message.prev.index
+            term=self._hard_state.term,
+            round=message.round,
+            session=message.session,
+            refusal=refusal,
+            rejected=message.prev.index,
         )
         self._ready.send(leader, reply, self._hard_state.term)
 

@@ -229,14 +229,23 @@ def test_a_config_is_in_force_from_append_and_durable_in_metadata_at_commit() ->
 
 
 def test_a_replaced_config_is_rolled_back_and_with_it_the_role() -> None:
+    learner = members(A, B, C, op_id=OpId(1, 2), learners=[ME])
+    solo = Solo(config=members(A, B, op_id=OpId(1, 1)), commit=1)
+    solo.append(1, OpId(1, 1), Entry(OpId(1, 2), EntryKind.CONFIG, 2, encode_config(learner)))
+    assert solo.core.status().role is Role.LEARNER
+    solo.append(2, OpId(1, 1), *entries(2, 2), sender=B)
+    assert solo.core.status().config.members == members(A, B).members
+    assert solo.core.status().role is Role.NON_PARTICIPANT
+
+
+def test_a_voter_may_campaign_until_its_removal_is_committed() -> None:
     solo = Solo(commit=1)
     solo.append(1, OpId(1, 1), config_entry(2, 1, A, B, C))
-    assert solo.core.status().role is Role.NON_PARTICIPANT
-    assert solo.core.next_deadline() is None
-    solo.append(2, OpId(1, 1), *entries(2, 2), sender=B)
-    assert solo.core.status().config == THREE
     assert solo.core.status().role is Role.FOLLOWER
     assert solo.core.next_deadline() is not None
+    solo.append(1, OpId(1, 2), commit=2)
+    assert solo.core.status().role is Role.NON_PARTICIPANT
+    assert solo.core.next_deadline() is None
 
 
 def test_a_config_lost_with_a_failed_append_is_rolled_back() -> None:

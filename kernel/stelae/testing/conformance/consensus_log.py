@@ -158,7 +158,7 @@ class LogChecks:
         assert cluster.nodes[1].status.commit == 1
 
     def test_acknowledgements_of_learners_never_count(self, harness: ConsensusHarness) -> None:
-        cluster = harness.led(3, MemberType.NON_VOTER, MemberType.PRE_VOTER)
+        cluster = harness.led(3, MemberType.NON_VOTER, MemberType.NON_VOTER)
         cluster.isolate(2, 3)
         cluster.propose(1, b"a")
         cluster.deliver_all()

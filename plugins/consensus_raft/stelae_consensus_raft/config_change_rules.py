@@ -1,0 +1,119 @@
+"""The rules of a change of config: which members the new config has, and which changes are refused, with the reason.
+
+One change adds, removes, promotes or demotes one member, so every majority of the new config overlaps every majority
+of the old one (Raft thesis, 4.1). A member that is added has no vote at first (durability rule 11): otherwise commits
+could wait for it until it has all of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+import msgspec
+
+from stelae.spi.consensus import (
+    AddServer,
+    ChangeRole,
+    ConfigChange,
+    Member,
+    MemberType,
+    RejectReason,
+    RemoveServer,
+    TabletConfig,
+)
+from stelae.spi.ids import NodeId
+
+VOTING = (MemberType.VOTER, MemberType.WITNESS)
+_JOINING = (MemberType.PRE_VOTER, MemberType.NON_VOTER)
+
+_MAY_BECOME = {
+    MemberType.VOTER: (MemberType.NON_VOTER,),
+    MemberType.PRE_VOTER: (MemberType.NON_VOTER, MemberType.WITNESS, MemberType.VOTER),
+    MemberType.NON_VOTER: (MemberType.PRE_VOTER, MemberType.WITNESS, MemberType.VOTER),
+    MemberType.WITNESS: (MemberType.NON_VOTER, MemberType.VOTER),
+}
+"""The types that a member of each type can get by one change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a change is refused. ``detail`` says what is, what was asked, and what to do next."""
+
+    reason: RejectReason
+    detail: str
+
+
+def changed_members(config: TabletConfig, change: ConfigChange) -> tuple[Member, ...] | Refusal:
+    """Return the members after a change, sorted by node id, or why the config does not allow the change."""
+    member = config.member(change.node_id)
+    match change:
+        case AddServer():
+            return _added(config, member, change)
+        case RemoveServer():
+            if member is None:
+                return Refusal(RejectReason.NO_CHANGE, f"node {change.node_id} is not a member; nothing to remove")
+            return tuple(m for m in config.members if m != member)
+        case ChangeRole():
+            return _retyped(config, member, change)
+        case _:
+            assert_never(change)
+
+
+def _added(config: TabletConfig, member: Member | None, change: AddServer) -> tuple[Member, ...] | Refusal:
+    node, wanted = change.node_id, change.member_type
+    if wanted not in _JOINING:
+        fact = f"node {node} was to be added as {wanted}, but a new member has no vote"
+        return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; add it as PRE_VOTER, and the leader promotes it")
+    if member is None:
+        joined = Member(node_id=node, address=change.address, member_type=wanted)
+        return tuple(sorted((*config.members, joined), key=lambda m: m.node_id))
+    if member.address != change.address:
+        return _with(config, msgspec.structs.replace(member, address=change.address))
+    if member.member_type is wanted or (wanted is MemberType.PRE_VOTER and member.member_type in VOTING):
+        return Refusal(RejectReason.NO_CHANGE, f"node {node} is a member already: {member.member_type}")
+    fact = f"node {node} is a member already, as {member.member_type}, and was to be added as {wanted}"
+    return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; change its role instead")
+
+
+def _retyped(config: TabletConfig, member: Member | None, change: ChangeRole) -> tuple[Member, ...] | Refusal:
+    node, wanted = change.node_id, change.member_type
+    if member is None:
+        names = ", ".join(str(m.node_id) for m in config.members)
+        return Refusal(RejectReason.NOT_A_MEMBER, f"node {node} is not a member; add it first. Members: {names}")
+    if member.member_type is wanted:
+        return Refusal(RejectReason.NO_CHANGE, f"node {node} is {wanted} already")
+    possible = _MAY_BECOME[member.member_type]
+    if wanted not in possible:
+        fact = f"node {node} is {member.member_type} and cannot become {wanted} in one change"
+        return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; possible: {', '.join(possible)}")
+    return _with(config, msgspec.structs.replace(member, member_type=wanted))
+
+
+def _with(config: TabletConfig, changed: Member) -> tuple[Member, ...]:
+    return tuple(changed if m.node_id == changed.node_id else m for m in config.members)
+
+
+def gets_vote(config: TabletConfig, members: tuple[Member, ...]) -> NodeId | None:
+    """Return the node that votes among ``members`` and does not in ``config``, or ``None``."""
+    before = set(config.voters())
+    return next((m.node_id for m in members if m.member_type in VOTING and m.node_id not in before), None)
+
+
+def leaderless(members: tuple[Member, ...]) -> Refusal | None:
+    """Refuse members of which none may lead."""
+    if any(m.member_type is MemberType.VOTER for m in members):
+        return None
+    fact = "no VOTER would be left, so the tablet could never have a leader again"
+    return Refusal(RejectReason.LEADERLESS, f"{fact}; add another member and wait until it is a VOTER")
+
+
+def without_live_majority(members: tuple[Member, ...], is_live: Callable[[NodeId], bool]) -> Refusal | None:
+    """Refuse members of which the leader has not heard a majority lately: the change might never be committed."""
+    voters = [m.node_id for m in members if m.member_type in VOTING]
+    silent = [node for node in voters if not is_live(node)]
+    majority = len(voters) // 2 + 1
+    if len(voters) - len(silent) >= majority:
+        return None
+    fact = f"the new config needs {majority} of {len(voters)} voters, but these do not answer: {', '.join(silent)}"
+    return Refusal(RejectReason.NO_LIVE_MAJORITY, f"{fact}; start them, or remove them first")

@@ -1,0 +1,228 @@
+"""Changes of config on the leader: those that are asked for, and its own: promotion, and removal of a silent newcomer.
+
+At most one change is pending. The leader appends a change only while it serves, that is, once an entry of its own term
+is committed; otherwise two majorities that do not overlap could each commit a config (Raft thesis, 4.1, as corrected).
+The change of its own membership is the exception to "append": the leader hands over first (seed "Raft config change",
+*Process for removing a node*), and its successor can then be asked for the change."""
+
+from __future__ import annotations
+
+from stelae.spi.consensus import (
+    AbortChange,
+    ChangeConfig,
+    ChangeRole,
+    ConfigChange,
+    ConfigChanged,
+    Member,
+    MemberType,
+    RejectReason,
+    RemoveServer,
+    TabletConfig,
+    encode_config,
+)
+from stelae.spi.ids import ZERO, OpId
+from stelae.spi.log import Entry, EntryKind
+from stelae_consensus_raft.config_change_rules import (
+    Refusal,
+    changed_members,
+    gets_vote,
+    leaderless,
+    without_live_majority,
+)
+from stelae_consensus_raft.leadership_transfer import RaftTransfers
+from stelae_consensus_raft.progress import PeerState, Progress
+from stelae_consensus_raft.raft_state import LeaderState, PendingChange, RaftState
+
+
+class RaftMembership:
+    """What a leader does about its config. A replica that does not lead refuses all requests."""
+
+    __slots__ = ("_join_timeout_us", "_state", "_transfers")
+
+    def __init__(self, state: RaftState, transfers: RaftTransfers) -> None:
+        self._state = state
+        self._transfers = transfers
+        self._join_timeout_us = state.settings.member_join_timeout_ms * 1000
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def change(self, event: ChangeConfig) -> None:
+        """Append the change, or reject it with the reason."""
+        state, leadership = self._state, self._state.leadership
+        if leadership is None:
+            state.reject(event.token, RejectReason.NOT_LEADER)
+        elif not state.serving:
+            state.reject(event.token, RejectReason.CONFIGURING)
+        elif leadership.handover is not None:
+            state.reject(event.token, RejectReason.TRANSFERRING)
+        else:
+            members = self._decide(leadership, event)
+            if isinstance(members, Refusal):
+                state.reject(event.token, members.reason, members.detail)
+            elif members is not None:
+                self._append(leadership, members, event.token)
+
+    def _decide(self, leadership: LeaderState, event: ChangeConfig) -> tuple[Member, ...] | Refusal | None:
+        """Return the members after the change, or why it is refused, or ``None`` if leadership is handed over first.
+
+        Whether there is anything to change comes first, so that a request that is repeated is told that it is done."""
+        state, change = self._state, event.change
+        members = changed_members(state.config, change)
+        if isinstance(members, Refusal):
+            return members
+        refusal = (
+            self._wrong_config_id(event.committed_config_id)
+            or self._change_pending()
+            or leaderless(members)
+            or without_live_majority(members, leadership.live_nodes(state).__contains__)
+            or self._not_caught_up(leadership, members)
+        )
+        if refusal is not None:
+            return refusal
+        if self._ends_leadership(change):
+            self._transfers.begin_for_change(event.token)
+            return None
+        return members
+
+    def _wrong_config_id(self, expected: OpId | None) -> Refusal | None:
+        committed = self._state.configs.committed
+        if expected is None or expected == committed.op_id:
+            return None
+        fact = f"the committed config is {committed.op_id}, the change is meant for {expected}"
+        return Refusal(RejectReason.WRONG_CONFIG_ID, f"{fact}; look at the config again, then decide")
+
+    def _change_pending(self) -> Refusal | None:
+        config, committed = self._state.config, self._state.configs.committed
+        if config.op_id == committed.op_id:
+            return None
+        fact = f"config {config.op_id} is appended and not committed; the committed one is {committed.op_id}"
+        return Refusal(RejectReason.CHANGE_PENDING, f"{fact}; ask again when it is committed")
+
+    def _not_caught_up(self, leadership: LeaderState, members: tuple[Member, ...]) -> Refusal | None:
+        state = self._state
+        node = gets_vote(state.config, members)
+        peer = leadership.peers.get(node) if node is not None else None
+        if peer is None or self._is_caught_up(peer):
+            return None
+        fact = f"node {peer.node_id} would get a vote, but its log ends at {peer.match} of {state.log.last_index}"
+        return Refusal(RejectReason.NOT_CAUGHT_UP, f"{fact}; a PRE_VOTER is promoted by itself once it has caught up")
+
+    def _ends_leadership(self, change: ConfigChange) -> bool:
+        """Return true if this replica could not lead after the change."""
+        if change.node_id != self._state.node_id:
+            return False
+        return isinstance(change, RemoveServer) or (
+            isinstance(change, ChangeRole) and change.member_type is not MemberType.VOTER
+        )
+
+    def abort(self, event: AbortChange) -> None:
+        """Cancel a change that waits for a handover, or say why there is nothing to cancel."""
+        state, leadership = self._state, self._state.leadership
+        if leadership is None:
+            state.reject(event.token, RejectReason.NOT_LEADER)
+        elif self._transfers.abort_change():
+            state.ready.aborted.append(event.token)
+        else:
+            state.reject(event.token, RejectReason.CANNOT_ABORT, self._why_not_abort(leadership))
+
+    def _why_not_abort(self, leadership: LeaderState) -> str:
+        pending = self._change_pending()
+        if pending is not None:
+            index = self._state.config.op_id.index
+            return (
+                f"the change is appended at index {index}, and a leader never truncates its own log; "
+                "it is committed as soon as a majority has it, and can be undone by another change then"
+            )
+        if leadership.handover is not None:
+            return "the successor was asked to take over already; ask again when the transfer has ended"
+        return "no change of config is in progress"
+
+    # -- appending and committing ----------------------------------------------------------------
+
+    def _append(self, leadership: LeaderState, members: tuple[Member, ...], token: int | None) -> None:
+        state = self._state
+        op_id = OpId(state.term, state.log.last_index + 1)
+        body = encode_config(TabletConfig(op_id=ZERO, members=members))
+        leadership.pending_change = PendingChange(token, op_id.index)
+        state.append([Entry(op_id, EntryKind.CONFIG, 0, body)])
+
+    def flush(self) -> bool:
+        """Answer a change that is committed, and append a change of the leader's own. Returns true if it appended one.
+
+        Called once in a turn, after entries were committed."""
+        state, leadership = self._state, self._state.leadership
+        if leadership is None:
+            return False
+        pending = leadership.pending_change
+        if pending is not None:
+            if pending.index > state.commit:
+                return False
+            leadership.pending_change = None
+            if pending.token is not None:
+                state.ready.config_changes.append(ConfigChanged(pending.token, state.configs.committed))
+        if not state.may_campaign:
+            # Only a leader that was elected before the commit of its own removal gets here.
+            self._transfers.resign()
+            return False
+        if leadership.learners and state.serving and leadership.handover is None:
+            return self._promote_or_remove(leadership)
+        return False
+
+    def _promote_or_remove(self, leadership: LeaderState) -> bool:
+        state = self._state
+        if state.config.op_id != state.configs.committed.op_id:
+            return False
+        for peer in leadership.learners:
+            members = self._own_change(peer)
+            if members is None:
+                continue
+            if without_live_majority(members, leadership.live_nodes(state).__contains__) is None:
+                self._append(leadership, members, None)
+                return True
+            leadership.own_change_from_us = state.now_us + state.timeout_us
+        return False
+
+    def _own_change(self, peer: Progress) -> tuple[Member, ...] | None:
+        """Return the members after the leader's own change about a member without a vote, or ``None``."""
+        state = self._state
+        member = state.config.member(peer.node_id)
+        assert member is not None
+        if member.member_type is MemberType.PRE_VOTER and self._is_caught_up(peer):
+            change: ConfigChange = ChangeRole(node_id=peer.node_id, member_type=MemberType.VOTER)
+        elif (until := self._joins_until_us(peer)) is not None and state.now_us >= until:
+            change = RemoveServer(node_id=peer.node_id)
+        else:
+            return None
+        members = changed_members(state.config, change)
+        assert not isinstance(members, Refusal)
+        return members
+
+    def _is_caught_up(self, peer: Progress) -> bool:
+        """Return true if a member without a vote could vote now and commits would not wait for it."""
+        state = self._state
+        if peer.state is not PeerState.REPLICATE or state.now_us - peer.heard_at_us >= state.timeout_us:
+            return False
+        return peer.catch_up is not None and peer.catch_up.is_caught_up(peer.match, state.now_us, state.timeout_us)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _joins_until_us(self, peer: Progress) -> int | None:
+        """Return until when a newcomer must answer, or ``None`` if it has answered, or is not new.
+
+        A member is new if this leader has added it. A PRE_VOTER is new to every leader: it is about to join. Another
+        learner may have been down for long on purpose, and stays."""
+        if peer.answered:
+            return None
+        member = self._state.config.member(peer.node_id)
+        is_joining = member is not None and member.member_type is MemberType.PRE_VOTER
+        return peer.since_us + self._join_timeout_us if is_joining or peer.session else None
+
+    def deadline_us(self, leadership: LeaderState) -> int | None:
+        """Return when a silent newcomer is removed, or ``None``. While another change is in progress nothing is due."""
+        state = self._state
+        if not leadership.learners or not state.serving or leadership.handover is not None:
+            return None
+        if state.config.op_id != state.configs.committed.op_id:
+            return None
+        due = (self._joins_until_us(peer) for peer in leadership.learners)
+        return min((max(at, leadership.own_change_from_us) for at in due if at is not None), default=None)
