@@ -8,16 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.spi.consensus import Outbound, RangeCompacted, RangeSent
+from stelae.spi.consensus import ChangeConfig, Outbound, RangeCompacted, RangeSent
 from stelae.spi.ids import ZERO, NodeId
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
-from stelae_consensus_raft import RaftEngine, election
+from stelae_consensus_raft import RaftEngine, election, membership
 from stelae_consensus_raft.commit_rule import RaftCommitRule
+from stelae_consensus_raft.config_change_rules import changed_members
 from stelae_consensus_raft.config_history import ConfigHistory
 from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.durable_index import DurableIndex
+from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.leader import Leader
 from stelae_consensus_raft.leadership_transfer import RaftTransfers
+from stelae_consensus_raft.membership import RaftMembership
 from stelae_consensus_raft.messages import TimeoutNow, VoteRefusal, VoteRequest
 from stelae_consensus_raft.progress import Progress
 from stelae_consensus_raft.raft_state import LeaderState, RaftState
@@ -130,7 +133,128 @@ def _never_asks_again(self: Replicator, lead: LeaderState, peer: Progress, heard
     return None
 
 
+def _takes_configs_at_commit(self: RaftState) -> None:
+    before = self.configs.committed if self.configs.current is not self.configs.committed else self.configs.current
+    self.voters = before.voters()
+    self.is_voter = self.node_id in self.voters
+    self.majority = len(self.voters) // 2 + 1
+    self.peer_ids = tuple(m.node_id for m in self.configs.current.members if m.node_id != self.node_id)
+    self._may_campaign = self.is_voter
+
+
+def _allows_two_pending(self: RaftMembership) -> None:
+    return None
+
+
+def _compares_nothing(self: RaftMembership, expected: object) -> None:
+    return None
+
+
+def _compares_nothing_twice(self: RaftMembership, leadership: object, members: object) -> None:
+    return None
+
+
+def _promotes_by_count(self: RaftMembership, peer: Progress) -> bool:
+    return self._state.log.last_index - peer.match <= 10
+
+
+def _promotes_at_once(self: RaftMembership, peer: Progress) -> bool:
+    return True
+
+
+def _never_promotes(self: RaftMembership, peer: Progress) -> bool:
+    return False
+
+
+def _changes_while_configuring(self: RaftMembership, event: ChangeConfig) -> None:
+    leadership = self._state.leadership
+    members = changed_members(self._state.config, event.change)
+    if leadership is not None and isinstance(members, tuple):
+        self._append(leadership, members, event.token)
+
+
+def _removes_whoever_is_silent(self: RaftMembership, peer: Progress) -> int:
+    return peer.heard_at_us + self._join_timeout_us
+
+
+def _waits_for_ever_for_newcomers(self: RaftMembership, peer: Progress) -> None:
+    return None
+
+
+def _removes_only_what_it_added(self: RaftMembership, peer: Progress) -> int | None:
+    return peer.since_us + self._join_timeout_us if peer.session and not peer.answered else None
+
+
+def _counts_its_vote_always(self: Elections) -> None:
+    self._count_vote(self._state.node_id, granted=True)
+
+
+def _counts_itself_outside_its_config(self: RaftCommitRule, own: int, values: list[int]) -> int:
+    return sorted([own, *values], reverse=True)[self._state.majority - 1]
+
+
+def _keeps_removed_peers(self: RaftState, leadership: LeaderState) -> None:
+    known = dict(leadership.peers)
+    LOAD_PEERS(self, leadership)
+    leadership.peers = known | leadership.peers
+    leadership.voting = [p for p in leadership.peers.values() if p not in leadership.learners]
+
+
+def _has_one_session(self: RaftState, leadership: LeaderState) -> None:
+    LOAD_PEERS(self, leadership)
+    for peer in leadership.peers.values():
+        peer.session = 0
+
+
+def _believes_no_removal(self: RaftState, by: object) -> None:
+    return None
+
+
+def _gives_up_its_vote_at_append(self: RaftState) -> None:
+    LOAD_MEMBERS(self)
+    self._may_campaign = self.is_voter
+
+
+def _removes_itself(self: RaftMembership, change: object) -> bool:
+    return False
+
+
+def _asks_no_majority(members: object, is_live: object) -> None:
+    return None
+
+
+def _leads_nobody(members: object) -> None:
+    return None
+
+
+def _aborts_what_is_appended(self: RaftTransfers) -> bool:
+    return True
+
+
+LOAD_PEERS, LOAD_MEMBERS = RaftState.load_peers, RaftState._load_members
+
 PLANTED = [
+    (RaftState, "_load_members", _takes_configs_at_commit, "a_config_takes_effect_when_it_is_appended"),
+    (RaftMembership, "_change_pending", _allows_two_pending, "only_one_change_is_pending"),
+    (RaftMembership, "_wrong_config_id", _compares_nothing, "the_committed_config_is_compared"),
+    (RaftMembership, "_is_caught_up", _promotes_by_count, "a_promotion_waits_until"),
+    (RaftMembership, "_is_caught_up", _promotes_at_once, "several_members_join_at_once"),
+    (RaftMembership, "_is_caught_up", _never_promotes, "a_promotion_goes_on_under_another_leader"),
+    (RaftMembership, "_not_caught_up", _compares_nothing_twice, "a_member_that_lags_gets_no_vote"),
+    (RaftMembership, "change", _changes_while_configuring, "no_change_before_an_entry_of_the_leaders_term"),
+    (RaftMembership, "_joins_until_us", _removes_whoever_is_silent, "a_member_that_has_joined_stays"),
+    (RaftMembership, "_joins_until_us", _waits_for_ever_for_newcomers, "a_new_member_that_never_answers_is_removed"),
+    (RaftMembership, "_joins_until_us", _removes_only_what_it_added, "a_new_member_that_never_answers_is_removed_by"),
+    (RaftMembership, "_ends_leadership", _removes_itself, "a_leader_that_is_to_be_removed_hands_over"),
+    (Elections, "_count_own_vote", _counts_its_vote_always, "a_candidate_outside_its_config_does_not_count"),
+    (RaftCommitRule, "majority_value", _counts_itself_outside_its_config, "a_leader_outside_its_config_does_not"),
+    (RaftState, "load_peers", _keeps_removed_peers, "a_removed_member_counts_no_more"),
+    (RaftState, "load_peers", _has_one_session, "an_acknowledgement_from_before_the_removal"),
+    (RaftState, "removed", _believes_no_removal, "a_removed_member_is_told"),
+    (RaftState, "_load_members", _gives_up_its_vote_at_append, "a_voter_that_a_pending_config_removes"),
+    (membership, "without_live_majority", _asks_no_majority, "a_config_whose_majority_is_silent"),
+    (membership, "leaderless", _leads_nobody, "a_config_without_a_possible_leader"),
+    (RaftTransfers, "abort_change", _aborts_what_is_appended, "an_appended_change_cannot_be_aborted"),
     (Leader, "on_range_compacted", _hears_no_compaction, "a_copy_is_requested_once_for_a_peer"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_count"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_learners, "entries_that_a_learner_lacks"),
@@ -167,7 +291,8 @@ PLANTED = [
 def test_a_planted_bug_is_caught_by_its_check(
     owner: Any, name: str, bug: Callable[..., Any], check: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (method,) = [m for m in dir(TestRaft) if m.startswith(f"test_{check}")]
+    # The shortest name: the check that is named, and not one whose name begins with it.
+    method = min((m for m in dir(TestRaft) if m.startswith(f"test_{check}")), key=len)
     getattr(TestRaft(), method)(_harness())
     assert callable(getattr(owner, name)), "the planted bug replaces nothing"
     monkeypatch.setattr(owner, name, bug)

@@ -97,8 +97,7 @@ class RaftCore(ConsensusCore):
                 handlers[type(event)](event)
             self._follower.flush()
             self._leader.commit()
-            if self._membership.flush():
-                self._leader.commit()
+            self._membership.flush()
             self._leader.replicate()
             self._transfers.flush()
         except BrokenInvariant as broken:

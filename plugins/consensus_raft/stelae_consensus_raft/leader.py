@@ -242,8 +242,8 @@ class Leader:
         if leadership.reads.start_round():
             self._replicator.send_read_round(leadership)
             self._progressed = True
-        if self._progressed or leadership.members_changed:
-            self._progressed = leadership.members_changed = False
+        if self._progressed:
+            self._progressed = False
             self._commit_rule.advance(leadership)
             self._commit_rule.advance_all_replicated(leadership)
             self._confirm_reads(leadership)

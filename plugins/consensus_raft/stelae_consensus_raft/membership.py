@@ -146,41 +146,38 @@ class RaftMembership:
         leadership.pending_change = PendingChange(token, op_id.index)
         state.append([Entry(op_id, EntryKind.CONFIG, 0, body)])
 
-    def flush(self) -> bool:
-        """Answer a change that is committed, and append a change of the leader's own. Returns true if it appended one.
+    def flush(self) -> None:
+        """Answer a change that is committed, and append a change of the leader's own, if one is due.
 
         Called once in a turn, after entries were committed."""
         state, leadership = self._state, self._state.leadership
         if leadership is None:
-            return False
+            return
         pending = leadership.pending_change
         if pending is not None:
             if pending.index > state.commit:
-                return False
+                return
             leadership.pending_change = None
             if pending.token is not None:
                 state.ready.config_changes.append(ConfigChanged(pending.token, state.configs.committed))
         if not state.may_campaign:
             # Only a leader that was elected before the commit of its own removal gets here.
             self._transfers.resign()
-            return False
-        if leadership.learners and state.serving and leadership.handover is None:
-            return self._promote_or_remove(leadership)
-        return False
+        elif leadership.learners and state.serving and leadership.handover is None:
+            self._promote_or_remove(leadership)
 
-    def _promote_or_remove(self, leadership: LeaderState) -> bool:
+    def _promote_or_remove(self, leadership: LeaderState) -> None:
         state = self._state
         if state.config.op_id != state.configs.committed.op_id:
-            return False
+            return
         for peer in leadership.learners:
             members = self._own_change(peer)
             if members is None:
                 continue
             if without_live_majority(members, leadership.live_nodes(state).__contains__) is None:
                 self._append(leadership, members, None)
-                return True
+                return
             leadership.own_change_from_us = state.now_us + state.timeout_us
-        return False
 
     def _own_change(self, peer: Progress) -> tuple[Member, ...] | None:
         """Return the members after the leader's own change about a member without a vote, or ``None``."""

@@ -61,7 +61,6 @@ class LeaderState:
         "first_index",
         "handover",
         "learners",
-        "members_changed",
         "own_change_from_us",
         "peers",
         "pending_change",
@@ -78,8 +77,6 @@ class LeaderState:
         """The voters among ``peers``: those that count towards a majority."""
         self.learners: list[Progress] = []
         """The other ``peers``."""
-        self.members_changed = False
-        """True until the commit index is computed with the members of the newest config."""
         self.reads = ReadQueue()
         self.reads_sent_at_us = 0
         self.handover: Handover | None = None
@@ -219,7 +216,6 @@ class RaftState:
         known, next_index = leadership.peers, self.log.last_index + 1
         session = self.config.op_id.index if self.config.op_id.index > leadership.first_index else 0
         leadership.peers = {n: known.get(n) or Progress(n, next_index, self.now_us, session) for n in self.peer_ids}
-        leadership.members_changed = True
         leadership.voting, leadership.learners = [], []
         for node, peer in leadership.peers.items():
             votes = node in self.voters

@@ -18,13 +18,24 @@ from stelae.testing.conformance.consensus_failures import FailureChecks
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_lagging import LaggingChecks
 from stelae.testing.conformance.consensus_log import LogChecks
+from stelae.testing.conformance.consensus_member_refusals import MemberRefusalChecks
+from stelae.testing.conformance.consensus_members import MemberChecks
 from stelae.testing.conformance.consensus_service import ServiceChecks
 from stelae.testing.conformance.consensus_transfer import TransferChecks
 
 __all__ = ["ConsensusConformance", "ConsensusHarness"]
 
 
-class ConsensusConformance(ElectionChecks, LogChecks, LaggingChecks, ServiceChecks, TransferChecks, FailureChecks):
+class ConsensusConformance(
+    ElectionChecks,
+    LogChecks,
+    LaggingChecks,
+    ServiceChecks,
+    TransferChecks,
+    MemberChecks,
+    MemberRefusalChecks,
+    FailureChecks,
+):
     """The suite. ``harness`` must be overridden."""
 
     @pytest.fixture

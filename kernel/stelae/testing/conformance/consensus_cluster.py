@@ -15,8 +15,12 @@ from typing import Any
 import msgspec
 
 from stelae.spi.consensus import (
+    AbortChange,
+    AddServer,
     Applied,
     Campaign,
+    ChangeConfig,
+    ConfigChange,
     ConsensusEngine,
     Event,
     LeaderAlive,
@@ -34,6 +38,7 @@ from stelae.spi.consensus import (
     ReadRequest,
     Ready,
     Received,
+    Rejection,
     Role,
     TabletConfig,
     Tick,
@@ -76,6 +81,9 @@ class ConsensusCluster:
         self.clocks_stopped: set[int] = set()
         self.accepted: dict[int, OpId] = {}
         self.rejected: dict[int, str] = {}
+        self.rejections: dict[int, Rejection] = {}
+        self.changed: dict[int, TabletConfig] = {}
+        self.aborted: set[int] = set()
         self.reads: dict[int, int] = {}
         self.handed_over: set[int] = set()
         self._read_floors: dict[int, int] = {}
@@ -110,6 +118,20 @@ class ConsensusCluster:
         )
         node.core.validate_state()
         self._drain(node)
+
+    def join(self, number: int) -> None:
+        """Run a replica with an empty log and no config, as a node does that a leader feeds from the first entry.
+
+        A node that has lost its replica keeps its hard state."""
+        known = self.nodes.get(number)
+        disk = ConsensusDisk(TabletConfig(op_id=ZERO, members=()))
+        if known is not None:
+            self.crash(number)
+            disk.hard_state = known.disk.hard_state
+            known.disk = disk
+        else:
+            self.nodes[number] = ClusterNode(number, disk)
+        self.start(number)
 
     def crash(self, number: int) -> None:
         """Stop a node and lose what is not durable. Messages that it sent stay in the network."""
@@ -176,6 +198,10 @@ class ConsensusCluster:
             self.accepted[accepted.token] = accepted.op_id
         for rejection in ready.rejections:
             self.rejected[rejection.token] = rejection.reason.value
+            self.rejections[rejection.token] = rejection
+        for changed in ready.config_changes:
+            self.changed[changed.token] = changed.config
+        self.aborted.update(ready.aborted)
         self.handed_over.update(ready.handed_over)
         for read in ready.reads_ready:
             self.reads[read.token] = read.index
@@ -363,7 +389,8 @@ class ConsensusCluster:
         for node in self.nodes.values():
             for peer in node.beats.peers if node.core is not None else ():
                 number = int(peer, 16)
-                if (node.number, number) in self.cut_links or self.nodes[number].core is None:
+                found = self.nodes.get(number)
+                if (node.number, number) in self.cut_links or found is None or found.core is None:
                     continue
                 term = node.beats.term
                 alive = LeaderAlive(node_name(node.number), term, self.now_us)
@@ -383,6 +410,13 @@ class ConsensusCluster:
                 return
             self.now_us += self.timeout_us
         raise AssertionError(f"node {number} does not win an election")
+
+    def win(self, number: int) -> None:
+        """Let a node campaign and win, and deliver no message after that."""
+        self.now_us += self.timeout_us
+        self.step(number, Campaign(hinted=False))
+        while self.role(number) is not Role.LEADER:
+            self.deliver(self.network.popleft())
 
     def role(self, number: int) -> Role:
         """The role of a running node."""
@@ -411,6 +445,23 @@ class ConsensusCluster:
         """Request a transfer of leadership from a node, to a voter or to any (``None``); return the token."""
         token = self._token()
         self.step(number, Transfer(token, None if to is None else node_name(to)))
+        return token
+
+    def change(self, number: int, change: ConfigChange, committed_config_id: OpId | None = None) -> int:
+        """Request a change of config from a node; return the token."""
+        token = self._token()
+        self.step(number, ChangeConfig(token, change, committed_config_id))
+        return token
+
+    def add(self, number: int, added: int, member_type: MemberType = MemberType.PRE_VOTER) -> int:
+        """Request from a node that it adds another one; return the token."""
+        address = f"node-{added}:1"
+        return self.change(number, AddServer(node_id=node_name(added), address=address, member_type=member_type))
+
+    def abort(self, number: int) -> int:
+        """Request from a node that it aborts its change of config; return the token."""
+        token = self._token()
+        self.step(number, AbortChange(token))
         return token
 
     def _token(self) -> int:
@@ -443,6 +494,9 @@ class ConsensusCluster:
                 self._check_leader_completeness(node)
             other = self.leaders.setdefault(status.term, node.number)
             assert other == node.number, f"two leaders in term {status.term}"
+            committed = status.committed_config.op_id.index
+            pending = [e.op_id for e in node.log if e.kind is EntryKind.CONFIG and e.op_id.index > committed]
+            assert len(pending) <= 1 or not status.serving, f"configs {pending} are pending at the same time"
         durable = node.disk.hard_state
         assert durable.term >= self.terms.get(node.number, 0), "the durable term went back"
         self.terms[node.number] = durable.term

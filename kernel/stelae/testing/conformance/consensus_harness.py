@@ -17,12 +17,14 @@ class ConsensusHarness:
         engine: the engine under test.
         config: its ``Config``.
         election_timeout_us: the election timeout that ``config`` sets.
+        member_join_timeout_us: how long ``config`` lets a new member be silent before it is removed.
         clusters: the clusters made so far.
     """
 
     engine: type[ConsensusEngine]
     config: Any
     election_timeout_us: int
+    member_join_timeout_us: int = 60_000_000
     clusters: list[ConsensusCluster] = field(default_factory=list)
 
     def cluster(self, size: int = 3, *learners: MemberType, seed: int = 0) -> ConsensusCluster:

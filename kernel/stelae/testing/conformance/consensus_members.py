@@ -1,0 +1,338 @@
+"""Conformance checks for consensus engines: members join, are promoted, and leave (C9-C12, durability rule 11)."""
+
+from __future__ import annotations
+
+from stelae.spi.consensus import ChangeRole, MemberType, RemoveServer, Role
+from stelae.spi.ids import ZERO
+from stelae.spi.log import EntryKind
+from stelae.testing.conformance.consensus_cluster import ConsensusCluster
+from stelae.testing.conformance.consensus_harness import ConsensusHarness
+from stelae.testing.conformance.consensus_nodes import node_name
+
+
+def member_types(cluster: ConsensusCluster, number: int) -> dict[int, str]:
+    """Return the type of each member in the config in force of a node."""
+    config = cluster.nodes[number].status.config
+    return {int(m.node_id, 16): m.member_type.value for m in config.members}
+
+
+def remove(number: int) -> RemoveServer:
+    """Return the change that removes a node."""
+    return RemoveServer(node_id=node_name(number))
+
+
+def promote(number: int) -> ChangeRole:
+    """Return the change that makes a node a voter."""
+    return ChangeRole(node_id=node_name(number), member_type=MemberType.VOTER)
+
+
+class MemberChecks:
+    """Checks of changes that are carried out; part of ``ConsensusConformance``."""
+
+    def test_a_new_member_gets_the_log_and_is_promoted_by_the_leader(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.propose(1, b"a", b"b")
+        cluster.deliver_all()
+        cluster.join(4)
+        token = cluster.add(1, 4)
+        cluster.deliver_all()
+        assert cluster.changed[token].member(node_name(4)) is not None
+        assert cluster.bodies(4) == [b"a", b"b"]
+        assert member_types(cluster, 4) == dict.fromkeys((1, 2, 3, 4), "VOTER")
+        assert cluster.nodes[4].status.role is Role.FOLLOWER
+        assert cluster.nodes[4].disk.config == cluster.nodes[1].disk.config
+
+    def test_a_config_takes_effect_when_it_is_appended(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led(3, MemberType.NON_VOTER)
+        cluster.isolate(2)
+        cluster.change(1, promote(4))
+        assert member_types(cluster, 1).get(4) == "VOTER"
+        cluster.isolate(4)
+        cluster.deliver_all()
+        status = cluster.nodes[1].status
+        assert status.committed_config.op_id != status.config.op_id, "two of four voters commit nothing"
+        cluster.heal()
+        cluster.advance(cluster.timeout_us)
+        assert cluster.nodes[1].status.committed_config == cluster.nodes[1].status.config
+
+    def test_a_config_is_rolled_back_when_its_entry_is_replaced(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        before = cluster.nodes[1].status.config
+        cluster.isolate(1)
+        token = cluster.add(1, 4)
+        cluster.advance(4 * cluster.timeout_us)
+        assert cluster.rejected.get(token) == "LEADERSHIP_LOST"
+        cluster.heal()
+        cluster.advance(2 * cluster.timeout_us)
+        assert cluster.nodes[1].status.config == before
+
+    def test_a_promotion_waits_until_the_rest_takes_less_than_an_election_timeout(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led()
+        cluster.propose(1, *(b"x" * 100 for _ in range(50)))
+        cluster.deliver_all()
+        cluster.join(4)
+        cluster.add(1, 4)
+        cluster.deliver_all(lambda packet: packet.sender != 4)
+        cluster.nodes[4].holds = True
+        cluster.deliver_all()
+        cluster.advance(2 * cluster.timeout_us)
+        cluster.propose(1, b"more")
+        cluster.deliver_all()
+        assert member_types(cluster, 1).get(4) == "PRE_VOTER"
+        while cluster.nodes[4].disk.last.index <= 50:
+            cluster.persist(4)
+        cluster.deliver_all()
+        assert cluster.nodes[1].status.peers[-1].match_index > 50, "it has acknowledged most of the log"
+        assert member_types(cluster, 1).get(4) == "PRE_VOTER", "which took two election timeouts"
+        cluster.nodes[4].holds = False
+        while cluster.nodes[4].pending:
+            cluster.persist(4)
+        cluster.advance(cluster.timeout_us)
+        assert member_types(cluster, 1).get(4) == "VOTER"
+
+    def test_several_members_join_at_once_and_are_promoted_one_at_a_time(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        for number in (4, 5):
+            cluster.join(number)
+            cluster.nodes[number].holds = True
+            cluster.add(1, number)
+            cluster.deliver_all()
+        assert list(member_types(cluster, 1).values()).count("PRE_VOTER") == 2
+        for number in (4, 5):
+            cluster.nodes[number].holds = False
+            while cluster.nodes[number].pending:
+                cluster.persist(number)
+        cluster.advance(cluster.timeout_us)
+        assert set(member_types(cluster, 1).values()) == {"VOTER"}
+
+    def test_a_promotion_goes_on_under_another_leader(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.join(4)
+        cluster.nodes[4].holds = True
+        cluster.add(1, 4)
+        cluster.deliver_all()
+        cluster.crash(1)
+        cluster.nodes[4].holds = False
+        cluster.crash(4)
+        cluster.advance(4 * cluster.timeout_us)
+        leader = cluster.leader()
+        assert leader is not None and member_types(cluster, leader.number).get(4) == "PRE_VOTER"
+        cluster.start(4)
+        cluster.advance(2 * cluster.timeout_us)
+        assert member_types(cluster, leader.number).get(4) == "VOTER"
+
+    def test_a_member_without_a_vote_does_not_make_a_majority(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.join(4)
+        cluster.nodes[4].holds = True
+        cluster.add(1, 4)
+        cluster.deliver_all()
+        cluster.isolate(2)
+        cluster.nodes[3].holds = True
+        cluster.propose(1, b"a")
+        before = cluster.nodes[1].status.commit
+        while len(cluster.nodes[4].pending) > 0:
+            cluster.persist(4)
+        cluster.deliver_all(lambda packet: packet.sender != 3)
+        assert cluster.nodes[1].status.commit == before
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def test_a_removed_member_counts_no_more_and_gets_nothing(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.isolate(2)
+        cluster.change(1, remove(3))
+        cluster.propose(1, b"a")
+        cluster.deliver_all()
+        assert [int(p.node_id, 16) for p in cluster.nodes[1].status.peers] == [2]
+        assert [int(p, 16) for p in cluster.nodes[1].beats.peers] == [2]
+        assert cluster.nodes[1].status.commit == 1, "node 1 is one of two voters"
+        assert cluster.nodes[3].status.last.index == 1
+
+    def test_the_last_member_but_one_can_be_removed_though_it_is_down(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led(2)
+        cluster.crash(2)
+        (accepted,) = cluster.propose(1, b"a")
+        token = cluster.change(1, remove(2))
+        assert member_types(cluster, 1) == {1: "VOTER"}
+        assert token in cluster.changed and cluster.nodes[1].status.commit == 3
+        assert accepted in cluster.accepted and cluster.bodies(1) == [b"a"]
+
+    def test_a_member_that_is_down_can_be_removed(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.crash(3)
+        cluster.advance(4 * cluster.timeout_us)
+        token = cluster.change(1, remove(3))
+        cluster.deliver_all()
+        assert token in cluster.changed and member_types(cluster, 2) == {1: "VOTER", 2: "VOTER"}
+
+    def test_a_leader_that_is_to_be_removed_hands_over_and_names_its_successor(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.propose(1, b"a")
+        cluster.deliver_all()
+        token = cluster.change(1, remove(1))
+        cluster.deliver_all()
+        rejection = cluster.rejections.get(token)
+        assert rejection is not None, "the leader removes itself"
+        assert rejection.reason.value == "STEPPING_DOWN" and rejection.leader is not None
+        successor = int(rejection.leader, 16)
+        assert cluster.role(successor) is Role.LEADER and cluster.role(1) is Role.FOLLOWER
+        again = cluster.change(successor, remove(1))
+        cluster.deliver_all()
+        assert again in cluster.changed and 1 not in member_types(cluster, successor)
+        assert cluster.bodies(successor) == [b"a"]
+
+    def test_a_removed_member_is_told_by_another_one_and_raises_no_term(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.isolate(3)
+        cluster.change(1, remove(3))
+        cluster.advance(4 * cluster.timeout_us)
+        term = cluster.nodes[1].status.term
+        assert cluster.nodes[3].status.term == term, "a pre-vote raises no term"
+        cluster.heal()
+        cluster.advance(4 * cluster.timeout_us)
+        assert cluster.nodes[3].status.role is Role.NON_PARTICIPANT
+        assert cluster.nodes[3].running.next_deadline() is None
+        assert (cluster.nodes[1].status.role, cluster.nodes[1].status.term) == (Role.LEADER, term)
+
+    def test_a_voter_that_a_pending_config_removes_can_still_be_elected(self, harness: ConsensusHarness) -> None:
+        """Only node 2 has the config that removes it, and node 1 needs its vote (Raft thesis, 4.2.2)."""
+        cluster = harness.led(2)
+        cluster.nodes[1].holds = True
+        cluster.change(1, remove(2))
+        cluster.add(1, 9)
+        entry = cluster.nodes[1].log[-1]
+        assert entry.kind is EntryKind.CONFIG
+        cluster.crash(1)
+        cluster.nodes[2].disk.put(entry)
+        cluster.restart(2)
+        cluster.nodes[1].holds = False
+        cluster.start(1)
+        cluster.advance(10 * cluster.timeout_us)
+        leader = cluster.leader()
+        assert leader is not None and leader.number == 1
+        assert member_types(cluster, 1) == {1: "VOTER"} and cluster.nodes[1].status.serving
+        assert cluster.nodes[2].status.role is Role.NON_PARTICIPANT
+
+    def test_a_candidate_outside_its_config_does_not_count_itself(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.nodes[1].holds = True
+        cluster.change(1, remove(3))
+        entry = cluster.nodes[1].log[-1]
+        cluster.crash(1)
+        cluster.drop()
+        cluster.nodes[3].disk.put(entry)
+        cluster.restart(3)
+        cluster.nodes[1].holds = False
+        cluster.start(1)
+        cluster.crash(2)
+        cluster.advance(10 * cluster.timeout_us)
+        assert cluster.leader() is None, "it has the vote of one of two voters"
+        cluster.start(2)
+        cluster.advance(10 * cluster.timeout_us)
+        leader = cluster.leader()
+        assert leader is not None and leader.number in (1, 2)
+
+    def test_a_leader_outside_its_config_does_not_count_itself(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.nodes[1].holds = True
+        cluster.change(1, remove(3))
+        entry = cluster.nodes[1].log[-1]
+        cluster.crash(1)
+        cluster.drop()
+        cluster.nodes[3].disk.put(entry)
+        cluster.restart(3)
+        cluster.nodes[1].holds = False
+        cluster.start(1)
+        cluster.win(3)
+        cluster.isolate(2)
+        before = cluster.nodes[3].status.commit
+        cluster.advance(cluster.timeout_us)
+        assert cluster.nodes[3].status.commit == before, "one of two voters has its entries"
+        cluster.heal()
+        cluster.advance(10 * cluster.timeout_us)
+        leader = cluster.leader()
+        assert leader is not None and leader.number in (1, 2)
+        assert member_types(cluster, leader.number) == {1: "VOTER", 2: "VOTER"}
+
+    def test_an_acknowledgement_from_before_the_removal_does_not_count_after_joining_again(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led(3, MemberType.NON_VOTER)
+        cluster.propose(1, b"a")
+        cluster.deliver_all(lambda packet: packet.sender != 4)
+        late = [packet for packet in cluster.network if packet.sender == 4]
+        cluster.drop()
+        cluster.change(1, remove(4))
+        cluster.deliver_all()
+        cluster.join(4)
+        cluster.isolate(4)
+        cluster.add(1, 4, MemberType.NON_VOTER)
+        cluster.deliver_all()
+        assert late
+        for packet in late:
+            cluster.deliver(packet)
+        (peer,) = [p for p in cluster.nodes[1].status.peers if p.node_id == node_name(4)]
+        assert peer.match_index == 0, "node 4 has lost its log since"
+        cluster.heal()
+        cluster.advance(2 * cluster.timeout_us)
+        assert cluster.bodies(4) == [b"a"]
+
+    # -- members that never answer ---------------------------------------------------------------
+
+    def test_a_new_member_that_never_answers_is_removed(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.add(1, 4)
+        cluster.advance(harness.member_join_timeout_us - cluster.timeout_us)
+        assert member_types(cluster, 1).get(4) == "PRE_VOTER"
+        cluster.advance(2 * cluster.timeout_us)
+        assert 4 not in member_types(cluster, 1) and cluster.nodes[2].disk.config == cluster.nodes[1].disk.config
+
+    def test_a_new_member_that_never_answers_is_removed_by_the_next_leader(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.add(1, 4)
+        cluster.deliver_all()
+        cluster.crash(1)
+        cluster.advance(harness.member_join_timeout_us + 4 * cluster.timeout_us)
+        leader = cluster.leader()
+        assert leader is not None and 4 not in member_types(cluster, leader.number)
+
+    def test_a_member_that_has_joined_stays_though_it_is_silent(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.join(4)
+        cluster.add(1, 4, MemberType.NON_VOTER)
+        cluster.deliver_all()
+        cluster.crash(4)
+        cluster.advance(harness.member_join_timeout_us + 4 * cluster.timeout_us)
+        assert member_types(cluster, 1).get(4) == "NON_VOTER"
+        cluster.transfer(1, 2)
+        cluster.advance(harness.member_join_timeout_us + 4 * cluster.timeout_us)
+        assert cluster.role(2) is Role.LEADER and member_types(cluster, 2).get(4) == "NON_VOTER"
+
+    # -- replicas with an old config -------------------------------------------------------------
+
+    def test_a_lagging_voter_votes_for_and_follows_members_that_it_does_not_know(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led()
+        cluster.isolate(3)
+        cluster.join(4)
+        cluster.cut_links |= {(3, 4), (4, 3)}
+        cluster.add(1, 4)
+        cluster.deliver_all()
+        assert member_types(cluster, 1).get(4) == "VOTER" and 4 not in member_types(cluster, 3)
+        cluster.crash(1)
+        cluster.heal()
+        cluster.elect(4)
+        cluster.advance(cluster.timeout_us)
+        assert cluster.nodes[3].status.leader == node_name(4)
+        assert member_types(cluster, 3) == member_types(cluster, 4)
+
+    def test_a_member_without_a_config_waits_for_one(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.join(4)
+        cluster.advance(4 * cluster.timeout_us)
+        status = cluster.nodes[4].status
+        assert (status.role, status.term, status.last) == (Role.NON_PARTICIPANT, 0, ZERO)
