@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.spi.consensus import ChangeConfig, Outbound, RangeCompacted, RangeSent
-from stelae.spi.ids import ZERO, NodeId
+from stelae.spi.consensus import ChangeMembers, Outbound, RangeCompacted, RangeSent, Removed
+from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
 from stelae_consensus_raft import RaftEngine, election, membership
 from stelae_consensus_raft.commit_rule import RaftCommitRule
@@ -166,7 +166,7 @@ def _never_promotes(self: RaftMembership, peer: Progress) -> bool:
     return False
 
 
-def _changes_while_configuring(self: RaftMembership, event: ChangeConfig) -> None:
+def _changes_while_configuring(self: RaftMembership, event: ChangeMembers) -> None:
     leadership = self._state.leadership
     members = changed_members(self._state.config, event.change)
     if leadership is not None and isinstance(members, tuple):
@@ -210,6 +210,10 @@ def _believes_no_removal(self: RaftState, by: object) -> None:
     return None
 
 
+def _believes_every_removal(self: RaftCore, event: Removed) -> None:
+    self._state.removed(OpId(event.config_id.term, event.config_id.index + 100))
+
+
 def _gives_up_its_vote_at_append(self: RaftState) -> None:
     LOAD_MEMBERS(self)
     self._may_campaign = self.is_voter
@@ -250,7 +254,8 @@ PLANTED = [
     (RaftCommitRule, "majority_value", _counts_itself_outside_its_config, "a_leader_outside_its_config_does_not"),
     (RaftState, "load_peers", _keeps_removed_peers, "a_removed_member_counts_no_more"),
     (RaftState, "load_peers", _has_one_session, "an_acknowledgement_from_before_the_removal"),
-    (RaftState, "removed", _believes_no_removal, "a_removed_member_is_told"),
+    (RaftState, "removed", _believes_no_removal, "a_removed_member_raises_no_term"),
+    (RaftCore, "_on_removed", _believes_every_removal, "a_late_word_of_a_removal"),
     (RaftState, "_load_members", _gives_up_its_vote_at_append, "a_voter_that_a_pending_config_removes"),
     (membership, "without_live_majority", _asks_no_majority, "a_config_whose_majority_is_silent"),
     (membership, "leaderless", _leads_nobody, "a_config_without_a_possible_leader"),

@@ -19,6 +19,7 @@ from stelae.host.flush_and_collect import Flusher
 from stelae.host.leadership_transfers import PendingTransfers
 from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.log_sizes import LogSizes
+from stelae.host.member_changes import PendingMemberChanges
 from stelae.host.read_faults import NotedReader
 from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.replica import Replica, ReplicaPorts
@@ -131,7 +132,8 @@ def assemble(
     )
     flusher = _flusher(recovered, ports, applier, replica, superblock_file, limits)
     reads = ReadIndexWaits(tokens, lambda: applier.timestamp)
-    replica.connect(executor, applier, writes, reads, PendingTransfers(tokens), flusher)
+    transfers, member_changes = PendingTransfers(tokens), PendingMemberChanges(tokens)
+    replica.connect(executor, applier, writes, reads, transfers, member_changes, flusher)
     return replica
 
 

@@ -3,9 +3,9 @@
 It is kept for ever, even for a tombstone: a replica that forgot its vote could vote twice.
 
 Ordering and durability
-    Terms never decrease, and within one term a vote is never changed or withdrawn. ``save`` refuses such a record
-    before it touches the disk, because only a bug can ask for it. A message that depends on a term or a vote may be
-    sent only after ``save`` has returned."""
+    Terms and the op ids of committed configs never decrease, and within one term a vote is never changed or withdrawn.
+    ``save`` refuses such a record before it touches the disk, because only a bug can ask for it. A message that depends
+    on a term or a vote may be sent only after ``save`` has returned."""
 
 from collections.abc import Callable
 
@@ -37,6 +37,10 @@ class ConsensusRecord(msgspec.Struct, frozen=True, kw_only=True):
 CONSENSUS = FileKind("consensus-meta", b"STcm", 1, msgspec.msgpack.Decoder(ConsensusRecord))
 
 
+class ConfigRegression(StorageError, code="CONFIG_REGRESSION"):
+    """A record whose committed config is older than the present one. Nothing was written."""
+
+
 class VoteRegression(StorageError, code="VOTE_REGRESSION"):
     """A record that would lower the term or change the vote. Nothing was written."""
 
@@ -50,7 +54,8 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
     def save(self, hard_state: HardState, committed_config: TabletConfig) -> None:
         """Replace the file. Durable on return. Blocks.
 
-        Raises ``VoteRegression`` if the term would decrease or the vote change; nothing was written. Raises as ``load``
+        Raises ``VoteRegression`` if the term would decrease or the vote change, and ``ConfigRegression`` if the config
+        would become an older one; nothing was written. Raises as ``load``
         does if the present file cannot be read; nothing was written. Raises as ``metadata_files.save`` does; the caller
         must then not send anything that depends on the record."""
         known = self._known()
@@ -59,6 +64,9 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
         if term < old.term or (term == old.term and old.voted_for not in (None, vote)):
             fact = f"term {term}, vote {vote} would replace term {old.term}, vote {old.voted_for}"
             raise VoteRegression(fact, path=self._path)
+        if known is not None and committed_config.op_id < known.committed_config.op_id:
+            fact = f"config {committed_config.op_id} would replace config {known.committed_config.op_id}"
+            raise ConfigRegression(fact, path=self._path)
         record = ConsensusRecord(tablet_id=self._tablet, term=term, voted_for=vote, committed_config=committed_config)
         self._replace(record)
 

@@ -149,6 +149,10 @@ class ReadyExecutor:
             sink.read_ready(read)
         for token in ready.handed_over:
             sink.handed_over(token)
+        for changed in ready.config_changes:
+            sink.members_changed(changed.token, changed.config)
+        for token in ready.aborted:
+            sink.change_aborted(token)
         for request in ready.copy_requests:
             sink.copy_requested(request)
 

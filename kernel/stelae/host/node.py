@@ -16,8 +16,9 @@ from stelae.host.disk_watch import DiskWatch
 from stelae.host.hybrid_clock import LOGICAL_BITS, HybridClock, first_ceiling, physical_us, timestamp
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
 from stelae.host.machine import Machine
+from stelae.host.member_links import MemberLinks
 from stelae.host.peer_codec import PeerCodec
-from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, PeerTraffic
 from stelae.host.ports import BatcherFactory, Timer
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
@@ -215,9 +216,11 @@ class Node:
             config.consensus.engine.beat_interval_ms(config.consensus.config) * 1000,
         )
         peers, messenger = self.peers, self.messenger
+        self.members = MemberLinks(self.node_id, messenger)
         messenger.on_message(CONSENSUS, lambda m: peers.consensus_arrived(m.sender, m.body))
         messenger.on_message(BEAT, lambda m: peers.beat_arrived(m.sender, m.sender_incarnation, m.body))
         messenger.on_message(BEAT_ACK, lambda m: peers.beat_ack_arrived(m.sender, m.sender_incarnation, m.body))
+        messenger.on_message(REMOVED, lambda m: peers.removed_arrived(m.sender, m.body))
         messenger.on_peer_change(self._peer_changed)
         messenger.on_superseded = self._crash
         for factory in self._factories:
@@ -225,6 +228,12 @@ class Node:
             service.start()
             self._services.append(service)
         self.address = messenger.bind(config.node.listen)
+        messenger.advertise(self._advertised_address())
+
+    def _advertised_address(self) -> str:
+        """Return the address at which others know this node: that in ``[tablet]``, else the one that it listens on."""
+        members = self.config.tablet.members if self.config.tablet is not None else ()
+        return next((m.address for m in members if m.node_id == self.node_id), self.address)
 
     def _start_replicas(self, recovered: Iterable[RecoveredTablet], created: bool) -> None:
         config = self.config
@@ -239,6 +248,7 @@ class Node:
             network=self.peers,
             batcher=self._batcher,
             heartbeats=self.peers.heartbeats,
+            members=self.members,
             time=self.time,
             pool=self._apply,
             metadata_pool=self.metadata_pool,
@@ -277,9 +287,6 @@ class Node:
             self.tablets.fail(tablet_id, str(error))
             return
         self.peers.add(replica)
-        for member in replica.status.config.members:
-            if member.node_id != self.node_id:
-                self.messenger.add_peer(member.node_id, member.address)
         replica.start()
         if campaign:
             replica.deliver(Campaign(hinted=True))

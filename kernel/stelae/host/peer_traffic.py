@@ -10,17 +10,26 @@ from stelae.host.peer_codec import PeerCodec, PeerMessage, PeerMessageHeader
 from stelae.host.ports import Timer, Turns
 from stelae.host.replica import Replica
 from stelae.host.tombstone_voter import TombstoneVoter
-from stelae.spi.consensus import Event, Outbound, PeerUnreachable
+from stelae.spi.consensus import Event, Outbound, PeerUnreachable, Removed, Status
 from stelae.spi.errors import PeerError
-from stelae.spi.ids import IncarnationId, NodeId, TabletId
+from stelae.spi.ids import IncarnationId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry
 from stelae.spi.services import Buffer, Metrics
 
 CONSENSUS = "consensus"
 BEAT = "beat"
 BEAT_ACK = "beat_ack"
+REMOVED = "removed"
 
-_Message = TypeVar("_Message", Beat, BeatAck)
+
+class RemovalNotice(msgspec.Struct, frozen=True, array_like=True):
+    """Says to a node that a committed config of a tablet does not list it."""
+
+    tablet_id: TabletId
+    config_id: OpId
+
+
+_Message = TypeVar("_Message", Beat, BeatAck, RemovalNotice)
 
 
 class MessageSender(Protocol):
@@ -28,6 +37,9 @@ class MessageSender(Protocol):
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
         """Queue one message. Return False if it was dropped."""
+
+    def learn_peer(self, node_id: NodeId) -> None:
+        """Keep links to a node that has connected and said its address, if there are none yet."""
 
 
 class PeerTraffic:
@@ -48,6 +60,7 @@ class PeerTraffic:
         self._encoder = msgspec.msgpack.Encoder()
         self._beats = msgspec.msgpack.Decoder(Beat)
         self._acks = msgspec.msgpack.Decoder(BeatAck)
+        self._removals = msgspec.msgpack.Decoder(RemovalNotice)
         self.heartbeats = HeartbeatService(self, self._deliver)
 
     @property
@@ -99,16 +112,49 @@ class PeerTraffic:
         Raises ``PeerError``, and the message has no effect, if it is malformed, its sender is not a member of the
         tablet, or the tablet is not on this node."""
         message = self._codec.decode(frames)
+        self._learn_peer(sender)
         replica = self._replicas.get(message.header.tablet_id)
         if replica is None:
             self._to_voter(sender, message)
             return
-        if replica.status.config.member(sender) is None:
-            # Otherwise any process that can connect could depose leaders. Once members can change, a lagging replica
-            # must accept messages of newer members; authenticated nodes will then replace this check.
-            raise PeerError(f"node {sender} is not a member of tablet {message.header.tablet_id}")
+        self._check_sender(sender, message, replica.status)
         self._metrics.count("consensus_messages_received")
         replica.receive(sender, message)
+
+    def _check_sender(self, sender: NodeId, message: PeerMessage, status: Status) -> None:
+        """Refuse a message of a node that is no member, unless this replica may not know it yet.
+
+        A lagging replica must hear members that were added since: their committed config is newer than its own. A node
+        with an older config was removed, and is told so. Other messages are refused: otherwise any process that can
+        connect could depose leaders.
+
+        Raises:
+            PeerError: the message has no effect.
+        """
+        known, committed = message.header.config, status.committed_config
+        if status.config.member(sender) is not None or known > committed.op_id:
+            return
+        tablet_id = message.header.tablet_id
+        if known < committed.op_id and committed.member(sender) is None and self._link is not None:
+            self._link.send(sender, REMOVED, [self._encoder.encode(RemovalNotice(tablet_id, committed.op_id))])
+        raise PeerError(f"node {sender} is not a member of tablet {tablet_id} and does not have a newer config")
+
+    def removed_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
+        """Handle the word of a member that this node was removed from a tablet.
+
+        Raises ``PeerError``, and it has no effect, if it is malformed or not of a member."""
+        notice = _decode(self._removals, frames, REMOVED)
+        replica = self._replicas.get(notice.tablet_id)
+        if replica is None:
+            return
+        if replica.status.config.member(sender) is None:
+            raise PeerError(f"node {sender} is not a member of tablet {notice.tablet_id}")
+        replica.deliver(Removed(notice.config_id))
+
+    def _learn_peer(self, sender: NodeId) -> None:
+        """Be able to answer: a replica with an old config does not know the addresses of newer members."""
+        if self._link is not None:
+            self._link.learn_peer(sender)
 
     def _to_voter(self, sender: NodeId, message: PeerMessage) -> None:
         """Pass a message to a tombstone. The sender may be any node: a tombstone does not know the present members."""
@@ -128,6 +174,7 @@ class PeerTraffic:
     def beat_arrived(self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]) -> None:
         """Handle a heartbeat and answer it. Raises ``PeerError`` if it is malformed."""
         beat = _decode(self._beats, frames, BEAT)
+        self._learn_peer(sender)
         ack = self.heartbeats.received(sender, incarnation_id, beat, self._turns.now_us())
         if self._link is not None:
             self._link.send(sender, BEAT_ACK, [self._encoder.encode(ack)])

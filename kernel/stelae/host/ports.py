@@ -166,6 +166,12 @@ class ReadySink(Protocol):
     def beats_changed(self, beats: Beats) -> None:
         """Called when the peers that get heartbeats have changed."""
 
+    def members_changed(self, token: int, config: TabletConfig) -> None:
+        """Called when a requested change of config is committed."""
+
+    def change_aborted(self, token: int) -> None:
+        """Called when a change of config was aborted as requested."""
+
     def copy_requested(self, request: CopyRequest) -> None:
         """Called when the log no longer has the entries that a peer needs."""
 

@@ -1,9 +1,9 @@
-"""The errors that callers get for a proposal, a read or a transfer that the core rejected."""
+"""The errors that callers get for a proposal, a read, a transfer or a change of config that the core rejected."""
 
 from typing import assert_never
 
 from stelae.spi.consensus import Rejection, RejectReason
-from stelae.spi.errors import CallerError, NotLeader, Overloaded, StelaeError, Unavailable
+from stelae.spi.errors import CallerError, NotLeader, Overloaded, RetryableError, StelaeError, Unavailable
 
 
 class NotProposed:
@@ -20,6 +20,26 @@ class ProposalOverload(NotProposed, Overloaded):
 
 class ProposalNotLeader(NotProposed, NotLeader):
     """This replica does not lead."""
+
+
+class ChangeRefused(CallerError, code="CHANGE_REFUSED"):
+    """A change of a tablet's members was refused, and nothing was done. The message says what to do next."""
+
+
+class NoChange(ChangeRefused, code="NO_CHANGE"):
+    """The members already are as asked."""
+
+
+class WrongConfigId(ChangeRefused, code="WRONG_CONFIG_ID"):
+    """The committed config is not the one that the change is meant for. The caller's view is out of date."""
+
+
+class CannotAbort(ChangeRefused, code="CANNOT_ABORT"):
+    """Nothing is in progress, or it can be aborted no more."""
+
+
+class ChangeNotYet(RetryableError, code="CHANGE_NOT_YET"):
+    """A change of a tablet's members cannot be made now, and nothing was done. It may succeed later."""
 
 
 def rejection_error(rejection: Rejection) -> StelaeError:
@@ -39,6 +59,20 @@ def rejection_error(rejection: Rejection) -> StelaeError:
             return Unavailable("no other voter could take over in time; this replica is still the leader")
         case RejectReason.NOT_A_VOTER:
             return CallerError("leadership can be handed over only to a voter of the tablet")
+        case RejectReason.STEPPING_DOWN:
+            return NotLeader(rejection.leader, f"{rejection.reason}: {rejection.detail}")
+        case RejectReason.NO_CHANGE:
+            return NoChange(rejection.detail)
+        case RejectReason.WRONG_CONFIG_ID:
+            return WrongConfigId(rejection.detail)
+        case RejectReason.CANNOT_ABORT:
+            return CannotAbort(rejection.detail)
+        case RejectReason.CHANGE_PENDING | RejectReason.NOT_CAUGHT_UP | RejectReason.NO_LIVE_MAJORITY:
+            return ChangeNotYet(f"{rejection.reason}: {rejection.detail}")
+        case RejectReason.NOT_A_MEMBER | RejectReason.WRONG_MEMBER_TYPE | RejectReason.LEADERLESS:
+            return ChangeRefused(f"{rejection.reason}: {rejection.detail}")
+        case RejectReason.ABORTED:
+            return ChangeRefused("the change was aborted on request")
         case RejectReason.TOO_LARGE | RejectReason.UNSUPPORTED:
             return CallerError(f"the proposal can never be accepted: {rejection.reason}")
         case _:

@@ -19,6 +19,8 @@ from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.flush_and_collect import Flusher
 from stelae.host.heartbeats import HeartbeatService
 from stelae.host.leadership_transfers import PendingTransfers, TransferDone
+from stelae.host.member_changes import AbortDone, MembersChanged, PendingMemberChanges
+from stelae.host.member_links import MemberLinks
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import BatcherFactory, BlockingPool, Timer, Turns
 from stelae.host.read_faults import ReadFaults
@@ -32,6 +34,7 @@ from stelae.spi.consensus import (
     CopyRequest,
     Event,
     Fatal,
+    MemberChange,
     ReadReady,
     Received,
     Rejection,
@@ -67,7 +70,7 @@ class ReplicaObserver(Protocol):
     """Gets the transitions of replicas. Its methods must not raise and must not block."""
 
     def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
-        """Called when role, term, leader or ``serving`` has changed."""
+        """Called when role, term, leader, ``serving`` or a config has changed."""
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
         """Called when a replica is FAILED. It serves no requests from now on."""
@@ -80,6 +83,7 @@ class ReplicaPorts(ExecutorPorts):
     turns: Turns
     batcher: BatcherFactory
     heartbeats: HeartbeatService
+    members: MemberLinks
     pool: BlockingPool
     metadata_pool: BlockingPool
     metrics: Metrics
@@ -120,6 +124,7 @@ class Replica:
         writes: WritePath,
         reads: ReadIndexWaits,
         transfers: PendingTransfers,
+        member_changes: PendingMemberChanges,
         flusher: Flusher,
     ) -> None:
         """Set the parts that call back into the replica. Called once, before ``start``."""
@@ -128,12 +133,14 @@ class Replica:
         self.writes = writes
         self.reads = reads
         self.transfers = transfers
+        self.member_changes = member_changes
         self.flusher = flusher
         self._retention = flusher.retention
 
     def start(self) -> None:
         """Start to take part in the tablet's consensus group."""
         log.info("replica starts tablet=%s term=%d last=%s", self.tablet_id, self.status.term, self.status.last)
+        self._ports.members.config_changed(self.tablet_id, self.status.config)
         self._schedule_turn()
 
     def stop(self) -> None:
@@ -214,6 +221,29 @@ class Replica:
             return
         self.deliver(self.transfers.request(to, done))
 
+    def change_members(
+        self, change: MemberChange, done: MembersChanged, *, committed_config_id: OpId | None = None
+    ) -> None:
+        """Add, remove, promote or demote one member. Source: "Raft config change", *Membership change*.
+
+        ``done`` is called once, with the config once it is committed, or with an error: ``ChangeRefused`` says why
+        nothing was done; after another ``RetryableError`` than ``NotLeader`` the outcome is unknown. The change can be
+        repeated: with ``committed_config_id``, the op id of the committed config that it is meant for, it takes effect
+        once at most. Removing the leader hands over its leadership, and fails with ``NotLeader``, which names the
+        successor."""
+        if (refusal := self._refusal(needs_room=False)) is not None:
+            done(refusal)
+            return
+        self._collect_heartbeats()  # The core refuses changes whose majority was not heard lately.
+        self.deliver(self.member_changes.request(change, committed_config_id, done))
+
+    def abort_change(self, done: AbortDone) -> None:
+        """Cancel a change of config that is not appended yet. ``done`` is called once, with an error if it cannot."""
+        if (refusal := self._refusal(needs_room=False)) is not None:
+            done(refusal)
+            return
+        self.deliver(self.member_changes.request_abort(done))
+
     def deliver(self, event: Event) -> None:
         """Queue an event for the core's next step.
 
@@ -279,14 +309,21 @@ class Replica:
         self.status = after
         if after.all_replicated_index != before.all_replicated_index:
             self._retention.all_replicated(after.all_replicated_index)
+        if after.config != before.config:
+            self._config_changed(before.config, after.config)
         old, new = _visible_state(before), _visible_state(after)
         if old == new:
             return
         pairs = [value for pair in zip(old, new, strict=True) for value in pair]
-        log.info("replica tablet=%s role=%s->%s term=%s->%s leader=%s->%s serving=%s->%s", self.tablet_id, *pairs)
+        what = "role=%s->%s term=%s->%s leader=%s->%s serving=%s->%s config=%s->%s committed_config=%s->%s"
+        log.info(f"replica tablet=%s {what}", self.tablet_id, *pairs)
         self._ports.observer.status_changed(self.tablet_id, before, after)
         if self.on_status is not None:
             self.on_status()
+
+    def _config_changed(self, before: TabletConfig, after: TabletConfig) -> None:
+        log.info("config active tablet=%s op_id=%s %s", self.tablet_id, after.op_id, member_difference(before, after))
+        self._ports.members.config_changed(self.tablet_id, after)
 
     def _arm_timer(self) -> None:
         """Set the timer to the core's deadline. A timer that fires earlier is kept."""
@@ -381,8 +418,10 @@ class Replica:
         if self._closed:
             return
         error = rejection_error(rejection)
-        if not (self.reads.failed(rejection.token, error) or self.transfers.ended(rejection.token, error)):
-            self.writes.rejected(rejection.token, error)
+        token = rejection.token
+        waits = (self.reads.failed, self.transfers.ended, self.member_changes.failed)
+        if not any(failed(token, error) for failed in waits):
+            self.writes.rejected(token, error)
 
     def read_ready(self, ready: ReadReady) -> None:
         if self._closed:
@@ -391,6 +430,12 @@ class Replica:
 
     def handed_over(self, token: int) -> None:
         self.transfers.ended(token)
+
+    def members_changed(self, token: int, config: TabletConfig) -> None:
+        self.member_changes.committed(token, config)
+
+    def change_aborted(self, token: int) -> None:
+        self.member_changes.aborted(token)
 
     def beats_changed(self, beats: Beats) -> None:
         # A replica that failed while this Ready was carried out must not send heartbeats any more.
@@ -470,6 +515,7 @@ class Replica:
         self.writes.fail_all(error)
         self.reads.fail_all(error)
         self.transfers.fail_all(error)
+        self.member_changes.fail_all(error)
 
     def retry_later(self, call: Callable[[], None]) -> None:
         """Call ``call`` after ``REPAIR_INTERVAL_US``, unless the replica is closed by then."""
@@ -494,5 +540,15 @@ class Replica:
         self._ports.writer.repair(self.log, repaired)
 
 
-def _visible_state(status: Status) -> tuple[Role, int, NodeId | None, bool]:
-    return (status.role, status.term, status.leader, status.serving)
+def _visible_state(status: Status) -> tuple[Role, int, NodeId | None, bool, OpId, OpId]:
+    configs = status.config.op_id, status.committed_config.op_id
+    return (status.role, status.term, status.leader, status.serving, *configs)
+
+
+def member_difference(before: TabletConfig, after: TabletConfig) -> str:
+    """Return what changed between two configs, for a log line, as in ``+<node>:PRE_VOTER -<node>``."""
+    old = {m.node_id: (m.member_type, m.address) for m in before.members}
+    new = {m.node_id: (m.member_type, m.address) for m in after.members}
+    gone = [f"-{node}" for node in old if node not in new]
+    changed = [f"+{node}:{new[node][0]}" for node in new if old.get(node) != new[node]]
+    return " ".join((*gone, *changed)) or "same members"

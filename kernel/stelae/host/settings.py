@@ -100,14 +100,14 @@ class TabletSettings:
 
     id: TabletId
     schema: Schema
-    members: tuple[Member, ...]
+    members: tuple[Member, ...]  #: Empty for a replica that joins later: it gets its config with the log.
     table_name: str = ""
     partition: PartitionBounds = field(default_factory=PartitionBounds)
 
     @property
-    def hinted_leader(self) -> NodeId:
+    def hinted_leader(self) -> NodeId | None:
         """The first member. It campaigns first if no config was ever committed."""
-        return self.members[0].node_id
+        return self.members[0].node_id if self.members else None
 
     def initial_config(self) -> TabletConfig:
         """Return the config that is in consensus metadata before the first start."""

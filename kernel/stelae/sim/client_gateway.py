@@ -17,7 +17,6 @@ from stelae.protocol.tablet_messages import ScanRequest
 from stelae.server.tserver.scan_time import choose_time
 from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import FactFeed
-from stelae.sim.fault_plan import NODES
 from stelae.sim.invariants import ObservedScan
 from stelae.sim.network import Network
 from stelae.sim.node import SimNode
@@ -132,10 +131,10 @@ class ClientGateway:
             else:
                 serve(replica)
 
-        self._network.send((NODES + client, node), label, lambda: self._nodes[node].run(arrived))
+        self._network.send((len(self._nodes) + client, node), label, lambda: self._nodes[node].run(arrived))
 
     def _reply(self, node: int, client: int, deliver: Callable[[], None]) -> None:
-        self._network.send((node, NODES + client), "reply", deliver)
+        self._network.send((node, len(self._nodes) + client), "reply", deliver)
 
 
 def _kind(scan: ScanRequest, at: int, replica: Replica) -> str:

@@ -11,7 +11,6 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
 from stelae.sim.fact_feed import FactFeed
-from stelae.sim.fault_plan import NODES
 from stelae.sim.history import SCHEMA, AnswerKind, ClientAnswer, ClientOperation
 from stelae.sim.invariants.convergence import ReplicaContents
 from stelae.sim.network import Network
@@ -58,7 +57,7 @@ class SimCluster:
         self._scheduler = scheduler
         self._early_flushes: set[int] = set()
         self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
-        self._node_ids = _draw_node_ids(seed)
+        self._node_ids = [node.node_id for node in facts.world.nodes]
         context = NodeContext(
             seed=seed,
             profile=profile,
@@ -197,7 +196,7 @@ class SimCluster:
             if replica is not None:
                 replica.write(decode_request(data), answered)
 
-        self.network.send((NODES + client, node), "write", lambda: self.nodes[node].run(serve))
+        self.network.send((len(self.nodes) + client, node), "write", lambda: self.nodes[node].run(serve))
 
     def read(self, client: int, node: int, operation: ClientOperation, answer: Callable[[ClientAnswer], None]) -> None:
         """Send one read."""
@@ -218,7 +217,7 @@ class SimCluster:
 
             replica.read_index(confirmed)
 
-        self.network.send((NODES + client, node), "read", lambda: self.nodes[node].run(serve))
+        self.network.send((len(self.nodes) + client, node), "read", lambda: self.nodes[node].run(serve))
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -229,7 +228,7 @@ class SimCluster:
             node.run(lambda: running.link.receive(message))
 
     def _reply(self, node: int, client: int, deliver: Callable[[], None]) -> None:
-        self.network.send((node, NODES + client), "reply", deliver)
+        self.network.send((node, len(self.nodes) + client), "reply", deliver)
 
     def _answers(
         self, node: int, operations: Sequence[ClientOperation], result: WriteReply | StelaeError
@@ -255,11 +254,6 @@ class SimCluster:
         if isinstance(error, NotLeader) and error.leader is not None:
             leader = self._node_ids.index(NodeId(error.leader))
         return ClientAnswer(kind=AnswerKind.RETRY, node=node, leader=leader)
-
-
-def _draw_node_ids(seed: int) -> list[NodeId]:
-    rng = stream(seed, "node-ids")
-    return sorted(NodeId(f"{rng.getrandbits(128):032x}") for _ in range(NODES))
 
 
 def _request(operations: Sequence[ClientOperation], first_incomplete: int) -> WriteRequest:

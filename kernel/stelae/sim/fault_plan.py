@@ -12,7 +12,6 @@ import msgspec
 
 from stelae.sim.draw import between, chance, pick, skewed, stream
 from stelae.sim.profile import Profile
-from stelae.sim.store_profile import NODES as NODES
 
 LEADER = -1
 """As a victim: the node that leads at that moment. If no node leads, the fault's number chooses one."""
@@ -111,7 +110,7 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     drawn = []
     for kind in kinds:
         at_us = between(rng, profile.safety_us // 20, profile.safety_us)
-        victim = LEADER if chance(rng, 0.5) else between(rng, 0, NODES - 1)
+        victim = LEADER if chance(rng, 0.5) else between(rng, 0, profile.nodes - 1)
         duration_us = skewed(rng, 20_000, profile.safety_us // 3)
         drawn.append((at_us, kind, victim, duration_us, _amount(rng.random(), kind)))
     drawn.sort(key=lambda fault: fault[0])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, assert_never
 
 from stelae.sim.coverage import Coverage
-from stelae.sim.fault_plan import LEADER, NODES, Fault, FaultKind
+from stelae.sim.fault_plan import LEADER, Fault, FaultKind
 from stelae.sim.network import Link, Network
 from stelae.sim.scheduler import Scheduler
 
@@ -144,7 +144,7 @@ class FaultDriver:
         kind = fault.kind
         if kind is FaultKind.LOSSY or kind is FaultKind.SLOW_LINKS:
             return self._start_link_fault(kind)
-        links = _links(kind, position, fault.amount)
+        links = _links(kind, position, fault.amount, len(self._nodes))
         if links:
             self._network.cut(links)
             return lambda: self._network.mend(links)
@@ -207,12 +207,12 @@ class FaultDriver:
         if fault.victim != LEADER:
             return fault.victim
         leader = self._leader()
-        return leader if leader is not None else fault.number % NODES
+        return leader if leader is not None else fault.number % len(self._nodes)
 
 
-def _links(kind: FaultKind, position: int, amount: int) -> list[Link]:
+def _links(kind: FaultKind, position: int, amount: int, nodes: int) -> list[Link]:
     """Return the directed links between nodes that a fault cuts; none for other kinds of fault."""
-    others = [other for other in range(NODES) if other != position]
+    others = [other for other in range(nodes) if other != position]
     incoming = [(other, position) for other in others]
     outgoing = [(position, other) for other in others]
     match kind:

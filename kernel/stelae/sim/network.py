@@ -18,7 +18,7 @@ from stelae.sim.scheduler import Scheduler
 
 Deliver: TypeAlias = Callable[[], None]
 Link: TypeAlias = tuple[int, int]
-"""Positions of sender and receiver. Clients have positions from ``NODES`` up."""
+"""Positions of sender and receiver. Clients have positions above those of all nodes."""
 
 SLOW_DELAY_US = 400_000
 """Longest extra delay while links are slow: above the shortest election timeout."""

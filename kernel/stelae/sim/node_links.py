@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stelae.host.hybrid_clock import HybridClock
-from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, PeerTraffic
 from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import FactFeed
 from stelae.sim.network import Network
@@ -60,7 +60,9 @@ class NodeLink:
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
         """Send one message (``Link``). Return false if the clock has no timestamp for it."""
-        target = self._positions[to]
+        target = self._positions.get(to)
+        if target is None:
+            return False  # A member that was added and does not exist.
         try:
             stamp = self._clock.now()
         except ClockError:
@@ -74,6 +76,9 @@ class NodeLink:
         label = f"{self._position}>{target}.{kind}"
         self._network.send(link, label, lambda: self._arrive(target, message))
         return True
+
+    def learn_peer(self, node_id: NodeId) -> None:
+        """Do nothing: the simulated network knows every node."""
 
     def receive(self, message: FramesInFlight) -> None:
         """Process a message that has arrived. Runs as a turn of the process."""
@@ -92,6 +97,8 @@ class NodeLink:
                 traffic.beat_arrived(message.sender, message.incarnation_id, message.frames)
             elif message.kind == BEAT_ACK:
                 traffic.beat_ack_arrived(message.sender, message.incarnation_id, message.frames)
+            elif message.kind == REMOVED:
+                traffic.removed_arrived(message.sender, message.frames)
         except PeerError:
             self._coverage.hit("network.refused")
 

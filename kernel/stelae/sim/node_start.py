@@ -16,6 +16,7 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
 from stelae.host.instance import Instance, InstanceFile, format_directory, load_ceiling, lock_directory, save_ceiling
 from stelae.host.log_writer import Completion, LogWriter
+from stelae.host.member_links import MemberLinks
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
@@ -94,17 +95,43 @@ class RunningNode:
     snapshot_reader: SnapshotReader
 
 
+INITIAL_MEMBERS = 3
+
+
+def draw_node_ids(seed: int, nodes: int) -> list[NodeId]:
+    """Draw the node ids of a run, ascending."""
+    rng = stream(seed, "node-ids")
+    return sorted(NodeId(f"{rng.getrandbits(128):032x}") for _ in range(nodes))
+
+
+def initial_config(node_ids: Sequence[NodeId]) -> TabletConfig:
+    """Return the config before the first entry: the first three nodes."""
+    members = tuple(Member(node_id=n, address=f"{n[:8]}:1") for n in node_ids[:INITIAL_MEMBERS])
+    return TabletConfig(op_id=ZERO, members=members)
+
+
 def format_node(context: NodeContext, node_id: NodeId, disk: VirtualDisk) -> None:
     """Format a disk for a node with one empty tablet, as the format command does."""
     position = context.node_ids.index(node_id)
     instance = Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=context.profile.logs[position])
     format_directory(disk, LAYOUT, instance)
-    members = tuple(Member(node_id=n, address=f"{n[:8]}:1") for n in context.node_ids)
-    config = TabletConfig(op_id=ZERO, members=members)
+    config = initial_config(context.node_ids)
+    if config.member(node_id) is None:
+        config = TabletConfig(op_id=ZERO, members=())  # It gets its config with the log, when it is added.
     ConsensusMetadata(disk, LAYOUT, TABLET).save(HardState(), config)
     store = context.profile.store.engines[position]
     block = Superblock(tablet_id=TABLET, schemas=(SCHEMA.to_bytes(),), store_engine=store)
     SuperblockFile(disk, LAYOUT, TABLET).save(block)
+
+
+class _KnownNodes:
+    """The links of a simulated node: its network knows every node."""
+
+    def add_peer(self, node_id: NodeId, address: str) -> None:
+        """Do nothing."""
+
+    def remove_peer(self, node_id: NodeId) -> None:
+        """Do nothing."""
 
 
 FAST_SHARE = 0.3
@@ -295,6 +322,7 @@ class NodeStart:
             network=network,
             batcher=batcher_of,
             heartbeats=traffic.heartbeats,
+            members=MemberLinks(self._node_id, _KnownNodes()),
             time=hybrid,
             pool=VirtualPool(process, self._rng("apply"), "apply", durations.apply_us),
             metadata_pool=self._pool,

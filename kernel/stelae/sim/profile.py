@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from stelae.sim.draw import between, chance, pick, skewed, stream
 from stelae.sim.log_profile import draw_logs
@@ -40,6 +41,8 @@ class Profile:
         store: parameters of the stores.
         safety_us: length of the phase with faults.
         faults: number of planned faults.
+        nodes: number of nodes.
+        member_change_us: shortest and longest pause between two changes of config; ``None``: members are fixed.
     """
 
     election_timeout_ms: int
@@ -62,17 +65,40 @@ class Profile:
     append_bytes_max: int
     in_flight_messages_max: int
     queue_bytes_max: int
-    clock_error_us: tuple[int, int, int]
+    clock_error_us: tuple[int, ...]
     writers: int
     alter_us: tuple[int, int] | None
     logs: tuple[str, ...]
     store: StoreProfile
     safety_us: int
     faults: int
+    nodes: int = 3
+    member_change_us: tuple[int, int] | None = None
 
 
-def draw_profile(seed: int) -> Profile:
-    """Return the profile of a seed."""
+class ProfileKind(StrEnum):
+    """The kinds of runs."""
+
+    STANDARD = "standard"
+    """Three nodes with fixed members."""
+    MEMBERSHIP = "membership"
+    """Five nodes, of which three are members at first. Members are added, promoted, demoted and removed."""
+
+
+def draw_profile(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> Profile:
+    """Return the profile of a seed for a kind of run."""
+    profile = _draw_standard(seed, 3 if kind is ProfileKind.STANDARD else 5)
+    if kind is ProfileKind.STANDARD:
+        return profile
+    rng = stream(seed, "profile/members")
+    return replace(
+        profile,
+        clock_error_us=(*profile.clock_error_us, *(between(rng, -200_000, 200_000) for _ in range(2))),
+        member_change_us=(10_000, pick(rng, (500_000, 2_000_000))),
+    )
+
+
+def _draw_standard(seed: int, nodes: int) -> Profile:
     rng, added = stream(seed, "profile"), stream(seed, "profile/writers")
     low = between(rng, 50, 2_000)
     sync = between(rng, 50, 2_000)
@@ -104,8 +130,9 @@ def draw_profile(seed: int) -> Profile:
         ),
         writers=between(added, 1, 2),
         alter_us=(300_000, pick(added, (5_000_000, 15_000_000))) if chance(added, ALTERED) else None,
-        logs=draw_logs(seed),
-        store=draw_store_profile(seed),
+        logs=draw_logs(seed, nodes),
+        store=draw_store_profile(seed, nodes),
         safety_us=between(rng, 12_000_000, 20_000_000),
         faults=between(rng, 6, 16),
+        nodes=nodes,
     )

@@ -14,7 +14,6 @@ from stelae.protocol.tablet_messages import ScanRequest
 from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.clock import EPOCH_US
 from stelae.sim.draw import below, between, chance, pick, skewed
-from stelae.sim.fault_plan import NODES
 from stelae.sim.node_start import TABLET
 from stelae.sim.workload import WorkloadContext
 from stelae.sim.writer_client import WriterClient
@@ -58,7 +57,7 @@ class ReplicaReader:
         self._position = FIRST_NUMBER + number
         self._name = f"reader-{number}"
         self._rng = rng
-        self._target = below(rng, NODES)
+        self._target = below(rng, context.profile.nodes)
         self._times: list[int] = []
         self.stopping = False
 
@@ -75,7 +74,7 @@ class ReplicaReader:
         """Scan at a time near the present on a new leader, and perhaps on the other nodes."""
         if not self.stopping:
             at = self._about_now()
-            for node in range(NODES):
+            for node in range(self._context.profile.nodes):
                 if node == position or chance(self._rng, 0.5):
                     self._scan(node, at=at)
 
@@ -89,7 +88,7 @@ class ReplicaReader:
         if self.stopping:
             return
         if chance(self._rng, 0.4):
-            self._target = below(self._rng, NODES)
+            self._target = below(self._rng, self._context.profile.nodes)
         share = self._rng.random()
         if share < 0.2 and self._times:
             self._scan(self._target, at=pick(self._rng, self._times))

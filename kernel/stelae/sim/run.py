@@ -9,10 +9,11 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
 from stelae.sim.fact_feed import FactFeed
-from stelae.sim.fault_plan import NODES, draw_plan, select_faults
+from stelae.sim.fault_plan import draw_plan, select_faults
 from stelae.sim.faults import FaultDriver
 from stelae.sim.history import History
 from stelae.sim.invariants.convergence import Convergence, unanswered_writes
+from stelae.sim.node_start import draw_node_ids, initial_config
 from stelae.sim.prober import Prober
 from stelae.sim.profile import draw_profile
 from stelae.sim.replica_reader import ReplicaReader
@@ -69,8 +70,10 @@ class Simulation:
         self._coverage = Coverage()
         self._history = History()
         scheduler = self._scheduler
-        nodes = [ObservedNode(position) for position in range(NODES)]
-        self._world = World(nodes=nodes, now_us=lambda: scheduler.now_us)
+        node_ids = draw_node_ids(seed, self._profile.nodes)
+        nodes = [ObservedNode(position, node_id) for position, node_id in enumerate(node_ids)]
+        config = initial_config(node_ids)
+        self._world = World(nodes=nodes, now_us=lambda: scheduler.now_us, initial_config=config)
         self._facts = FactFeed(self._world, self._scheduler, self._coverage)
         self._cluster = SimCluster(seed, self._profile, engines, self._scheduler, self._facts, self._coverage)
         self._driver = FaultDriver(

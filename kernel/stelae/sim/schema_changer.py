@@ -21,7 +21,6 @@ from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, between, chance, pick, skewed
 from stelae.sim.fact_feed import FactFeed
-from stelae.sim.fault_plan import NODES
 from stelae.sim.history import SCHEMA
 from stelae.sim.profile import Profile
 from stelae.sim.scheduler import ScheduledEvent, Scheduler
@@ -71,7 +70,7 @@ class TableView:
             state=TableState.RUNNING,
             schema=self.schema.to_bytes(),
             partition_schema=PartitionSchema().to_bytes(),
-            replication_factor=NODES,
+            replication_factor=3,
             consensus="raft",
             next_column_id=self.next_column_id,
             changed_us=0,
@@ -105,7 +104,7 @@ class SchemaChanger:
         self._profile = profile
         self._rng = rng
         self._coverage = coverage
-        self._target = below(rng, NODES)
+        self._target = below(rng, profile.nodes)
         self._open: list[Schema] = []
         self._timers: dict[bytes, ScheduledEvent] = {}
         self.stopping = False
@@ -168,7 +167,7 @@ class SchemaChanger:
         def resend() -> None:
             self._coverage.hit("alter.retry")
             if elsewhere:
-                self._target = below(self._rng, NODES)
+                self._target = below(self._rng, self._profile.nodes)
             self._send(schema)
 
         self._timers[data] = self._scheduler.after(wait_us, "alterer.retry", resend)
@@ -178,7 +177,8 @@ class SchemaChanger:
             return
         if error is not None and not isinstance(error, SchemaMismatch):
             leader = error.leader if isinstance(error, NotLeader) else None
-            self._target = below(self._rng, NODES) if leader is None else self._gateway.node_ids.index(NodeId(leader))
+            nodes = self._gateway.node_ids
+            self._target = below(self._rng, len(nodes)) if leader is None else nodes.index(NodeId(leader))
             self._retry_after(schema, skewed(self._rng, 1_000, 60_000), elsewhere=False)
             return
         self._open.remove(schema)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from stelae.sim.draw import chance, pick, stream
 
-NODES = 3
 STORES = ("memory", "columnar")
 """The store engines. The engine without files is faster, so more runs use it."""
 
@@ -41,11 +40,11 @@ class StoreProfile:
     compact_rows: int
 
 
-def draw_store_profile(seed: int) -> StoreProfile:
+def draw_store_profile(seed: int, nodes: int) -> StoreProfile:
     """Return the stores of a seed."""
     rng = stream(seed, "store")
     return StoreProfile(
-        engines=_draw_engines(rng),
+        engines=_draw_engines(rng, nodes),
         flush_bytes=pick(rng, (6_000, 12_000, 24_000)),
         row_group_rows=pick(rng, (8, 16, 64)),
         fresh_blocks_min=pick(rng, (1, 2, 3)),
@@ -56,10 +55,10 @@ def draw_store_profile(seed: int) -> StoreProfile:
     )
 
 
-def _draw_engines(rng: random.Random) -> tuple[str, ...]:
+def _draw_engines(rng: random.Random, nodes: int) -> tuple[str, ...]:
     memory, columnar = STORES
     if chance(rng, ALL_IN_MEMORY):
-        return (memory,) * NODES
+        return (memory,) * nodes
     if chance(rng, ALL_ALIKE):
-        return (columnar,) * NODES
-    return tuple(pick(rng, STORES) for _ in range(NODES))
+        return (columnar,) * nodes
+    return tuple(pick(rng, STORES) for _ in range(nodes))

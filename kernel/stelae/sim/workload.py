@@ -16,7 +16,6 @@ from typing import Protocol
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, between, chance, pick, skewed
 from stelae.sim.fact_feed import FactFeed
-from stelae.sim.fault_plan import NODES
 from stelae.sim.history import SCHEMA, AnswerKind, ClientAction, ClientAnswer, ClientOperation, History, HistoryRow
 from stelae.sim.profile import Profile
 from stelae.sim.request_grouping import neighbours
@@ -103,7 +102,7 @@ class ModelClient:
         self._answered: dict[int, ClientOperation] = {}
         self._writes: dict[int, ClientOperation] = {}
         self._answered_last: ClientOperation | None = None
-        self._target = below(rng, NODES)
+        self._target = below(rng, context.profile.nodes)
         self._reading: ClientOperation | None = None
         self._retry: dict[int, ScheduledEvent] = {}
         self.stopping = False
@@ -138,7 +137,7 @@ class ModelClient:
     def _begin_read(self) -> None:
         """Start a read. A client has one read at a time: an unanswered read is abandoned."""
         if self._reading is not None and self._reading.answered is None:
-            self._target = below(self._rng, NODES)
+            self._target = below(self._rng, self._context.profile.nodes)
         operation = self._new(0, ClientAction.READ, (self._rows.draw_row(),))
         self._reading = operation
 
@@ -204,7 +203,7 @@ class ModelClient:
         def resend() -> None:
             self._context.coverage.hit("client.retry")
             if elsewhere:
-                self._target = below(self._rng, NODES)
+                self._target = below(self._rng, self._context.profile.nodes)
             self._send(self._with_neighbours(operation))
 
         label = f"{self._name}.retry"
@@ -253,7 +252,7 @@ class ModelClient:
         delay_us = skewed(self._rng, 1_000, 3_000_000)
 
         def send() -> None:
-            self._repeat(repeated, below(self._rng, NODES))
+            self._repeat(repeated, below(self._rng, self._context.profile.nodes))
 
         self._context.scheduler.after(delay_us, f"{self._name}.repeat", send)
 
@@ -300,5 +299,5 @@ class ModelClient:
 
     def _choose_target(self, answer: ClientAnswer) -> None:
         """Choose the next node: the leader that the answer names, else a random node."""
-        known = answer.leader is not None and answer.leader != answer.node
-        self._target = answer.leader if known and answer.leader is not None else below(self._rng, NODES)
+        nodes, known = self._context.profile.nodes, answer.leader is not None and answer.leader != answer.node
+        self._target = answer.leader if known and answer.leader is not None else below(self._rng, nodes)

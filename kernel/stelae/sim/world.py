@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stelae.sim.agreed_writes import AgreedWrites
-from stelae.spi.consensus import HardState, LogView, Ready, Status, TabletConfig
-from stelae.spi.ids import ZERO, OpId
+from stelae.spi.consensus import HardState, LogView, Ready, Role, Status, TabletConfig
+from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry
 
 INITIAL_HARD_STATE = HardState()
+NO_NODE = NodeId("")
 
 
 @dataclass(slots=True)
@@ -22,6 +23,7 @@ class ObservedNode:
 
     Attributes:
         position: position among the nodes of the run.
+        node_id: its node id.
         base: op id before ``log``.
         log: op ids of the core's log above ``base``, durable or not, in order.
         durable: op ids above ``base`` that the log engine has reported durable, in order.
@@ -42,6 +44,7 @@ class ObservedNode:
     """
 
     position: int
+    node_id: NodeId = NO_NODE
     base: OpId = ZERO
     log: list[OpId] = field(default_factory=list)
     durable: list[OpId] = field(default_factory=list)
@@ -151,27 +154,60 @@ class World:
 
     nodes: list[ObservedNode]
     now_us: Callable[[], int]
+    initial_config: TabletConfig
     committed: list[OpId] = field(default_factory=list)
     entries: dict[OpId, Entry] = field(default_factory=dict)
     agreed: AgreedWrites = field(default_factory=AgreedWrites)
 
-    def majority(self) -> int:
-        """Return the number of nodes in a majority."""
-        return len(self.nodes) // 2 + 1
+    def on_majority(self, op_id: OpId, config: TabletConfig) -> bool:
+        """Return true if an entry is durable on a majority of the voters of a config."""
+        voters = config.voters()
+        copies = sum(node.node_id in voters and self.holds(node, op_id) for node in self.nodes)
+        return copies > len(voters) // 2
 
-    def durable_copies(self, op_id: OpId) -> int:
-        """Return the number of nodes on which an entry is durable."""
-        return sum(self.holds(node, op_id) for node in self.nodes)
+    def newest_config(self, node: ObservedNode) -> TabletConfig:
+        """Return the config in force on a node: that of the newest config entry in its log."""
+        known = node.committed_config
+        newest = node.configs[-1] if node.configs else None
+        if newest is not None and (known is None or newest.op_id >= known.op_id):
+            return newest
+        return known if known is not None else self.initial_config
+
+    def committed_config(self) -> TabletConfig:
+        """Return the newest config whose entry is committed."""
+        known = [self.newest_committed_on(node) for node in self.nodes]
+        return max((config for config in known if config.members), key=lambda config: config.op_id)
+
+    def newest_committed_on(self, node: ObservedNode) -> TabletConfig:
+        """Return the newest config on a node whose entry is committed, as some core has reported."""
+        found = [c for c in node.configs if self._is_committed(c.op_id)]
+        return found[-1] if found else node.committed_config or self.initial_config
+
+    def _is_committed(self, op_id: OpId) -> bool:
+        return op_id.index <= len(self.committed) and self.committed[op_id.index - 1] == op_id
+
+    def possible_configs(self) -> list[TabletConfig]:
+        """Return the newest committed config, and the configs in the logs of leaders that are not committed."""
+        found = [self.committed_config()]
+        for node in self.nodes:
+            if node.status is not None and node.status.role is Role.LEADER:
+                found += [c for c in node.configs if c.op_id > found[0].op_id]
+        return found
+
+    def members(self) -> list[ObservedNode]:
+        """Return the nodes that are members in the newest committed config."""
+        config = self.committed_config()
+        return [node for node in self.nodes if config.member(node.node_id) is not None]
 
     def holds(self, node: ObservedNode, op_id: OpId) -> bool:
         """Return true if an entry is durable on a node, in its log or in the flushed data of its store."""
         if op_id.index > node.base.index:
             return node.durable_at(op_id.index) == op_id
-        return op_id.index <= len(self.committed) and self.committed[op_id.index - 1] == op_id
+        return self._is_committed(op_id)
 
     def settled_index(self) -> int:
-        """Return the highest index up to which the committed entries are durable on all nodes that are not given up."""
-        ends = [self._settled_on(node) for node in self.nodes if not node.given_up]
+        """Return the index up to which the committed entries are durable on all members that are not given up."""
+        ends = [self._settled_on(node) for node in self.members() if not node.given_up]
         return min(ends, default=0)
 
     def _settled_on(self, node: ObservedNode) -> int:

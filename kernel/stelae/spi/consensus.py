@@ -301,11 +301,11 @@ class ChangeRole(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     member_type: MemberType
 
 
-ConfigChange: TypeAlias = AddServer | RemoveServer | ChangeRole
+MemberChange: TypeAlias = AddServer | RemoveServer | ChangeRole
 """One change of a config. Majorities before and after it always overlap (Raft thesis, 4.1)."""
 
 
-class ChangeConfig(msgspec.Struct, frozen=True, gc=False):
+class ChangeMembers(msgspec.Struct, frozen=True, gc=False):
     """Change the config.
 
     A config takes effect when the leader appends its entry. The answer is in ``Ready.config_changes`` once the entry is
@@ -313,7 +313,7 @@ class ChangeConfig(msgspec.Struct, frozen=True, gc=False):
     means that nothing was appended."""
 
     token: int
-    change: ConfigChange
+    change: MemberChange
     #: Compare-and-set: the op id of the committed config that the change is meant for. ``None``: any.
     committed_config_id: OpId | None = None
 
@@ -327,10 +327,20 @@ class AbortChange(msgspec.Struct, frozen=True, gc=False):
     token: int
 
 
+class Removed(msgspec.Struct, frozen=True, gc=False):
+    """A member or a master says that the committed config ``config_id`` does not list this replica.
+
+    The replica does not campaign any more, until it gets a newer config that lists it. The event has no effect if the
+    replica knows a config that is at least as new."""
+
+    config_id: OpId
+
+
 _MEMBERS = msgspec.msgpack.Decoder(tuple[Member, ...])
 _Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent | RangeCompacted
 _Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
-Event: TypeAlias = _Local | _Remote | CopyFinished | Campaign | Transfer | StepDown | ChangeConfig | AbortChange
+_Leadership: TypeAlias = Campaign | Transfer | StepDown
+Event: TypeAlias = _Local | _Remote | _Leadership | CopyFinished | ChangeMembers | AbortChange | Removed
 
 # -- effects: the output of take_ready() ----------------------------------------------------------
 

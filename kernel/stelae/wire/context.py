@@ -49,6 +49,7 @@ class MessengerContext:
     faults: FaultSeam | None
     rng: random.Random
     call_later: Callable[[float, Callable[[], None]], object]
+    address: str = ""  #: Where this process listens, as it tells its peers in its hello.
     _logged: set[tuple[str, type[BaseException] | None]] = field(default_factory=set)
 
     def now_us(self) -> int:

@@ -14,8 +14,9 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 import orjson
 
-from stelae.spi.errors import BadIdentifier
+from stelae.spi.errors import BadIdentifier, ConfigError
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId, incarnation_id, node_id
+from stelae.wire.addresses import split_address
 from stelae.wire.refusals import Malformed, Scalar, StaleRecipient, WrongCluster, WrongRecipient, WrongVersion
 from stelae.wire.settings import INTEGER_MAX, Lane, WireSettings
 
@@ -150,9 +151,24 @@ def check_addressee(envelope: Envelope, me: Identity) -> None:
         raise StaleRecipient(f"message for incarnation {meant!r}; this is {me.incarnation_id}: send a hello")
 
 
-def hello_fields(lane: Lane, settings: WireSettings) -> dict[str, Scalar]:
-    """Return the fields of this process's hello on a lane."""
-    return {"lane": int(lane), "window_bytes": settings.window_bytes(lane)}
+def hello_fields(lane: Lane, settings: WireSettings, address: str) -> dict[str, Scalar]:
+    """Return the fields of this process's hello on a lane. ``address`` is where it listens; empty for a client."""
+    return {"lane": int(lane), "window_bytes": settings.window_bytes(lane), "address": address}
+
+
+def hello_address(envelope: Envelope) -> str:
+    """Return where the sender of a hello listens, or an empty text.
+
+    Raises ``Malformed`` if it is not ``host:port``."""
+    address = (envelope.messages[0].fields or {}).get("address", "")
+    try:
+        if not isinstance(address, str):
+            raise ConfigError(f"not a text: {address!r}")
+        if address:
+            split_address(address)
+    except ConfigError as error:
+        raise Malformed(f"the address in the hello is not usable: {error}") from error
+    return address
 
 
 def check_hello(envelope: Envelope, me: Identity, expected: NodeId | None) -> tuple[Lane, int]:

@@ -115,7 +115,8 @@ class Link(SocketOwner):
         if self.state is LinkState.CONNECTING and writable:
             self.state = LinkState.GREETING
             self._credit = Credit(self._context.settings.window_bytes(self.lane))
-            self._outbox.add(MessageKind.HELLO, fields=hello_fields(self.lane, self._context.settings))
+            hello = hello_fields(self.lane, self._context.settings, self._context.address)
+            self._outbox.add(MessageKind.HELLO, fields=hello)
         elif self.state in (LinkState.GREETING, LinkState.UP) and not writable:
             self.restart("the connection was closed, or the peer does not read")
 

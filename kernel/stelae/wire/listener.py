@@ -18,7 +18,7 @@ from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
 from stelae.wire.context import MessengerContext
 from stelae.wire.credit import Credit
-from stelae.wire.envelope import Envelope, MessageKind, check_addressee, check_hello, hello_fields
+from stelae.wire.envelope import Envelope, MessageKind, check_addressee, check_hello, hello_address, hello_fields
 from stelae.wire.faults import Direction
 from stelae.wire.packets import Outbox, read_packet, unpack
 from stelae.wire.refusals import HelloFirst, Malformed, StaleSender, error_fields
@@ -45,6 +45,7 @@ class Listener(SocketOwner):
         self._connections: dict[bytes, InboundConnection] = {}
         #: The current incarnation of each sender, and when its first hello arrived, by the monotonic clock.
         self._current: dict[NodeId, tuple[IncarnationId, int]] = {}
+        self._addresses: dict[NodeId, str] = {}
         self._unsent: dict[InboundConnection, None] = {}
         self.socket = self._router = socket_loop.open(self, RouterSocket, Lane.CONTROL)
         try:
@@ -53,6 +54,10 @@ class Listener(SocketOwner):
             self.close()
             raise
         socket_loop.deadlines.set(self, context.now_us())
+
+    def address_of(self, node_id: NodeId) -> str:
+        """Return where a node listens, as its last hello said; empty if it has said nothing."""
+        return self._addresses.get(node_id, "")
 
     def on_due(self, now_us: int) -> None:
         silence_us = self._context.settings.silence_ms_max * 1000
@@ -108,13 +113,17 @@ class Listener(SocketOwner):
         self._context.time.observe(envelope.timestamp)
         if len(self._connections) >= self._context.settings.connections_max and routing_id not in self._connections:
             raise Overloaded("this node has reached [wire] connections_max")
+        if address := hello_address(envelope):
+            self._addresses[sender] = address
+            if len(self._addresses) > INCARNATIONS_MAX:
+                del self._addresses[next(iter(self._addresses))]
         welcome = partial(self._welcome, routing_id, sender, incarnation, lane, window_bytes)
         self._context.through(sender, Direction.INBOUND, welcome)
 
     def _welcome(
         self, routing_id: bytes, sender: NodeId, incarnation: IncarnationId, lane: Lane, window_bytes: int
     ) -> None:
-        hello = hello_fields(lane, self._context.settings)
+        hello = hello_fields(lane, self._context.settings, self._context.address)
         if routing_id in self._connections:  # A repeated hello.
             self._connections[routing_id].outbox.add(MessageKind.HELLO, fields=hello)
             return

@@ -124,6 +124,17 @@ class Messenger:
         else:
             self._links[node_id] = {lane: self._open_link(lane, address, node_id) for lane in Lane}
 
+    def learn_peer(self, node_id: NodeId) -> None:
+        """Keep links to a node that has connected and said its address in its hello, if there are none yet."""
+        if node_id in self._links or self._listener is None:
+            return
+        if address := self._listener.address_of(node_id):
+            self.add_peer(node_id, address)
+
+    def advertise(self, address: str) -> None:
+        """Say in later hellos that this process listens at ``host:port``, so that peers can answer over their links."""
+        self._context.address = address
+
     def remove_peer(self, node_id: NodeId) -> None:
         """Close the links to a node. Calls to it that are not answered fail with ``Unavailable``."""
         for link in self._links.pop(node_id, {}).values():

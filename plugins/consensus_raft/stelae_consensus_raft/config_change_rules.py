@@ -15,8 +15,8 @@ import msgspec
 from stelae.spi.consensus import (
     AddServer,
     ChangeRole,
-    ConfigChange,
     Member,
+    MemberChange,
     MemberType,
     RejectReason,
     RemoveServer,
@@ -44,7 +44,7 @@ class Refusal:
     detail: str
 
 
-def changed_members(config: TabletConfig, change: ConfigChange) -> tuple[Member, ...] | Refusal:
+def changed_members(config: TabletConfig, change: MemberChange) -> tuple[Member, ...] | Refusal:
     """Return the members after a change, sorted by node id, or why the config does not allow the change."""
     member = config.member(change.node_id)
     match change:

@@ -15,7 +15,7 @@ from stelae.spi.consensus import (
     Applied,
     BeatException,
     Campaign,
-    ChangeConfig,
+    ChangeMembers,
     ConsensusCore,
     CopyFinished,
     Event,
@@ -31,6 +31,7 @@ from stelae.spi.consensus import (
     ReadRequest,
     Ready,
     Received,
+    Removed,
     Role,
     Status,
     StepDown,
@@ -79,8 +80,9 @@ class RaftCore(ConsensusCore):
             Campaign: self._on_campaign,
             Transfer: self._transfers.begin,
             StepDown: self._on_step_down,
-            ChangeConfig: self._membership.change,
+            ChangeMembers: self._membership.change,
             AbortChange: self._membership.abort,
+            Removed: self._on_removed,
         }
         state.refresh_serving()
         state.reset_election_deadline()
@@ -251,6 +253,12 @@ class RaftCore(ConsensusCore):
         """Campaign. A hint counts only if no config was ever committed."""
         if not event.hinted or self._state.never_configured:
             self._elections.campaign()
+
+    def _on_removed(self, event: Removed) -> None:
+        """Stop campaigning if the config is newer than all that this replica knows. A leader knows them all."""
+        state = self._state
+        if event.config_id > state.config.op_id and state.role is not Role.LEADER:
+            state.removed(event.config_id)
 
     def _on_step_down(self, event: StepDown) -> None:
         self._state.step_down(Cause.STEP_DOWN)

@@ -21,7 +21,7 @@ durable, it gives its peers as much time again to save theirs.
 from __future__ import annotations
 
 from stelae.spi.consensus import Role
-from stelae.spi.ids import ZERO, NodeId
+from stelae.spi.ids import NodeId
 from stelae_consensus_raft.leader import Leader
 from stelae_consensus_raft.messages import VoteReply, VoteRequest
 from stelae_consensus_raft.raft_state import RaftState
@@ -111,12 +111,7 @@ class Elections:
         state, tally = self._state, self._state.campaign
         assert tally is not None
         request = VoteRequest(
-            term=tally.term,
-            last=state.log.last,
-            attempt=tally.attempt,
-            pre=tally.pre,
-            transfer=transfer,
-            config=state.config.op_id,
+            term=tally.term, last=state.log.last, attempt=tally.attempt, pre=tally.pre, transfer=transfer
         )
         for voter in state.voters:
             if voter != state.node_id:
@@ -154,13 +149,8 @@ class Elections:
         state.election_deadline_us = soon if deadline is None else min(deadline, soon)
 
     def on_reply(self, voter: NodeId, reply: VoteReply) -> None:
-        """Count a member's answer. Late answers, and answers to another attempt, do not count.
-
-        An answer may also say that this replica was removed. Then it does not campaign any more, until it gets a config
-        that lists it."""
+        """Count a member's answer. Late answers, and answers to another attempt, do not count."""
         state = self._state
-        if reply.removed_by > state.config.op_id and state.role is not Role.LEADER:
-            state.removed(reply.removed_by)
         if reply.term > state.term:
             candidate = state.role is Role.CANDIDATE
             state.step_down(Cause.HIGHER_TERM, reply.term)
@@ -229,14 +219,7 @@ class Elections:
             if refusal is None:
                 state.vote_for(candidate)
                 state.reset_election_deadline()
-        committed = state.configs.committed
-        is_removed = committed.op_id > request.config and committed.member(candidate) is None
         reply = VoteReply(
-            term=state.term,
-            campaign_term=request.term,
-            attempt=request.attempt,
-            pre=request.pre,
-            refusal=refusal,
-            removed_by=committed.op_id if is_removed else ZERO,
+            term=state.term, campaign_term=request.term, attempt=request.attempt, pre=request.pre, refusal=refusal
         )
         state.send(candidate, reply)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from stelae.spi.consensus import (
     AbortChange,
-    ChangeConfig,
+    ChangeMembers,
     ChangeRole,
-    ConfigChange,
     ConfigChanged,
     Member,
+    MemberChange,
     MemberType,
     RejectReason,
     RemoveServer,
@@ -46,7 +46,7 @@ class RaftMembership:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def change(self, event: ChangeConfig) -> None:
+    def change(self, event: ChangeMembers) -> None:
         """Append the change, or reject it with the reason."""
         state, leadership = self._state, self._state.leadership
         if leadership is None:
@@ -62,7 +62,7 @@ class RaftMembership:
             elif members is not None:
                 self._append(leadership, members, event.token)
 
-    def _decide(self, leadership: LeaderState, event: ChangeConfig) -> tuple[Member, ...] | Refusal | None:
+    def _decide(self, leadership: LeaderState, event: ChangeMembers) -> tuple[Member, ...] | Refusal | None:
         """Return the members after the change, or why it is refused, or ``None`` if leadership is handed over first.
 
         Whether there is anything to change comes first, so that a request that is repeated is told that it is done."""
@@ -107,7 +107,7 @@ class RaftMembership:
         fact = f"node {peer.node_id} would get a vote, but its log ends at {peer.match} of {state.log.last_index}"
         return Refusal(RejectReason.NOT_CAUGHT_UP, f"{fact}; a PRE_VOTER is promoted by itself once it has caught up")
 
-    def _ends_leadership(self, change: ConfigChange) -> bool:
+    def _ends_leadership(self, change: MemberChange) -> bool:
         """Return true if this replica could not lead after the change."""
         if change.node_id != self._state.node_id:
             return False
@@ -185,7 +185,7 @@ class RaftMembership:
         member = state.config.member(peer.node_id)
         assert member is not None
         if member.member_type is MemberType.PRE_VOTER and self._is_caught_up(peer):
-            change: ConfigChange = ChangeRole(node_id=peer.node_id, member_type=MemberType.VOTER)
+            change: MemberChange = ChangeRole(node_id=peer.node_id, member_type=MemberType.VOTER)
         elif (until := self._joins_until_us(peer)) is not None and state.now_us >= until:
             change = RemoveServer(node_id=peer.node_id)
         else:

@@ -41,12 +41,10 @@ def message_error(message: RaftMessage, entries: Sequence[Entry]) -> str | None:
         case VoteRequest():
             last = message.last
             valid = _is_number(message.attempt) and _is_op_id(last) and last.term < message.term
-            valid = valid and _is_op_id(message.config) and message.config <= last
         case TimeoutNow():
             valid = message.term > 0
         case VoteReply():
             valid = _is_number(message.campaign_term) and _is_number(message.attempt)
-            valid = valid and _is_op_id(message.removed_by)
         case _:
             assert_never(message)
     if entries:

@@ -52,7 +52,6 @@ class VoteRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     attempt: Number = 0  #: Tells the candidate's campaigns apart. Answers to an earlier attempt do not count.
     pre: bool = False  #: True for a pre-vote.
     transfer: bool = False  #: True if the leader itself asked for this campaign.
-    config: OpId = ZERO  #: The op id of the newest config in the candidate's log.
 
 
 class VoteReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,8 +62,6 @@ class VoteReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     attempt: Number = 0  #: ``attempt`` of the request.
     pre: bool = False  #: ``pre`` of the request.
     refusal: VoteRefusal | None = None  #: ``None`` if the vote is granted.
-    removed_by: OpId = ZERO
-    """The op id of the voter's committed config, if it is newer than the candidate's and without the candidate."""
 
 
 class AppendEntries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

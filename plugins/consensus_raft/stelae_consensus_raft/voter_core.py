@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from stelae.spi.consensus import (
     AbortChange,
-    ChangeConfig,
+    ChangeMembers,
     ConsensusCore,
     Event,
     HardState,
@@ -59,7 +59,7 @@ class VoterCore(ConsensusCore):
                 case LeaderAlive() if event.term == self._hard_state.term:
                     heard = max(self._leader_heard_at_us or 0, event.heard_at_us)
                     self._leader_heard_at_us = heard
-                case ReadRequest() | Transfer() | ChangeConfig() | AbortChange():
+                case ReadRequest() | Transfer() | ChangeMembers() | AbortChange():
                     self._reject(event.token)
                 case Propose():
                     for proposal in event.proposals:

@@ -17,6 +17,7 @@ from stelae.host.heartbeats import HeartbeatService
 from stelae.host.leadership_transfers import PendingTransfers
 from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.log_writer import CommitGroup, LogWriter
+from stelae.host.member_changes import PendingMemberChanges
 from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.replica import REPAIR_INTERVAL_US, Replica, ReplicaState
 from stelae.spi.consensus import (
@@ -112,7 +113,13 @@ class World:
         writes.take_proposals.return_value = None
         self.reads = ReadIndexWaits(count(1), lambda: 1)
         self.replica.connect(
-            executor_of(self.replica, writer), applier, writes, self.reads, PendingTransfers(count(1)), flusher
+            executor_of(self.replica, writer),
+            applier,
+            writes,
+            self.reads,
+            PendingTransfers(count(1)),
+            PendingMemberChanges(count(1)),
+            flusher,
         )
 
     def turn(self, **effects: Any) -> None:
@@ -204,7 +211,7 @@ def test_a_replica_whose_store_is_full_pushes_writers_and_appends_back_and_serve
     ports.writer.has_room.return_value = True
     replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
     executor, flusher = MagicMock(stalled=False), MagicMock(full=True)
-    replica.connect(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), MagicMock(), flusher)
+    replica.connect(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), MagicMock(), MagicMock(), flusher)
     answers: list[Any] = []
     replica.write(MagicMock(), answers.append)
     assert isinstance(answers[0], Overloaded) and "memory is full" in str(answers[0])

@@ -36,7 +36,7 @@ class Turns:
         writes = MagicMock()
         writes.take_proposals.return_value = None
         self.applier = MagicMock(applied=LAST)
-        self.replica.connect(MagicMock(), self.applier, writes, MagicMock(), MagicMock(), MagicMock())
+        self.replica.connect(MagicMock(), self.applier, writes, MagicMock(), MagicMock(), MagicMock(), MagicMock())
 
     def run(self) -> list[list[object]]:
         """Run the turns that are due; return what each stepped."""

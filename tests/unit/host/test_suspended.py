@@ -82,7 +82,7 @@ class World:
         writes.take_proposals.return_value = None
         applier, flusher = MagicMock(applied=LAST), MagicMock(retention=LogRetentionLimit(0, 0, 0), full=False)
         reads, transfers = ReadIndexWaits(self.tokens, lambda: 1), PendingTransfers(self.tokens)
-        self.replica.connect(self._executor(), applier, writes, reads, transfers, flusher)
+        self.replica.connect(self._executor(), applier, writes, reads, transfers, MagicMock(), flusher)
         self.replica.start()
         self.run()
 

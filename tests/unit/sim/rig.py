@@ -22,7 +22,8 @@ class Rig:
     """A fact feed over three nodes, with short methods that report facts to it."""
 
     def __init__(self) -> None:
-        self.world = World(nodes=[ObservedNode(position) for position in range(3)], now_us=lambda: 0)
+        nodes = [ObservedNode(position, name) for position, name in enumerate(NAMES)]
+        self.world = World(nodes=nodes, now_us=lambda: 0, initial_config=CONFIG)
         self.facts = FactFeed(self.world, Scheduler(), Coverage())
         self._begun: set[tuple[str, int]] = set()
         for node in self.world.nodes:

@@ -120,7 +120,7 @@ def test_files_that_are_durable_survive_every_crash(seed: int) -> None:
 
 
 def test_runs_with_either_store_and_with_both_are_drawn() -> None:
-    drawn = [draw_store_profile(seed).engines for seed in range(1, 200)]
+    drawn = [draw_store_profile(seed, 3).engines for seed in range(1, 200)]
     alike = {engines[0] for engines in drawn if len(set(engines)) == 1}
     assert alike == set(STORES)
     assert any(len(set(engines)) == 2 for engines in drawn)

@@ -120,7 +120,7 @@ class World:
 
     def welcome(self, **how: Any) -> None:
         self.connect()
-        fields = hello_fields(Lane.CONTROL, self.context.settings)
+        fields = hello_fields(Lane.CONTROL, self.context.settings, "")
         self.hear([(MessageKind.HELLO, 1, 0, "", fields, [])], **how)
 
     def said(self) -> list[str]:
@@ -150,7 +150,7 @@ def test_a_link_comes_up_by_name_connection_and_hello() -> None:
     world.connect()
     assert world.link.state is LinkState.GREETING
     assert world.said() == [MessageKind.HELLO]
-    world.hear([(MessageKind.HELLO, 1, 0, "", hello_fields(Lane.CONTROL, WireSettings()), [])])
+    world.hear([(MessageKind.HELLO, 1, 0, "", hello_fields(Lane.CONTROL, WireSettings(), ""), [])])
     assert world.link.up
     assert world.link.peer_incarnation == PEER.incarnation_id
     assert world.changes == ["up"]

@@ -6,15 +6,17 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import ObservedNode
-from stelae.spi.consensus import HardState, LogView, Ready
+from stelae.spi.consensus import HardState, LogView, Ready, TabletConfig, decode_config
 from stelae.spi.ids import OpId
+from stelae.spi.log import EntryKind
 
 
 class CommitRule(Invariant):
     """A leader commits up to an entry of its own term that is durable on a majority.
 
     The first core that reports an index as committed is a leader. At that moment, its entry at the
-    index must be of its current term and durable on a majority. All later reports must agree with
+    index must be of its current term and durable on a majority of the voters of the newest config in
+    its log. All later reports must agree with
     the first one. The commit index never decreases while a core runs."""
 
     name: ClassVar[str] = "commit_rule"
@@ -47,6 +49,13 @@ class CommitRule(Invariant):
         term = (ready.hard_state or node.hard_state).term
         if op_id.term != term:
             self.fail(f"node {node.position} in term {term} commits {op_id} of an older term")
-        copies = self.world.durable_copies(op_id)
-        if copies < self.world.majority():
-            self.fail(f"node {node.position} commits {op_id}, which is durable on only {copies} nodes")
+        # A config takes effect when it is appended: the newest one in the leader's log decides, committed or not.
+        appended = _configs_of(ready)
+        config = appended[-1] if appended else self.world.newest_config(node)
+        if not self.world.on_majority(op_id, config):
+            self.fail(f"node {node.position} commits {op_id}, which no majority of config {config.op_id} has durably")
+
+
+def _configs_of(ready: Ready) -> list[TabletConfig]:
+    entries = ready.append.entries if ready.append is not None else ()
+    return [decode_config(entry) for entry in entries if entry.kind is EntryKind.CONFIG]

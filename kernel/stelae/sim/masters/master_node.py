@@ -18,6 +18,7 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.hybrid_clock import HybridClock, first_ceiling
 from stelae.host.instance import InstanceFile, load_ceiling, lock_directory, save_ceiling
 from stelae.host.log_writer import Completion, LogWriter
+from stelae.host.member_links import MemberLinks
 from stelae.host.node import Node
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peer_traffic import PeerTraffic
@@ -89,6 +90,7 @@ class MasterNodeRun:
         self.config = run.config
         self.address = run.config.node.listen
         self.messenger = run.messenger
+        self.members = MemberLinks(self.node_id, run.messenger)
         self.turns = run.process
         self.late_turns = LateTurns(run.process, run.rng("late"))
         self.metrics = CoverageMetrics(run.world.coverage)
@@ -188,6 +190,7 @@ class MasterNodeRun:
             network=self.peers,
             batcher=batchers_of(self.config),
             heartbeats=self.peers.heartbeats,
+            members=self.members,
             time=self.time,
             pool=VirtualPool(run.process, run.rng("apply"), "apply", lambda: profile.apply_us),
             metadata_pool=self.metadata_pool,
@@ -213,9 +216,6 @@ class MasterNodeRun:
         self._faulty[tablet_id] = FaultyReplica(
             replica, run.process, run.rng("faults"), run.world, run.committed_log, run.strike
         )
-        for member in replica.status.config.members:
-            if member.node_id != self.node_id:
-                self.messenger.add_peer(member.node_id, member.address)
         replica.start()
         if campaign:
             replica.deliver(Campaign(hinted=True))

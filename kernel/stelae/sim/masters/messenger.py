@@ -126,6 +126,10 @@ class SimMessenger:
         """Allow calls to a node."""
         self._peers.add(node_id)
 
+    def remove_peer(self, node_id: NodeId) -> None:
+        """Allow no more calls to a node."""
+        self._peers.discard(node_id)
+
     def dispatch(self, sender: NodeId, kind: str, body: bytes, answered: Answered) -> None:
         """Process a request that has arrived. ``answered`` gets the answer when it leaves this process."""
 

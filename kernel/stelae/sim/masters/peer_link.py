@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from stelae.host.hybrid_clock import HybridClock
-from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, PeerTraffic
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, PeerTraffic
 from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.masters.world import MastersWorld
 from stelae.sim.node_links import FramesInFlight
@@ -81,6 +81,9 @@ class MasterLink:
         )
         return True
 
+    def learn_peer(self, node_id: NodeId) -> None:
+        """Do nothing: the simulated network knows every node."""
+
     def receive(self, message: FramesInFlight) -> None:
         """Process a message that has arrived."""
         traffic, clock = self._traffic, self._clock
@@ -94,6 +97,8 @@ class MasterLink:
                 traffic.beat_arrived(message.sender, message.incarnation_id, message.frames)
             elif message.kind == BEAT_ACK:
                 traffic.beat_ack_arrived(message.sender, message.incarnation_id, message.frames)
+            elif message.kind == REMOVED:
+                traffic.removed_arrived(message.sender, message.frames)
         except (ClockError, PeerError):
             self._world.coverage.hit("network.refused")
 

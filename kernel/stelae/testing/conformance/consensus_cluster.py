@@ -19,12 +19,12 @@ from stelae.spi.consensus import (
     AddServer,
     Applied,
     Campaign,
-    ChangeConfig,
-    ConfigChange,
+    ChangeMembers,
     ConsensusEngine,
     Event,
     LeaderAlive,
     Member,
+    MemberChange,
     MemberType,
     Outbound,
     PeerAlive,
@@ -447,10 +447,10 @@ class ConsensusCluster:
         self.step(number, Transfer(token, None if to is None else node_name(to)))
         return token
 
-    def change(self, number: int, change: ConfigChange, committed_config_id: OpId | None = None) -> int:
+    def change(self, number: int, change: MemberChange, committed_config_id: OpId | None = None) -> int:
         """Request a change of config from a node; return the token."""
         token = self._token()
-        self.step(number, ChangeConfig(token, change, committed_config_id))
+        self.step(number, ChangeMembers(token, change, committed_config_id))
         return token
 
     def add(self, number: int, added: int, member_type: MemberType = MemberType.PRE_VOTER) -> int:

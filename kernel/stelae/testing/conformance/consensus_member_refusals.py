@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import AddServer, ChangeConfig, ChangeRole, ConfigChange, MemberType, RemoveServer, Role
+from stelae.spi.consensus import AddServer, ChangeMembers, ChangeRole, MemberChange, MemberType, RemoveServer, Role
 from stelae.spi.ids import OpId
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_members import member_types, promote, remove
@@ -19,7 +19,7 @@ def _retype(number: int, member_type: MemberType) -> ChangeRole:
     return ChangeRole(node_id=node_name(number), member_type=member_type)
 
 
-REFUSED: list[tuple[ConfigChange, str]] = [
+REFUSED: list[tuple[MemberChange, str]] = [
     (_add(5, MemberType.VOTER), "WRONG_MEMBER_TYPE"),
     (_add(5, MemberType.WITNESS), "WRONG_MEMBER_TYPE"),
     (_add(2), "NO_CHANGE"),
@@ -39,7 +39,7 @@ class MemberRefusalChecks:
 
     @pytest.mark.parametrize(("change", "reason"), REFUSED)
     def test_a_change_that_makes_no_sense_is_refused_and_says_why(
-        self, harness: ConsensusHarness, change: ConfigChange, reason: str
+        self, harness: ConsensusHarness, change: MemberChange, reason: str
     ) -> None:
         cluster = harness.led(3, MemberType.NON_VOTER)
         before = cluster.nodes[1].status
@@ -56,7 +56,7 @@ class MemberRefusalChecks:
 
     def test_only_one_change_is_pending_also_within_one_turn(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
-        cluster.step(1, ChangeConfig(901, _add(4)), ChangeConfig(902, _add(5)))
+        cluster.step(1, ChangeMembers(901, _add(4)), ChangeMembers(902, _add(5)))
         token = cluster.change(1, remove(3))
         assert cluster.rejected.get(902) == cluster.rejected.get(token) == "CHANGE_PENDING"
         cluster.deliver_all()

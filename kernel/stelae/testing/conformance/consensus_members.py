@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import ChangeRole, MemberType, RemoveServer, Role
+from stelae.spi.consensus import ChangeRole, MemberType, Removed, RemoveServer, Role
 from stelae.spi.ids import ZERO
 from stelae.spi.log import EntryKind
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
@@ -184,18 +184,34 @@ class MemberChecks:
         assert again in cluster.changed and 1 not in member_types(cluster, successor)
         assert cluster.bodies(successor) == [b"a"]
 
-    def test_a_removed_member_is_told_by_another_one_and_raises_no_term(self, harness: ConsensusHarness) -> None:
+    def test_a_removed_member_raises_no_term_and_does_not_campaign_once_it_is_told(
+        self, harness: ConsensusHarness
+    ) -> None:
         cluster = harness.led()
         cluster.isolate(3)
         cluster.change(1, remove(3))
         cluster.advance(4 * cluster.timeout_us)
         term = cluster.nodes[1].status.term
-        assert cluster.nodes[3].status.term == term, "a pre-vote raises no term"
         cluster.heal()
         cluster.advance(4 * cluster.timeout_us)
+        assert cluster.nodes[3].status.term == term, "a pre-vote raises no term"
+        cluster.step(3, Removed(cluster.nodes[1].status.committed_config.op_id))
         assert cluster.nodes[3].status.role is Role.NON_PARTICIPANT
         assert cluster.nodes[3].running.next_deadline() is None
         assert (cluster.nodes[1].status.role, cluster.nodes[1].status.term) == (Role.LEADER, term)
+
+    def test_a_late_word_of_a_removal_does_not_concern_a_member_that_was_added_again(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led()
+        cluster.change(1, remove(3))
+        cluster.deliver_all()
+        removal = cluster.nodes[1].status.committed_config.op_id
+        cluster.add(1, 3)
+        cluster.deliver_all()
+        cluster.step(3, Removed(removal))
+        assert cluster.nodes[3].status.role is Role.FOLLOWER
+        assert cluster.nodes[3].running.next_deadline() is not None
 
     def test_a_voter_that_a_pending_config_removes_can_still_be_elected(self, harness: ConsensusHarness) -> None:
         """Only node 2 has the config that removes it, and node 1 needs its vote (Raft thesis, 4.2.2)."""

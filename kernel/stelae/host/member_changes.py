@@ -1,0 +1,56 @@
+"""The changes of config of a replica that are in progress, and the callers that wait for them."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from stelae.spi.consensus import AbortChange, ChangeMembers, MemberChange, TabletConfig
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import OpId
+
+MembersChanged: TypeAlias = Callable[[TabletConfig | StelaeError], None]
+AbortDone: TypeAlias = Callable[[StelaeError | None], None]
+
+
+class PendingMemberChanges:
+    """The requests of one replica to change its config, or to abort that, on the event loop."""
+
+    def __init__(self, tokens: Iterator[int]) -> None:
+        self._tokens = tokens
+        self._changes: dict[int, MembersChanged] = {}
+        self._aborts: dict[int, AbortDone] = {}
+
+    def request(self, change: MemberChange, committed_config_id: OpId | None, done: MembersChanged) -> ChangeMembers:
+        """Return the event that asks for a change.
+
+        ``done`` is called once: with the config once it is committed, or with an error."""
+        token = next(self._tokens)
+        self._changes[token] = done
+        return ChangeMembers(token, change, committed_config_id)
+
+    def request_abort(self, done: AbortDone) -> AbortChange:
+        """Return the event that aborts a change. ``done`` is called once."""
+        token = next(self._tokens)
+        self._aborts[token] = done
+        return AbortChange(token)
+
+    def committed(self, token: int, config: TabletConfig) -> None:
+        """Finish a change that is committed."""
+        if (done := self._changes.pop(token, None)) is not None:
+            done(config)
+
+    def aborted(self, token: int) -> None:
+        """Finish an abort that has succeeded."""
+        if (done := self._aborts.pop(token, None)) is not None:
+            done(None)
+
+    def failed(self, token: int, error: StelaeError) -> bool:
+        """Finish a request with an error. Return whether there was such a request."""
+        done = self._changes.pop(token, None) or self._aborts.pop(token, None)
+        if done is not None:
+            done(error)
+        return done is not None
+
+    def fail_all(self, error: StelaeError) -> None:
+        """Finish all requests with an error. Whether they would have succeeded is not known."""
+        for token in [*self._changes, *self._aborts]:
+            self.failed(token, error)
