@@ -88,16 +88,16 @@ class SimCluster:
         return max(leaders)[1] if leaders else None
 
     def replica_contents(self) -> list[ReplicaContents]:
-        """Return the contents of all live replicas."""
+        """Return the contents of all live members."""
         found = []
-        for node in self.nodes:
-            replica = node.replica
+        for view in self._facts.world.members():
+            replica = self.nodes[view.position].replica
             if replica is None:
                 continue
             applier = replica.applier
             found.append(
                 ReplicaContents(
-                    position=node.view.position,
+                    position=view.position,
                     applied=applier.applied.index,
                     checksum=applier.store.checksum(),
                     results=applier.results.dump(),
@@ -107,8 +107,9 @@ class SimCluster:
         return found
 
     def is_converged(self) -> bool:
-        """Return true if all replicas that are not lost serve, have the same durable log, and have applied it."""
-        replicas = [node.replica for node in self.nodes if not node.given_up]
+        """Return true if all members that are not lost serve, have the same durable log, and have applied it."""
+        members = [self.nodes[view.position] for view in self._facts.world.members()]
+        replicas = [node.replica for node in members if not node.given_up]
         ends = set()
         for replica in replicas:
             if replica is None or not replica.status.serving:

@@ -188,6 +188,9 @@ class NodeStart:
         traffic = PeerTraffic(codec, process, self._metrics, self._heartbeat_interval_us)
         link = self._link(hybrid)
         replica = self._replica(wal, driver.writer, traffic, hybrid, observer)
+        if self._context.profile.member_change_us is not None:
+            # Nothing copies a replica in a run, so a member that is added again must find its entries in the log.
+            replica.flusher.retention.anchor("members that come back", 1)
         traffic.add(replica)
         link.traffic = traffic
         traffic.start(link)

@@ -10,12 +10,14 @@ import msgspec
 from stelae.sim.coverage import Coverage
 from stelae.sim.fault_plan import LEADER, Fault
 from stelae.sim.invariants import Violation
+from stelae.sim.profile import ProfileKind
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one seed.
 
     Attributes:
+        kind: whether members changed.
         events: number of events that ran.
         virtual_us: virtual time that passed, in microseconds.
         digest: equal for two runs only if the same events ran in the same order.
@@ -24,6 +26,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     seed: int
+    kind: ProfileKind = ProfileKind.STANDARD
     events: int
     virtual_us: int
     digest: str

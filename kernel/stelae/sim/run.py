@@ -13,9 +13,10 @@ from stelae.sim.fault_plan import draw_plan, select_faults
 from stelae.sim.faults import FaultDriver
 from stelae.sim.history import History
 from stelae.sim.invariants.convergence import Convergence, unanswered_writes
+from stelae.sim.member_changer import MemberChanger
 from stelae.sim.node_start import draw_node_ids, initial_config
 from stelae.sim.prober import Prober
-from stelae.sim.profile import draw_profile
+from stelae.sim.profile import ProfileKind, draw_profile
 from stelae.sim.replica_reader import ReplicaReader
 from stelae.sim.report import RunResult
 from stelae.sim.scheduler import Scheduler
@@ -56,15 +57,25 @@ class Simulation:
     """One run.
 
     Args:
+        kind: whether members change.
         faults: numbers of the planned faults to keep; ``None`` for all.
         operations_max: limit on the operations of each client; ``None`` for no limit.
     """
 
     def __init__(
-        self, seed: int, engines: SimEngines, *, faults: frozenset[int] | None = None, operations_max: int | None = None
+        self,
+        seed: int,
+        engines: SimEngines,
+        *,
+        kind: ProfileKind = ProfileKind.STANDARD,
+        faults: frozenset[int] | None = None,
+        operations_max: int | None = None,
     ) -> None:
         self._seed = seed
-        self._profile = draw_profile(seed)
+        self._kind = kind
+        self._profile = draw_profile(seed, kind)
+        # A member that comes back lacks hundreds of entries: their messages are small, and the network reorders them.
+        self._events_max = EVENTS_MAX if kind is ProfileKind.STANDARD else 2 * EVENTS_MAX
         self._plan = select_faults(draw_plan(seed, self._profile), faults)
         self._scheduler = Scheduler()
         self._coverage = Coverage()
@@ -87,6 +98,15 @@ class Simulation:
             self._facts,
             self._profile,
             stream(seed, "alterer"),
+            self._coverage,
+        )
+        self._member_changer = MemberChanger(
+            self._scheduler,
+            self._cluster.network,
+            self._cluster.nodes,
+            self._world,
+            self._profile,
+            stream(seed, "members"),
             self._coverage,
         )
         self._clients = self._make_clients(operations_max)
@@ -126,6 +146,7 @@ class Simulation:
         for client in self._clients:
             client.start()
         self._schema_changer.start()
+        self._member_changer.start()
         self._driver.schedule(self._plan)
         self._run_until(self._profile.safety_us)
         if self._facts.violation is None:
@@ -133,6 +154,7 @@ class Simulation:
             self._run_liveness_phase()
         return RunResult(
             seed=self._seed,
+            kind=self._kind,
             events=self._scheduler.events,
             virtual_us=self._scheduler.now_us,
             digest=self._scheduler.digest(),
@@ -147,8 +169,8 @@ class Simulation:
         self._scheduler.at(until_us, "phase", lambda: None)
         while self._facts.violation is None and self._scheduler.now_us < until_us:
             self._scheduler.run_one()
-            if self._scheduler.events > EVENTS_MAX:
-                self._facts.report("liveness", f"{EVENTS_MAX} events and no end")
+            if self._scheduler.events > self._events_max:
+                self._facts.report("liveness", f"{self._events_max} events and no end")
 
     def _run_liveness_phase(self) -> None:
         """Run the liveness phase: continue under load, stop the load, wait until all is quiet, compare the replicas."""
@@ -160,7 +182,7 @@ class Simulation:
             self._run_until(self._scheduler.now_us + STEP_US)
         for client in self._clients:
             client.stopping = True
-        self._schema_changer.stopping = True
+        self._schema_changer.stopping = self._member_changer.stopping = True
         self._wait_until_quiet("healing")
         if self._facts.violation is None and self._profile.alter_us is not None:
             self._alter_while_idle()
@@ -190,7 +212,8 @@ class Simulation:
     def _restart_one(self) -> None:
         """Restart a replica that does not lead, without load: it must catch up in an idle tablet too."""
         leader = self._cluster.leader()
-        others = [node for node in self._cluster.nodes if node.view.position != leader and node.up]
+        members = [self._cluster.nodes[view.position] for view in self._world.members()]
+        others = [node for node in members if node.view.position != leader and node.up]
         if not others:
             return
         node = others[self._seed % len(others)]
@@ -213,7 +236,8 @@ class Simulation:
         node.run(lambda: replica.transfer(None, ended))
 
     def _is_quiet(self) -> bool:
-        idle = self._schema_changer.idle and all(client.idle for client in self._clients)
+        changed = self._schema_changer.idle and self._member_changer.is_settled()
+        idle = changed and all(client.idle for client in self._clients)
         return idle and self._cluster.is_converged()
 
     def _describe_open_work(self, after: str) -> str:
@@ -228,10 +252,16 @@ class Simulation:
         convergence.judge(self._cluster.replica_contents(), self._facts.expected_rows())
 
 
-def run_seed(seed: int, *, faults: frozenset[int] | None = None, operations_max: int | None = None) -> RunResult:
+def run_seed(
+    seed: int,
+    *,
+    kind: ProfileKind = ProfileKind.STANDARD,
+    faults: frozenset[int] | None = None,
+    operations_max: int | None = None,
+) -> RunResult:
     """Run one seed with the installed engines; see :class:`Simulation`.
 
     Raises:
         PluginError: an engine is missing or broken.
     """
-    return Simulation(seed, _engines(), faults=faults, operations_max=operations_max).run()
+    return Simulation(seed, _engines(), kind=kind, faults=faults, operations_max=operations_max).run()

@@ -173,6 +173,12 @@ class World:
             return newest
         return known if known is not None else self.initial_config
 
+    def newest_config_before(self, node: ObservedNode, term: int) -> TabletConfig:
+        """Return the config with which a node campaigned for ``term``: the newest one of an earlier term in its log."""
+        found = [c for c in node.configs if c.op_id.term < term]
+        known = node.committed_config or self.initial_config
+        return max((*found, known), key=lambda c: c.op_id) if known.op_id.term < term else found[-1]
+
     def committed_config(self) -> TabletConfig:
         """Return the newest config whose entry is committed."""
         known = [self.newest_committed_on(node) for node in self.nodes]

@@ -123,6 +123,8 @@ class RaftCore(ConsensusCore):
                 and event.ready_id >= state.hard_state_ready_id
             ):
                 return False  # The time that the vote took to become durable is measured with this event.
+            if state.leadership is None and state.election_deadline_us is None:
+                return False  # No deadline starts a later turn: an idle learner would never know what is durable.
             return event.ready_id < state.ready.next_id and not self._leader.would_commit(
                 state.durable.after(event.ready_id)
             )

@@ -6,6 +6,7 @@ from stelae.sim.invariants.acknowledged_writes import AcknowledgedWrites
 from stelae.sim.invariants.base import AppliedRequest, Invariant, ObservedScan, Violation
 from stelae.sim.invariants.commit_rule import CommitRule
 from stelae.sim.invariants.config_follows_log import ConfigFollowsLog
+from stelae.sim.invariants.elected_by_majority import ElectedByMajority
 from stelae.sim.invariants.election_safety import ElectionSafety
 from stelae.sim.invariants.exactly_once import ExactlyOnce
 from stelae.sim.invariants.failed_sync import FailedSync
@@ -18,6 +19,7 @@ from stelae.sim.invariants.log_base import LogBase
 from stelae.sim.invariants.log_durability import LogDurability
 from stelae.sim.invariants.log_matching import LogMatching
 from stelae.sim.invariants.log_retention import LogRetention
+from stelae.sim.invariants.one_change_pending import OneChangePending
 from stelae.sim.invariants.persist_before_send import PersistBeforeSend
 from stelae.sim.invariants.read_index import ReadIndex
 from stelae.sim.invariants.replica_checksums import ReplicaChecksums
@@ -30,6 +32,7 @@ from stelae.sim.invariants.terms_and_votes import TermsAndVotes
 
 INVARIANTS: tuple[type[Invariant], ...] = (
     ElectionSafety,
+    ElectedByMajority,
     LeaderAppendOnly,
     TermsAndVotes,
     StaleMessages,
@@ -39,6 +42,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     LogRetention,
     LogDurability,
     LogMatching,
+    OneChangePending,
     CommitRule,
     ReadIndex,
     LeaderCompleteness,

@@ -1,0 +1,189 @@
+"""Changes the members of the tablet while clients write and faults happen.
+
+Each change is drawn from the config that some leader shows, so it is often out of date when it arrives. Some requests
+carry a compare-and-set id, which may be stale; some are sent twice, or to a node that does not lead. The changer never
+waits for the answer: at most one change is pending, and the cores must see to that."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from stelae.host.rejection_errors import ChangeNotYet, ChangeRefused
+from stelae.host.replica import Replica
+from stelae.sim.coverage import Coverage
+from stelae.sim.draw import below, chance, pick, skewed
+from stelae.sim.network import Network
+from stelae.sim.node import SimNode
+from stelae.sim.profile import Profile
+from stelae.sim.scheduler import Scheduler
+from stelae.sim.world import World
+from stelae.spi.consensus import (
+    AddServer,
+    ChangeRole,
+    Member,
+    MemberChange,
+    MemberType,
+    RemoveServer,
+    Role,
+    TabletConfig,
+)
+from stelae.spi.errors import NotLeader, StelaeError
+from stelae.spi.ids import NodeId, OpId
+
+NUMBER: Final = 70
+"""Position of the changer on the network, above all clients."""
+
+VOTERS_MIN: Final = 3
+"""Voters that remain: one of three replicas may be lost permanently in a run."""
+
+ANYWHERE: Final = 0.15
+"""Share of the requests that go to any node instead of the leader."""
+
+FENCED: Final = 0.5
+"""Share of the requests with a compare-and-set id. It is that of the config which the change was drawn from."""
+
+TWICE: Final = 0.2
+"""Share of the requests that are sent twice."""
+
+STRANGER: Final = NodeId("f" * 32)
+"""A node that does not exist. As a member it never answers, and is removed again."""
+
+
+class MemberChanger:
+    """Requests changes at random times until ``stopping``."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        network: Network,
+        nodes: list[SimNode],
+        world: World,
+        profile: Profile,
+        rng: random.Random,
+        coverage: Coverage,
+    ) -> None:
+        self._scheduler = scheduler
+        self._network = network
+        self._nodes = nodes
+        self._world = world
+        self._profile = profile
+        self._rng = rng
+        self._coverage = coverage
+        self.stopping = False
+
+    def start(self) -> None:
+        """Begin to change members, in runs that do."""
+        if self._profile.member_change_us is not None:
+            pause_us = skewed(self._rng, *self._profile.member_change_us)
+            self._scheduler.after(pause_us, "members.act", self._act)
+
+    def is_settled(self) -> bool:
+        """Return true if no change is pending and every member that is to be promoted has been promoted."""
+        if self._profile.member_change_us is None:
+            return True
+        config = self._world.committed_config()
+        lost = {node.node_id for node in self._world.nodes if node.given_up}
+        return not any(
+            member.member_type is MemberType.PRE_VOTER and member.node_id not in lost for member in config.members
+        )
+
+    def _act(self) -> None:
+        if self.stopping:
+            return
+        leader = self._leader()
+        if leader is not None:
+            shown = self._nodes[leader].view.status
+            assert shown is not None
+            target = below(self._rng, len(self._nodes)) if chance(self._rng, ANYWHERE) else leader
+            if chance(self._rng, 0.05):
+                self._abort(target)
+            else:
+                self._request(target, self._draw(shown.config), shown.committed_config.op_id)
+        self.start()
+
+    def _leader(self) -> int | None:
+        leading = [
+            (node.status.term, node.position)
+            for node in self._world.nodes
+            if node.status is not None and node.status.role is Role.LEADER
+        ]
+        return max(leading)[1] if leading else None
+
+    # -- drawing ---------------------------------------------------------------------------------
+
+    def _draw(self, config: TabletConfig) -> MemberChange:
+        """Draw a change that leaves enough voters. With few of them, members are added or promoted."""
+        members = {member.node_id: member for member in config.members}
+        outside = [node.node_id for node in self._world.nodes if node.node_id not in members]
+        learners = [m for m in config.members if m.member_type in (MemberType.PRE_VOTER, MemberType.NON_VOTER)]
+        may_shrink = len(config.voters()) > VOTERS_MIN
+        share = self._rng.random()
+        if share < 0.04:
+            return _add(STRANGER, MemberType.PRE_VOTER)
+        if outside and (share < 0.45 or not may_shrink):
+            kind = MemberType.PRE_VOTER if chance(self._rng, 0.75) else MemberType.NON_VOTER
+            return _add(pick(self._rng, outside), kind)
+        if learners and share < 0.65:
+            return self._change_of_learner(pick(self._rng, learners))
+        voters = [m for m in config.members if m.member_type is MemberType.VOTER]
+        chosen = pick(self._rng, voters if may_shrink or not learners else learners)
+        if not may_shrink:
+            return ChangeRole(node_id=chosen.node_id, member_type=MemberType.VOTER)
+        if share < 0.8:
+            return ChangeRole(node_id=chosen.node_id, member_type=MemberType.NON_VOTER)
+        return RemoveServer(node_id=chosen.node_id)
+
+    def _change_of_learner(self, member: Member) -> MemberChange:
+        share = self._rng.random()
+        if share < 0.3:
+            return RemoveServer(node_id=member.node_id)
+        if share < 0.6:
+            return ChangeRole(node_id=member.node_id, member_type=MemberType.VOTER)
+        other = MemberType.NON_VOTER if member.member_type is MemberType.PRE_VOTER else MemberType.PRE_VOTER
+        return ChangeRole(node_id=member.node_id, member_type=other)
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def _request(self, target: int, change: MemberChange, seen: OpId) -> None:
+        fence = seen if chance(self._rng, FENCED) else None
+        kind = type(change).__name__.lower()
+        self._coverage.hit(f"members.asked.{kind}")
+
+        def done(result: TabletConfig | StelaeError) -> None:
+            self._coverage.hit(f"members.{_outcome(result, kind)}")
+
+        for _ in range(2 if chance(self._rng, TWICE) else 1):
+            self._send(target, lambda replica: replica.change_members(change, done, committed_config_id=fence))
+
+    def _abort(self, target: int) -> None:
+        def done(error: StelaeError | None) -> None:
+            self._coverage.hit("members.aborted" if error is None else "members.not_aborted")
+
+        self._send(target, lambda replica: replica.abort_change(done))
+
+    def _send(self, target: int, serve: Callable[[Replica], None]) -> None:
+        node = self._nodes[target]
+
+        def arrived() -> None:
+            replica: Replica | None = node.replica
+            if replica is not None:
+                serve(replica)
+
+        self._network.send((len(self._nodes) + NUMBER, target), "members", lambda: node.run(arrived))
+
+
+def _add(node_id: NodeId, member_type: MemberType) -> AddServer:
+    return AddServer(node_id=node_id, address=f"{node_id[:8]}:1", member_type=member_type)
+
+
+def _outcome(result: TabletConfig | StelaeError, kind: str) -> str:
+    if isinstance(result, TabletConfig):
+        return f"done.{kind}"
+    if isinstance(result, ChangeRefused | ChangeNotYet):
+        reason = str(result).split(":", 1)[0]
+        return f"refused.{reason if reason.isupper() else result.code}".lower()
+    if isinstance(result, NotLeader) and "STEPPING_DOWN" in result.reason:
+        return "stepping_down"
+    return f"error.{result.code.lower()}"
