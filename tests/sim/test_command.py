@@ -1,4 +1,4 @@
-"""``stelae sim run``: the JSON document, the exit codes, and the last line, which reproduces a failure."""
+"""``stelae sim run`` and ``stelae sim shrink``: the JSON document, the exit codes, and the commands after a failure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,36 @@ def test_a_failing_seed_ends_with_the_command_that_reproduces_it(
     printed = capsys.readouterr()
     [violation] = json.loads(printed.out)["violations"]
     assert violation["invariant"] == MUTANTS[0].invariant
-    assert printed.err.splitlines()[-1] == "stelae sim run --seed 1" == violation["reproduce"]
+    *_, show, shrink, reproduce = printed.err.splitlines()
+    assert reproduce == "stelae sim run --seed 1" == violation["reproduce"]
+    assert show.endswith("stelae sim show 1") and violation["show"] == "stelae sim show 1"
+    assert shrink.endswith("stelae sim shrink 1")
+
+
+def test_a_failing_seed_is_shrunk_with_a_line_for_each_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with planted(MUTANTS[0]):
+        assert (
+            run(monkeypatch, "shrink", "1", "--faults", "none", "--operations-max", "8", "--runs-max", "1", "--json")
+            == 0
+        )
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert document["violation"]["invariant"] == MUTANTS[0].invariant
+    assert document["faults"] == []
+    assert document["operations_max"] == 4
+    assert document["reproduce"] == "stelae sim run --seed 1 --faults none --operations-max 4"
+    assert printed.err.splitlines()[-1] == "run 1: 0 faults, 4 operations per client: same violation"
+
+
+def test_a_seed_without_a_violation_is_refused_with_the_way_to_find_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "shrink", "8", "--faults", "none", "--operations-max", "1") == 2
+    printed = capsys.readouterr()
+    assert "stelae sim run --seeds 1..1000" in printed.err
+    assert printed.out == ""
 
 
 @pytest.mark.usefixtures("one_process")

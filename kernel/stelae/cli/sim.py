@@ -11,6 +11,8 @@ from stelae.cli.kit.errors import EXIT_FAILED
 from stelae.cli.kit.output import JsonOption, note, print_json, print_table
 from stelae.cli.seeds import PROGRESS_EVERY, chosen_seeds, faults_to_keep, over_processes
 from stelae.cli.sim_masters import run_masters
+from stelae.cli.sim_runs import note_violation, run_quietly
+from stelae.cli.sim_shrink import shrink_seed
 
 if TYPE_CHECKING:
     from stelae.sim.report import RunResult, RunTotals
@@ -27,6 +29,7 @@ commands = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the root application."""
+    commands.command("shrink")(shrink_seed)
     commands.command("masters")(run_masters)
     app.add_typer(commands, name="sim")
 
@@ -41,18 +44,16 @@ def run_seeds(
         str | None, typer.Option(metavar="N,N,...", help="Keep only these faults of the plan. `none`: no faults.")
     ] = None,
     operations_max: Annotated[int | None, typer.Option(min=0, help="Most operations of each client.")] = None,
-    shrink: Annotated[
-        bool, typer.Option("--shrink", help="Search for a smaller plan that fails in the same way.")
-    ] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes. 0: one for each core.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Run one seed or a range of seeds.
 
-    If a run fails, the last line on standard error is the command that reproduces it.
+    If a run fails, the last line on standard error is the command that reproduces it. The two lines before it name the
+    commands that show the run and shrink it.
 
     Exit code 1: an invariant did not hold."""
-    from stelae.sim.report import RunTotals, reproduce_command
+    from stelae.sim.report import RunTotals
 
     chosen = chosen_seeds(seed, seeds)
     kept = faults_to_keep(faults)
@@ -66,8 +67,7 @@ def run_seeds(
     else:
         _print_totals(totals)
     if totals.failed:
-        command = reproduce_command(totals.failed[0].seed, kept, operations_max)
-        _exit_failed(totals, command, shrink=shrink)
+        _exit_failed(totals, kept, operations_max)
 
 
 @commands.command("plan")
@@ -91,34 +91,13 @@ def show_plan(seed: Annotated[int, typer.Option(help="The seed.")], as_json: Jso
     print("\nFaults:\n" + "\n".join(describe_plan(plan)))
 
 
-def _run_one(seed: int, *, faults: frozenset[int] | None, operations_max: int | None) -> RunResult:
-    """Run one seed without the log of its nodes, which would report thousands of planned failures.
-
-    After the first run of a process, the imported modules are excluded from garbage collection, which took an eighth of
-    the time of a run."""
-    import gc
-    import logging
-
-    from stelae.sim.run import run_seed
-
-    logger = logging.getLogger("stelae")
-    is_first = not logger.handlers
-    if is_first:
-        logger.addHandler(logging.NullHandler())
-    result = run_seed(seed, faults=faults, operations_max=operations_max)
-    if is_first:
-        gc.collect()
-        gc.freeze()
-    return result
-
-
 def _results(
     chosen: range, faults: frozenset[int] | None, operations_max: int | None, jobs: int
 ) -> Iterator[RunResult]:
     """Yield the result of every seed, in the order of the seeds."""
     from functools import partial
 
-    yield from over_processes(partial(_run_one, faults=faults, operations_max=operations_max), chosen, jobs)
+    yield from over_processes(partial(run_quietly, faults=faults, operations_max=operations_max), chosen, jobs)
 
 
 def _print_totals(totals: RunTotals) -> None:
@@ -130,33 +109,14 @@ def _print_totals(totals: RunTotals) -> None:
     print_table(("COVERAGE", "COUNT"), rows)
 
 
-def _exit_failed(totals: RunTotals, command: str, *, shrink: bool) -> None:
-    """Print every failure and the command that reproduces the first one, and exit."""
+def _exit_failed(totals: RunTotals, faults: frozenset[int] | None, operations_max: int | None) -> None:
+    """Print every failure, and the commands that show, shrink and reproduce the first one. Then exit."""
+    from stelae.sim.report import reproduce_command, show_command, shrink_command
+
     for result in totals.failed:
-        _print_failure(result)
-    note(_shrunk_command(totals.failed[0]) if shrink else command)
+        note_violation(result)
+    first = totals.failed[0].seed
+    note(f"show the run:   {show_command(first, faults, operations_max)}")
+    note(f"shrink the run: {shrink_command(first, faults, operations_max)}")
+    note(reproduce_command(first, faults, operations_max))
     raise typer.Exit(EXIT_FAILED)
-
-
-def _print_failure(result: RunResult) -> None:
-    violation = result.violation
-    assert violation is not None
-    note(
-        f"seed {result.seed}: {violation.invariant} does not hold at {violation.at_us / 1e6:.6f} s: {violation.detail}"
-    )
-
-
-def _shrunk_command(failed: RunResult) -> str:
-    """Shrink the plan of a failure, print the remaining faults, and return the command that reproduces it."""
-    from stelae.sim.report import describe_plan, reproduce_command
-    from stelae.sim.shrink import Shrinker
-
-    def rerun(faults: frozenset[int], operations_max: int | None) -> RunResult:
-        return _run_one(failed.seed, faults=faults, operations_max=operations_max)
-
-    shrunk = Shrinker(failed, rerun).shrink()
-    note(f"shrunk in {shrunk.runs} runs to {len(shrunk.faults)} of {len(failed.plan)} faults:")
-    for line in describe_plan(shrunk.result.plan):
-        note(line)
-    _print_failure(shrunk.result)
-    return reproduce_command(failed.seed, shrunk.faults, shrunk.operations_max)

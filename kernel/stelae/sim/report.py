@@ -69,12 +69,26 @@ class RunTotals:
 
 def reproduce_command(seed: int, faults: Iterable[int] | None = None, operations_max: int | None = None) -> str:
     """Return the command that repeats a run, with only the given faults and operations if the run was shrunk."""
-    command = f"stelae sim run --seed {seed}"
+    return f"stelae sim run --seed {seed}{_limits(faults, operations_max)}"
+
+
+def show_command(seed: int, faults: Iterable[int] | None = None, operations_max: int | None = None) -> str:
+    """Return the command that shows the trace of the run that ``reproduce_command`` repeats."""
+    return f"stelae sim show {seed}{_limits(faults, operations_max)}"
+
+
+def shrink_command(seed: int, faults: Iterable[int] | None = None, operations_max: int | None = None) -> str:
+    """Return the command that searches for a smaller run than ``reproduce_command`` repeats."""
+    return f"stelae sim shrink {seed}{_limits(faults, operations_max)}"
+
+
+def _limits(faults: Iterable[int] | None, operations_max: int | None) -> str:
+    options = ""
     if faults is not None:
-        command += f" --faults {','.join(str(number) for number in faults) or 'none'}"
+        options += f" --faults {','.join(str(number) for number in faults) or 'none'}"
     if operations_max is not None:
-        command += f" --operations-max {operations_max}"
-    return command
+        options += f" --operations-max {operations_max}"
+    return options
 
 
 def describe_plan(plan: Sequence[Fault]) -> list[str]:
@@ -98,4 +112,5 @@ def _violation(result: RunResult) -> dict[str, Any]:
         "detail": violation.detail,
         "at_us": violation.at_us,
         "reproduce": reproduce_command(result.seed),
+        "show": show_command(result.seed),
     }
