@@ -1,4 +1,4 @@
-"""``stelae sim run`` and ``stelae sim shrink``: the JSON document, the exit codes, and the commands after a failure."""
+"""``stelae sim run``, ``shrink`` and ``show``: the JSON document, the exit codes, and the commands after a failure."""
 
 from __future__ import annotations
 
@@ -89,6 +89,21 @@ def test_a_plan_can_be_shown_and_cut_down(monkeypatch: pytest.MonkeyPatch, capsy
     assert not any(name.startswith("fault.") for name in coverage)
 
 
+def test_a_run_is_shown_as_text_and_as_one_document(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ["show", "8", "--faults", "none", "--operations-max", "1", "--only", "role,violation"]
+    assert run(monkeypatch, *short) == 0
+    text = capsys.readouterr().out
+    assert "LEADER term 1, serves" in text
+    assert "left out" in text.splitlines()[-1]
+    assert run(monkeypatch, *short, "--from", "0.5", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {record["kind"] for record in document["records"]} == {"role"}
+    assert all(record["at_us"] >= 500_000 for record in document["records"])
+    assert document["left_out"]["heartbeat"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -98,6 +113,7 @@ def test_a_plan_can_be_shown_and_cut_down(monkeypatch: pytest.MonkeyPatch, capsy
         (["run", "--seeds", "1-5"], "takes a range such as 1..50"),
         (["run", "--seeds", "1..99999999"], "too many"),
         (["run", "--seed", "1", "--faults", "a,b"], "takes numbers from"),
+        (["show", "1", "--only", "role,lunch"], "does not know lunch; pass all, or some of violation, fault, role"),
     ],
 )
 def test_wrong_arguments_are_refused_with_the_right_usage(

@@ -12,6 +12,7 @@ from stelae.cli.kit.output import JsonOption, note, print_json, print_table
 from stelae.cli.seeds import PROGRESS_EVERY, chosen_seeds, faults_to_keep, over_processes
 from stelae.cli.sim_masters import run_masters
 from stelae.cli.sim_runs import note_violation, run_quietly
+from stelae.cli.sim_show import show_seed
 from stelae.cli.sim_shrink import shrink_seed
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ commands = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the commands to the root application."""
     commands.command("shrink")(shrink_seed)
+    commands.command("show")(show_seed)
     commands.command("masters")(run_masters)
     app.add_typer(commands, name="sim")
 

@@ -58,7 +58,7 @@ class SimCluster:
         self._scheduler = scheduler
         self._early_flushes: set[int] = set()
         self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
-        self._node_ids = _draw_node_ids(seed)
+        self._node_ids = draw_node_ids(seed)
         context = NodeContext(
             seed=seed,
             profile=profile,
@@ -257,7 +257,8 @@ class SimCluster:
         return ClientAnswer(kind=AnswerKind.RETRY, node=node, leader=leader)
 
 
-def _draw_node_ids(seed: int) -> list[NodeId]:
+def draw_node_ids(seed: int) -> list[NodeId]:
+    """Return the node ids of a run, in the order of the positions of the nodes."""
     rng = stream(seed, "node-ids")
     return sorted(NodeId(f"{rng.getrandbits(128):032x}") for _ in range(NODES))
 

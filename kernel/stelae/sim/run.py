@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from stelae.sim.cluster import SimCluster
+from stelae.host.peer_codec import PeerCodec
+from stelae.sim.cluster import SimCluster, draw_node_ids
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
@@ -19,6 +20,8 @@ from stelae.sim.replica_reader import ReplicaReader
 from stelae.sim.report import RunResult
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.schema_changer import SchemaChanger, TableView
+from stelae.sim.trace.recorder import TraceRecorder
+from stelae.sim.trace.records import RunTrace, ViolationFound
 from stelae.sim.workload import ModelClient, WorkloadContext
 from stelae.sim.world import ObservedNode, World
 from stelae.sim.writer_client import WriterClient
@@ -57,10 +60,17 @@ class Simulation:
     Args:
         faults: numbers of the planned faults to keep; ``None`` for all.
         operations_max: limit on the operations of each client; ``None`` for no limit.
+        record: record the trace of the run. The run is the same with and without it.
     """
 
     def __init__(
-        self, seed: int, engines: SimEngines, *, faults: frozenset[int] | None = None, operations_max: int | None = None
+        self,
+        seed: int,
+        engines: SimEngines,
+        *,
+        faults: frozenset[int] | None = None,
+        operations_max: int | None = None,
+        record: bool = False,
     ) -> None:
         self._seed = seed
         self._profile = draw_profile(seed)
@@ -71,8 +81,12 @@ class Simulation:
         scheduler = self._scheduler
         nodes = [ObservedNode(position) for position in range(NODES)]
         self._world = World(nodes=nodes, now_us=lambda: scheduler.now_us)
-        self._facts = FactFeed(self._world, self._scheduler, self._coverage)
+        self._recorder = _recorder(seed, engines, scheduler) if record else None
+        listeners = [] if self._recorder is None else [self._recorder]
+        self._facts = FactFeed(self._world, self._scheduler, self._coverage, listeners)
         self._cluster = SimCluster(seed, self._profile, engines, self._scheduler, self._facts, self._coverage)
+        self._cluster.network.observer = self._recorder
+        self._healed_us: int | None = None
         self._driver = FaultDriver(
             self._scheduler, self._cluster.network, self._cluster.nodes, self._cluster.leader, self._coverage
         )
@@ -126,6 +140,7 @@ class Simulation:
         self._driver.schedule(self._plan)
         self._run_until(self._profile.safety_us)
         if self._facts.violation is None:
+            self._healed_us = self._scheduler.now_us
             self._driver.heal()
             self._run_liveness_phase()
         return RunResult(
@@ -138,6 +153,20 @@ class Simulation:
             violation=self._facts.violation,
             coverage=self._coverage.as_dict(),
         )
+
+    def trace(self, result: RunResult) -> RunTrace:
+        """Return the trace of the run that returned ``result``.
+
+        Raises:
+            ValueError: the run was not recorded.
+        """
+        if self._recorder is None:
+            raise ValueError("the run was not recorded")
+        records = list(self._recorder.records)
+        if (found := result.violation) is not None:
+            records.append(ViolationFound(at_us=found.at_us, invariant=found.invariant, detail=found.detail))
+        healed_us = result.virtual_us if self._healed_us is None else self._healed_us
+        return RunTrace(result=result, nodes=NODES, healed_us=healed_us, records=tuple(records))
 
     def _run_until(self, until_us: int) -> None:
         """Run the events up to a time or to the first violation."""
@@ -232,3 +261,18 @@ def run_seed(seed: int, *, faults: frozenset[int] | None = None, operations_max:
         PluginError: an engine is missing or broken.
     """
     return Simulation(seed, _engines(), faults=faults, operations_max=operations_max).run()
+
+
+def record_seed(seed: int, *, faults: frozenset[int] | None = None, operations_max: int | None = None) -> RunTrace:
+    """Run one seed as ``run_seed`` does, and return its trace.
+
+    Raises:
+        PluginError: an engine is missing or broken.
+    """
+    simulation = Simulation(seed, _engines(), faults=faults, operations_max=operations_max, record=True)
+    return simulation.trace(simulation.run())
+
+
+def _recorder(seed: int, engines: SimEngines, scheduler: Scheduler) -> TraceRecorder:
+    codec = PeerCodec(engines.consensus.message_types)
+    return TraceRecorder(lambda: scheduler.now_us, codec, draw_node_ids(seed))
