@@ -1,4 +1,4 @@
-"""``stelae sim run``: the JSON document, the exit codes, and the last line, which reproduces a failure."""
+"""``stelae sim run``, ``shrink`` and ``show``: the JSON document, the exit codes, and the commands after a failure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,36 @@ def test_a_failing_seed_ends_with_the_command_that_reproduces_it(
     printed = capsys.readouterr()
     [violation] = json.loads(printed.out)["violations"]
     assert violation["invariant"] == MUTANTS[0].invariant
-    assert printed.err.splitlines()[-1] == "stelae sim run --seed 1" == violation["reproduce"]
+    *_, show, shrink, reproduce = printed.err.splitlines()
+    assert reproduce == "stelae sim run --seed 1" == violation["reproduce"]
+    assert show.endswith("stelae sim show 1") and violation["show"] == "stelae sim show 1"
+    assert shrink.endswith("stelae sim shrink 1")
+
+
+def test_a_failing_seed_is_shrunk_with_a_line_for_each_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with planted(MUTANTS[0]):
+        assert (
+            run(monkeypatch, "shrink", "1", "--faults", "none", "--operations-max", "8", "--runs-max", "1", "--json")
+            == 0
+        )
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert document["violation"]["invariant"] == MUTANTS[0].invariant
+    assert document["faults"] == []
+    assert document["operations_max"] == 4
+    assert document["reproduce"] == "stelae sim run --seed 1 --faults none --operations-max 4"
+    assert printed.err.splitlines()[-1] == "run 1: 0 faults, 4 operations per client: same violation"
+
+
+def test_a_seed_without_a_violation_is_refused_with_the_way_to_find_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "shrink", "8", "--faults", "none", "--operations-max", "1") == 2
+    printed = capsys.readouterr()
+    assert "stelae sim run --seeds 1..1000" in printed.err
+    assert printed.out == ""
 
 
 @pytest.mark.usefixtures("one_process")
@@ -60,6 +89,21 @@ def test_a_plan_can_be_shown_and_cut_down(monkeypatch: pytest.MonkeyPatch, capsy
     assert not any(name.startswith("fault.") for name in coverage)
 
 
+def test_a_run_is_shown_as_text_and_as_one_document(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ["show", "8", "--faults", "none", "--operations-max", "1", "--only", "role,violation"]
+    assert run(monkeypatch, *short) == 0
+    text = capsys.readouterr().out
+    assert "LEADER term 1, serves" in text
+    assert "left out" in text.splitlines()[-1]
+    assert run(monkeypatch, *short, "--from", "0.5", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {record["kind"] for record in document["records"]} == {"role"}
+    assert all(record["at_us"] >= 500_000 for record in document["records"])
+    assert document["left_out"]["heartbeat"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -69,6 +113,7 @@ def test_a_plan_can_be_shown_and_cut_down(monkeypatch: pytest.MonkeyPatch, capsy
         (["run", "--seeds", "1-5"], "takes a range such as 1..50"),
         (["run", "--seeds", "1..99999999"], "too many"),
         (["run", "--seed", "1", "--faults", "a,b"], "takes numbers from"),
+        (["show", "1", "--only", "role,lunch"], "does not know lunch; pass all, or some of violation, fault, role"),
     ],
 )
 def test_wrong_arguments_are_refused_with_the_right_usage(

@@ -8,9 +8,9 @@ import pytest
 
 from stelae.sim.fault_plan import Fault, FaultKind
 from stelae.sim.invariants import Violation
-from stelae.sim.report import RunResult, reproduce_command
+from stelae.sim.report import RunResult, reproduce_command, show_command, shrink_command
 from stelae.sim.run import run_seed
-from stelae.sim.shrink import Shrinker
+from stelae.sim.shrink import Shrinker, ShrinkStep
 from tests.sim.mutants import MUTANTS
 from tests.sim.planting import planted
 
@@ -56,6 +56,29 @@ def test_shrinking_takes_a_bounded_number_of_runs() -> None:
     assert calls == shrunk.runs == 12
 
 
+def test_each_run_of_the_search_is_reported() -> None:
+    steps: list[ShrinkStep] = []
+
+    def rerun(faults: frozenset[int], operations_max: int | None) -> RunResult:
+        return result(faults, "log_matching" if 1 in faults and operations_max is None else None)
+
+    Shrinker(result(range(2), "log_matching"), rerun, on_step=steps.append).shrink()
+    assert steps == [
+        ShrinkStep(1, 0, None, smaller=False),
+        ShrinkStep(2, 1, None, smaller=True),
+        ShrinkStep(3, 0, None, smaller=False),
+        ShrinkStep(4, 1, 256, smaller=False),
+    ]
+
+
+def test_a_limit_on_operations_is_only_lowered() -> None:
+    def rerun(faults: frozenset[int], operations_max: int | None) -> RunResult:
+        return result(faults, "log_matching" if operations_max is not None and operations_max >= 5 else None)
+
+    shrunk = Shrinker(result((), "log_matching"), rerun, operations_max=40).shrink()
+    assert shrunk.operations_max == 5
+
+
 def test_a_run_without_a_violation_cannot_be_shrunk() -> None:
     with pytest.raises(ValueError, match="no violation"):
         Shrinker(result(range(2), None), lambda _faults, _operations: result((), None))
@@ -81,4 +104,6 @@ def test_a_planted_bug_shrinks_to_a_run_that_still_shows_it() -> None:
 def test_the_reproduce_command_names_the_faults_and_operations_that_remain() -> None:
     assert reproduce_command(7) == "stelae sim run --seed 7"
     assert reproduce_command(7, (1, 4), 16) == ("stelae sim run --seed 7 --faults 1,4 --operations-max 16")
+    assert show_command(7, (1, 4), 16) == "stelae sim show 7 --faults 1,4 --operations-max 16"
+    assert shrink_command(7, (1, 4), 16) == "stelae sim shrink 7 --faults 1,4 --operations-max 16"
     assert reproduce_command(7, ()) == "stelae sim run --seed 7 --faults none"

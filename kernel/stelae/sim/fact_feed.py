@@ -10,8 +10,9 @@ from typing import Any
 from stelae.host.superblock import Superblock
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation
-from stelae.sim.invariants import INVARIANTS, AppliedRequest, Invariant, ObservedScan, Violation
+from stelae.sim.invariants import INVARIANTS, AppliedRequest, FactListener, ObservedScan, Violation
 from stelae.sim.log_model import LogModel
+from stelae.sim.node_change import NodeChange
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.table import Cells
@@ -30,6 +31,9 @@ class FactFeed:
 
     The hooks of the invariants run before the view of the node is updated, except ``on_status``.
 
+    Args:
+        listeners: further listeners. Their hooks run after those of the invariants.
+
     Attributes:
         violation: the first violation, or ``None``.
         leader_elected: called with the position of a node that has won an election.
@@ -37,7 +41,9 @@ class FactFeed:
         applied_ahead: called with the position of a node that has applied entries which its log does not hold durably.
     """
 
-    def __init__(self, world: World, scheduler: Scheduler, coverage: Coverage) -> None:
+    def __init__(
+        self, world: World, scheduler: Scheduler, coverage: Coverage, listeners: Sequence[FactListener] = ()
+    ) -> None:
         self.world = world
         self.coverage = coverage
         self.violation: Violation | None = None
@@ -46,6 +52,7 @@ class FactFeed:
         self.applied_ahead: Callable[[int], None] = _no_listener
         self._scheduler = scheduler
         self._invariants = [make(world, self.report) for make in INVARIANTS]
+        self._listeners = (*self._invariants, *listeners)
         self._on_restart = self._hooks("on_restart")
         self._on_ready = self._hooks("on_ready")
         self._on_status = self._hooks("on_status")
@@ -68,6 +75,8 @@ class FactFeed:
         self._on_scanned = self._hooks("on_scanned")
         self._on_schema = self._hooks("on_schema")
         self._on_altered = self._hooks("on_altered")
+        self._on_node = self._hooks("on_node")
+        self._on_hard_state_saved = self._hooks("on_hard_state_saved")
 
     def report(self, invariant: str, detail: str) -> None:
         """Record a violation, unless there is an earlier one."""
@@ -216,6 +225,17 @@ class FactFeed:
         for hook in self._on_altered:
             hook(schema, taken=taken)
 
+    def node_changed(self, node: ObservedNode, change: NodeChange) -> None:
+        """The process, the disk or the clock of a node has changed."""
+        for hook in self._on_node:
+            hook(node, change)
+
+    def hard_state_saved(self, node: ObservedNode, hard_state: HardState) -> None:
+        """A hard state is durable in the consensus metadata of a node."""
+        for hook in self._on_hard_state_saved:
+            hook(node, hard_state)
+        node.saved = hard_state
+
     def floor_raised(self, node: ObservedNode, floor: int) -> None:
         """The history floor of a store was set."""
         node.floor = max(node.floor, floor)
@@ -236,11 +256,9 @@ class FactFeed:
             invariant.at_end()
 
     def _hooks(self, name: str) -> list[Hook]:
-        """Return the bound hooks of that name, of the invariants that override it."""
-        default: Any = getattr(Invariant, name)
-        return [
-            getattr(invariant, name) for invariant in self._invariants if getattr(type(invariant), name) is not default
-        ]
+        """Return the bound hooks of that name, of the invariants and listeners that override it."""
+        default: Any = getattr(FactListener, name)
+        return [getattr(listener, name) for listener in self._listeners if getattr(type(listener), name) is not default]
 
     def _count(self, ready: Ready) -> None:
         for field in ready.__struct_fields__:

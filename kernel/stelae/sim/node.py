@@ -11,6 +11,7 @@ from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import below, between, chance, pick, stream
 from stelae.sim.log_model import LogModel
+from stelae.sim.node_change import NodeChange
 from stelae.sim.node_start import LAYOUT, TABLET, NodeContext, NodeStart, RunningNode, WorkDurations, format_node
 from stelae.sim.process import DurationRange, Process, where_raised
 from stelae.sim.scheduler import Scheduler
@@ -114,6 +115,7 @@ class SimNode:
 
     def crash(self) -> None:
         """Lose power: un-synced changes are lost, torn or reordered."""
+        self._changed(NodeChange.CRASHED)
         self._end()
         self._disk = self._observe_disk(self._disk.crash(self._rng))
         self._save_backup()
@@ -124,6 +126,7 @@ class SimNode:
 
     def kill(self) -> None:
         """End the process. The disk keeps everything that was written."""
+        self._changed(NodeChange.KILLED)
         self._end()
         self._disk = self._observe_disk(self._disk.clone())
         self._save_backup()
@@ -131,22 +134,28 @@ class SimNode:
     def pause(self) -> None:
         """Pause the process."""
         if self.running is not None:
+            self._changed(NodeChange.PAUSED)
             self.running.process.pause()
 
     def resume(self) -> None:
         """Resume the process, if it is paused."""
         if self.running is not None and self.running.process.paused:
+            self._changed(NodeChange.RESUMED)
             self.running.process.resume()
 
     # -- disk and clock --------------------------------------------------------------------------
 
     def slow_disk(self, extra_us: int) -> None:
         """Make every sync and every save of metadata take up to so much longer."""
+        if extra_us != self._extra_us:
+            self._changed(NodeChange.DISK_SLOW if extra_us else NodeChange.DISK_NORMAL)
         self._extra_us = extra_us
 
     def fill_disk(self, *, full: bool) -> None:
         """Fill the disk except for a few bytes, or free its space again."""
         faults = self._disk.faults
+        if full != (faults.capacity_bytes is not None):
+            self._changed(NodeChange.DISK_FULL if full else NodeChange.DISK_FREED)
         if not full:
             faults.capacity_bytes = None
             return
@@ -155,6 +164,7 @@ class SimNode:
 
     def fail_sync(self) -> None:
         """Make the next sync of the replicated log fail; if logs share their files, the next sync of any log."""
+        self._changed(NodeChange.SYNC_WILL_FAIL)
         self._allow_log_loss()
         shared = self._context.profile.logs[self.view.position] == "shared"
         for model in self._models.values() if shared else ():
@@ -176,6 +186,7 @@ class SimNode:
         self._disk.damage(path, below(self._rng, reach), 1 << below(self._rng, 8))
         self._allow_log_loss()
         self._context.coverage.hit("node.log_damaged")
+        self._changed(NodeChange.LOG_DAMAGED)
 
     def restore_older_log(self) -> None:
         """End the process, and replace the replicated log by an older copy of it.
@@ -196,11 +207,13 @@ class SimNode:
         self._allow_log_loss()
         self._models[LogId(TABLET, 1)].is_older_copy = True
         self._context.coverage.hit("node.log_older")
+        self._changed(NodeChange.LOG_REPLACED)
 
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
         """Move the wall clock, while the node runs (``seen``) or while it is down.
 
         A running node notices a jump and distrusts its clock. A node that was down believes the new time."""
+        self._changed(NodeChange.CLOCK_JUMPED)
         self._clock.jump(by_us)
         self.view.clock_ahead_us_max = self._clock.ahead_us_max
         if not seen:
@@ -209,6 +222,7 @@ class SimNode:
 
     def undo_clock_jumps(self) -> None:
         """Undo all jumps of the wall clock."""
+        self._changed(NodeChange.CLOCK_CORRECTED)
         self._clock.undo_jumps()
 
     # -- ReplicaObserver -------------------------------------------------------------------------
@@ -240,6 +254,7 @@ class SimNode:
                 self._report("healthy_replicas", f"cannot start: {error!r}")
             else:
                 self._context.coverage.hit("node.start_refused")
+                self._changed(NodeChange.START_FAILED)
                 self._scheduler.after(RETRY_US, f"n{self.view.position}.start", self.start)
 
     def _handle_exception(self, raised: BaseException) -> None:
@@ -254,6 +269,7 @@ class SimNode:
 
     def _give_up(self) -> None:
         self._context.coverage.hit("node.given_up")
+        self._changed(NodeChange.GIVEN_UP)
         self.view.given_up = True
 
     def _log_files(self) -> dict[str, bytes]:
@@ -288,6 +304,9 @@ class SimNode:
 
     def _slowed(self, span: DurationRange) -> DurationRange:
         return span[0], span[1] + self._extra_us
+
+    def _changed(self, change: NodeChange) -> None:
+        self._context.facts.node_changed(self.view, change)
 
     def _report(self, invariant: str, detail: str) -> None:
         self._context.facts.report(invariant, f"node {self.view.position}: {detail}")

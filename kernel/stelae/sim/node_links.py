@@ -74,7 +74,7 @@ class NodeLink:
         body = tuple(bytes(frame) for frame in frames)
         message = FramesInFlight(self._node_ids[self._position], self._incarnation_id, kind, body, stamp)
         label = f"{self._position}>{target}.{kind}"
-        self._network.send(link, label, lambda: self._arrive(target, message))
+        self._network.send(link, label, lambda: self._arrive(target, message), message)
         return True
 
     def learn_peer(self, node_id: NodeId) -> None:

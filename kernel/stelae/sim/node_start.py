@@ -321,7 +321,7 @@ class NodeStart:
             turns=process,
             writer=writer,
             reader=VirtualReader(wal, reads),
-            hard_states=ObservedHardStates(hard_states, self._node),
+            hard_states=ObservedHardStates(hard_states, self._node, self._context.facts),
             network=network,
             batcher=batcher_of,
             heartbeats=traffic.heartbeats,
@@ -352,11 +352,12 @@ class NodeStart:
 
 
 class ObservedHardStates:
-    """The ``HardStates`` of a replica. It records each hard state once it is durable."""
+    """The ``HardStates`` of a replica. It reports each hard state once it is durable."""
 
-    def __init__(self, inner: HardStateWriter, node: ObservedNode) -> None:
+    def __init__(self, inner: HardStateWriter, node: ObservedNode, facts: FactFeed) -> None:
         self._inner = inner
         self._node = node
+        self._facts = facts
 
     def save(
         self,
@@ -365,11 +366,11 @@ class ObservedHardStates:
         committed_config: TabletConfig,
         done: Callable[[StelaeError | None], None],
     ) -> None:
-        """Save as ``inner`` does, and record the hard state on success."""
+        """Save as ``inner`` does, and report the hard state on success."""
 
         def finished(error: StelaeError | None) -> None:
             if error is None:
-                self._node.saved = hard_state
+                self._facts.hard_state_saved(self._node, hard_state)
             done(error)
 
         self._inner.save(tablet_id, hard_state, committed_config, finished)

@@ -70,14 +70,43 @@ class RunTotals:
         }
 
 
-def reproduce_command(seed: int, faults: Iterable[int] | None = None, operations_max: int | None = None) -> str:
+def reproduce_command(
+    seed: int,
+    faults: Iterable[int] | None = None,
+    operations_max: int | None = None,
+    kind: ProfileKind = ProfileKind.STANDARD,
+) -> str:
     """Return the command that repeats a run, with only the given faults and operations if the run was shrunk."""
-    command = f"stelae sim run --seed {seed}"
+    return f"stelae sim run --seed {seed}{_options(faults, operations_max, kind)}"
+
+
+def show_command(
+    seed: int,
+    faults: Iterable[int] | None = None,
+    operations_max: int | None = None,
+    kind: ProfileKind = ProfileKind.STANDARD,
+) -> str:
+    """Return the command that shows the trace of the run that ``reproduce_command`` repeats."""
+    return f"stelae sim show {seed}{_options(faults, operations_max, kind)}"
+
+
+def shrink_command(
+    seed: int,
+    faults: Iterable[int] | None = None,
+    operations_max: int | None = None,
+    kind: ProfileKind = ProfileKind.STANDARD,
+) -> str:
+    """Return the command that searches for a smaller run than ``reproduce_command`` repeats."""
+    return f"stelae sim shrink {seed}{_options(faults, operations_max, kind)}"
+
+
+def _options(faults: Iterable[int] | None, operations_max: int | None, kind: ProfileKind) -> str:
+    options = "" if kind is ProfileKind.STANDARD else f" --profile {kind}"
     if faults is not None:
-        command += f" --faults {','.join(str(number) for number in faults) or 'none'}"
+        options += f" --faults {','.join(str(number) for number in faults) or 'none'}"
     if operations_max is not None:
-        command += f" --operations-max {operations_max}"
-    return command
+        options += f" --operations-max {operations_max}"
+    return options
 
 
 def describe_plan(plan: Sequence[Fault]) -> list[str]:
@@ -100,5 +129,6 @@ def _violation(result: RunResult) -> dict[str, Any]:
         "invariant": violation.invariant,
         "detail": violation.detail,
         "at_us": violation.at_us,
-        "reproduce": reproduce_command(result.seed),
+        "reproduce": reproduce_command(result.seed, kind=result.kind),
+        "show": show_command(result.seed, kind=result.kind),
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
+from stelae.host.peer_codec import PeerCodec
 from stelae.sim.cluster import SimCluster
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
@@ -21,10 +23,13 @@ from stelae.sim.replica_reader import ReplicaReader
 from stelae.sim.report import RunResult
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.schema_changer import SchemaChanger, TableView
+from stelae.sim.trace.recorder import TraceRecorder
+from stelae.sim.trace.records import RunTrace, ViolationFound
 from stelae.sim.workload import ModelClient, WorkloadContext
 from stelae.sim.world import ObservedNode, World
 from stelae.sim.writer_client import WriterClient
 from stelae.spi.errors import StelaeError
+from stelae.spi.ids import NodeId
 
 EVENTS_MIN = 5_000
 """A run continues under load until so many events have run."""
@@ -60,6 +65,7 @@ class Simulation:
         kind: whether members change.
         faults: numbers of the planned faults to keep; ``None`` for all.
         operations_max: limit on the operations of each client; ``None`` for no limit.
+        record: record the trace of the run. The run is the same with and without it.
     """
 
     def __init__(
@@ -70,6 +76,7 @@ class Simulation:
         kind: ProfileKind = ProfileKind.STANDARD,
         faults: frozenset[int] | None = None,
         operations_max: int | None = None,
+        record: bool = False,
     ) -> None:
         self._seed = seed
         self._kind = kind
@@ -85,8 +92,12 @@ class Simulation:
         nodes = [ObservedNode(position, node_id) for position, node_id in enumerate(node_ids)]
         config = initial_config(node_ids)
         self._world = World(nodes=nodes, now_us=lambda: scheduler.now_us, initial_config=config)
-        self._facts = FactFeed(self._world, self._scheduler, self._coverage)
+        self._recorder = _recorder(node_ids, engines, scheduler) if record else None
+        listeners = [] if self._recorder is None else [self._recorder]
+        self._facts = FactFeed(self._world, self._scheduler, self._coverage, listeners)
         self._cluster = SimCluster(seed, self._profile, engines, self._scheduler, self._facts, self._coverage)
+        self._cluster.network.observer = self._recorder
+        self._healed_us: int | None = None
         self._driver = FaultDriver(
             self._scheduler, self._cluster.network, self._cluster.nodes, self._cluster.leader, self._coverage
         )
@@ -150,6 +161,7 @@ class Simulation:
         self._driver.schedule(self._plan)
         self._run_until(self._profile.safety_us)
         if self._facts.violation is None:
+            self._healed_us = self._scheduler.now_us
             self._driver.heal()
             self._run_liveness_phase()
         return RunResult(
@@ -163,6 +175,20 @@ class Simulation:
             violation=self._facts.violation,
             coverage=self._coverage.as_dict(),
         )
+
+    def trace(self, result: RunResult) -> RunTrace:
+        """Return the trace of the run that returned ``result``.
+
+        Raises:
+            ValueError: the run was not recorded.
+        """
+        if self._recorder is None:
+            raise ValueError("the run was not recorded")
+        records = list(self._recorder.records)
+        if (found := result.violation) is not None:
+            records.append(ViolationFound(at_us=found.at_us, invariant=found.invariant, detail=found.detail))
+        healed_us = result.virtual_us if self._healed_us is None else self._healed_us
+        return RunTrace(result=result, nodes=len(self._world.nodes), healed_us=healed_us, records=tuple(records))
 
     def _run_until(self, until_us: int) -> None:
         """Run the events up to a time or to the first violation."""
@@ -265,3 +291,24 @@ def run_seed(
         PluginError: an engine is missing or broken.
     """
     return Simulation(seed, _engines(), kind=kind, faults=faults, operations_max=operations_max).run()
+
+
+def record_seed(
+    seed: int,
+    *,
+    kind: ProfileKind = ProfileKind.STANDARD,
+    faults: frozenset[int] | None = None,
+    operations_max: int | None = None,
+) -> RunTrace:
+    """Run one seed as ``run_seed`` does, and return its trace.
+
+    Raises:
+        PluginError: an engine is missing or broken.
+    """
+    simulation = Simulation(seed, _engines(), kind=kind, faults=faults, operations_max=operations_max, record=True)
+    return simulation.trace(simulation.run())
+
+
+def _recorder(node_ids: Sequence[NodeId], engines: SimEngines, scheduler: Scheduler) -> TraceRecorder:
+    codec = PeerCodec(engines.consensus.message_types)
+    return TraceRecorder(lambda: scheduler.now_us, codec, node_ids)

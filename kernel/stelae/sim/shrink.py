@@ -18,6 +18,26 @@ Rerun: TypeAlias = Callable[[frozenset[int], int | None], RunResult]
 RUNS_MAX = 200
 """Limit on the runs of one shrinking."""
 
+OPERATIONS_MAX = 256
+"""First limit on operations that the search tries."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkStep:
+    """One run of the search.
+
+    Attributes:
+        runs: number of runs so far, this one included.
+        faults: number of faults in this run.
+        operations_max: limit on the operations of each client in this run; ``None`` for no limit.
+        smaller: true if the run violates the same invariant. The search continues from it.
+    """
+
+    runs: int
+    faults: int
+    operations_max: int | None
+    smaller: bool
+
 
 @dataclass(frozen=True, slots=True)
 class ShrinkResult:
@@ -42,18 +62,29 @@ class Shrinker:
         failed: the result of the full run.
         rerun: repeats the run with fewer faults and operations.
         runs_max: limit on the number of runs.
+        operations_max: limit on the operations of each client in the full run; ``None`` for no limit.
+        on_step: called after each run.
     """
 
-    def __init__(self, failed: RunResult, rerun: Rerun, runs_max: int = RUNS_MAX) -> None:
+    def __init__(
+        self,
+        failed: RunResult,
+        rerun: Rerun,
+        runs_max: int = RUNS_MAX,
+        *,
+        operations_max: int | None = None,
+        on_step: Callable[[ShrinkStep], None] = lambda step: None,
+    ) -> None:
         if failed.violation is None:
             raise ValueError(f"seed {failed.seed} has no violation to shrink")
         self._invariant = failed.violation.invariant
         self._rerun = rerun
+        self._on_step = on_step
         self._runs_left = runs_max
         self._runs = 0
         self._best = failed
         self._faults = tuple(fault.number for fault in failed.plan)
-        self._operations_max: int | None = None
+        self._operations_max = operations_max
 
     def shrink(self) -> ShrinkResult:
         """Return the smallest failing run found within the limit on runs."""
@@ -73,7 +104,7 @@ class Shrinker:
 
     def _drop_operations(self) -> None:
         """Halve the limit on operations while the violation remains."""
-        bound = 256
+        bound = OPERATIONS_MAX if self._operations_max is None else min(OPERATIONS_MAX, self._operations_max // 2)
         while bound >= 1 and self._still_fails(self._faults, bound):
             bound //= 2
 
@@ -83,7 +114,8 @@ class Shrinker:
         self._runs_left -= 1
         self._runs += 1
         result = self._rerun(frozenset(faults), operations_max)
-        if result.violation is None or result.violation.invariant != self._invariant:
-            return False
-        self._best, self._faults, self._operations_max = result, faults, operations_max
-        return True
+        smaller = result.violation is not None and result.violation.invariant == self._invariant
+        if smaller:
+            self._best, self._faults, self._operations_max = result, faults, operations_max
+        self._on_step(ShrinkStep(self._runs, len(faults), operations_max, smaller))
+        return smaller

@@ -1,4 +1,4 @@
-"""The base class of invariants, and the facts that they judge.
+"""The base class of invariants, the facts that they judge, and the hooks by which these facts arrive.
 
 An invariant overrides the hooks of the facts that it judges, and calls ``fail`` on a violation. It
 never raises into the code under test: that code might catch the exception.
@@ -14,6 +14,7 @@ import msgspec
 from stelae.host.superblock import Superblock
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation, RowErrors
 from stelae.sim.log_model import LogModel
+from stelae.sim.node_change import NodeChange
 from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.table import Cell, Cells
 from stelae.sim.world import Needs, ObservedNode, World
@@ -77,22 +78,10 @@ class ObservedScan(msgspec.Struct, frozen=True):
     at_least: int = 0
 
 
-class Invariant:
-    """Base class of all invariants: hooks that do nothing, and ``fail``.
+class FactListener:
+    """Base class of all that listens to the facts of a run: hooks that do nothing.
 
     A hook of a node gets the node's view as it was *before* the fact, except ``on_status``."""
-
-    name: ClassVar[str]
-    source: ClassVar[str]
-    """Source of the rule: a section of a paper, or a rule of the design."""
-
-    def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
-        self.world = world
-        self._report = report
-
-    def fail(self, detail: str) -> None:
-        """Report a violation. The first one ends the run."""
-        self._report(self.name, detail)
 
     def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
         """A node has started with what it read back from its disk. The view is not reset yet."""
@@ -161,6 +150,28 @@ class Invariant:
 
     def on_scanned(self, node: ObservedNode, scanned: ObservedScan) -> None:
         """A replica has served or refused a scan as of a hybrid timestamp."""
+
+    def on_node(self, node: ObservedNode, change: NodeChange) -> None:
+        """The process, the disk or the clock of a node has changed."""
+
+    def on_hard_state_saved(self, node: ObservedNode, hard_state: HardState) -> None:
+        """A hard state is durable in the consensus metadata."""
+
+
+class Invariant(FactListener):
+    """Base class of all invariants: the world, and ``fail``."""
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    """Source of the rule: a section of a paper, or a rule of the design."""
+
+    def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
+        self.world = world
+        self._report = report
+
+    def fail(self, detail: str) -> None:
+        """Report a violation. The first one ends the run."""
+        self._report(self.name, detail)
 
     def at_end(self) -> None:
         """The run is over: all faults are healed and every write has an answer."""

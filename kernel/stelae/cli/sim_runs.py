@@ -1,0 +1,70 @@
+"""Runs one seed of the simulator for a command, and prints its violation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stelae.cli.kit.output import note
+from stelae.spi.errors import CallerError
+
+if TYPE_CHECKING:
+    from stelae.sim.profile import ProfileKind
+    from stelae.sim.report import RunResult
+
+ProfileOption = Annotated[
+    str, typer.Option("--profile", metavar="KIND", help="Kind of runs: standard, or membership, where members change.")
+]
+
+
+def profile_kind(name: str) -> ProfileKind:
+    """Return the kind of runs of ``--profile``.
+
+    Raises:
+        CallerError: there is no such kind.
+    """
+    from stelae.sim.profile import ProfileKind
+
+    known = [kind.value for kind in ProfileKind]
+    if name not in known:
+        raise CallerError(f"--profile does not know {name!r}; pass one of {', '.join(known)}")
+    return ProfileKind(name)
+
+
+def run_quietly(
+    seed: int, *, kind: ProfileKind, faults: frozenset[int] | None, operations_max: int | None
+) -> RunResult:
+    """Run one seed without the log of its nodes, which would report thousands of planned failures.
+
+    After the first run of a process, the imported modules are excluded from garbage collection, which took an eighth of
+    the time of a run."""
+    import gc
+
+    from stelae.sim.run import run_seed
+
+    is_first = mute_nodes()
+    result = run_seed(seed, kind=kind, faults=faults, operations_max=operations_max)
+    if is_first:
+        gc.collect()
+        gc.freeze()
+    return result
+
+
+def mute_nodes() -> bool:
+    """Drop the log of simulated nodes from now on. Return true at the first call in a process."""
+    import logging
+
+    logger = logging.getLogger("stelae")
+    if logger.handlers:
+        return False
+    logger.addHandler(logging.NullHandler())
+    return True
+
+
+def note_violation(result: RunResult) -> None:
+    """Print the violation of a failed run on standard error."""
+    violation = result.violation
+    assert violation is not None
+    at_s = violation.at_us / 1_000_000
+    note(f"seed {result.seed}: {violation.invariant} does not hold at {at_s:.6f} s: {violation.detail}")
