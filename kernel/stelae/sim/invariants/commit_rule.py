@@ -49,8 +49,8 @@ class CommitRule(Invariant):
         term = (ready.hard_state or node.hard_state).term
         if op_id.term != term:
             self.fail(f"node {node.position} in term {term} commits {op_id} of an older term")
-        # A config takes effect when it is appended: the newest one in the leader's log decides, committed or not. If the
-        # Ready also appends a config, the commit may have been the condition of that.
+        # A config takes effect when it is appended: the newest one in the leader's log decides, committed or not.
+        # If the Ready also appends a config, the commit may have been the condition of that.
         configs = [self.world.newest_config(node), *_configs_of(ready)]
         if not any(self.world.on_majority(op_id, config) for config in configs):
             ids = ", ".join(str(config.op_id) for config in configs)
