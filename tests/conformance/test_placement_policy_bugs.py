@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import Phase, settings
 
-from stelae.spi.consensus import MemberType
 from stelae.spi.ids import OpId
+from stelae.spi.members import MemberType
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
 from stelae.testing.conformance import policy_strategies
 from stelae.testing.conformance.policy import PolicyConformance, PolicyHarness

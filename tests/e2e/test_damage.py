@@ -14,7 +14,7 @@ from stelae.cli.node_formatting import format_here
 from stelae.client import AsyncClient, connect_async
 from stelae.client.connection import ConnectedTablet
 from stelae.host.node import Node
-from stelae.host.replica import ReplicaState
+from stelae.host.replica_state import ReplicaState
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_process import NodeProcess

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stelae.client.connection import Connection
-from stelae.host.replica import ReplicaState
+from stelae.host.replica_state import ReplicaState
 from stelae.spi.errors import CallerError, StelaeError, StorageError
 from stelae.spi.scan import Compare, ScanSpec
 from stelae.spi.write import OpKind, RowCode

@@ -11,7 +11,7 @@ import pytest
 
 from stelae.cli.node_formatting import format_here
 from stelae.client.connection import Connection
-from stelae.host.replica import ReplicaState
+from stelae.host.replica_state import ReplicaState
 from stelae.local.cluster import ClusterOptions, LocalCluster
 from stelae.machine.files import RealFile, RealFiles
 from stelae.spi.write import OpKind

@@ -10,8 +10,8 @@ from stelae.host.metadata_files import encode
 from stelae.host.superblock import SUPERBLOCK, Superblock
 from stelae.protocol.codec import encode as encode_message
 from stelae.protocol.tablet_messages import StatusReply
-from stelae.spi.consensus import Member, TabletConfig
 from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.members import Member, TabletConfig
 
 TABLET = TabletId("t")
 PROCESSES = 12

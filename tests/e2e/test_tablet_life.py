@@ -21,9 +21,9 @@ from stelae.protocol.catalog_names import TableId, TabletState
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.tserver.actions import FenceRefused
 from stelae.server.tserver.leadership import hand_over
-from stelae.spi.consensus import Member, TabletConfig
 from stelae.spi.errors import CallerError, NotLeader, StelaeError
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
+from stelae.spi.members import Member, TabletConfig
 from stelae.spi.schema import Schema
 from tests.e2e.nodes import TABLET, Cluster, insert, read_ids, running, until
 

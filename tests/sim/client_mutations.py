@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stelae.host.replica import ReplicaState
+from stelae.host.replica_state import ReplicaState
 from stelae.spi.log import EntryKind
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpResult, WriteReply

@@ -33,7 +33,7 @@ def seed_of_mutant(number: int) -> int | None:
     with planted(mutant):
         for seed in seeds_of(mutant):
             started = time.process_time()
-            violation = run_seed(seed).violation
+            violation = run_seed(seed, kind=mutant.kind).violation
             cost_s = time.process_time() - started
             if violation is not None and violation.invariant == mutant.invariant:
                 found.append((cost_s, seed))

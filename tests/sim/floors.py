@@ -28,8 +28,8 @@ def move_name(role: Role, cause: Cause) -> str:
     return f"move.{role}.{cause}"
 
 
-CANNOT_OCCUR_YET = {Cause.MADE_VOTER, Cause.MADE_LEARNER, Cause.REMOVED}
-"""Members are fixed."""
+OF_MEMBERSHIP = {Cause.MADE_VOTER, Cause.MADE_LEARNER, Cause.REMOVED}
+"""Members are fixed in these runs; ``member_floors`` has the floors of those in which they change."""
 
 NOT_DRIVEN = Cause.STEP_DOWN
 """Used only for an orderly stop of a replica, which runs do not have."""
@@ -37,7 +37,7 @@ NOT_DRIVEN = Cause.STEP_DOWN
 RARE = {(Role.CANDIDATE, Cause.PERSIST_FAILED)}
 """A follower must lose its leader while one of its appends is about to fail. That happens once in some hundred runs."""
 
-READY_FIELDS_EXCEPTED = {"fatal", "copy_requests"}
+READY_FIELDS_EXCEPTED = {"fatal", "copy_requests", "config_changes", "aborted"}
 
 OTHERS = {
     "answer.done",
@@ -140,7 +140,7 @@ MOVES = {
     for role, target in row.items()
     if role in (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
     and target is not None
-    and cause not in CANNOT_OCCUR_YET
+    and cause not in OF_MEMBERSHIP
     and cause is not NOT_DRIVEN
     and (role, cause) not in RARE
 }

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from stelae.host.hybrid_clock import LOGICAL_BITS
-from stelae.spi.consensus import TabletConfig
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ZERO
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import TabletConfig
 from stelae.spi.wal import Durable, Failed
 from stelae.spi.write import Answer, OpResult, RowCode, RowError, WriteReply
 

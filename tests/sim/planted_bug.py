@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from stelae.sim.profile import ProfileKind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
@@ -17,6 +19,7 @@ class Mutant:
         replacement: called with the original function, then with the arguments of the call.
         invariant: name of the invariant that must report it.
         seed: first seed of the search for a run that shows it.
+        kind: kind of the runs.
         seeds_max: number of seeds that are tried; higher for bugs that need a rare coincidence.
     """
 
@@ -27,3 +30,4 @@ class Mutant:
     invariant: str
     seed: int = 1
     seeds_max: int = 80
+    kind: ProfileKind = ProfileKind.STANDARD

@@ -14,10 +14,11 @@ from stelae.sim.run import run_seed
 from tests.at_length import AT_LENGTH
 from tests.sim.client_mutants import CLIENT_MUTANTS
 from tests.sim.first_seeds import first_seeds, seeds_of
+from tests.sim.member_mutants import MEMBER_MUTANTS
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.planting import planted, resolve
 
-ALL = (*MUTANTS, *CLIENT_MUTANTS)
+ALL = (*MUTANTS, *CLIENT_MUTANTS, *MEMBER_MUTANTS)
 MORE_SEEDS = range(10_001, 10_021)
 
 
@@ -28,10 +29,10 @@ def test_a_planted_bug_is_caught_by_its_invariant(
     caplog.set_level(logging.CRITICAL)
     with planted(mutant) as record:
         for seed in seeds_of(mutant):
-            violation = run_seed(seed).violation
+            violation = run_seed(seed, kind=mutant.kind).violation
             if violation is not None:
                 break
-        more = [run_seed(other).violation for other in MORE_SEEDS] if AT_LENGTH else []
+        more = [run_seed(other, kind=mutant.kind).violation for other in MORE_SEEDS] if AT_LENGTH else []
     assert record.calls > 0, f"{mutant.target} is never called"
     assert violation is not None, f"{mutant.seeds_max} seeds from {mutant.seed} do not show it"
     with capsys.disabled():

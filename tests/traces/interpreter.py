@@ -45,9 +45,10 @@ from pathlib import Path
 
 import msgspec
 
-from stelae.spi.consensus import Campaign, CopyFinished, MemberType, PeerProgress, PeerUnreachable, Ready, StepDown
+from stelae.spi.consensus import Campaign, CopyFinished, PeerProgress, PeerUnreachable, Ready, StepDown
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry
+from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_nodes import ClusterNode, InFlightMessage, node_name
 from stelae_consensus_raft import RaftEngine

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stelae.spi.consensus import MemberType, Role
+from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.members import MemberType
 from stelae.spi.policy import Action, ActionKind, NodeHealth, NodeView, PolicySnapshot, ReplicaView, TabletView
 
 DATA_CENTRES = 3

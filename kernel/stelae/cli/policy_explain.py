@@ -12,8 +12,9 @@ import msgspec
 
 from stelae.cli.kit.terminal_layout import counted
 from stelae.cli.masters_target import MastersTarget
-from stelae.spi.consensus import MemberType, Role
+from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError
+from stelae.spi.members import MemberType
 from stelae.spi.policy import Action, MasterPolicy, NodeHealth, PolicySnapshot, TabletView
 
 FILE_BYTES_MAX = 1 << 30

@@ -8,9 +8,9 @@ from typing import Any
 from stelae.config.source import ConfigSource, fill, typed
 from stelae.config.toml_locator import Path
 from stelae.host.settings import NodeSettings, TabletSettings
-from stelae.spi.consensus import Member
 from stelae.spi.errors import BadIdentifier, ConfigError, SchemaMismatch
 from stelae.spi.ids import node_id, tablet_id
+from stelae.spi.members import Member
 from stelae.spi.schema import Column, Schema, data_type
 from stelae.spi.settings import setting
 from stelae.wire.addresses import check_listen_host, split_address

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any
 
 from stelae.convert.log_check import LogReport
-from stelae.spi.consensus import decode_config
 from stelae.spi.errors import StelaeError
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import decode_config
 from stelae.spi.payload import decode_payload
 from stelae.spi.schema import Schema
 from stelae.spi.wal import LogState

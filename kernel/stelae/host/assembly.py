@@ -22,7 +22,8 @@ from stelae.host.log_sizes import LogSizes
 from stelae.host.member_changes import PendingMemberChanges
 from stelae.host.read_faults import NotedReader
 from stelae.host.read_index_waits import ReadIndexWaits
-from stelae.host.replica import Replica, ReplicaPorts
+from stelae.host.replica import Replica
+from stelae.host.replica_ports import ReplicaPorts
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.host.writes import WritePath

@@ -14,9 +14,10 @@ import msgspec
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints, FileKind, TabletFile
 from stelae.host.ports import BlockingPool
-from stelae.spi.consensus import HardState, TabletConfig
+from stelae.spi.consensus import HardState
 from stelae.spi.errors import StelaeError, StorageError
 from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.members import TabletConfig
 from stelae.spi.services import Files
 
 

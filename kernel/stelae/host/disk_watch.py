@@ -13,7 +13,8 @@ from contextlib import closing, suppress
 
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.ports import BlockingPool
-from stelae.host.replica import Replica, ReplicaObserver
+from stelae.host.replica import Replica
+from stelae.host.replica_ports import ReplicaObserver
 from stelae.spi.consensus import Status
 from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import TabletId

@@ -23,21 +23,12 @@ from enum import IntEnum
 from stelae.host.entry_cache import EntryCache
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import HardStates, HybridTime, LogReader, PeerNetwork, ReadySink
-from stelae.spi.consensus import (
-    HardState,
-    LogAppend,
-    Outbound,
-    Persisted,
-    PersistFailed,
-    Range,
-    RangeCompacted,
-    RangeSent,
-    Ready,
-    TabletConfig,
-)
-from stelae.spi.errors import ClockError, Compacted, Full, Overloaded, StelaeError
-from stelae.spi.ids import LogId, OpId
+from stelae.host.range_sender import RangeSender
+from stelae.spi.consensus import HardState, LogAppend, Outbound, Persisted, PersistFailed, Ready
+from stelae.spi.errors import ClockError, Full, Overloaded, StelaeError
+from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
+from stelae.spi.members import TabletConfig
 from stelae.spi.wal import Failed, Outcome
 
 
@@ -106,7 +97,8 @@ class ReadyExecutor:
         self._term = hard_state.term
         self._submitted_hard_state = hard_state
         self._config = committed_config
-        self._range_bytes_max = range_bytes_max
+        self._ranges = RangeSender(log, ports.reader, ports.network, sink, cache, range_bytes_max)
+        self._ranges.term = hard_state.term
         self._pipeline: deque[_PendingReady] = deque()
         self._commit = 0
         #: After a failed replacement the log on disk may still have the old suffix, up to this index; 0: it has not.
@@ -129,7 +121,7 @@ class ReadyExecutor:
             sink.fatal(ready.fatal)
             return
         if ready.hard_state is not None:
-            self._term = ready.hard_state.term
+            self._term = self._ranges.term = ready.hard_state.term
         if ready.commit is not None:
             self._commit = ready.commit
         for accepted in ready.accepted:
@@ -228,7 +220,7 @@ class ReadyExecutor:
         self._announce_commit(pending)
         if not pending.void:
             for asked in pending.ready.ranges:
-                self._send_range(asked)
+                self._ranges.send(asked)
 
     def _append_refused(self, pending: _PendingReady, error: StelaeError) -> None:
         """Fail a Ready whose entries the log writer refused, once it is the first one in the pipeline.
@@ -365,50 +357,3 @@ class ReadyExecutor:
                 self._sink.config_durable(config)
 
         self._ports.hard_states.save(self._log.tablet_id, self._submitted_hard_state, config, saved)
-
-    # -- ranges ----------------------------------------------------------------------------------
-
-    def _send_range(self, asked: Range) -> None:
-        first, end = asked.prev.index + 1, asked.last.index + 1
-        if not self._matches_log(asked):
-            self._sink.deliver(RangeSent(asked.to, asked.last, None))
-        elif first == end:
-            self._send_entries(asked, [])
-        else:
-            entries = self._cache.get(first, end, self._range_bytes_max)
-            if entries is not None:
-                self._send_entries(asked, entries)
-            else:
-                self._read_then_send(asked, first, min(end, self._cache.first_index))
-
-    def _matches_log(self, asked: Range) -> bool:
-        """Return whether both ends of a range are still in the log, with the same terms (``durability.md`` rule 2).
-
-        Within one term the leader's log only grows. So old, durable entries that the cache no longer has cannot have
-        changed either."""
-        if asked.term != self._term or asked.last.index >= self._cache.end_index:
-            return False
-        for op_id in (asked.prev, asked.last):
-            cached = self._cache.op_id_at(op_id.index)
-            if cached is not None and cached != op_id:
-                return False
-        return True
-
-    def _read_then_send(self, asked: Range, first: int, end: int) -> None:
-        def arrived(result: list[Entry] | StelaeError) -> None:
-            if isinstance(result, list) and self._matches_log(asked):
-                self._send_entries(asked, result)
-                return
-            if isinstance(result, Compacted):
-                self._sink.deliver(RangeCompacted(asked.to, asked.last, OpId(*result.base)))
-            else:
-                self._sink.deliver(RangeSent(asked.to, asked.last, None))
-
-        self._ports.reader.read(self._log, first, end, self._range_bytes_max, arrived)
-
-    def _send_entries(self, asked: Range, entries: list[Entry]) -> None:
-        outbound = Outbound(asked.to, asked.message, asked.term)
-        self._ports.network.send(self._log.tablet_id, outbound, entries)
-        through = entries[-1].op_id if entries else asked.prev
-        if through != asked.last:
-            self._sink.deliver(RangeSent(asked.to, asked.last, through))

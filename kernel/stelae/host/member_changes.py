@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from stelae.spi.consensus import AbortChange, ChangeMembers, MemberChange, TabletConfig
+from stelae.spi.consensus import AbortChange, ChangeMembers
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import OpId
+from stelae.spi.members import MemberChange, TabletConfig
 
 MembersChanged: TypeAlias = Callable[[TabletConfig | StelaeError], None]
 AbortDone: TypeAlias = Callable[[StelaeError | None], None]

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from stelae.spi.consensus import TabletConfig
 from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.members import TabletConfig
 
 
 class PeerLinks(Protocol):

@@ -20,7 +20,8 @@ from stelae.host.member_links import MemberLinks
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, PeerTraffic
 from stelae.host.ports import BatcherFactory, Timer
-from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
+from stelae.host.replica import Replica
+from stelae.host.replica_ports import ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
 from stelae.spi.consensus import Campaign
 from stelae.spi.errors import StelaeError, StorageError

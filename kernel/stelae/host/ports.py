@@ -4,20 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from stelae.host.superblock import PartitionBounds
-from stelae.spi.consensus import (
-    Beats,
-    CopyRequest,
-    Event,
-    Fatal,
-    HardState,
-    Outbound,
-    ReadReady,
-    Rejection,
-    TabletConfig,
-)
+from stelae.spi.consensus import Beats, CopyRequest, Event, Fatal, HardState, Outbound, ReadReady
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry
+from stelae.spi.members import TabletConfig
+from stelae.spi.rejections import Rejection
 from stelae.spi.schema import Schema
 from stelae.spi.wal import Failed
 from stelae.spi.write import SequenceRange

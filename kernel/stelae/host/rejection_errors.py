@@ -2,8 +2,8 @@
 
 from typing import assert_never
 
-from stelae.spi.consensus import Rejection, RejectReason
 from stelae.spi.errors import CallerError, NotLeader, Overloaded, RetryableError, StelaeError, Unavailable
+from stelae.spi.rejections import Rejection, RejectReason
 
 
 class NotProposed:

@@ -10,22 +10,19 @@ only *suspends* the replica: input is refused until the log has been repaired in
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Protocol
 
 from stelae.host.apply import Applier
-from stelae.host.executor import ExecutorPorts, ReadyExecutor
+from stelae.host.executor import ReadyExecutor
 from stelae.host.flush_and_collect import Flusher
-from stelae.host.heartbeats import HeartbeatService
 from stelae.host.leadership_transfers import PendingTransfers, TransferDone
 from stelae.host.member_changes import AbortDone, MembersChanged, PendingMemberChanges
-from stelae.host.member_links import MemberLinks
 from stelae.host.peer_codec import PeerMessage
-from stelae.host.ports import BatcherFactory, BlockingPool, Timer, Turns
+from stelae.host.ports import Timer
 from stelae.host.read_faults import ReadFaults
 from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.rejection_errors import rejection_error
+from stelae.host.replica_ports import ReplicaPorts
+from stelae.host.replica_state import STATUS_CHANGED, ReplicaState, member_difference, visible_state
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import (
     Applied,
@@ -34,60 +31,24 @@ from stelae.spi.consensus import (
     CopyRequest,
     Event,
     Fatal,
-    MemberChange,
     ReadReady,
     Received,
-    Rejection,
     Role,
-    Status,
     StepDown,
-    TabletConfig,
     Tick,
 )
 from stelae.spi.errors import Full, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import MemberChange, TabletConfig
+from stelae.spi.rejections import Rejection
 from stelae.spi.schema import Schema
-from stelae.spi.services import Metrics
 from stelae.spi.wal import Failed
 from stelae.spi.write import WriteReply, WriteRequest
 
 log = logging.getLogger(__name__)
 
 REPAIR_INTERVAL_US = 500_000  #: The pause between two attempts of a replica whose disk is full.
-
-
-class ReplicaState(StrEnum):
-    """The run state of a replica (seed "consensus", *Peers in the config*)."""
-
-    CONFIGURING = "CONFIGURING"
-    RUNNING = "RUNNING"
-    STOPPING = "STOPPING"
-    FAILED = "FAILED"
-
-
-class ReplicaObserver(Protocol):
-    """Gets the transitions of replicas. Its methods must not raise and must not block."""
-
-    def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
-        """Called when role, term, leader, ``serving`` or a config has changed."""
-
-    def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
-        """Called when a replica is FAILED. It serves no requests from now on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaPorts(ExecutorPorts):
-    """The ports that all replicas of a node share."""
-
-    turns: Turns
-    batcher: BatcherFactory
-    heartbeats: HeartbeatService
-    members: MemberLinks
-    pool: BlockingPool
-    metadata_pool: BlockingPool
-    metrics: Metrics
-    observer: ReplicaObserver
 
 
 class Replica:
@@ -311,12 +272,11 @@ class Replica:
             self._retention.all_replicated(after.all_replicated_index)
         if after.config != before.config:
             self._config_changed(before.config, after.config)
-        old, new = _visible_state(before), _visible_state(after)
+        old, new = visible_state(before), visible_state(after)
         if old == new:
             return
         pairs = [value for pair in zip(old, new, strict=True) for value in pair]
-        what = "role=%s->%s term=%s->%s leader=%s->%s serving=%s->%s config=%s->%s committed_config=%s->%s"
-        log.info(f"replica tablet=%s {what}", self.tablet_id, *pairs)
+        log.info(STATUS_CHANGED, self.tablet_id, *pairs)
         self._ports.observer.status_changed(self.tablet_id, before, after)
         if self.on_status is not None:
             self.on_status()
@@ -538,17 +498,3 @@ class Replica:
                 self.fail(f"the log cannot be repaired: {result}")
 
         self._ports.writer.repair(self.log, repaired)
-
-
-def _visible_state(status: Status) -> tuple[Role, int, NodeId | None, bool, OpId, OpId]:
-    configs = status.config.op_id, status.committed_config.op_id
-    return (status.role, status.term, status.leader, status.serving, *configs)
-
-
-def member_difference(before: TabletConfig, after: TabletConfig) -> str:
-    """Return what changed between two configs, for a log line, as in ``+<node>:PRE_VOTER -<node>``."""
-    old = {m.node_id: (m.member_type, m.address) for m in before.members}
-    new = {m.node_id: (m.member_type, m.address) for m in after.members}
-    gone = [f"-{node}" for node in old if node not in new]
-    changed = [f"+{node}:{new[node][0]}" for node in new if old.get(node) != new[node]]
-    return " ".join((*gone, *changed)) or "same members"

@@ -8,8 +8,8 @@ from typing import Any
 
 from stelae.host.hybrid_clock import ClockSettings
 from stelae.host.superblock import PartitionBounds
-from stelae.spi.consensus import Member, TabletConfig
 from stelae.spi.ids import ZERO, ClusterId, NodeId, TabletId
+from stelae.spi.members import Member, TabletConfig
 from stelae.spi.schema import Schema
 from stelae.spi.settings import setting
 from stelae.wire.settings import WireSettings

@@ -16,10 +16,11 @@ from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.log_sizes import LogSizes
 from stelae.host.superblock import Superblock
 from stelae.lifecycle.log_agreement import LogContradicts, contradiction
-from stelae.spi.consensus import LogView, TabletConfig, decode_config
+from stelae.spi.consensus import LogView
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import EntryKind
+from stelae.spi.members import TabletConfig, decode_config
 from stelae.spi.schema import Schema
 from stelae.spi.store import TabletStore
 from stelae.spi.wal import LogState, WalEngine

@@ -14,9 +14,9 @@ import msgspec
 
 from stelae.partition.schema import Partition
 from stelae.protocol.catalog_names import TableId, TabletState
-from stelae.spi.consensus import MemberType, TabletConfig
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.members import MemberType, TabletConfig
 from stelae.spi.services import Buffer
 
 

@@ -15,8 +15,9 @@ from enum import StrEnum
 
 import msgspec
 
-from stelae.spi.consensus import Role, TabletConfig
+from stelae.spi.consensus import Role
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
+from stelae.spi.members import TabletConfig
 
 HEARTBEAT = "master.heartbeat"
 

@@ -17,9 +17,10 @@ from stelae.sim.scheduler import Scheduler
 from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.table import Cells
 from stelae.sim.world import Needs, ObservedNode, World
-from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status, TabletConfig, decode_config
+from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import TabletConfig, decode_config
 from stelae.spi.schema import Schema
 from stelae.spi.wal import Append, Durable, LogState, Outcome
 

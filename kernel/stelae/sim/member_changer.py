@@ -19,18 +19,10 @@ from stelae.sim.node import SimNode
 from stelae.sim.profile import Profile
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import World
-from stelae.spi.consensus import (
-    AddServer,
-    ChangeRole,
-    Member,
-    MemberChange,
-    MemberType,
-    RemoveServer,
-    Role,
-    TabletConfig,
-)
+from stelae.spi.consensus import Role
 from stelae.spi.errors import NotLeader, StelaeError
 from stelae.spi.ids import NodeId, OpId
+from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
 
 NUMBER: Final = 70
 """Position of the changer on the network, above all clients."""

@@ -19,7 +19,8 @@ from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.member_links import MemberLinks
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peer_traffic import PeerTraffic
-from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
+from stelae.host.replica import Replica
+from stelae.host.replica_ports import ReplicaObserver, ReplicaPorts
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.tablet_recovery import recover
 from stelae.server.partition_bounds import batcher_of
@@ -44,9 +45,10 @@ from stelae.sim.tap_core import CoreTap, tapped_engine
 from stelae.sim.tap_store import tapped_store
 from stelae.sim.tap_wal import WalTap
 from stelae.sim.world import ObservedNode
-from stelae.spi.consensus import HardState, Member, TabletConfig
+from stelae.spi.consensus import HardState
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, ClusterId, IncarnationId, LogId, NodeId, TabletId
+from stelae.spi.members import Member, TabletConfig
 from stelae.spi.services import EngineServices
 
 CLUSTER = ClusterId("simulated")

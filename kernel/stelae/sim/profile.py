@@ -100,8 +100,7 @@ def draw_profile(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> Profile
 
 def _draw_standard(seed: int, nodes: int) -> Profile:
     rng, added = stream(seed, "profile"), stream(seed, "profile/writers")
-    low = between(rng, 50, 2_000)
-    sync = between(rng, 50, 2_000)
+    low, sync = between(rng, 50, 2_000), between(rng, 50, 2_000)
     return Profile(
         election_timeout_ms=pick(rng, (150, 300, 500, 1_000)),
         delay_us=(low, low + skewed(rng, 100, 40_000)),

@@ -18,7 +18,7 @@ from stelae.sim.invariants.convergence import Convergence, unanswered_writes
 from stelae.sim.member_changer import MemberChanger
 from stelae.sim.node_start import draw_node_ids, initial_config
 from stelae.sim.prober import Prober
-from stelae.sim.profile import ProfileKind, draw_profile
+from stelae.sim.profile import Profile, ProfileKind, draw_profile
 from stelae.sim.replica_reader import ReplicaReader
 from stelae.sim.report import RunResult
 from stelae.sim.scheduler import Scheduler
@@ -88,10 +88,8 @@ class Simulation:
         self._coverage = Coverage()
         self._history = History()
         scheduler = self._scheduler
-        node_ids = draw_node_ids(seed, self._profile.nodes)
-        nodes = [ObservedNode(position, node_id) for position, node_id in enumerate(node_ids)]
-        config = initial_config(node_ids)
-        self._world = World(nodes=nodes, now_us=lambda: scheduler.now_us, initial_config=config)
+        self._world = _new_world(seed, self._profile, scheduler)
+        node_ids = [node.node_id for node in self._world.nodes]
         self._recorder = _recorder(node_ids, engines, scheduler) if record else None
         listeners = [] if self._recorder is None else [self._recorder]
         self._facts = FactFeed(self._world, self._scheduler, self._coverage, listeners)
@@ -102,25 +100,31 @@ class Simulation:
             self._scheduler, self._cluster.network, self._cluster.nodes, self._cluster.leader, self._coverage
         )
         self._table = TableView()
-        self._schema_changer = SchemaChanger(
+        self._schema_changer = self._new_schema_changer()
+        self._member_changer = self._new_member_changer()
+        self._clients = self._make_clients(operations_max)
+
+    def _new_schema_changer(self) -> SchemaChanger:
+        return SchemaChanger(
             self._scheduler,
             self._cluster.gateway,
             self._table,
             self._facts,
             self._profile,
-            stream(seed, "alterer"),
+            stream(self._seed, "alterer"),
             self._coverage,
         )
-        self._member_changer = MemberChanger(
+
+    def _new_member_changer(self) -> MemberChanger:
+        return MemberChanger(
             self._scheduler,
             self._cluster.network,
             self._cluster.nodes,
             self._world,
             self._profile,
-            stream(seed, "members"),
+            stream(self._seed, "members"),
             self._coverage,
         )
-        self._clients = self._make_clients(operations_max)
 
     def _make_clients(self, operations_max: int | None) -> list[ModelClient | WriterClient | ReplicaReader]:
         """Return the clients that must be started, and connect all clients and the prober to the fact feed."""
@@ -276,6 +280,12 @@ class Simulation:
         self._facts.at_end()
         convergence = Convergence(self._world, self._facts.report)
         convergence.judge(self._cluster.replica_contents(), self._facts.expected_rows())
+
+
+def _new_world(seed: int, profile: Profile, scheduler: Scheduler) -> World:
+    node_ids = draw_node_ids(seed, profile.nodes)
+    nodes = [ObservedNode(position, node_id) for position, node_id in enumerate(node_ids)]
+    return World(nodes=nodes, now_us=lambda: scheduler.now_us, initial_config=initial_config(node_ids))
 
 
 def run_seed(

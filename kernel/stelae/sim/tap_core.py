@@ -21,8 +21,8 @@ from stelae.spi.consensus import (
     ReadRequest,
     Ready,
     Status,
-    TabletConfig,
 )
+from stelae.spi.members import TabletConfig
 
 MESSAGES_REMEMBERED_MAX = 4_096
 """Number of messages whose needs are kept: more than can wait for a disk at any time."""

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stelae.sim.agreed_writes import AgreedWrites
-from stelae.spi.consensus import HardState, LogView, Ready, Role, Status, TabletConfig
+from stelae.spi.consensus import HardState, LogView, Ready, Role, Status
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry
+from stelae.spi.members import TabletConfig
 
 INITIAL_HARD_STATE = HardState()
 NO_NODE = NodeId("")

@@ -16,7 +16,8 @@ Ordering and durability
        Ready, its ``after_persist`` messages are dropped; ``Persisted`` is delivered all the same.
     4. A ``Range`` names the op ids of both its ends. If the log has changed, the driver drops the range. If the range
        is above the byte limit, the driver sends a shorter one. It reports both with ``RangeSent``. If the first entry
-       of the range has been collected, it sends nothing and reports ``RangeCompacted``.
+       of the range has been collected, it sends nothing and reports ``RangeCompacted``. A range that does not continue
+       the last one to the same peer replaces all earlier ones that are not sent yet: the driver drops them.
     5. ``commit`` never decreases. Entries up to it may be applied, in order. ``committed_config`` only decides how far
        the log may be collected.
     6. New entries from the core have timestamp 0. The executor gives them their timestamps, in log order.
@@ -55,9 +56,10 @@ from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
-from stelae.spi.errors import Corrupt
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import MemberChange, TabletConfig
+from stelae.spi.rejections import Rejection
 from stelae.spi.settings import Engine
 
 CONSENSUS_CONTRACT_VERSION = 1
@@ -71,55 +73,6 @@ class Role(StrEnum):
     LEARNER = "LEARNER"
     CANDIDATE = "CANDIDATE"
     NON_PARTICIPANT = "NON_PARTICIPANT"
-
-
-class MemberType(StrEnum):
-    """The function of a member in its config."""
-
-    VOTER = "VOTER"
-    PRE_VOTER = "PRE_VOTER"  #: A learner that the leader promotes once it has caught up.
-    NON_VOTER = "NON_VOTER"
-    WITNESS = "WITNESS"
-
-
-class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One member of a config; ``address`` is its last known ``host:port``."""
-
-    node_id: NodeId
-    address: str
-    member_type: MemberType = MemberType.VOTER
-
-
-class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The members of a consensus group."""
-
-    #: The op id of the entry that contains the config: the compare-and-set id of config changes. It is ``OpId(0, 0)``
-    #: for an initial config that is not in an entry yet.
-    op_id: OpId
-    #: Sorted by node id.
-    members: tuple[Member, ...]
-
-    def voters(self) -> tuple[NodeId, ...]:
-        """Return the node ids of the members that count towards a majority."""
-        voting = (MemberType.VOTER, MemberType.WITNESS)
-        return tuple(m.node_id for m in self.members if m.member_type in voting)
-
-    def member(self, node_id: NodeId) -> Member | None:
-        """Return the member with that node id, or ``None``."""
-        return next((m for m in self.members if m.node_id == node_id), None)
-
-
-def encode_config(config: TabletConfig) -> bytes:
-    """Return the body of a ``CONFIG`` entry. The op id is not part of it: the entry has it."""
-    return msgspec.msgpack.encode(config.members)
-
-
-def decode_config(entry: Entry) -> TabletConfig:
-    """Return the config in a ``CONFIG`` entry. Raises ``Corrupt`` if the body is not a config."""
-    try:
-        return TabletConfig(op_id=entry.op_id, members=_MEMBERS.decode(entry.body))
-    except (ValueError, RecursionError) as error:
-        raise Corrupt(f"entry {entry.op_id} does not contain a config: {error}") from error
 
 
 class HardState(msgspec.Struct, frozen=True, gc=False):
@@ -280,31 +233,6 @@ class StepDown(msgspec.Struct, frozen=True, gc=False):
     """Give up leadership, because the replica stops or fails. Ignored by a replica that is not leader."""
 
 
-class AddServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Add a member. A new member does not vote: it is a ``PRE_VOTER``, which is promoted, or a ``NON_VOTER``."""
-
-    node_id: NodeId
-    address: str
-    member_type: MemberType = MemberType.PRE_VOTER
-
-
-class RemoveServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Remove a member. A leader that is asked to remove itself hands over its leadership instead."""
-
-    node_id: NodeId
-
-
-class ChangeRole(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Change the type of a member. A member gets a vote only once it has caught up."""
-
-    node_id: NodeId
-    member_type: MemberType
-
-
-MemberChange: TypeAlias = AddServer | RemoveServer | ChangeRole
-"""One change of a config. Majorities before and after it always overlap (Raft thesis, 4.1)."""
-
-
 class ChangeMembers(msgspec.Struct, frozen=True, gc=False):
     """Change the config.
 
@@ -336,7 +264,6 @@ class Removed(msgspec.Struct, frozen=True, gc=False):
     config_id: OpId
 
 
-_MEMBERS = msgspec.msgpack.Decoder(tuple[Member, ...])
 _Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent | RangeCompacted
 _Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
 _Leadership: TypeAlias = Campaign | Transfer | StepDown
@@ -396,42 +323,6 @@ class ConfigChanged(msgspec.Struct, frozen=True, gc=False):
 
     token: int
     config: TabletConfig
-
-
-class RejectReason(StrEnum):
-    """Why a proposal, a read, a transfer or a change of config was rejected."""
-
-    NOT_LEADER = "NOT_LEADER"
-    CONFIGURING = "CONFIGURING"  #: The replica is leader, but no entry of its own term is committed yet.
-    OVERLOADED = "OVERLOADED"
-    TOO_LARGE = "TOO_LARGE"
-    UNSUPPORTED = "UNSUPPORTED"  #: Proposals only: only the core itself appends entries of this kind.
-    LEADERSHIP_LOST = "LEADERSHIP_LOST"  #: All but proposals: the leader stepped down before a majority confirmed.
-    TRANSFERRING = "TRANSFERRING"  #: All but reads: leadership is being handed over.
-    NOT_A_VOTER = "NOT_A_VOTER"  #: Transfers only: the target is not a member, or is a member that may not lead.
-    NO_SUCCESSOR = "NO_SUCCESSOR"  #: Transfers, and changes that need one: no other voter won an election in time.
-    # The others are of changes of config only.
-    WRONG_CONFIG_ID = "WRONG_CONFIG_ID"  #: The committed config is not the one that the change is meant for.
-    CHANGE_PENDING = "CHANGE_PENDING"  #: Another change is appended and not committed.
-    NO_CHANGE = "NO_CHANGE"  #: The config already is as asked.
-    NOT_A_MEMBER = "NOT_A_MEMBER"
-    WRONG_MEMBER_TYPE = "WRONG_MEMBER_TYPE"  #: The member cannot get that type by this change.
-    NOT_CAUGHT_UP = "NOT_CAUGHT_UP"  #: The member would get a vote, but its log lags behind.
-    LEADERLESS = "LEADERLESS"  #: No member of the new config could lead.
-    NO_LIVE_MAJORITY = "NO_LIVE_MAJORITY"  #: The leader has not heard lately from a majority of the new config.
-    STEPPING_DOWN = "STEPPING_DOWN"  #: The change concerns the leader. It has handed over to ``leader``: ask that one.
-    ABORTED = "ABORTED"  #: ``AbortChange`` cancelled the change.
-    CANNOT_ABORT = "CANNOT_ABORT"  #: ``AbortChange`` only: nothing is in progress, or it cannot be cancelled any more.
-
-
-class Rejection(msgspec.Struct, frozen=True):
-    """A proposal, read, transfer or change of config was rejected. A rejected proposal is not in the log."""
-
-    token: int
-    reason: RejectReason
-    leader: NodeId | None = None
-    #: For changes of config: what is, what was asked, and what to do next.
-    detail: str = ""
 
 
 class CopyRequest(msgspec.Struct, frozen=True):

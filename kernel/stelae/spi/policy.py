@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from stelae.spi.consensus import MemberType, Role
+from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.members import MemberType
 from stelae.spi.settings import Engine
 
 POLICY_CONTRACT_VERSION = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.host.replica import ReplicaObserver
+from stelae.host.replica_ports import ReplicaObserver
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import TabletId
 from stelae.spi.services import Metrics

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from stelae.host.node import Node
-from stelae.host.replica import Replica, ReplicaState
+from stelae.host.replica import Replica
+from stelae.host.replica_state import ReplicaState
 from stelae.spi.consensus import Role
 from stelae.spi.ids import TabletId
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Accepted, Proposal, Propose, ReadRequest, RejectReason, Role
+from stelae.spi.consensus import Accepted, Proposal, Propose, ReadRequest, Role
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES, Entry, EntryKind
+from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.raft_state import RaftState
 
 CORE_KINDS = (EntryKind.NOOP, EntryKind.CONFIG)

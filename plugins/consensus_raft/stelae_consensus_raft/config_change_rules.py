@@ -12,17 +12,9 @@ from typing import assert_never
 
 import msgspec
 
-from stelae.spi.consensus import (
-    AddServer,
-    ChangeRole,
-    Member,
-    MemberChange,
-    MemberType,
-    RejectReason,
-    RemoveServer,
-    TabletConfig,
-)
 from stelae.spi.ids import NodeId
+from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
+from stelae.spi.rejections import RejectReason
 
 VOTING = (MemberType.VOTER, MemberType.WITNESS)
 _JOINING = (MemberType.PRE_VOTER, MemberType.NON_VOTER)

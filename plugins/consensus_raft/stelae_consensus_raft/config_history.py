@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stelae.spi.consensus import TabletConfig
+from stelae.spi.members import TabletConfig
 
 
 class ConfigHistory:

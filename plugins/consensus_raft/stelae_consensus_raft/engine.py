@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar
 
-from stelae.spi.consensus import ConsensusCore, ConsensusEngine, HardState, LogView, TabletConfig
+from stelae.spi.consensus import ConsensusCore, ConsensusEngine, HardState, LogView
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import NodeId, OpId
+from stelae.spi.members import TabletConfig
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.messages import MESSAGE_TYPES, VOTE_REQUEST_KINDS

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import BeatException, CopyFinished, PeerAlive, RangeCompacted, RangeSent, encode_config
+from stelae.spi.consensus import BeatException, CopyFinished, PeerAlive, RangeCompacted, RangeSent
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import encode_config
 from stelae_consensus_raft.commit_rule import RaftCommitRule
 from stelae_consensus_raft.messages import NUMBER_MAX, AppendRefusal, AppendReply
 from stelae_consensus_raft.progress import PeerState, Progress

@@ -7,8 +7,10 @@ stays in office and accepts proposals again."""
 
 from __future__ import annotations
 
-from stelae.spi.consensus import MemberType, RejectReason, Role, Transfer
+from stelae.spi.consensus import Role, Transfer
 from stelae.spi.ids import NodeId
+from stelae.spi.members import MemberType
+from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.messages import TimeoutNow
 from stelae_consensus_raft.raft_state import Handover, LeaderState, RaftState

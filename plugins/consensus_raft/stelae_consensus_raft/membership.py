@@ -7,21 +7,11 @@ The change of its own membership is the exception to "append": the leader hands 
 
 from __future__ import annotations
 
-from stelae.spi.consensus import (
-    AbortChange,
-    ChangeMembers,
-    ChangeRole,
-    ConfigChanged,
-    Member,
-    MemberChange,
-    MemberType,
-    RejectReason,
-    RemoveServer,
-    TabletConfig,
-    encode_config,
-)
+from stelae.spi.consensus import AbortChange, ChangeMembers, ConfigChanged
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig, encode_config
+from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.config_change_rules import (
     Refusal,
     changed_members,

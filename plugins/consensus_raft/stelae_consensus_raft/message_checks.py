@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from stelae.spi.consensus import TabletConfig, decode_config
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
+from stelae.spi.members import TabletConfig, decode_config
 from stelae_consensus_raft.messages import (
     NUMBER_MAX,
     AppendEntries,

@@ -7,6 +7,9 @@ States of a peer:
 - COPY: the peer needs entries that the log no longer has. The leader neither reads nor sends entries. The state ends
   when a copy ends, or when the peer accepts a message at the log's base or above, because the peer was restored in
   another way. A peer that was unreachable is probed once when it is reachable again.
+
+The *session* of a peer tells the times apart at which it was a member. Answers repeat it. A late answer of a node that
+was removed, has lost its log, and was added again, does not count.
 """
 
 from __future__ import annotations
@@ -61,9 +64,7 @@ class Progress:
 
     def __init__(self, node_id: NodeId, next_index: int, now_us: int, session: int = 0) -> None:
         self.node_id = node_id
-        #: Tells the times apart at which a node was a member. It is the index of the config entry by which this leader
-        #: added the member, and 0 for those that it found. Answers repeat it, so that a late answer of a node that was
-        #: removed, has lost its log, and was added again does not count.
+        #: The index of the config entry by which this leader added the peer; 0 for those that it found.
         self.session = session
         #: Since when the node is a peer of this leader.
         self.since_us = now_us

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stelae.spi.consensus import Beats, HardState, LogView, MemberType, Rejection, RejectReason, Role, TabletConfig
+from stelae.spi.consensus import Beats, HardState, LogView, Role
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import MemberType, TabletConfig
+from stelae.spi.rejections import Rejection, RejectReason
 from stelae_consensus_raft.catch_up import CatchUp
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.config_history import ConfigHistory

@@ -18,11 +18,11 @@ from stelae.spi.consensus import (
     Range,
     ReadReady,
     Ready,
-    Rejection,
-    TabletConfig,
 )
 from stelae.spi.ids import NodeId
 from stelae.spi.log import Entry
+from stelae.spi.members import TabletConfig
+from stelae.spi.rejections import Rejection
 
 
 class ReadyBuilder:

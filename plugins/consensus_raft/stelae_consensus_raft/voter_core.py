@@ -17,15 +17,14 @@ from stelae.spi.consensus import (
     ReadRequest,
     Ready,
     Received,
-    Rejection,
-    RejectReason,
     Role,
     Status,
-    TabletConfig,
     Tick,
     Transfer,
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
+from stelae.spi.members import TabletConfig
+from stelae.spi.rejections import Rejection, RejectReason
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.message_checks import message_error
 from stelae_consensus_raft.messages import AppendEntries, AppendRefusal, AppendReply, VoteReply, VoteRequest

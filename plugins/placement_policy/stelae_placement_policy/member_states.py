@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import MemberType
+from stelae.spi.members import MemberType
 from stelae.spi.policy import NodeHealth
 from stelae_placement_policy.numbered_snapshot import NumberedSnapshot, NumberedTablet
 

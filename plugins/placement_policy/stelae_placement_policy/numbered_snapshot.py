@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 
-from stelae.spi.consensus import MemberType, Role
+from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.members import MemberType
 from stelae.spi.policy import NodeHealth, NodeView, PolicySnapshot, TabletView
 from stelae_placement_policy.config import PlacementConfig
 from stelae_placement_policy.ledger import Ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar
 
-from stelae.spi.consensus import MemberType
+from stelae.spi.members import MemberType
 from stelae.spi.policy import Action, ActionKind, MasterPolicy, PolicySnapshot
 from stelae_placement_policy.config import PlacementConfig
 from stelae_placement_policy.initial_placement import initial_members

@@ -7,7 +7,7 @@ first."""
 
 from __future__ import annotations
 
-from stelae.spi.consensus import MemberType
+from stelae.spi.members import MemberType
 from stelae.spi.policy import Action, ActionKind, NodeHealth
 from stelae_placement_policy.member_states import MemberStates
 from stelae_placement_policy.node_picker import Picker

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stelae.host.read_faults import ReadFaults
-from stelae.host.replica import ReplicaState
+from stelae.host.replica_state import ReplicaState
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import SCAN_PAGE_ROWS_MAX, ScanPage, ScanRequest
 from stelae.rows.batch_building import build_batch

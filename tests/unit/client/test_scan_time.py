@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stelae.host.hybrid_clock import ClockSettings, timestamp
-from stelae.host.replica import ReplicaState
+from stelae.host.replica_state import ReplicaState
 from stelae.protocol.tablet_messages import ScanRequest
 from stelae.server.tserver.scan_time import CONFIRMATIONS_MAX, confirm_as_leader, settled
 from stelae.spi.errors import CallerError, ClockError, NotLeader, StelaeError, Unavailable

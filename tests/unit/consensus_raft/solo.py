@@ -8,23 +8,10 @@ from itertools import groupby
 
 import msgspec
 
-from stelae.spi.consensus import (
-    Campaign,
-    Event,
-    HardState,
-    LogView,
-    Member,
-    MemberType,
-    Outbound,
-    Persisted,
-    Range,
-    Ready,
-    Received,
-    Role,
-    TabletConfig,
-)
+from stelae.spi.consensus import Campaign, Event, HardState, LogView, Outbound, Persisted, Range, Ready, Received, Role
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae_consensus_raft import RaftEngine
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.core import RaftCore

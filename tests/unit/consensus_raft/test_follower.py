@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import LogAppend, Persisted, PersistFailed, Received, Role, Tick, encode_config
+from stelae.spi.consensus import LogAppend, Persisted, PersistFailed, Received, Role, Tick
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import encode_config
 from stelae_consensus_raft.messages import AppendEntries, AppendRefusal
 from tests.unit.consensus_raft.solo import ME, THREE, A, B, C, Solo, entries, log_of, members
 

@@ -19,10 +19,10 @@ from stelae.spi.consensus import (
     Role,
     StepDown,
     Tick,
-    encode_config,
 )
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import encode_config
 from stelae_consensus_raft.messages import (
     NUMBER_MAX,
     AppendEntries,

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.spi.consensus import MemberType, Outbound, Role
+from stelae.spi.consensus import Outbound, Role
 from stelae.spi.ids import NodeId
+from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae_consensus_raft import RaftEngine
 from stelae_consensus_raft.commit_rule import RaftCommitRule

@@ -23,9 +23,10 @@ from stelae.host.log_sizes import LogSizes
 from stelae.host.node import Node
 from stelae.host.settings import ChosenEngine, NodeConfig, NodeSettings, TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.spi.consensus import HardState, LogView, Member, Status
+from stelae.spi.consensus import HardState, LogView, Status
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, ClientId, ClusterId, IncarnationId, NodeId, TabletId
+from stelae.spi.members import Member
 from stelae.spi.schema import Column, Schema
 from stelae.spi.services import Files
 from stelae.spi.write import (

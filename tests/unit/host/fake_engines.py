@@ -25,10 +25,10 @@ from stelae.spi.consensus import (
     Ready,
     Role,
     Status,
-    TabletConfig,
 )
 from stelae.spi.ids import ClientId, LogId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import TabletConfig
 from stelae.spi.payload import OpGroup, PayloadClient, PayloadSequenceRange, WritePayload, encode_payload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema

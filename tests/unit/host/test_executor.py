@@ -26,13 +26,12 @@ from stelae.spi.consensus import (
     RangeSent,
     ReadReady,
     Ready,
-    Rejection,
-    RejectReason,
-    TabletConfig,
 )
 from stelae.spi.errors import ClockError, Compacted, Full, StelaeError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import TabletConfig
+from stelae.spi.rejections import Rejection, RejectReason
 from stelae.spi.wal import Durable, Failed
 
 TABLET = TabletId("t")
@@ -291,13 +290,13 @@ def test_a_range_whose_ends_changed_is_dropped_and_reported() -> None:
 def test_old_entries_are_read_from_the_log_and_dropped_if_the_term_passed_meanwhile() -> None:
     bench = Bench(last=op(9))
     wanted = Range(PEER, Note("append"), 1, op(3), op(9))
-    bench.run(Ready(id=1, ranges=(wanted,)), Ready(id=2, ranges=(wanted,)))
+    bench.run(Ready(id=1, ranges=(wanted,)))
     first, end, arrived = bench.reads[0]
     assert (first, end) == (4, 10)
     arrived([new_entry(n) for n in range(4, 8)])
     assert bench.log == ["send append [4, 5, 6, 7]"]
     assert bench.events == [RangeSent(PEER, op(9), op(7))]
-    bench.run(Ready(id=3, hard_state=HardState(2)))
+    bench.run(Ready(id=2, ranges=(wanted,)), Ready(id=3, hard_state=HardState(2)))
     bench.reads[1][2]([new_entry(n) for n in range(4, 8)])
     assert bench.events[-1] == RangeSent(PEER, op(9), None)
     assert len([line for line in bench.log if line.startswith("send")]) == 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Persisted, PersistFailed, Ready, TabletConfig
+from stelae.spi.consensus import Persisted, PersistFailed, Ready
 from stelae.spi.errors import ClockError, Full, SyncFailed
+from stelae.spi.members import TabletConfig
 from stelae.spi.wal import Failed
 from tests.unit.host.test_executor import LOG, Bench, append, new_entry, op, say
 

@@ -28,10 +28,11 @@ from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
-from stelae.spi.consensus import ConsensusEngine, TabletConfig
+from stelae.spi.consensus import ConsensusEngine
 from stelae.spi.errors import Full, PluginError
 from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import TabletConfig
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.services import Clock, Files, Metrics, Workers

@@ -13,10 +13,11 @@ from stelae.host.heartbeats import Beat, BeatAck
 from stelae.host.peer_codec import PeerCodec, PeerMessageHeader
 from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica
-from stelae.spi.consensus import Persisted, Role, encode_config
+from stelae.spi.consensus import Persisted, Role
 from stelae.spi.errors import PeerError, StelaeError
 from stelae.spi.ids import IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import encode_config
 from stelae_consensus_raft import RaftEngine
 from tests.unit.consensus_raft.solo import ME, A, B, C, Solo, log_of, members
 from tests.unit.host.test_replica_failure import LOG

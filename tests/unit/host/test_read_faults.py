@@ -8,9 +8,10 @@ import pytest
 
 from stelae.host.leadership_transfers import PendingTransfers
 from stelae.host.read_faults import READ_ERRORS_MAX, NotedReader, ReadFaults
-from stelae.host.replica import ReplicaState
-from stelae.spi.consensus import Rejection, RejectReason, Role, Transfer
+from stelae.host.replica_state import ReplicaState
+from stelae.spi.consensus import Role, Transfer
 from stelae.spi.errors import CallerError, ClockError, Compacted, Corrupt, Full, StorageError, Unavailable
+from stelae.spi.rejections import Rejection, RejectReason
 from tests.unit.host.test_replica_failure import LOG
 from tests.unit.host.test_replica_turns import Turns
 

@@ -19,7 +19,8 @@ from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.log_writer import CommitGroup, LogWriter
 from stelae.host.member_changes import PendingMemberChanges
 from stelae.host.read_index_waits import ReadIndexWaits
-from stelae.host.replica import REPAIR_INTERVAL_US, Replica, ReplicaState
+from stelae.host.replica import REPAIR_INTERVAL_US, Replica
+from stelae.host.replica_state import ReplicaState
 from stelae.spi.consensus import (
     Beats,
     HardState,
@@ -30,12 +31,12 @@ from stelae.spi.consensus import (
     Role,
     Status,
     StepDown,
-    TabletConfig,
     Tick,
 )
 from stelae.spi.errors import Full, Overloaded, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import TabletConfig
 from stelae.spi.wal import Failed
 
 LOG = LogId(TabletId("t"), 1)

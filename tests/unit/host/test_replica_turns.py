@@ -8,7 +8,8 @@ from unittest.mock import MagicMock
 import msgspec
 import pytest
 
-from stelae.host.replica import Replica, ReplicaState
+from stelae.host.replica import Replica
+from stelae.host.replica_state import ReplicaState
 from stelae.spi.consensus import Applied, PeerAlive, Persisted, Role, StepDown, Tick
 from tests.unit.host.test_replica_failure import LAST, LOG, STATUS
 

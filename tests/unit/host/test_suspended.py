@@ -20,22 +20,12 @@ from stelae.host.log_writer import CommitGroup, Completion, LogWriter
 from stelae.host.peer_codec import PeerMessage, PeerMessageHeader
 from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.replica import Replica
-from stelae.spi.consensus import (
-    Campaign,
-    Event,
-    HardState,
-    LogView,
-    Member,
-    Outbound,
-    PeerUnreachable,
-    Proposal,
-    Propose,
-    Role,
-)
-from stelae.spi.consensus import TabletConfig as Config
+from stelae.spi.consensus import Campaign, Event, HardState, LogView, Outbound, PeerUnreachable, Proposal, Propose, Role
 from stelae.spi.errors import Full, StelaeError
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import Member
+from stelae.spi.members import TabletConfig as Config
 from stelae.spi.wal import Durable, Failed
 from stelae_consensus_raft import RaftEngine
 from stelae_consensus_raft.config import RaftConfig

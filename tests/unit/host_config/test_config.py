@@ -13,9 +13,9 @@ from stelae.config.registry import Registry
 from stelae.config.sections import EngineNames
 from stelae.host.hybrid_clock import ClockSettings
 from stelae.host.settings import LogSettings, MaintenanceSettings, NodeConfig, WorkerSettings
-from stelae.spi.consensus import MemberType
 from stelae.spi.errors import ConfigError
 from stelae.spi.ids import ZERO
+from stelae.spi.members import MemberType
 from tests.unit.host_config.plugins import Dist, Point, WalConfig, offering, wal, working
 
 UUIDS = ["c" * 32, "a" * 32, "b" * 32]

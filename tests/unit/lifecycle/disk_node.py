@@ -19,9 +19,10 @@ from stelae.rows.batcher import Batcher
 from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
-from stelae.spi.consensus import ConsensusEngine, HardState, Member
+from stelae.spi.consensus import ConsensusEngine, HardState
 from stelae.spi.ids import ClientId, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import Member
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.services import EngineServices
 from stelae.spi.wal import Append

@@ -6,10 +6,10 @@ import pytest
 
 from stelae.host.settings import TabletSettings
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.spi.consensus import Member
 from stelae.spi.errors import ConfigError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import Member
 from stelae.spi.schema import Schema
 from stelae.spi.wal import Append
 from tests.unit.lifecycle.disk_node import LAST, NODE, OTHER, TABLET, DiskNode

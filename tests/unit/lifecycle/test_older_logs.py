@@ -21,9 +21,10 @@ from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tablet_recovery import recover
 from stelae.machine.files import RealFiles
-from stelae.spi.consensus import ConsensusEngine, HardState, Member, TabletConfig
+from stelae.spi.consensus import ConsensusEngine, HardState
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import Entry
+from stelae.spi.members import Member, TabletConfig
 from stelae.spi.services import EngineServices
 from stelae.spi.wal import Append, WalEngine
 from stelae_wal_lmdb import LmdbWal

@@ -14,10 +14,11 @@ from stelae.lifecycle.quarantine import list_quarantine, purge
 from stelae.lifecycle.restore_from_quarantine import BackInTime, restore
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
-from stelae.spi.consensus import HardState, TabletConfig
+from stelae.spi.consensus import HardState
 from stelae.spi.errors import CallerError, Full, StorageError
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
+from stelae.spi.members import TabletConfig
 from stelae.spi.services import EngineServices
 from stelae.spi.wal import LogState
 from stelae_wal_segmented import SegmentedWal

@@ -19,9 +19,10 @@ from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.lifecycle import tombstones as module
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.sim.disk import VirtualDisk
-from stelae.spi.consensus import HardState, Outbound, TabletConfig
+from stelae.spi.consensus import HardState, Outbound
 from stelae.spi.errors import SyncFailed
 from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId, TabletId
+from stelae.spi.members import TabletConfig
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.engine import RaftEngine
 from stelae_consensus_raft.messages import VoteReply, VoteRequest

@@ -38,8 +38,9 @@ from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.core.operations import Outcome
 from stelae.server.master.core.proposals import propose
 from stelae.server.master.settings import MasterSettings
-from stelae.spi.consensus import MemberType, Role, TabletConfig
+from stelae.spi.consensus import Role
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId, TabletId
+from stelae.spi.members import MemberType, TabletConfig
 from stelae.spi.policy import Action as Proposed
 from stelae.spi.policy import ActionKind, NodeHealth, PolicySnapshot
 from stelae.spi.schema import Column, Schema

@@ -15,9 +15,10 @@ from stelae.server.master.core.batches import SYSTEM_SCHEMA
 from stelae.server.master.core.events import Event
 from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.driver.master import Master
-from stelae.spi.consensus import Member, Role
+from stelae.spi.consensus import Role
 from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import Member
 from tests.unit.master.company import ME, OTHER, SETTINGS, WALL_US
 
 THIRD = NodeId("c" * 32)

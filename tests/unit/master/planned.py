@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from stelae.protocol.catalog_names import TabletState
-from stelae.spi.consensus import TabletConfig
 from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.members import TabletConfig
 from stelae.spi.policy import Action, PolicySnapshot
 from tests.unit.master.company import SERVERS, Company, changes, create, place_on_the_least_loaded, sent, status
 

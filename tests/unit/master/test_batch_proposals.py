@@ -7,8 +7,8 @@ import pytest
 from stelae.host.rejection_errors import rejection_error
 from stelae.server.master.core.operations import Outcome
 from stelae.server.master.driver.batch_proposals import outcome_of
-from stelae.spi.consensus import Rejection, RejectReason
 from stelae.spi.errors import NotLeader, Overloaded, StelaeError, Unavailable
+from stelae.spi.rejections import Rejection, RejectReason
 from stelae.spi.write import Answer, OpResult, WriteReply
 from stelae.wire.refusals import error_fields, error_of
 

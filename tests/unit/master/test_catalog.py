@@ -30,9 +30,9 @@ from stelae.server.master.core.states import (
     table_may_become,
     tablet_may_become,
 )
-from stelae.spi.consensus import Member, TabletConfig
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import ClientId, ClusterId, NodeId, OpId, TabletId
+from stelae.spi.members import Member, TabletConfig
 from stelae.spi.rows import RowBatch
 from stelae.spi.write import OpKind
 from tests.unit.master.company import SCHEMA, SERVERS

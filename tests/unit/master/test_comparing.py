@@ -11,9 +11,9 @@ import pytest
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.cluster_bootstrap_messages import BootstrapAnswer, BootstrapStage
 from stelae.server.master.driver.master_comparison import Answers, MasterComparison, silent, stages
-from stelae.spi.consensus import Member
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
+from stelae.spi.members import Member
 
 A, B, C, D = (NodeId(letter * 32) for letter in "abcd")
 THREE = tuple((node, f"{node[0]}:1") for node in (A, B, C))

@@ -21,8 +21,8 @@ from stelae.protocol.actions import (
 from stelae.protocol.catalog_names import TableId, TabletState
 from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
 from stelae.protocol.master_heartbeats import ReportedDataState
-from stelae.spi.consensus import MemberType, TabletConfig
 from stelae.spi.ids import ZERO, OpId, TabletId
+from stelae.spi.members import MemberType, TabletConfig
 from tests.unit.master.company import SCHEMA, SERVERS
 
 TABLET = TabletId("x1")

@@ -28,8 +28,8 @@ from stelae.rows.batch_building import build_batch
 from stelae.server.master.core.events import AskPolicy
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.settings import MasterSettings
-from stelae.spi.consensus import Member, MemberType, TabletConfig
 from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
 from stelae.spi.schema import Schema
 from tests.unit.master.company import SERVERS, SETTINGS, Company, changes, create, full, only, sent, status

@@ -14,8 +14,9 @@ from stelae.server.master.core.reconcile import ClusterView, _newest_config
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness, Servers
 from stelae.server.master.settings import MasterSettings
-from stelae.spi.consensus import Role, TabletConfig
+from stelae.spi.consensus import Role
 from stelae.spi.ids import ZERO, IncarnationId, NodeId, OpId, TabletId
+from stelae.spi.members import TabletConfig
 
 TABLET = TabletId("t" * 32)
 NODES = tuple(NodeId(f"{n:032x}") for n in range(1, 4))

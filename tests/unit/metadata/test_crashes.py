@@ -23,8 +23,9 @@ from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.superblock import SUPERBLOCK, Superblock, SuperblockFile
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
-from stelae.spi.consensus import HardState, TabletConfig
+from stelae.spi.consensus import HardState
 from stelae.spi.ids import ZERO, ClusterId, NodeId, TabletId
+from stelae.spi.members import TabletConfig
 
 NODE = NodeId("a" * 32)
 TABLET = TabletId("t")

@@ -22,7 +22,7 @@ from stelae.host.instance import CLOCK, INSTANCE, ClockCeiling, Instance, format
 from stelae.host.metadata_files import HEADER_BYTES, FileKind, MetadataMissing, decode, encode
 from stelae.host.superblock import SUPERBLOCK, DataState, PartitionBounds, Superblock, SuperblockFile
 from stelae.sim.disk import VirtualDisk
-from stelae.spi.consensus import HardState, Member, TabletConfig
+from stelae.spi.consensus import HardState
 from stelae.spi.errors import (
     BadIdentifier,
     Corrupt,
@@ -34,6 +34,7 @@ from stelae.spi.errors import (
     SyncFailed,
 )
 from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId, TabletId
+from stelae.spi.members import Member, TabletConfig
 from tests.at_length import times
 
 TABLET = TabletId("t1")

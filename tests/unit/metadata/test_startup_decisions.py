@@ -22,9 +22,10 @@ from stelae.lifecycle.startup_decisions import (
     scan_tablets,
 )
 from stelae.sim.disk import VirtualDisk
-from stelae.spi.consensus import HardState, TabletConfig
+from stelae.spi.consensus import HardState
 from stelae.spi.errors import StorageError
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
+from stelae.spi.members import TabletConfig
 from stelae.spi.wal import Damage, LogState
 
 ALL = list(itertools.product(SuperblockFinding, MetadataFinding, LogFinding))

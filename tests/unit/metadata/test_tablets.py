@@ -13,9 +13,10 @@ from stelae.host.instance import Instance, format_directory
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.sim.disk import VirtualDisk
-from stelae.spi.consensus import HardState, TabletConfig
+from stelae.spi.consensus import HardState
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
+from stelae.spi.members import TabletConfig
 from stelae.spi.wal import LogState
 
 LAYOUT = DirectoryLayout("/node")

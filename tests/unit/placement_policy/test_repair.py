@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from stelae.spi.consensus import MemberType, Role
+from stelae.spi.consensus import Role
 from stelae.spi.ids import TabletId
+from stelae.spi.members import MemberType
 from stelae.spi.policy import Action, ActionKind
 from stelae.testing.conformance.policy_model import node_name
 from tests.unit.placement_policy.clusters import NodeHealth, cluster, harness, node_view

@@ -12,18 +12,10 @@ from stelae.sim.history import SCHEMA, AnswerKind, ClientAction, ClientAnswer, H
 from stelae.sim.log_model import LogModel
 from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.world import Needs
-from stelae.spi.consensus import (
-    HardState,
-    LogAppend,
-    Outbound,
-    PeerProgress,
-    ReadReady,
-    Role,
-    TabletConfig,
-    encode_config,
-)
+from stelae.spi.consensus import HardState, LogAppend, Outbound, PeerProgress, ReadReady, Role
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import TabletConfig, encode_config
 from stelae.spi.schema import Column, Schema
 from stelae.spi.wal import LogState
 from tests.unit.sim.epoch_stories import FAULTY_EPOCHS

@@ -8,9 +8,10 @@ from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOpe
 from stelae.sim.invariants import AppliedRequest
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import ObservedNode, World
-from stelae.spi.consensus import HardState, LogAppend, LogView, Member, PeerProgress, Ready, Role, Status, TabletConfig
+from stelae.spi.consensus import HardState, LogAppend, LogView, PeerProgress, Ready, Role, Status
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import Member, TabletConfig
 from stelae.spi.wal import Append, Durable
 
 NAMES = tuple(NodeId(str(number) * 32) for number in range(3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from stelae.host.replica import ReplicaState
+from stelae.host.replica_state import ReplicaState
 from stelae.spi.consensus import Role
 from stelae.spi.ids import OpId
 from stelae.telemetry.node_samples import NodeSamples

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 from stelae.host.hybrid_clock import timestamp
-from stelae.host.replica import ReplicaState
+from stelae.host.replica_state import ReplicaState
 from stelae.host.settings import MaintenanceSettings
 from stelae.server.tserver.maintenance import FLOOR_STEPS, TICK_US, Maintenance
 from stelae.spi.ids import TabletId

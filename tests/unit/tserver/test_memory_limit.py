@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stelae.host.replica import ReplicaState
+from stelae.host.replica_state import ReplicaState
 from stelae.server.tserver.memory_limit import CALM_US, SHORT_US, MemoryLimit
 
 LIMIT = 1_000

@@ -8,11 +8,12 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stelae.host.replica import ReplicaState
+from stelae.host.replica_state import ReplicaState
 from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.server.tserver.replica_changes import ReplicaChanges
-from stelae.spi.consensus import Role, TabletConfig
+from stelae.spi.consensus import Role
 from stelae.spi.ids import ZERO, OpId, TabletId
+from stelae.spi.members import TabletConfig
 
 T, U = TabletId("t"), TabletId("u")
 CONFIG = TabletConfig(op_id=ZERO, members=())

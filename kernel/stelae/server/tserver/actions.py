@@ -31,9 +31,10 @@ from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.server.frames import only_frame
 from stelae.server.partition_bounds import stored_bounds
 from stelae.server.tserver.tablet_service import refuse_system_tablet
-from stelae.spi.consensus import Member, Role
+from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unsupported
 from stelae.spi.ids import ZERO, OpId, TabletId, tablet_id
+from stelae.spi.members import Member
 from stelae.spi.schema import Schema
 from stelae.spi.write import WriteReply
 from stelae.wire.requests import Request

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from stelae.host.node import Node
 from stelae.host.ports import Timer
-from stelae.host.replica import Replica, ReplicaState
+from stelae.host.replica import Replica
+from stelae.host.replica_state import ReplicaState
 
 log = logging.getLogger(__name__)
 

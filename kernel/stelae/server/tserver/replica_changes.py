@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stelae.host.node import Node
-from stelae.host.replica import Replica, ReplicaState
+from stelae.host.replica import Replica
+from stelae.host.replica_state import ReplicaState
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
 from stelae.server.tserver.replica_stats import ReplicaStats

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from stelae.host.hybrid_clock import ClockSettings, physical_us
-from stelae.host.replica import Replica, ReplicaState
+from stelae.host.replica import Replica
+from stelae.host.replica_state import ReplicaState
 from stelae.protocol.tablet_messages import ScanRequest
 from stelae.spi.errors import CallerError, ClockError, StelaeError, Unavailable
 

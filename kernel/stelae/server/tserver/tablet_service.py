@@ -10,7 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from stelae.host.node import Node
-from stelae.host.replica import Replica, ReplicaState
+from stelae.host.replica import Replica
+from stelae.host.replica_state import ReplicaState
 from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.catalog_names import SYSTEM_TABLET

@@ -6,9 +6,10 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import ObservedNode
-from stelae.spi.consensus import HardState, LogView, Ready, TabletConfig, decode_config
+from stelae.spi.consensus import HardState, LogView, Ready
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
+from stelae.spi.members import TabletConfig, decode_config
 
 
 class CommitRule(Invariant):

@@ -12,17 +12,16 @@ from stelae.spi.consensus import Ready, Status
 class ConfigFollowsLog(Invariant):
     """A config is in force from the append of its entry until the entry is replaced.
 
-    A config that a core reports as committed is in the log, at or below the commit index."""
+    A committed config stays in force also if its entry is lost here in a failed append: a leader sends it again. A
+    config that a core reports as committed is in the log, at or below the commit index."""
 
     name: ClassVar[str] = "config_follows_log"
     source: ClassVar[str] = "durability.md rule 11; Raft section 6"
 
     def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
         """Compare the core's config with the newest config in its log."""
-        newest = node.configs[-1].op_id if node.configs else None
-        if newest is None and node.committed_config is not None:
-            newest = node.committed_config.op_id
-        if newest is not None and status.config.op_id != newest:
+        newest = self.world.newest_config(node).op_id
+        if status.config.op_id != newest:
             self.fail(f"node {node.position} uses config {status.config.op_id}, the newest in its log is {newest}")
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import ObservedNode
-from stelae.spi.consensus import Ready, TabletConfig, decode_config
+from stelae.spi.consensus import Ready
 from stelae.spi.log import EntryKind
+from stelae.spi.members import TabletConfig, decode_config
 
 
 class OneChangePending(Invariant):

@@ -27,9 +27,10 @@ from stelae.sim.masters.steps import ChangeStep, Strike
 from stelae.sim.masters.world import CLUSTER, MastersWorld, master_member, master_node
 from stelae.sim.node_links import FramesInFlight
 from stelae.sim.process import Process, where_raised
-from stelae.spi.consensus import Member, Role, Status
+from stelae.spi.consensus import Role, Status
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
+from stelae.spi.members import Member
 
 RETRY_US = 400_000
 """Delay of the next attempt after a start that failed because of a full disk."""

@@ -22,7 +22,8 @@ from stelae.host.member_links import MemberLinks
 from stelae.host.node import Node
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peer_traffic import PeerTraffic
-from stelae.host.replica import Replica, ReplicaObserver, ReplicaPorts
+from stelae.host.replica import Replica
+from stelae.host.replica_ports import ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.server.limits import batchers_of

@@ -15,7 +15,7 @@ from stelae.sim.engines import SimEngines
 from stelae.sim.masters import policy
 from stelae.sim.masters.world import CLUSTER, SETTINGS
 from stelae.sim.process import DurationRange
-from stelae.spi.consensus import Member
+from stelae.spi.members import Member
 from stelae.spi.policy import Action, MasterPolicy, PolicySnapshot
 from stelae.spi.store import TabletStore
 

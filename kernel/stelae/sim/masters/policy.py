@@ -9,8 +9,9 @@ import random
 from collections import Counter
 
 from stelae.sim.draw import chance, pick
-from stelae.spi.consensus import MemberType, Role
+from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId
+from stelae.spi.members import MemberType
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot, TabletView
 
 NONSENSE = 0.05

@@ -16,8 +16,8 @@ from stelae.protocol.actions import ChangeConfig, ConfigChange, TransferLeadersh
 from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.sim.draw import between, chance, pick, skewed
 from stelae.sim.masters.world import MastersWorld
-from stelae.spi.consensus import Member, MemberType, TabletConfig
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
+from stelae.spi.members import Member, MemberType, TabletConfig
 
 ROUND_US = 150_000
 FAILED_US = 1_500_000

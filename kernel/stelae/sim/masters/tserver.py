@@ -24,9 +24,10 @@ from stelae.sim.masters.messenger import Answer, Answered
 from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.masters.tablet_groups import ModelReplica, TabletGroups
 from stelae.sim.masters.world import MastersWorld, master_node, server_node
-from stelae.spi.consensus import Role, TabletConfig
+from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ZERO, IncarnationId, TabletId
+from stelae.spi.members import TabletConfig
 from stelae.spi.schema import Schema
 from stelae.wire.refusals import error_fields
 

@@ -13,8 +13,8 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.invariants.base import Violation
 from stelae.sim.masters.network import MastersNetwork
 from stelae.sim.scheduler import Scheduler
-from stelae.spi.consensus import Member
 from stelae.spi.ids import ClusterId, NodeId, OpId
+from stelae.spi.members import Member
 
 CLUSTER = ClusterId("simulated")
 

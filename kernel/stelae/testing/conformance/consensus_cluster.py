@@ -16,16 +16,11 @@ import msgspec
 
 from stelae.spi.consensus import (
     AbortChange,
-    AddServer,
-    Applied,
     Campaign,
     ChangeMembers,
     ConsensusEngine,
     Event,
     LeaderAlive,
-    Member,
-    MemberChange,
-    MemberType,
     Outbound,
     PeerAlive,
     Persisted,
@@ -38,16 +33,17 @@ from stelae.spi.consensus import (
     ReadRequest,
     Ready,
     Received,
-    Rejection,
     Role,
-    TabletConfig,
     Tick,
     Transfer,
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import AddServer, Member, MemberChange, MemberType, TabletConfig
+from stelae.spi.rejections import Rejection
 from stelae.testing.conformance.consensus_disk import ConsensusDisk, effects_of
 from stelae.testing.conformance.consensus_nodes import NO_BEATS, ClusterNode, InFlightMessage, node_name
+from stelae.testing.conformance.consensus_safety import RaftSafety
 
 
 class ConsensusCluster:
@@ -88,10 +84,8 @@ class ConsensusCluster:
         self.handed_over: set[int] = set()
         self._read_floors: dict[int, int] = {}
         self.tokens = 0
-        self.committed: dict[int, Entry] = {}
-        self.leaders: dict[int, int] = {}
-        self.terms: dict[int, int] = {}
-        self.votes: dict[tuple[int, int], NodeId] = {}
+        self.safety = RaftSafety()
+        self.committed, self.leaders = self.safety.committed, self.safety.leaders
         self.initial = _initial([MemberType.VOTER] * size + list(member_types))
         self.nodes = {i: ClusterNode(i, ConsensusDisk(self.initial)) for i in range(1, len(self.initial.members) + 1)}
         for number in self.nodes:
@@ -178,7 +172,7 @@ class ConsensusCluster:
         if not node.holds:
             while node.core is not None and node.pending:
                 self.persist(node.number)
-        self._observe(node)
+        self.safety.observe(node)
 
     def _take(self, node: ClusterNode, ready: Ready) -> None:
         previous = node.readies[-2].id if len(node.readies) > 1 and ready.id > 1 else 0
@@ -210,7 +204,7 @@ class ConsensusCluster:
         if ready.beats is not None:
             node.beats = ready.beats
         if ready.commit is not None:
-            self._committed(node, ready.commit)
+            self.safety.committed_to(node, ready.commit)
 
     def _append(self, node: ClusterNode, ready: Ready) -> None:
         assert ready.append is not None
@@ -473,44 +467,6 @@ class ConsensusCluster:
         node = self.nodes[number]
         committed = node.log[: max(0, node.status.commit - node.disk.base.index)]
         return [entry.body for entry in committed if entry.kind is EntryKind.WRITE]
-
-    # -- safety ----------------------------------------------------------------------------------
-
-    def _committed(self, node: ClusterNode, commit: int) -> None:
-        """Check state-machine safety: no two nodes ever apply different entries at one index."""
-        base = node.disk.base.index
-        for entry in node.log[: commit - base]:
-            known = self.committed.setdefault(entry.op_id.index, entry)
-            assert known == entry, f"two entries committed at {entry.op_id.index}"
-        node.running.step([Applied(commit)])
-
-    def _observe(self, node: ClusterNode) -> None:
-        """Check election safety, and that terms and votes never go back."""
-        if node.core is None or node.fatal is not None:
-            return
-        status = node.status
-        if status.role is Role.LEADER:
-            if status.term not in self.leaders:
-                self._check_leader_completeness(node)
-            other = self.leaders.setdefault(status.term, node.number)
-            assert other == node.number, f"two leaders in term {status.term}"
-            committed = status.committed_config.op_id.index
-            pending = [e.op_id for e in node.log if e.kind is EntryKind.CONFIG and e.op_id.index > committed]
-            assert len(pending) <= 1 or not status.serving, f"configs {pending} are pending at the same time"
-        durable = node.disk.hard_state
-        assert durable.term >= self.terms.get(node.number, 0), "the durable term went back"
-        self.terms[node.number] = durable.term
-        if durable.voted_for is not None:
-            key = (node.number, durable.term)
-            vote = self.votes.setdefault(key, durable.voted_for)
-            assert vote == durable.voted_for, f"two votes in term {durable.term}"
-
-    def _check_leader_completeness(self, node: ClusterNode) -> None:
-        """Check that a new leader has every entry that was committed before."""
-        held = {entry.op_id.index: entry for entry in node.log}
-        for index, entry in self.committed.items():
-            if index > node.disk.base.index:
-                assert held.get(index) == entry, f"the leader lacks committed entry {index}"
 
 
 def _initial(kinds: Sequence[MemberType]) -> TabletConfig:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stelae.spi.consensus import HardState, LogView, Ready, TabletConfig, decode_config
+from stelae.spi.consensus import HardState, LogView, Ready
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import TabletConfig, decode_config
 
 
 @dataclass(slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from stelae.spi.consensus import Campaign, ConsensusEngine, MemberType
+from stelae.spi.consensus import Campaign, ConsensusEngine
+from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Campaign, Member, MemberType, Role, TabletConfig, encode_config
+from stelae.spi.consensus import Campaign, Role
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import Member, MemberType, TabletConfig, encode_config
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_nodes import InFlightMessage, node_name

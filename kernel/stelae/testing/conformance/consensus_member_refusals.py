@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import AddServer, ChangeMembers, ChangeRole, MemberChange, MemberType, RemoveServer, Role
+from stelae.spi.consensus import ChangeMembers, Role
 from stelae.spi.ids import OpId
+from stelae.spi.members import AddServer, ChangeRole, MemberChange, MemberType, RemoveServer
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_members import member_types, promote, remove
 from stelae.testing.conformance.consensus_nodes import node_name

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import ChangeRole, MemberType, Removed, RemoveServer, Role
+from stelae.spi.consensus import Removed, Role
 from stelae.spi.ids import ZERO
 from stelae.spi.log import EntryKind
+from stelae.spi.members import ChangeRole, MemberType, RemoveServer
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_nodes import node_name

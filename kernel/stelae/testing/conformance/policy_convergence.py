@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.spi.consensus import MemberType
+from stelae.spi.members import MemberType
 from stelae.spi.policy import NodeHealth
 from stelae.testing.conformance import policy_strategies
 from stelae.testing.conformance.policy_harness import PolicyHarness

@@ -6,8 +6,8 @@ import itertools
 
 import msgspec
 
-from stelae.spi.consensus import MemberType
 from stelae.spi.ids import TabletId
+from stelae.spi.members import MemberType
 from stelae.spi.policy import Action, ActionKind, NodeHealth
 from stelae.testing.conformance.policy_harness import PolicyHarness
 from stelae.testing.conformance.policy_model import ModelCluster, leader_of, node_name, node_view

@@ -6,8 +6,9 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from stelae.spi.consensus import MemberType, Role
+from stelae.spi.consensus import Role
 from stelae.spi.ids import OpId, TabletId
+from stelae.spi.members import MemberType
 from stelae.spi.policy import NodeHealth, NodeView, PolicySnapshot, ReplicaView, TabletView
 from stelae.testing.conformance.policy_model import GIB, ModelCluster, node_name
 

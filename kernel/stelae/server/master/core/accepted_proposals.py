@@ -18,8 +18,8 @@ from stelae.server.master.core.reconcile import ClusterView, ReconcilePlan
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.states import TabletCause
 from stelae.spi import policy
-from stelae.spi.consensus import Member, MemberType, TabletConfig
 from stelae.spi.ids import ZERO, NodeId
+from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.policy import ActionKind, NodeHealth
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from stelae.spi.consensus import Member
 from stelae.spi.errors import ConfigError
 from stelae.spi.ids import NodeId
+from stelae.spi.members import Member
 
 
 def check_listed(listed: Iterable[Member], masters: Mapping[NodeId, str], source: str) -> None:

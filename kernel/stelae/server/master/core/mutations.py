@@ -20,9 +20,9 @@ from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.server.master.core.states import TABLE_MOVES, TABLET_MOVES, TableCause, TabletCause
 from stelae.server.master.settings import MasterSettings
-from stelae.spi.consensus import TabletConfig
 from stelae.spi.errors import TooLarge
 from stelae.spi.ids import TabletId
+from stelae.spi.members import TabletConfig
 from stelae.spi.schema import Schema
 
 _FORGOTTEN = Partition()

@@ -13,8 +13,8 @@ from stelae.server.master.core.reconcile import ClusterView
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness
 from stelae.spi import policy
-from stelae.spi.consensus import Member, MemberType, TabletConfig
 from stelae.spi.ids import NodeId
+from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.policy import ActionKind, NodeHealth
 
 _VOTING = (MemberType.VOTER, MemberType.WITNESS)

@@ -15,8 +15,9 @@ from stelae.server.master.core.policy_guards import health_of, is_healthy
 from stelae.server.master.core.reconcile import ClusterView
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness
-from stelae.spi.consensus import Member, MemberType, Role, TabletConfig
+from stelae.spi.consensus import Role
 from stelae.spi.ids import ZERO, IncarnationId, NodeId, TabletId
+from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.policy import NodeView, PolicySnapshot, ReplicaView, TabletView
 
 _VOTING = (MemberType.VOTER, MemberType.WITNESS)

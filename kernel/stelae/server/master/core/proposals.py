@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from stelae.spi.consensus import MemberType, Role
+from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.members import MemberType
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot, ReplicaView
 
 Planner = Callable[[PolicySnapshot, random.Random], tuple[Action, ...]]

@@ -24,8 +24,9 @@ from stelae.server.master.core.records import Record, TableRecord, TabletRecord
 from stelae.server.master.core.servers import Liveness, Servers
 from stelae.server.master.core.states import TableCause, TabletCause
 from stelae.server.master.settings import MasterSettings
-from stelae.spi.consensus import Role, TabletConfig
+from stelae.spi.consensus import Role
 from stelae.spi.ids import ZERO, NodeId, TabletId
+from stelae.spi.members import TabletConfig
 
 PATIENCE_DOUBLINGS_MAX = 4
 """How often the time that a tablet has for its first election is doubled, at most."""

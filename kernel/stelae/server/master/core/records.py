@@ -13,9 +13,9 @@ import msgspec
 from stelae.partition.schema import Partition, PartitionSchema
 from stelae.protocol.catalog_names import ServerMode, TableId, TableState, TabletState
 from stelae.server.master.core.states import TERMINAL_TABLE, TERMINAL_TABLET
-from stelae.spi.consensus import TabletConfig
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import ClientId, ClusterId, NodeId, TabletId
+from stelae.spi.members import TabletConfig
 from stelae.spi.schema import Schema
 
 

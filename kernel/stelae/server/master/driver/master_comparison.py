@@ -13,9 +13,9 @@ from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapAnswer, BootstrapRequest, BootstrapStage
 from stelae.protocol.codec import decode, encode
 from stelae.server.master.driver.ports import MasterNode, PendingCall
-from stelae.spi.consensus import Member
 from stelae.spi.errors import PeerError, StelaeError, Unavailable
 from stelae.spi.ids import NodeId
+from stelae.spi.members import Member
 
 ANSWER_MS = 2_000
 

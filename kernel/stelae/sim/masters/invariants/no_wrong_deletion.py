@@ -8,8 +8,8 @@ from stelae.protocol.actions import DeleteReplica
 from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.tablet_groups import ModelReplica, TabletGroup
 from stelae.sim.masters.tserver import SimServer
-from stelae.spi.consensus import MemberType
 from stelae.spi.ids import ZERO, NodeId
+from stelae.spi.members import MemberType
 
 
 class NoWrongDeletion(MastersInvariant):

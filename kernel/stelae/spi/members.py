@@ -1,0 +1,87 @@
+"""The members of a consensus group: its config, and the changes that can be asked for."""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from stelae.spi.errors import Corrupt
+from stelae.spi.ids import NodeId, OpId
+from stelae.spi.log import Entry
+
+
+class MemberType(StrEnum):
+    """The function of a member in its config."""
+
+    VOTER = "VOTER"
+    PRE_VOTER = "PRE_VOTER"  #: A learner that the leader promotes once it has caught up.
+    NON_VOTER = "NON_VOTER"
+    WITNESS = "WITNESS"
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a config; ``address`` is its last known ``host:port``."""
+
+    node_id: NodeId
+    address: str
+    member_type: MemberType = MemberType.VOTER
+
+
+class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The members of a consensus group."""
+
+    #: The op id of the entry that contains the config: the compare-and-set id of config changes. It is ``OpId(0, 0)``
+    #: for an initial config that is not in an entry yet.
+    op_id: OpId
+    #: Sorted by node id.
+    members: tuple[Member, ...]
+
+    def voters(self) -> tuple[NodeId, ...]:
+        """Return the node ids of the members that count towards a majority."""
+        voting = (MemberType.VOTER, MemberType.WITNESS)
+        return tuple(m.node_id for m in self.members if m.member_type in voting)
+
+    def member(self, node_id: NodeId) -> Member | None:
+        """Return the member with that node id, or ``None``."""
+        return next((m for m in self.members if m.node_id == node_id), None)
+
+
+def encode_config(config: TabletConfig) -> bytes:
+    """Return the body of a ``CONFIG`` entry. The op id is not part of it: the entry has it."""
+    return msgspec.msgpack.encode(config.members)
+
+
+def decode_config(entry: Entry) -> TabletConfig:
+    """Return the config in a ``CONFIG`` entry. Raises ``Corrupt`` if the body is not a config."""
+    try:
+        return TabletConfig(op_id=entry.op_id, members=_MEMBERS.decode(entry.body))
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(f"entry {entry.op_id} does not contain a config: {error}") from error
+
+
+_MEMBERS = msgspec.msgpack.Decoder(tuple[Member, ...])
+
+
+class AddServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Add a member. A new member does not vote: it is a ``PRE_VOTER``, which is promoted, or a ``NON_VOTER``."""
+
+    node_id: NodeId
+    address: str
+    member_type: MemberType = MemberType.PRE_VOTER
+
+
+class RemoveServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Remove a member. A leader that is asked to remove itself hands over its leadership instead."""
+
+    node_id: NodeId
+
+
+class ChangeRole(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Change the type of a member. A member gets a vote only once it has caught up."""
+
+    node_id: NodeId
+    member_type: MemberType
+
+
+MemberChange: TypeAlias = AddServer | RemoveServer | ChangeRole
+"""One change of a config. Majorities before and after it always overlap (Raft thesis, 4.1)."""

@@ -1,0 +1,43 @@
+"""Why a consensus core rejects a request."""
+
+from enum import StrEnum
+
+import msgspec
+
+from stelae.spi.ids import NodeId
+
+
+class RejectReason(StrEnum):
+    """Why a proposal, a read, a transfer or a change of config was rejected."""
+
+    NOT_LEADER = "NOT_LEADER"
+    CONFIGURING = "CONFIGURING"  #: The replica is leader, but no entry of its own term is committed yet.
+    OVERLOADED = "OVERLOADED"
+    TOO_LARGE = "TOO_LARGE"
+    UNSUPPORTED = "UNSUPPORTED"  #: Proposals only: only the core itself appends entries of this kind.
+    LEADERSHIP_LOST = "LEADERSHIP_LOST"  #: All but proposals: the leader stepped down before a majority confirmed.
+    TRANSFERRING = "TRANSFERRING"  #: All but reads: leadership is being handed over.
+    NOT_A_VOTER = "NOT_A_VOTER"  #: Transfers only: the target is not a member, or is a member that may not lead.
+    NO_SUCCESSOR = "NO_SUCCESSOR"  #: Transfers, and changes that need one: no other voter won an election in time.
+    # The others are of changes of config only.
+    WRONG_CONFIG_ID = "WRONG_CONFIG_ID"  #: The committed config is not the one that the change is meant for.
+    CHANGE_PENDING = "CHANGE_PENDING"  #: Another change is appended and not committed.
+    NO_CHANGE = "NO_CHANGE"  #: The config already is as asked.
+    NOT_A_MEMBER = "NOT_A_MEMBER"
+    WRONG_MEMBER_TYPE = "WRONG_MEMBER_TYPE"  #: The member cannot get that type by this change.
+    NOT_CAUGHT_UP = "NOT_CAUGHT_UP"  #: The member would get a vote, but its log lags behind.
+    LEADERLESS = "LEADERLESS"  #: No member of the new config could lead.
+    NO_LIVE_MAJORITY = "NO_LIVE_MAJORITY"  #: The leader has not heard lately from a majority of the new config.
+    STEPPING_DOWN = "STEPPING_DOWN"  #: The change concerns the leader. It has handed over to ``leader``: ask that one.
+    ABORTED = "ABORTED"  #: ``AbortChange`` cancelled the change.
+    CANNOT_ABORT = "CANNOT_ABORT"  #: ``AbortChange`` only: nothing is in progress, or it cannot be cancelled any more.
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """A proposal, read, transfer or change of config was rejected. A rejected proposal is not in the log."""
+
+    token: int
+    reason: RejectReason
+    leader: NodeId | None = None
+    #: For changes of config: what is, what was asked, and what to do next.
+    detail: str = ""

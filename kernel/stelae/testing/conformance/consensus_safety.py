@@ -1,0 +1,62 @@
+"""Raft's safety properties, checked after each step of the conformance cluster."""
+
+from __future__ import annotations
+
+from stelae.spi.consensus import Applied, Role
+from stelae.spi.ids import NodeId
+from stelae.spi.log import Entry, EntryKind
+from stelae.testing.conformance.consensus_nodes import ClusterNode
+
+
+class RaftSafety:
+    """What the nodes of a cluster have done so far, and the checks of it.
+
+    Attributes:
+        committed: the committed entries by index.
+        leaders: the number of the leader of each term.
+    """
+
+    def __init__(self) -> None:
+        self.committed: dict[int, Entry] = {}
+        self.leaders: dict[int, int] = {}
+        self._terms: dict[int, int] = {}
+        self._votes: dict[tuple[int, int], NodeId] = {}
+
+    def committed_to(self, node: ClusterNode, commit: int) -> None:
+        """Check state-machine safety: no two nodes ever apply different entries at one index."""
+        base = node.disk.base.index
+        for entry in node.log[: commit - base]:
+            known = self.committed.setdefault(entry.op_id.index, entry)
+            assert known == entry, f"two entries committed at {entry.op_id.index}"
+        node.running.step([Applied(commit)])
+
+    def observe(self, node: ClusterNode) -> None:
+        """Check election safety, one pending change of config, and that terms and votes never go back."""
+        if node.core is None or node.fatal is not None:
+            return
+        if node.status.role is Role.LEADER:
+            self._check_leader(node)
+        durable = node.disk.hard_state
+        assert durable.term >= self._terms.get(node.number, 0), "the durable term went back"
+        self._terms[node.number] = durable.term
+        if durable.voted_for is not None:
+            key = (node.number, durable.term)
+            vote = self._votes.setdefault(key, durable.voted_for)
+            assert vote == durable.voted_for, f"two votes in term {durable.term}"
+
+    def _check_leader(self, node: ClusterNode) -> None:
+        status = node.status
+        if status.term not in self.leaders:
+            self._check_leader_completeness(node)
+        other = self.leaders.setdefault(status.term, node.number)
+        assert other == node.number, f"two leaders in term {status.term}"
+        committed = status.committed_config.op_id.index
+        pending = [e.op_id for e in node.log if e.kind is EntryKind.CONFIG and e.op_id.index > committed]
+        assert len(pending) <= 1 or not status.serving, f"configs {pending} are pending at the same time"
+
+    def _check_leader_completeness(self, node: ClusterNode) -> None:
+        """Check that a new leader has every entry that was committed before."""
+        held = {entry.op_id.index: entry for entry in node.log}
+        for index, entry in self.committed.items():
+            if index > node.disk.base.index:
+                assert held.get(index) == entry, f"the leader lacks committed entry {index}"

@@ -1,0 +1,106 @@
+"""The replacements of the mutants in ``member_mutants``.
+
+Each function takes the original function first, then the arguments of the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stelae.spi.members import MemberType, TabletConfig
+from tests.sim.mutations import Original
+
+
+def take_configs_at_commit(original: Original, self: Any) -> None:
+    """The members of the committed config count until the next one is committed."""
+    original(self)
+    committed: TabletConfig = self.configs.committed
+    self.voters = committed.voters()
+    self.is_voter = self.node_id in self.voters
+    self.majority = len(self.voters) // 2 + 1
+
+
+def keep_replaced_configs(original: Original, self: Any, index: int) -> bool:
+    return False
+
+
+def allow_several_pending(original: Original, self: Any) -> None:
+    return None
+
+
+def serve_with_any_entry(original: Original, self: Any) -> None:
+    """Serve before an entry of the own term is committed."""
+    self.serving = True
+
+
+def count_learners(original: Original, self: Any, own: int, values: list[int]) -> int:
+    leadership = self._state.leadership
+    learners = [peer.match for peer in leadership.learners] if leadership is not None else []
+    ranked = sorted([own, *values, *learners], reverse=True)
+    return ranked[self._state.majority - 1]
+
+
+def count_votes_of_learners(original: Original, self: Any, voter: Any, reply: Any) -> None:
+    state = self._state
+    known = state.voters
+    state.voters = tuple(m.node_id for m in state.config.members)
+    try:
+        original(self, voter, reply)
+    finally:
+        state.voters = known
+
+
+def count_removed_peers(original: Original, self: Any, leadership: Any) -> None:
+    known = dict(leadership.peers)
+    original(self, leadership)
+    leadership.peers = known | leadership.peers
+    leadership.voting = [peer for peer in leadership.peers.values() if peer not in leadership.learners]
+
+
+def count_itself_always(original: Original, self: Any, own: int, values: list[int]) -> int:
+    return sorted([own, *values], reverse=True)[self._state.majority - 1]
+
+
+def count_own_vote_always(original: Original, self: Any) -> None:
+    self._count_vote(self._state.node_id, granted=True)
+
+
+def add_as_voter(original: Original, config: TabletConfig, change: Any) -> Any:
+    """Two members change their vote at once: the one that is asked for, and every PRE_VOTER."""
+    import msgspec
+
+    members = original(config, change)
+    if not isinstance(members, tuple):
+        return members
+    return tuple(
+        msgspec.structs.replace(m, member_type=MemberType.VOTER) if m.member_type is MemberType.PRE_VOTER else m
+        for m in members
+    )
+
+
+def save_before_commit(original: Original, self: Any, ready: Any) -> None:
+    """Metadata gets a config when it is appended."""
+    import msgspec
+
+    from stelae.spi.log import EntryKind
+    from stelae.spi.members import decode_config
+
+    entries = ready.append.entries if ready.append is not None else ()
+    configs = [decode_config(entry) for entry in entries if entry.kind is EntryKind.CONFIG]
+    original(self, msgspec.structs.replace(ready, committed_config=configs[-1]) if configs else ready)
+
+
+def forget_sessions(original: Original, self: Any, leadership: Any) -> None:
+    original(self, leadership)
+    for peer in leadership.peers.values():
+        peer.session = 0
+
+
+def never_promote(original: Original, self: Any, peer: Any) -> bool:
+    return False
+
+
+def drop_messages_of_newer_members(original: Original, self: Any, sender: Any, message: Any, status: Any) -> None:
+    from stelae.spi.errors import PeerError
+
+    if status.config.member(sender) is None:
+        raise PeerError(f"node {sender} is not a member")
