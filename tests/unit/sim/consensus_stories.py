@@ -19,6 +19,7 @@ from stelae.spi.members import TabletConfig, encode_config
 from stelae.spi.schema import Column, Schema
 from stelae.spi.wal import LogState
 from tests.unit.sim.epoch_stories import FAULTY_EPOCHS
+from tests.unit.sim.member_stories import FAULTY_MEMBERS
 from tests.unit.sim.rig import CONFIG, LOG, NAMES, Rig, applied, begin, committed, done, entry, history, write
 from tests.unit.sim.store_stories import FAULTY_STORES
 
@@ -441,5 +442,5 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
     "log_retention": [log_is_collected_that_the_slowest_replica_needs, leader_cannot_catch_a_peer_up],
     "log_base": [log_begins_above_the_collectable_index, log_has_a_wrong_base],
 }
-for name, stories in (FAULTY_STORES | FAULTY_EPOCHS).items():
+for name, stories in (FAULTY_STORES | FAULTY_EPOCHS | FAULTY_MEMBERS).items():
     FAULTY.setdefault(name, []).extend(stories)

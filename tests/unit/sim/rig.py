@@ -47,6 +47,8 @@ class Rig:
     ) -> None:
         node = self.world.nodes[position]
         node.hard_state = HardState(term, None)
+        if role is Role.LEADER:
+            self.vote(position, term)
         self.facts.status(
             node,
             Status(
@@ -65,6 +67,12 @@ class Rig:
                 peers=peers,
             ),
         )
+
+    def vote(self, candidate: int, term: int, *voters: int) -> None:
+        """Save the votes of some nodes, or of all, unless they have saved something of this term or a later one."""
+        for node in [self.world.nodes[voter] for voter in voters] or self.world.nodes:
+            if node.saved.term < term:
+                node.saved = HardState(term, NAMES[candidate])
 
     def append(self, position: int, *entries: Entry, replace_from: int | None = None) -> None:
         """Append entries in the core and on disk."""

@@ -1,0 +1,93 @@
+"""Stories in which members change. ``FAULTY_MEMBERS`` maps each invariant of them to the stories that violate it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from stelae.spi.consensus import LogAppend
+from stelae.spi.ids import ZERO, OpId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import MemberType, TabletConfig, encode_config
+from stelae.spi.wal import Append, Durable
+from tests.unit.sim.rig import CONFIG, Rig, entry
+
+V, N = MemberType.VOTER, MemberType.NON_VOTER
+
+
+def config_entry(term: int, index: int, *types: MemberType) -> Entry:
+    """An entry with a config in which the nodes have these types."""
+    members = [msgspec.structs.replace(m, member_type=kind) for m, kind in zip(CONFIG.members, types, strict=False)]
+    return Entry(
+        OpId(term, index), EntryKind.CONFIG, 0, encode_config(TabletConfig(op_id=ZERO, members=tuple(members)))
+    )
+
+
+def leads_with_commits(rig: Rig) -> None:
+    """Node 0 leads term 1, and its first entry is committed."""
+    rig.lead(0, 1)
+    for position in range(3):
+        rig.append(position, entry(1, 1))
+    rig.ready(0, commit=1)
+
+
+def changes(rig: Rig, *changed: Entry) -> None:
+    """Node 0 appends configs."""
+    rig.ready(0, append=LogAppend(entries=changed))
+
+
+def elected_by_one_of_three(rig: Rig) -> None:
+    rig.vote(2, 3, 1, 2)
+    rig.lead(0, 3)
+
+
+def elected_by_a_learner(rig: Rig) -> None:
+    changes(rig, config_entry(1, 1, V, V, N))
+    rig.vote(1, 3, 1)
+    rig.lead(0, 3)
+
+
+def second_change_pending(rig: Rig) -> None:
+    leads_with_commits(rig)
+    changes(rig, config_entry(1, 2, V, V, N))
+    changes(rig, config_entry(1, 3, V, V))
+
+
+def two_changes_in_one_turn(rig: Rig) -> None:
+    leads_with_commits(rig)
+    changes(rig, config_entry(1, 2, V, V, N), config_entry(1, 3, V, V))
+
+
+def two_voters_removed(rig: Rig) -> None:
+    leads_with_commits(rig)
+    changes(rig, config_entry(1, 2, V))
+
+
+def change_before_its_term_commits(rig: Rig) -> None:
+    leads_with_commits(rig)
+    rig.lead(0, 2)
+    rig.append(0, entry(2, 2))
+    changes(rig, config_entry(2, 3, V, V, N))
+
+
+FAULTY_MEMBERS: dict[str, list[Callable[[Rig], None]]] = {
+    "elected_by_majority": [elected_by_one_of_three, elected_by_a_learner],
+    "one_change_pending": [
+        second_change_pending,
+        two_changes_in_one_turn,
+        two_voters_removed,
+        change_before_its_term_commits,
+    ],
+}
+
+
+def one_change_after_the_other(rig: Rig) -> None:
+    leads_with_commits(rig)
+    changes(rig, config_entry(1, 2, V, V, N))
+    stamped = msgspec.structs.replace(config_entry(1, 2, V, V, N), timestamp=2)
+    append = Append(entries=(stamped,), replace_from=None)
+    rig.facts.wal(rig.world.nodes[0], append, Durable(stamped.op_id))
+    rig.append(1, stamped)
+    rig.ready(0, commit=2)
+    changes(rig, config_entry(1, 3, V, V))
