@@ -65,6 +65,9 @@ LAST_LINES_COUNT = 20
 SEEDS_COUNT = 40
 """Seeds that `sim` runs for each change."""
 
+MEMBERS_SEEDS_COUNT = 10
+"""Seeds that `members` runs for each change."""
+
 MASTERS_SEEDS_COUNT = 20
 """Seeds that `masters` runs for each change."""
 
@@ -83,13 +86,17 @@ def seeds_of_this_change(count: int) -> str:
 
 
 MODULES = ("tests/unit", "tests/traces", "tests/conformance")
-FLOORS = ("tests/sim/test_coverage.py", "tests/sim/masters/test_coverage.py")
+FLOORS = ("tests/sim/test_coverage.py", "tests/sim/test_member_floors.py", "tests/sim/masters/test_coverage.py")
 FLOORS_LEFT_OUT = tuple(f"--ignore={path}" for path in FLOORS)
 
 GROUPS: dict[str, Command] = {
     "tidy": pytest("tests/tidy"),
     "modules": pytest("-n", "2", *MODULES),
     "sim": tool("stelae", "sim", "run", "--jobs", "1", "--seeds", seeds_of_this_change(SEEDS_COUNT)),
+    "members": tool(
+        *("stelae", "sim", "run", "--profile", "membership", "--jobs", "1"),
+        *("--seeds", seeds_of_this_change(MEMBERS_SEEDS_COUNT)),
+    ),
     "masters": tool("stelae", "sim", "masters", "--jobs", "1", "--seeds", seeds_of_this_change(MASTERS_SEEDS_COUNT)),
     "floors": pytest(*FLOORS),
     "mutants": pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT),
@@ -119,6 +126,7 @@ Those of `spark` are a JVM and its Python workers, which must connect to it with
 
 SOAK: dict[str, Command] = {
     "soak-sim": tool("stelae", "sim", "run", "--seeds", SEEDS_SOAK),
+    "soak-members": tool("stelae", "sim", "run", "--profile", "membership", "--seeds", SEEDS_SOAK),
     "soak-masters": tool("stelae", "sim", "masters", "--seeds", SEEDS_SOAK),
     "soak-floors": at_length(pytest(*FLOORS)),
     "soak-mutants": at_length(pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT)),

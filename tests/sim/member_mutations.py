@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stelae.spi.members import MemberType, TabletConfig
+from stelae.spi.members import MemberType, RemoveServer, TabletConfig
 from tests.sim.mutations import Original
 
 
@@ -27,9 +27,14 @@ def allow_several_pending(original: Original, self: Any) -> None:
     return None
 
 
-def serve_with_any_entry(original: Original, self: Any) -> None:
-    """Serve before an entry of the own term is committed."""
-    self.serving = True
+def change_while_configuring(original: Original, self: Any, event: Any) -> None:
+    """Take a change before an entry of the own term is committed."""
+    state = self._state
+    serving, state.serving = state.serving, True
+    try:
+        original(self, event)
+    finally:
+        state.serving = serving
 
 
 def count_learners(original: Original, self: Any, own: int, values: list[int]) -> int:
@@ -64,17 +69,14 @@ def count_own_vote_always(original: Original, self: Any) -> None:
     self._count_vote(self._state.node_id, granted=True)
 
 
-def add_as_voter(original: Original, config: TabletConfig, change: Any) -> Any:
-    """Two members change their vote at once: the one that is asked for, and every PRE_VOTER."""
-    import msgspec
-
+def remove_two(original: Original, config: TabletConfig, change: Any) -> Any:
+    """The removal of a voter also removes the last other one."""
     members = original(config, change)
-    if not isinstance(members, tuple):
+    removed = config.member(change.node_id) if isinstance(change, RemoveServer) else None
+    if not isinstance(members, tuple) or removed is None or removed.member_type is not MemberType.VOTER:
         return members
-    return tuple(
-        msgspec.structs.replace(m, member_type=MemberType.VOTER) if m.member_type is MemberType.PRE_VOTER else m
-        for m in members
-    )
+    *others, last = (m for m in members if m.member_type is MemberType.VOTER)
+    return tuple(m for m in members if m != last) if others else members
 
 
 def save_before_commit(original: Original, self: Any, ready: Any) -> None:

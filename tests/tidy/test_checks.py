@@ -107,7 +107,10 @@ def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand(script: dict
     of_masters = script["GROUPS"]["masters"][-1]
     assert count_of(of_masters) == script["MASTERS_SEEDS_COUNT"] == 20
     assert of_masters.split("..")[0] == seeds.split("..")[0]
-    for group in ("soak-sim", "soak-masters"):
+    of_members = script["GROUPS"]["members"][-1]
+    assert count_of(of_members) == script["MEMBERS_SEEDS_COUNT"] == 10
+    assert of_members.split("..")[0] == seeds.split("..")[0]
+    for group in ("soak-sim", "soak-members", "soak-masters"):
         assert count_of(script["SOAK"][group][-1]) >= 1_000
 
 

@@ -76,6 +76,7 @@ class FactFeed:
         self._on_scanned = self._hooks("on_scanned")
         self._on_schema = self._hooks("on_schema")
         self._on_altered = self._hooks("on_altered")
+        self._on_config_saved = self._hooks("on_config_saved")
         self._on_node = self._hooks("on_node")
         self._on_hard_state_saved = self._hooks("on_hard_state_saved")
 
@@ -231,11 +232,13 @@ class FactFeed:
         for hook in self._on_node:
             hook(node, change)
 
-    def hard_state_saved(self, node: ObservedNode, hard_state: HardState) -> None:
-        """A hard state is durable in the consensus metadata of a node."""
+    def hard_state_saved(self, node: ObservedNode, hard_state: HardState, config: TabletConfig) -> None:
+        """Hard state and committed config is durable in the consensus metadata of a node."""
         for hook in self._on_hard_state_saved:
             hook(node, hard_state)
         node.saved = hard_state
+        for hook in self._on_config_saved:
+            hook(node, config)
 
     def floor_raised(self, node: ObservedNode, floor: int) -> None:
         """The history floor of a store was set."""

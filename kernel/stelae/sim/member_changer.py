@@ -71,6 +71,22 @@ class MemberChanger:
             pause_us = skewed(self._rng, *self._profile.member_change_us)
             self._scheduler.after(pause_us, "members.act", self._act)
 
+    def leader_elected(self, position: int) -> None:
+        """Ask the core of a leader that does not serve yet for a change.
+
+        The replica itself would refuse it, so it goes to the core directly."""
+        if self._profile.member_change_us is None or self.stopping:
+            return
+
+        def ask() -> None:
+            replica = self._nodes[position].replica
+            if replica is not None and not replica.status.serving:
+                self._coverage.hit("members.before_serving")
+                change = self._draw(replica.status.config)
+                replica.deliver(replica.member_changes.request(change, None, lambda _result: None))
+
+        self._scheduler.after(0, "members.before_serving", lambda: self._nodes[position].run(ask))
+
     def is_settled(self) -> bool:
         """Return true if no change is pending and every member that is to be promoted has been promoted."""
         if self._profile.member_change_us is None:

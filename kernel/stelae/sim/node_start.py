@@ -372,7 +372,7 @@ class ObservedHardStates:
 
         def finished(error: StelaeError | None) -> None:
             if error is None:
-                self._facts.hard_state_saved(self._node, hard_state)
+                self._facts.hard_state_saved(self._node, hard_state, committed_config)
             done(error)
 
         self._inner.save(tablet_id, hard_state, committed_config, finished)

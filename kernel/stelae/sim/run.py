@@ -151,9 +151,13 @@ class Simulation:
                 reader.leader_serves(position)
 
         self._facts.leader_serves = leader_serves
-        self._facts.leader_elected = self._cluster.request_early_read_index
+        self._facts.leader_elected = self._leader_elected
         self._facts.applied_ahead = self._cluster.request_early_flush
         return [*clients, *writers, *readers]
+
+    def _leader_elected(self, position: int) -> None:
+        self._cluster.request_early_read_index(position)
+        self._member_changer.leader_elected(position)
 
     def run(self) -> RunResult:
         """Run to the end or to the first violation."""

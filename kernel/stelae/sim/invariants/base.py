@@ -21,6 +21,7 @@ from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
+from stelae.spi.members import TabletConfig
 from stelae.spi.schema import Schema
 from stelae.spi.wal import Append, LogState, Outcome
 from stelae.spi.write import SourceFence
@@ -144,6 +145,9 @@ class FactListener:
 
     def on_schema(self, node: ObservedNode, op_id: OpId, schema: Schema) -> None:
         """A replica is about to apply a schema change."""
+
+    def on_config_saved(self, node: ObservedNode, config: TabletConfig) -> None:
+        """A config is in durable consensus metadata."""
 
     def on_altered(self, schema: Schema, *, taken: bool) -> None:
         """A schema change was acknowledged (``taken``) or refused permanently."""

@@ -7,13 +7,15 @@ from typing import ClassVar
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Ready, Status
+from stelae.spi.members import TabletConfig
 
 
 class ConfigFollowsLog(Invariant):
     """A config is in force from the append of its entry until the entry is replaced.
 
     A committed config stays in force also if its entry is lost here in a failed append: a leader sends it again. A
-    config that a core reports as committed is in the log, at or below the commit index."""
+    config that a core reports as committed is in the log, at or below the commit index. Only such a config is saved in
+    consensus metadata: a config that is replaced later must not survive a restart."""
 
     name: ClassVar[str] = "config_follows_log"
     source: ClassVar[str] = "durability.md rule 11; Raft section 6"
@@ -23,6 +25,12 @@ class ConfigFollowsLog(Invariant):
         newest = self.world.newest_config(node).op_id
         if status.config.op_id != newest:
             self.fail(f"node {node.position} uses config {status.config.op_id}, the newest in its log is {newest}")
+
+    def on_config_saved(self, node: ObservedNode, config: TabletConfig) -> None:
+        """Check that a saved config is committed."""
+        index, committed = config.op_id.index, self.world.committed
+        if index and (index > len(committed) or committed[index - 1] != config.op_id):
+            self.fail(f"node {node.position} has saved config {config.op_id}, which is not committed")
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Check that a committed config is in the log, at or below the commit index."""

@@ -1,0 +1,84 @@
+"""What must happen in the runs in which members change: kinds of changes, refusals, and changes of role."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stelae.sim.profile import ProfileKind
+from stelae.sim.report import RunResult
+from stelae.sim.run import run_seed
+from stelae.spi.consensus import Role
+from stelae_consensus_raft.raft_state import RaftState
+from stelae_consensus_raft.transitions import TRANSITIONS, Cause
+from tests.at_length import AT_LENGTH
+from tests.sim.floors import OF_MEMBERSHIP, move_name
+
+SEEDS = range(1, 101)
+
+OFTEN = {
+    "event.AbortChange",
+    "event.ChangeMembers",
+    "members.before_serving",
+    "members.done.addserver",
+    "members.done.changerole",
+    "members.done.removeserver",
+    "members.error.not_leader",
+    "members.error.unavailable",
+    "members.not_aborted",
+    "members.refused.change_pending",
+    "members.refused.no_change",
+    "members.refused.not_caught_up",
+    "members.refused.wrong_config_id",
+    "members.stepping_down",
+    "ready.config_changes",
+    move_name(Role.LEARNER, Cause.MADE_VOTER),
+    move_name(Role.NON_PARTICIPANT, Cause.MADE_LEARNER),
+    move_name(Role.FOLLOWER, Cause.MADE_LEARNER),
+    move_name(Role.FOLLOWER, Cause.REMOVED),
+    move_name(Role.LEARNER, Cause.REMOVED),
+}
+"""Each of the first seeds shows most of these."""
+
+RARE = {
+    "event.Removed",
+    "members.refused.no_live_majority",
+    "members.refused.not_a_member",
+    "members.refused.wrong_member_type",
+    move_name(Role.CANDIDATE, Cause.REMOVED),
+    move_name(Role.LEADER, Cause.REMOVED),
+    move_name(Role.NON_PARTICIPANT, Cause.MADE_VOTER),
+}
+"""Looked for in `make soak`."""
+
+
+def _run_counted(seed: int) -> tuple[RunResult, set[str]]:
+    moves: set[str] = set()
+    original = RaftState.change_role
+
+    def counted(self: Any, cause: Cause) -> bool:
+        moves.add(move_name(self.role, cause))
+        return original(self, cause)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RaftState, "change_role", counted)
+        result = run_seed(seed, kind=ProfileKind.MEMBERSHIP)
+    return result, moves | {name for name, count in result.coverage.items() if count}
+
+
+def test_members_change_in_every_way_and_no_invariant_is_violated() -> None:
+    missing = OFTEN | RARE if AT_LENGTH else set(OFTEN)
+    for seed in SEEDS:
+        result, names = _run_counted(seed)
+        assert result.violation is None, (seed, result.violation)
+        assert result.writes_acknowledged > 0
+        missing -= names
+        if not missing and not AT_LENGTH:
+            break
+    assert sorted(missing) == []
+
+
+def test_the_floors_of_roles_are_cells_of_the_transition_table() -> None:
+    cells = {move_name(role, cause) for cause in OF_MEMBERSHIP for role in TRANSITIONS[cause]}
+    assert {name for name in OFTEN | RARE if name.startswith("move.")} <= cells
