@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Self
 
-import pyarrow as pa
-
 from stelae.spi.errors import Full
 from stelae.spi.services import Files
+from stelae_shared.lmdb_files.buffer_address import address_of
 from stelae_shared.lmdb_files.environment import DATA_NAME, MAP_BYTES_MIN, BaseEnvironment
 from stelae_wal_lmdb.config import LmdbConfig
 from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, key
@@ -85,7 +84,7 @@ class LogEnvironment(BaseEnvironment[LmdbConfig]):
 
 def offset_in_map(view: memoryview) -> int:
     """Return the file offset of a transaction's value; 0 where the system does not report its maps."""
-    address = int(pa.py_buffer(view).address)
+    address = address_of(view)
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
             regions = [line.split(maxsplit=3) for line in maps if line.rstrip().endswith(f"/{DATA_NAME}")]

@@ -1,4 +1,6 @@
-"""The commands as a user runs them: in a process of their own, exit code, output, errors."""
+"""The commands as a user runs them: exit code, output, errors.
+
+Most run their entry point in this process. Those of the root, and those beside other plugins, have a process each."""
 
 from __future__ import annotations
 
@@ -6,13 +8,16 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from stelae.cli.kit.errors import EXIT_MISUSED, report
+from stelae.cli.main import main
 from stelae.client.times import from_wall_us
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import INSTANCE, Instance, InstanceFile
@@ -27,22 +32,44 @@ from stelae.spi.ids import ClusterId, NodeId, TabletId
 UUID = "0123456789abcdef" * 2
 
 
-def run(*words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run ``stelae`` with these words; ``path`` comes first among the places to import from."""
+class Finished(NamedTuple):
+    """A command that ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*words: str, path: Path | None = None) -> Finished:
+    """Run ``stelae`` with these words, as its entry point does, in this process.
+
+    With ``path``, which then comes first among the places to import from, or for an option of the root, it runs in a
+    process of its own."""
+    if path is not None or not words or words[0].startswith("-"):
+        return run_process(*words, path=path)
+    out, err = StringIO(), StringIO()
+    before, sys.argv = sys.argv, ["stelae", *words]
+    try:
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        sys.argv = before
+    code = ended.value.code or 0
+    assert isinstance(code, int)
+    return Finished(code, out.getvalue(), err.getvalue())
+
+
+def run_process(*words: str, path: Path | None = None) -> Finished:
+    """Run ``stelae`` with these words in a process of its own."""
     places = [str(path)] if path else []
     before = os.environ.get("PYTHONPATH")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*places, *([before] if before else [])])}
-    return subprocess.run(
-        [sys.executable, "-m", "stelae.cli.main", *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=environment,
-    )
+    command = [sys.executable, "-m", "stelae.cli.main", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    return Finished(done.returncode, done.stdout, done.stderr)
 
 
-def document(done: subprocess.CompletedProcess[str]) -> Any:
+def document(done: Finished) -> Any:
     """The one JSON document on standard output."""
     return json.loads(done.stdout)
 
@@ -72,7 +99,7 @@ def test_version_is_one_line() -> None:
 
 @pytest.mark.parametrize("words", [("plugins",), ("fs",)])
 def test_a_group_without_a_command_shows_its_help(words: tuple[str, ...]) -> None:
-    done = run(*words, "--help")
+    done = run_process(*words, "--help")
     assert done.returncode == 0
     assert "Usage: stelae" in done.stdout.replace("python -m stelae.cli.main", "stelae")
 
