@@ -19,6 +19,13 @@ Commands (times in ms, nodes by number):
     read N                      ask for a read index
     transfer N [TO]             ask node N to hand leadership over
     step-down N                 tell node N to give up leadership
+    join N                      node N runs, with an empty log and no config
+    add N NODE [TYPE]           ask node N to add a member, as PRE_VOTER unless another type is given
+    remove N NODE [ID]          ask node N to remove a member; ID is the compare-and-set id
+    role N NODE TYPE            ask node N to change the type of a member
+    abort N                     ask node N to abort the change that is in progress
+    removed N NODE              node N hears that the committed config of NODE does not list it
+    config N                    the members in the config in force of node N
     deliver [from=N] [to=N]     deliver what is on its way now, not what that causes
     stabilize [from=N] [to=N]   deliver until nothing is on its way
     drop [from=N] [to=N]        lose what is on its way
@@ -40,15 +47,16 @@ Commands (times in ms, nodes by number):
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from stelae.spi.consensus import Campaign, CopyFinished, PeerProgress, PeerUnreachable, Ready, StepDown
+from stelae.spi.consensus import Campaign, CopyFinished, PeerProgress, PeerUnreachable, Ready, Removed, StepDown
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry
-from stelae.spi.members import MemberType
+from stelae.spi.members import ChangeRole, MemberType, RemoveServer
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_nodes import ClusterNode, InFlightMessage, node_name
 from stelae_consensus_raft import RaftEngine
@@ -128,6 +136,30 @@ class Trace:
 
     def do_transfer(self, number: str, to: str | None = None) -> None:
         self.cluster.transfer(int(number), int(to) if to else None)
+
+    def do_join(self, number: str) -> None:
+        self.cluster.join(int(number))
+
+    def do_add(self, number: str, added: str, member_type: str = "PRE_VOTER") -> None:
+        self.cluster.add(int(number), int(added), MemberType(member_type))
+
+    def do_remove(self, number: str, removed: str, config_id: str | None = None) -> None:
+        seen = None if config_id is None else OpId(*(int(part) for part in config_id.split(".")))
+        self.cluster.change(int(number), RemoveServer(node_id=node_name(int(removed))), seen)
+
+    def do_role(self, number: str, changed: str, member_type: str) -> None:
+        change = ChangeRole(node_id=node_name(int(changed)), member_type=MemberType(member_type))
+        self.cluster.change(int(number), change)
+
+    def do_abort(self, number: str) -> None:
+        self.cluster.abort(int(number))
+
+    def do_removed(self, number: str, teller: str) -> None:
+        self.cluster.step(int(number), Removed(self.cluster.nodes[int(teller)].status.committed_config.op_id))
+
+    def do_config(self, number: str) -> list[str]:
+        config = self.cluster.nodes[int(number)].status.config
+        return [f"{config.op_id}: {' '.join(f'{_node(m.node_id)}:{m.member_type}' for m in config.members)}"]
 
     def do_step_down(self, number: str) -> None:
         self.cluster.step(int(number), StepDown())
@@ -253,7 +285,12 @@ def _answers(ready: Ready) -> Iterator[str]:
     for accepted in ready.accepted:
         yield f"accept #{accepted.token} at {accepted.op_id}"
     for rejection in ready.rejections:
-        yield f"reject #{rejection.token} {rejection.reason}"
+        detail = _short(rejection.detail)
+        yield f"reject #{rejection.token} {rejection.reason}{': ' if detail else ''}{detail}"
+    for changed in ready.config_changes:
+        yield f"change #{changed.token} committed as config {changed.config.op_id}"
+    for token in ready.aborted:
+        yield f"abort #{token} done"
     if ready.commit is not None:
         yield f"commit {ready.commit}"
     if ready.committed_config is not None:
@@ -267,6 +304,11 @@ def _answers(ready: Ready) -> Iterator[str]:
         yield f"beat {peers} in term {ready.beats.term}"
     for request in ready.copy_requests:
         yield f"copy to {_node(request.peer)} from {request.first_index}"
+
+
+def _short(text: str) -> str:
+    """Replace each node id in a text by the number of the node."""
+    return re.sub(r"\b0{20}[0-9a-f]{12}\b", lambda found: _node(NodeId(found[0])), text)
 
 
 def _node(node: NodeId) -> str:
