@@ -87,7 +87,7 @@ def test_the_pages_say_the_numbers_of_the_script(script: dict[str, Any], page: s
     text = text_of(page)
     assert re.findall(r"(\d+) minutes", text) == [f"{budget_s // 60}"]
     assert f"{budget_s // 60} minutes on two quiet cores" in text
-    counts = (script["SEEDS_COUNT"], script["MASTERS_SEEDS_COUNT"], soak)
+    counts = (script["SEEDS_COUNT"], script["MEMBERS_SEEDS_COUNT"], script["MASTERS_SEEDS_COUNT"], soak)
     assert set(re.findall(r"(\d+) seeds", text)) == {f"{count}" for count in counts}
     assert set(re.findall(r"of (\d+) budgeted", text)) <= {f"{budget_s}"}
 
