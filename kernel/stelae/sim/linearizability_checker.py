@@ -3,8 +3,9 @@
 The search is that of Wing and Gong, with Lowe's cache of visited states. It takes operations one after the other. It
 may take an operation only if no other untaken operation ended before it began. A set of taken operations that failed
 with one state of the register is not tried again with that state. An operation with an unknown outcome may have taken
-effect at any time since it began, or never. An operation that fits and changes nothing (a read, a refused write) is
-taken at once: if an order exists at all, one exists that takes it first.
+effect at any time since it began, or never. An operation that cannot change any state (a read, a refused write) is
+taken as soon as it fits: if an order exists at all, one exists that takes it first. That does not hold for a write that
+repeats the value of the present state: an order may need it later, to restore that value after another write.
 
 The checker compares the answers of clients with the meaning of the operations. It does not trust the order of the log.
 That order only provides hints, which decide what is tried first. Without hints, each write with an unknown outcome
@@ -87,6 +88,7 @@ class _Search:
         self._known = [call for call in ordered if call.answered is not None]
         self._unknown = [call for call in ordered if call.answered is None]
         self._all_known = (1 << len(self._known)) - 1
+        self._changing = [_can_change(call) for call in self._known]
         self._furthest = -1
         self.stuck: tuple[str, ...] = ()
 
@@ -112,11 +114,10 @@ class _Search:
         return OrderFinding(OrderVerdict.LINEARIZABLE, (), len(seen))
 
     def _settled(self, mask: int, state: str | None) -> tuple[int, str | None]:
-        """Take all operations that fit and change nothing."""
+        """Take all operations that fit and cannot change any state."""
         while True:
             for number, call in self._candidates(mask):
-                fits, after = _after(state, call)
-                if fits and after == state:
+                if not self._changing[number] and _after(state, call)[0]:
                     mask |= 1 << number
                     break
             else:
@@ -157,6 +158,11 @@ class _Search:
         taken = (mask & self._all_known).bit_count()
         if taken > self._furthest:
             self._furthest, self.stuck = taken, tuple(call.name for call in candidates)
+
+
+def _can_change(call: TimedCall) -> bool:
+    """Return whether a state exists in which an answered operation fits and changes that state."""
+    return any(step.action is not ClientAction.READ and step.error is None for step in call.steps)
 
 
 def _after(state: str | None, call: TimedCall) -> tuple[bool, str | None]:

@@ -119,6 +119,13 @@ def test_several_rows_of_one_operation_are_one_step() -> None:
     assert refused(twice, read(2, 3, "a"))
 
 
+def test_a_write_that_repeats_the_present_value_may_be_needed_later() -> None:
+    """The soak found the first history: the second upsert fits at once, but only it can restore "c" after the update."""
+    assert accepted(write(0, 6, "a", UPDATE), write(1, 8, "c"), write(4, 7, "c"), read(5, 9, None), read(10, 11, "c"))
+    assert accepted(write(1, 2, "a"), write(3, 8, "a"), write(4, 5, "b"), read(9, 10, "a"))
+    assert refused(write(1, 2, "a"), write(3, 4, "a"), write(5, 6, "b"), read(7, 8, "a"))
+
+
 def test_a_search_that_is_too_long_is_undecided_and_not_accepted() -> None:
     many = [write(n, 1_000 + n, f"v{n}") for n in range(14)]
     finding = check([*many, read(2_000, 2_001, "never")], tried_max=500)
