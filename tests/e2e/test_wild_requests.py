@@ -16,7 +16,7 @@ import pytest
 from stelae.client.async_client import connect_async
 from stelae.host.heartbeats import Beat, BeatAck
 from stelae.host.node import Node
-from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS
+from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, RemovalNotice
 from stelae.protocol.actions import ACTION, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapRequest
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
@@ -70,7 +70,7 @@ TYPES: dict[str, Any] = {
     READ_INDEX: ReadIndexRequest,
     BOOTSTRAP: BootstrapRequest,
 }
-ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck}
+ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck, REMOVED: RemovalNotice}
 ELSEWHERE = {CONSENSUS}
 """Kinds that other tests attack: consensus messages, per engine."""
 

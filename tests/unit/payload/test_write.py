@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, decode_rows, operation, sequence_ranges_of
@@ -167,9 +167,27 @@ def test_operations_become_as_few_runs_as_their_numbers_kinds_and_columns_allow(
 
 @given(st.binary(max_size=80))
 def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
-    for decode in (decode_request, decode_reply, decode_op):
+    for decode in (decode_request, decode_reply):
         with pytest.raises(CallerError):
             decode(data)
+
+
+@given(st.binary(max_size=80))
+@example(b"\x90")
+def test_bytes_are_an_operation_exactly_if_they_encode_rows_or_an_arrow_message(data: bytes) -> None:
+    """Few bytes can be rows: an empty array is an operation without rows."""
+    try:
+        value = msgspec.msgpack.decode(data)
+    except (ValueError, RecursionError, TypeError):
+        value = None
+    if isinstance(value, bytes):
+        assert decode_op(data) == value
+    elif isinstance(value, list) and all(isinstance(row, list) for row in value):
+        (rows,) = decode_op(data)
+        assert [list(row) for row in rows] == value
+    else:
+        with pytest.raises(CallerError):
+            decode_op(data)
 
 
 @pytest.mark.parametrize("value", [5, [5], [[1], 5], {}, None, "text"])

@@ -120,7 +120,7 @@ def test_several_rows_of_one_operation_are_one_step() -> None:
 
 
 def test_a_write_that_repeats_the_present_value_may_be_needed_later() -> None:
-    """The soak found the first history: the second upsert fits at once, but only it can restore "c" after the update."""
+    """In the first history the second upsert fits at once, but only it can restore "c" after the update."""
     assert accepted(write(0, 6, "a", UPDATE), write(1, 8, "c"), write(4, 7, "c"), read(5, 9, None), read(10, 11, "c"))
     assert accepted(write(1, 2, "a"), write(3, 8, "a"), write(4, 5, "b"), read(9, 10, "a"))
     assert refused(write(1, 2, "a"), write(3, 4, "a"), write(5, 6, "b"), read(7, 8, "a"))
