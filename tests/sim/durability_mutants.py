@@ -96,7 +96,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         rule="Raft 5.2, durability 9",
         target="stelae_consensus_raft.election:Elections._count_vote",
         replacement=mutations.win_with_one_vote_less,
-        invariant="election_safety",
+        invariant="elected_by_majority",
     ),
     Mutant(
         name="metadata: a replacement is not synced into its directory",

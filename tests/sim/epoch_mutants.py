@@ -29,7 +29,6 @@ EPOCH_MUTANTS: tuple[Mutant, ...] = (
         target="stelae.host.writes:WritePath._take",
         replacement=mutations.refuse_what_is_being_applied,
         invariant="exactly_once",
-        seed=134_850_469,
-        seeds_max=1,
+        seed=85,
     ),
 )
