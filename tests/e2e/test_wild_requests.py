@@ -165,8 +165,8 @@ def test_wild_requests_to_every_service_are_answered_and_masters_and_servers_ser
             asyncio.get_running_loop().set_exception_handler(lambda _, told: loud.append(told))
             master, server = cluster.masters[0], cluster.servers[0]
             async with await connect_async(cluster.addresses[master]) as client:
-                await client.create_table("t", {"id": "int64", "text": "string"}, ["id"], replicas=1)
-                table = await client.table("t")
+                await client.create_table("kept", {"id": "int64", "text": "string"}, ["id"], replicas=1)
+                table = await client.table("kept")
                 await table.insert([{"id": 1000 + n, "text": "x"} for n in range(100)])
                 tablet = next(iter(cluster.nodes[server].replicas))
                 await client.create_table("spare", {"id": "int64", "text": "string"}, ["id"], replicas=1)
