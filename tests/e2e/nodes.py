@@ -1,4 +1,4 @@
-"""Three nodes in one process, on real disks and sockets, whose disks and clocks can be broken."""
+"""Three nodes in one process, on real disks and sockets, whose disks and clocks can be broken, and spare nodes."""
 
 from __future__ import annotations
 
@@ -96,14 +96,18 @@ class SkewedClock(SystemClock):
 
 
 class Cluster:
-    """Three nodes. ``nodes`` holds those that run, by node id; ``settings`` ends the file of each."""
+    """Three nodes, and ``spares`` that are no members of the tablet at first.
 
-    def __init__(self, root: Path, settings: str = "", election_timeout_ms: int = ELECTION_TIMEOUT_MS) -> None:
+    ``nodes`` holds those that run, by node id; ``settings`` ends the file of each."""
+
+    def __init__(
+        self, root: Path, settings: str = "", election_timeout_ms: int = ELECTION_TIMEOUT_MS, *, spares: int = 0
+    ) -> None:
         self.root = root
         self.settings = settings
         self.election_timeout_ms = election_timeout_ms
-        self.ids = [NodeId(secrets.token_hex(16)) for _ in range(3)]
-        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+        self.ids = [NodeId(secrets.token_hex(16)) for _ in range(3 + spares)]
+        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(3 + spares)]
         self.files = {node: BreakableFiles() for node in self.ids}
         self.clocks = {node: SkewedClock() for node in self.ids}
         self.nodes: dict[NodeId, Node] = {}
@@ -148,12 +152,15 @@ class Cluster:
     def others(self, node_id: NodeId) -> list[NodeId]:
         return [other for other in self.ids if other != node_id]
 
+    def address(self, node_id: NodeId) -> str:
+        return self.addresses[self.ids.index(node_id)]
+
     def _toml(self, node_id: NodeId) -> str:
-        members = ", ".join(f'{{uuid = "{n}", address = "{a}"}}' for n, a in zip(self.ids, self.addresses, strict=True))
+        members = ", ".join(f'{{uuid = "{n}", address = "{self.address(n)}"}}' for n in self.ids[:3])
         return f"""
 [node]
 directory = "{self.root / node_id}"
-listen = "{self.addresses[self.ids.index(node_id)]}"
+listen = "{self.address(node_id)}"
 [cluster]
 id = "{CLUSTER}"
 [tablet]
@@ -169,10 +176,10 @@ election_timeout_ms = {self.election_timeout_ms}
 
 @asynccontextmanager
 async def running(
-    root: Path, settings: str = "", election_timeout_ms: int = ELECTION_TIMEOUT_MS
+    root: Path, settings: str = "", election_timeout_ms: int = ELECTION_TIMEOUT_MS, *, spares: int = 0
 ) -> AsyncIterator[Cluster]:
-    """Three running nodes that serve; all stopped at the end."""
-    cluster = Cluster(root, settings, election_timeout_ms)
+    """Three running nodes that serve, and spares; all stopped at the end."""
+    cluster = Cluster(root, settings, election_timeout_ms, spares=spares)
     try:
         for node_id in cluster.ids:
             await cluster.start(node_id)

@@ -1,4 +1,4 @@
-"""``stelae tablet``: list and describe tablets, and manage the quarantine of deleted replicas."""
+"""``stelae tablet``: list and describe tablets, change their replicas, and manage the quarantine of deleted ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from stelae.cli.kit.connection import ConnectOption, TimeoutOption
 from stelae.cli.kit.output import JsonOption, command_group
 from stelae.cli.quarantine import commands as quarantine
 from stelae.cli.table import MasterDirOption
+from stelae.cli.tablet_members import register as register_member_commands
 
-commands = command_group("List and describe tablets, and manage the quarantine of deleted replicas.")
-
+commands = command_group("List and describe tablets, change their replicas, and manage deleted replicas.")
 
 commands.add_typer(quarantine, name="quarantine")
 
@@ -57,3 +57,6 @@ def describe(
     raise typer.Exit(
         run_describe(MastersTarget(directory, connect, timeout_s), tablet, count_rows=rows, as_json=as_json)
     )
+
+
+register_member_commands(commands)

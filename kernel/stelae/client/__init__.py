@@ -16,11 +16,13 @@ from stelae.client.epoch import AsyncEpoch, EpochComplete
 from stelae.client.failures import RowFailure, RowsFailed, WriteResult
 from stelae.client.feed_position import BadPosition
 from stelae.client.feed_round import ChangesExpired
+from stelae.client.replicas import AsyncReplicas, ChangeResult, ReplicaGone
 from stelae.client.scan import AsyncScan
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.session_warnings import UnwrittenRows
 from stelae.client.sync_change_feed import ChangeFeed
 from stelae.client.sync_client import Client, Epoch, Scan, Session, Table, connect
+from stelae.client.sync_replicas import Replicas
 from stelae.client.table import AsyncTable
 from stelae.client.times import to_datetime
 from stelae.client.tokens import ScanToken
@@ -42,11 +44,13 @@ __all__ = [
     "AsyncChangeFeed",
     "AsyncClient",
     "AsyncEpoch",
+    "AsyncReplicas",
     "AsyncScan",
     "AsyncSession",
     "AsyncTable",
     "BadPosition",
     "ChangeFeed",
+    "ChangeResult",
     "ChangesExpired",
     "Client",
     "DropColumn",
@@ -55,6 +59,8 @@ __all__ = [
     "EpochComplete",
     "RenameColumn",
     "RenameTable",
+    "ReplicaGone",
+    "Replicas",
     "RowFailure",
     "RowsFailed",
     "Scan",

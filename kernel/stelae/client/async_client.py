@@ -12,10 +12,11 @@ from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from stelae.client.arguments import BadArgument, alter_step, seconds, text, whole
-from stelae.client.catalog import POLL_S, CatalogClient, CatalogLocations, find_catalog
+from stelae.client.catalog import POLL_S, CatalogClient, CatalogLocations, find_catalog, find_tablet, tablets_of
 from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.locations import FileLocations, Locations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
 from stelae.client.nearness import Nearness, is_own_host
+from stelae.client.replicas import AsyncReplicas
 from stelae.client.scan import AsyncScan
 from stelae.client.session import FINISH_S, AsyncSession
 from stelae.client.spread_tablet import SpreadTablet
@@ -329,6 +330,37 @@ class AsyncClient:
             where = ", ".join(self.addresses)
             raise CallerError(f"no masters at {where}; only masters create and change tables: connect to one of them")
         return self.catalog
+
+    async def tablet_ids(self, *, timeout_s: float = TIMEOUT_S) -> list[TabletId]:
+        """Return the ids of all tablets, sorted. Without masters, those of the nodes that answer now.
+
+        Raises:
+            Unavailable: the masters, or without masters all nodes, did not answer in time.
+        """
+        timeout_s = seconds("timeout_s", timeout_s)
+        if self.catalog is None:
+            return await self._tablet_ids()
+        return sorted([place.tablet_id async for place in tablets_of(self.catalog, timeout_s=timeout_s)])
+
+    async def replicas(self, tablet_id: str, *, timeout_s: float = TIMEOUT_S) -> AsyncReplicas:
+        """Return the replicas of a tablet, to show or change them.
+
+        ``stelae tablet list`` shows the ids of tablets.
+
+        Raises:
+            NoSuchTablet: the cluster has no tablet with that id.
+            Unavailable: the masters, or without masters the nodes, did not answer in time.
+        """
+        text("the id of a tablet", tablet_id)
+        timeout_s = seconds("timeout_s", timeout_s)
+        if self.catalog is None:
+            name = TabletId(tablet_id)
+            opened = await self.connection.tablet(name, asked=await self._hosts(name, timeout_s), timeout_s=timeout_s)
+            return AsyncReplicas(self.connection, name, opened.leader)
+        place = await find_tablet(self.catalog, tablet_id, timeout_s=timeout_s)
+        return AsyncReplicas(
+            self.connection, place.tablet_id, self.connection.member_lookup.tracker(place.tablet_id, place.members)
+        )
 
     async def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
         """Return the scan of a token, on the table of the token, even if that was renamed.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -38,6 +38,7 @@ from stelae.protocol.master_messages import (
     ServerList,
     TableDescription,
     TableList,
+    TabletPlace,
     tablets_digest,
 )
 from stelae.protocol.tablet_messages import NoSuchTablet
@@ -195,6 +196,30 @@ class CatalogClient:
         if len(answer.body) != 1:
             raise PeerError(f"a master answered {kind} with {len(answer.body)} frames")
         return bytes(answer.body[0])
+
+
+async def tablets_of(catalog: CatalogClient, *, timeout_s: float = TIMEOUT_S) -> AsyncIterator[TabletPlace]:
+    """Yield the tablets of all tables. ``Unavailable``: no master answered in time."""
+    for table in (await catalog.list_tables(timeout_s=timeout_s)).tables:
+        try:
+            described = await catalog.get_table(table.table_id, timeout_s=timeout_s)
+        except NoTable:
+            continue  # Dropped since it was listed.
+        for place in described.tablets:
+            yield place
+
+
+async def find_tablet(catalog: CatalogClient, tablet_id: str, *, timeout_s: float = TIMEOUT_S) -> TabletPlace:
+    """Find a tablet among the tablets of all tables.
+
+    Raises:
+        NoSuchTablet: no table has a tablet with that id, or it has no members yet.
+        Unavailable: no master answered in time.
+    """
+    async for place in tablets_of(catalog, timeout_s=timeout_s):
+        if place.tablet_id == tablet_id and place.members:
+            return place
+    raise NoSuchTablet(f"no table has a tablet {tablet_id[:80]!r}; list the tablets with: stelae tablet list")
 
 
 class CatalogLocations(Locations):

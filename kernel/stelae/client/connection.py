@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.member_lookup import MemberLookup
 from stelae.client.messenger_ports import NoTime, QuietMetrics, WallClock
 from stelae.client.page_rows import PageRows
 from stelae.client.tablet_writer import TabletWriter
@@ -77,6 +78,7 @@ class Connection:
         self._messenger = messenger
         self._turns = turns
         self._tablets: list[ConnectedTablet] = []
+        self.member_lookup = MemberLookup(self)
         self.nodes = list(nodes)
         """The nodes that answered at connect."""
         self.rng = random.Random(secrets.randbits(64))
@@ -134,19 +136,19 @@ class Connection:
             NoSuchTablet: no node has the tablet.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
-        self._add_peers(members)
+        self.add_peers(members)
         tracker = LeaderTracker([node_id for node_id, _ in members] or asked or self.nodes)
         answer = await self.ask_any(tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL)
         described = decode(answer.body[0], Description)
-        self._add_peers(described.members)
-        leader = LeaderTracker([node_id for node_id, _ in described.members])
+        leader = self.member_lookup.tracker(tablet_id, described.members)
         if described.leader is not None:
             leader.refused_by(leader.current, described.leader)
         found = ConnectedTablet(self, tablet_id, Schema.from_bytes(described.schema), leader)
         self._tablets.append(found)
         return found
 
-    def _add_peers(self, members: Sequence[tuple[NodeId, str]]) -> None:
+    def add_peers(self, members: Sequence[tuple[NodeId, str]]) -> None:
+        """Keep links to nodes, at these addresses."""
         for node_id, address in members:
             self._messenger.add_peer(node_id, address)
             self.addresses[node_id] = address
@@ -194,7 +196,7 @@ class Connection:
         """Return how many of these nodes, given with their addresses, may have a replica of a tablet.
 
         A node that does not answer counts; only a node that answers that it has none does not."""
-        self._add_peers(members)
+        self.add_peers(members)
         request = encode(DescribeRequest(tablet_id))
         calls = (self.ask(node_id, DESCRIBE, request) for node_id, _ in members)
         answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -254,6 +256,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection. Writes without an outcome fail. A second call has no effect."""
+        self.member_lookup.close()
         for tablet in self._tablets:
             tablet.close()
         self._messenger.close()
@@ -418,7 +421,7 @@ class ConnectedTablet:
         The members are asked in turn until one answers. Raises ``Unavailable`` if none does in time."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         request = encode(SplitKeysRequest(self.tablet_id, bytes_max, spec.key_from, spec.key_until))
-        members = LeaderTracker(self.leader.members)
+        members = self._connection.member_lookup.follow(self.tablet_id, LeaderTracker(self.leader.members))
         answer = await self._connection.ask_any(members, SPLIT_KEYS, request, deadline, Lane.CONTROL)
         return decode(answer.body[0], SplitKeys)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stelae.spi.ids import NodeId
 
 
 class LeaderTracker:
-    """Remembers the leader of a tablet. While the leader is unknown, it goes through the members in turn.
+    """Remembers the members of a tablet and its leader. While the leader is unknown, it goes through the members in
+    turn.
+
+    The members of a tablet change while clients use it. The tracker notices that it may not know all of them, when a
+    node names a leader that it does not know, or when each member was asked in vain. It then calls ``on_lost``, whose
+    owner looks the members up and calls :meth:`learn`.
 
     Args:
         members: node ids of the tablet's replicas, at least one.
@@ -17,8 +22,11 @@ class LeaderTracker:
     def __init__(self, members: Sequence[NodeId]) -> None:
         self._members = list(members)
         self._position = 0
+        self._in_vain = 0
         self.changes = 0
         """How many times the tracker moved to another node."""
+        self.on_lost: Callable[[], None] | None = None
+        """Called when the members may have changed. It is called again until :meth:`learn` is."""
 
     @property
     def members(self) -> Sequence[NodeId]:
@@ -38,14 +46,32 @@ class LeaderTracker:
             return True
         if hint is not None and hint != node and hint in self._members:
             self._move_to(self._members.index(NodeId(hint)))
+            self._asked_in_vain(0)
             return True
         self._move_to(self._position + 1)
+        self._asked_in_vain(1 if hint is None or hint == node else len(self._members))
         return False
 
     def failed(self, node: NodeId) -> None:
         """Record that a node could not be reached or could not serve, and move to the next node."""
         if node == self.current:
             self._move_to(self._position + 1)
+            self._asked_in_vain(1)
+
+    def learn(self, members: Sequence[NodeId], leader: NodeId | None = None) -> None:
+        """Replace the members, at least one. Continue with ``leader`` if it is given, else with the same node as before
+        if it still is a member."""
+        before = self.current
+        self._members = list(members)
+        self._in_vain = 0
+        following = leader if leader in self._members else before
+        self._position = self._members.index(following) if following in self._members else 0
+        self.changes += self.current != before
+
+    def _asked_in_vain(self, count: int) -> None:
+        self._in_vain = self._in_vain + count if count else 0
+        if self._in_vain >= len(self._members) and self.on_lost is not None:
+            self.on_lost()
 
     def _move_to(self, position: int) -> None:
         self._position = position % len(self._members)

@@ -22,9 +22,10 @@ class SpreadTablet:
     def __init__(self, tablet: ConnectedTablet, connection: Connection, nearness: Nearness) -> None:
         self._tablet = tablet
         self._nearness = nearness
+        self._member_lookup = connection.member_lookup
         self._rng = connection.rng
-        self._replicas = self._shuffled()
         self.tablet_id = tablet.tablet_id
+        self._replicas = self._shuffled()
 
     @property
     def retries(self) -> int:
@@ -51,4 +52,5 @@ class SpreadTablet:
         return await self._tablet.split_keys(spec, bytes_max, timeout_s=timeout_s)
 
     def _shuffled(self) -> LeaderTracker:
-        return LeaderTracker(self._nearness.ordered(self._tablet.leader.members, self._rng))
+        nearest_first = LeaderTracker(self._nearness.ordered(self._tablet.leader.members, self._rng))
+        return self._member_lookup.follow(self.tablet_id, nearest_first)

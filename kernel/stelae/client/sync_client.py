@@ -16,6 +16,7 @@ from stelae.client.loop_thread import LoopThread
 from stelae.client.scan import AsyncScan, Record, as_pandas, as_polars
 from stelae.client.session import FINISH_S, AsyncSession, SessionOptions, each_row
 from stelae.client.session_warnings import opening_line
+from stelae.client.sync_replicas import Replicas
 from stelae.client.table import AsyncTable
 from stelae.client.table_definition import Columns
 from stelae.client.times import At
@@ -95,6 +96,14 @@ class Client:
         """Bring back a table that was dropped with ``keep_s``; see ``AsyncClient.recall_table``."""
         recalled = self._client.recall_table(table_id, name=name, timeout_s=timeout_s)
         return Table(self._loop_thread, self._loop_thread.run(recalled))
+
+    def tablet_ids(self, *, timeout_s: float = TIMEOUT_S) -> list[TabletId]:
+        """Return the ids of all tablets; see ``AsyncClient.tablet_ids``."""
+        return self._loop_thread.run(self._client.tablet_ids(timeout_s=timeout_s))
+
+    def replicas(self, tablet_id: str, *, timeout_s: float = TIMEOUT_S) -> Replicas:
+        """Return the replicas of a tablet; see ``AsyncClient.replicas``."""
+        return Replicas(self._loop_thread, self._loop_thread.run(self._client.replicas(tablet_id, timeout_s=timeout_s)))
 
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> Scan:
         """Return the scan of a token; see ``AsyncClient.open``."""

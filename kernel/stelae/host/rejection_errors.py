@@ -2,7 +2,18 @@
 
 from typing import assert_never
 
-from stelae.spi.errors import CallerError, NotLeader, Overloaded, RetryableError, StelaeError, Unavailable
+from stelae.spi.errors import (
+    CallerError,
+    CannotAbort,
+    ChangeNotYet,
+    MemberChangeRefused,
+    NoChange,
+    NotLeader,
+    Overloaded,
+    StelaeError,
+    Unavailable,
+    WrongConfigId,
+)
 from stelae.spi.rejections import Rejection, RejectReason
 
 
@@ -20,26 +31,6 @@ class ProposalOverload(NotProposed, Overloaded):
 
 class ProposalNotLeader(NotProposed, NotLeader):
     """This replica does not lead."""
-
-
-class ChangeRefused(CallerError, code="CHANGE_REFUSED"):
-    """A change of a tablet's members was refused, and nothing was done. The message says what to do next."""
-
-
-class NoChange(ChangeRefused, code="NO_CHANGE"):
-    """The members already are as asked."""
-
-
-class WrongConfigId(ChangeRefused, code="WRONG_CONFIG_ID"):
-    """The committed config is not the one that the change is meant for. The caller's view is out of date."""
-
-
-class CannotAbort(ChangeRefused, code="CANNOT_ABORT"):
-    """Nothing is in progress, or it can be aborted no more."""
-
-
-class ChangeNotYet(RetryableError, code="CHANGE_NOT_YET"):
-    """A change of a tablet's members cannot be made now, and nothing was done. It may succeed later."""
 
 
 def rejection_error(rejection: Rejection) -> StelaeError:
@@ -70,9 +61,9 @@ def rejection_error(rejection: Rejection) -> StelaeError:
         case RejectReason.CHANGE_PENDING | RejectReason.NOT_CAUGHT_UP | RejectReason.NO_LIVE_MAJORITY:
             return ChangeNotYet(f"{rejection.reason}: {rejection.detail}")
         case RejectReason.NOT_A_MEMBER | RejectReason.WRONG_MEMBER_TYPE | RejectReason.LEADERLESS:
-            return ChangeRefused(f"{rejection.reason}: {rejection.detail}")
+            return MemberChangeRefused(f"{rejection.reason}: {rejection.detail}")
         case RejectReason.ABORTED:
-            return ChangeRefused("the change was aborted on request")
+            return MemberChangeRefused("the change was aborted on request")
         case RejectReason.TOO_LARGE | RejectReason.UNSUPPORTED:
             return CallerError(f"the proposal can never be accepted: {rejection.reason}")
         case _:

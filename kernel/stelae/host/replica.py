@@ -187,11 +187,11 @@ class Replica:
     ) -> None:
         """Add, remove, promote or demote one member. Source: "Raft config change", *Membership change*.
 
-        ``done`` is called once, with the config once it is committed, or with an error: ``ChangeRefused`` says why
-        nothing was done; after another ``RetryableError`` than ``NotLeader`` the outcome is unknown. The change can be
-        repeated: with ``committed_config_id``, the op id of the committed config that it is meant for, it takes effect
-        once at most. Removing the leader hands over its leadership, and fails with ``NotLeader``, which names the
-        successor."""
+        ``done`` is called once: with the config once it is committed, or with an error. ``MemberChangeRefused`` says
+        why nothing was done; after another ``RetryableError`` than ``NotLeader`` the outcome is unknown.
+        The change can be repeated: with ``committed_config_id``, the op id of the committed config that it is meant
+        for, it takes effect once at most. Removing the leader hands over its leadership, and fails with ``NotLeader``,
+        which names the successor."""
         if (refusal := self._refusal(needs_room=False)) is not None:
             done(refusal)
             return

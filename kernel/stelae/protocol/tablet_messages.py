@@ -9,7 +9,7 @@ import msgspec
 
 from stelae.rows.parquet_rows import StoredRows
 from stelae.spi.errors import CallerError
-from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.spi.scan import ScanSpec
 
 WRITE = "tablet.write"
@@ -88,6 +88,7 @@ class Description(msgspec.Struct, frozen=True, array_like=True):
     schema: bytes  #: As of ``Schema.to_bytes``.
     leader: NodeId | None
     members: tuple[tuple[NodeId, str], ...]  #: Node ids and addresses.
+    config: OpId = ZERO  #: The op id of the config with these members. The higher one is newer.
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,3 +173,5 @@ class TransferRequest(msgspec.Struct, frozen=True, array_like=True):
     tablet_id: TabletId
     to: NodeId | None = None
     """A voter of the tablet; ``None``: the most up-to-date one."""
+    committed_config_id: OpId | None = None
+    """The op id of the committed config that the transfer is meant for. ``None``: any."""

@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from stelae.host.rejection_errors import ChangeNotYet, ChangeRefused
 from stelae.host.replica import Replica
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, chance, pick, skewed
@@ -20,7 +19,7 @@ from stelae.sim.profile import Profile
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import World
 from stelae.spi.consensus import Role
-from stelae.spi.errors import NotLeader, StelaeError
+from stelae.spi.errors import ChangeNotYet, MemberChangeRefused, NotLeader, StelaeError
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
 
@@ -189,7 +188,7 @@ def _add(node_id: NodeId, member_type: MemberType) -> AddServer:
 def _outcome(result: TabletConfig | StelaeError, kind: str) -> str:
     if isinstance(result, TabletConfig):
         return f"done.{kind}"
-    if isinstance(result, ChangeRefused | ChangeNotYet):
+    if isinstance(result, MemberChangeRefused | ChangeNotYet):
         reason = str(result).split(":", 1)[0]
         return f"refused.{reason if reason.isupper() else result.code}".lower()
     if isinstance(result, NotLeader) and "STEPPING_DOWN" in result.reason:

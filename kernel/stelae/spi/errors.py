@@ -124,6 +124,22 @@ class Unsupported(CallerError, code="UNSUPPORTED"):
     """The engine does not have the capability that the request needs."""
 
 
+class MemberChangeRefused(CallerError, code="MEMBER_CHANGE_REFUSED"):
+    """A change of a tablet's members was refused, and nothing was done. The message says what to do next."""
+
+
+class NoChange(MemberChangeRefused, code="NO_CHANGE"):
+    """The members already are as asked."""
+
+
+class WrongConfigId(MemberChangeRefused, code="WRONG_CONFIG_ID"):
+    """The committed config is not the one that the change is meant for. The caller's view is out of date."""
+
+
+class CannotAbort(MemberChangeRefused, code="CANNOT_ABORT"):
+    """Nothing is in progress, or it can be aborted no more."""
+
+
 class RetryableError(StelaeError, code="RETRY"):
     """The request may succeed later or on another node.
 
@@ -145,6 +161,10 @@ class Overloaded(RetryableError, code="OVERLOADED"):
 
 class Unavailable(RetryableError, code="UNAVAILABLE"):
     """The peer or the tablet cannot serve now (starting, configuring, failed, unreachable)."""
+
+
+class ChangeNotYet(RetryableError, code="CHANGE_NOT_YET"):
+    """A change of a tablet's members cannot be made now, and nothing was done. It may succeed later."""
 
 
 class DeadlineExceeded(RetryableError, code="DEADLINE"):

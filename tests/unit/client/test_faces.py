@@ -17,12 +17,14 @@ FACES = [
     (client.ChangeFeed, client.AsyncChangeFeed),
     (feed_methods.FeedMethods, feed_methods.AsyncFeedMethods),
     (client.Session, client.AsyncSession),
+    (client.Replicas, client.AsyncReplicas),
 ]
 OWN: dict[type, set[str]] = {
     client.AsyncClient: {"schema_of"},  # For locations.
     client.AsyncTable: {"partitioning"},
     client.AsyncChangeFeed: {"batches"},
     feed_methods.AsyncFeedMethods: set(),
+    client.AsyncReplicas: set(),
     client.AsyncScan: {"batches"},  # A synchronous scan is iterated over.
     client.AsyncSession: {
         "try_add",

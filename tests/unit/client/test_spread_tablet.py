@@ -27,7 +27,9 @@ def asked(
         found.append(ask)
 
     tablet: Any = SimpleNamespace(tablet_id=TabletId("t"), leader=LeaderTracker(NODES), page=page)
-    connection: Any = SimpleNamespace(rng=random.Random(1))
+    connection: Any = SimpleNamespace(
+        rng=random.Random(1), member_lookup=SimpleNamespace(follow=lambda _tablet_id, tracker: tracker)
+    )
     spread = SpreadTablet(tablet, connection, nearness or Nearness())
 
     async def read() -> None:

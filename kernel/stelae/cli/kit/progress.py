@@ -1,21 +1,14 @@
-"""Progress on standard error: one line that is rewritten on a terminal, otherwise one line each second on request."""
+"""Progress of work on rows, on standard error."""
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Annotated
 
 import typer
 
-from stelae.cli.kit.output import note
 from stelae.cli.kit.pace import Pace
-
-EVERY_S = 1.0
-"""Seconds between two lines if standard error is not a terminal."""
-
-LIVE_EVERY_S = 0.2
-"""Seconds between two updates of the line on a terminal."""
+from stelae.cli.kit.status_line import StatusLine
 
 ProgressOption = Annotated[
     bool | None,
@@ -34,33 +27,17 @@ class RowsProgress:
 
     def __init__(self, what: str, wanted: bool | None, before: int = 0) -> None:
         self._what = what
-        self._live = sys.stderr.isatty()
-        self._shows = self._live if wanted is None else wanted
+        self._line = StatusLine(wanted)
         self._pace = Pace(time.monotonic(), before)
-        self._shown_s = time.monotonic()
-        self._width = 0
 
     def update(self, rows: int, done: float | None = None) -> None:
         """Report the rows done in this run, and the fraction of the whole work. ``None``: the fraction is unknown."""
-        now_s = time.monotonic()
-        pace = self._pace
-        pace.note(now_s, rows, done or 0.0)
-        if self._shows and now_s - self._shown_s >= (LIVE_EVERY_S if self._live else EVERY_S):
-            self._shown_s = now_s
-            self._show(f"{self._what}: {pace if done is not None else pace.without_end()}")
-
-    def _show(self, text: str) -> None:
-        if not self._live:
-            note(text)
-            return
-        sys.stderr.write("\r" + text.ljust(self._width))
-        sys.stderr.flush()
-        self._width = len(text)
+        self._pace.note(time.monotonic(), rows, done or 0.0)
+        if self._line.is_due:
+            self._line.show(f"{self._what}: {self._pace if done is not None else self._pace.without_end()}")
 
     def __enter__(self) -> RowsProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live and self._width:
-            sys.stderr.write("\r" + " " * self._width + "\r")
-            sys.stderr.flush()
+        self._line.__exit__()

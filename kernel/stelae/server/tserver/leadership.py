@@ -9,6 +9,7 @@ from stelae.host.node import Node
 from stelae.protocol.codec import decode
 from stelae.protocol.tablet_messages import TRANSFER_LEADERSHIP, TransferRequest
 from stelae.server.frames import only_frame
+from stelae.server.tserver.member_service import check_config_id
 from stelae.server.tserver.tablet_service import replica_of
 from stelae.spi.consensus import Role
 from stelae.spi.errors import StelaeError
@@ -41,7 +42,9 @@ class LeadershipService:
                 request.refuse(error)
 
         to = None if asked.to is None else node_id(asked.to)
-        replica_of(self._node, asked.tablet_id).transfer(to, done)
+        replica = replica_of(self._node, asked.tablet_id)
+        check_config_id(replica, asked.committed_config_id)
+        replica.transfer(to, done)
 
 
 async def hand_over(node: Node) -> None:

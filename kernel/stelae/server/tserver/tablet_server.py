@@ -7,6 +7,7 @@ from stelae.server.tserver.heartbeats import HeartbeatSender
 from stelae.server.tserver.leadership import LeadershipService
 from stelae.server.tserver.load_meter import LoadMeter
 from stelae.server.tserver.maintenance import Maintenance
+from stelae.server.tserver.member_service import MemberService
 from stelae.server.tserver.memory_limit import MemoryLimit
 from stelae.server.tserver.replica_lifecycle import ReplicaLifecycle
 from stelae.server.tserver.schema_changes import SchemaService
@@ -24,6 +25,7 @@ class TabletServer:
             SchemaService(node),
             ReplicaLifecycle(node),
             LeadershipService(node),
+            MemberService(node),
             Maintenance(node),
             MemoryLimit(node),
             HeartbeatSender(node, load),

@@ -162,7 +162,7 @@ class TabletService:
         replica = self._replica(asked.tablet_id)
         status = replica.status
         members = tuple((m.node_id, m.address) for m in status.config.members)
-        return Description(replica.applier.store.schema.to_bytes(), status.leader, members)
+        return Description(replica.applier.store.schema.to_bytes(), status.leader, members, status.config.op_id)
 
     def _status(self, asked: StatusRequest) -> StatusReply:
         return StatusReply(tuple(_report(r) for _, r in sorted(self._node.replicas.items())))

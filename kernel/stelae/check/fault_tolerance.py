@@ -1,0 +1,41 @@
+"""Says which faults a config of a tablet survives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stelae.spi.members import MemberType
+
+VOTING = (MemberType.VOTER, MemberType.WITNESS)
+
+
+def losses_survived(voters: int, down: int = 0) -> int:
+    """Return how many more voters may fail until the tablet has no majority; negative if it has none now."""
+    return voters - down - (voters // 2 + 1)
+
+
+def tolerance_text(types: Sequence[MemberType], down: int = 0) -> str:
+    """Return in words which faults a config survives.
+
+    Args:
+        types: the type of each member.
+        down: how many of the voters do not run.
+    """
+    voters = sum(one in VOTING for one in types)
+    more = losses_survived(voters, down)
+    majority = f"{voters // 2 + 1} of {_counted(voters, 'voter')}"
+    if more < 0:
+        return f"no majority: {majority} must run, and {voters - down} do"
+    if more == 0:
+        return f"survives the loss of no voter: all of the {majority} that run are needed" if down else _none(voters)
+    return f"survives the loss of any {_counted(more, 'voter')} ({majority} must run)"
+
+
+def _none(voters: int) -> str:
+    if voters == 1:
+        return "survives the loss of no voter: there is only one"
+    return f"survives the loss of no voter: all {voters} must run; an odd number of voters is better"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")

@@ -1,0 +1,106 @@
+"""The config of a tablet as text and as plain values, for ``stelae tablet config`` and its sisters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stelae.check.fault_tolerance import tolerance_text
+from stelae.cli.kit.terminal_layout import print_facts, print_fitted
+from stelae.client import ChangeResult
+from stelae.client.member_goals import lag_text
+from stelae.protocol.member_messages import ConfigView
+from stelae.spi.ids import NodeId
+from stelae.spi.members import Member, TabletConfig
+
+
+def print_view(view: ConfigView) -> None:
+    """Print a config for people."""
+    asked = view.config.member(view.node_id)
+    source = asked.address if asked is not None else view.node_id
+    leads = view.role == "LEADER"
+    print_facts(
+        {
+            "tablet": view.tablet_id,
+            "config id": view.committed.op_id,
+            "leader": source if leads else "none answers",
+            "told by": "" if leads else f"{source}, a {view.role}; its config may be old",
+            "pending": f"config {view.config.op_id}: {_difference(view)}" if view.change_pending else "",
+            "faults": tolerance_text([member.member_type for member in view.config.members]),
+        }
+    )
+    print()
+    rows = [
+        (member.address, member.member_type, _role(member, view), _log(member, view), member.node_id)
+        for member in view.config.members
+    ]
+    print_fitted(("MEMBER", "TYPE", "ROLE", "LOG", "NODE"), rows)
+
+
+def _role(member: Member, view: ConfigView) -> str:
+    return "leader" if member.node_id == view.leader else "follower" if member.node_id in view.config.voters() else "-"
+
+
+def _log(member: Member, view: ConfigView) -> str:
+    """Return up to which entry a member has the log, as its leader knows it."""
+    if member.node_id == view.node_id:
+        return f"entry {view.last.index}"
+    known = {one.node_id: one for one in view.progress}.get(member.node_id)
+    if known is None:
+        return "-"
+    return "needs a copy" if known.state == "COPY" else f"entry {known.match_index} of {view.last.index}"
+
+
+def _difference(view: ConfigView) -> str:
+    """Return in words how the pending config differs from the committed one."""
+    before = {member.node_id: member for member in view.committed.members}
+    after = {member.node_id: member for member in view.config.members}
+    parts = [f"adds {m.address} as {m.member_type}" for node, m in after.items() if node not in before]
+    parts += [f"removes {m.address}" for node, m in before.items() if node not in after]
+    for node, member in after.items():
+        old = before.get(node, member)
+        if old.member_type is not member.member_type:
+            parts.append(f"makes {member.address} {member.member_type}")
+        if old.address != member.address:
+            parts.append(f"moves {old.address} to {member.address}")
+    return ", ".join(parts)
+
+
+def changed_text(node: NodeId, result: ChangeResult) -> str:
+    """Return what a command has done, in one sentence."""
+    member = result.view.config.member(node)
+    name = member.address if member is not None else node
+    if not result.changed:
+        return f"nothing to do: {name} is {lag_text(node, result.view)}"
+    return f"done: {name} is {lag_text(node, result.view)}"
+
+
+def plain_view(view: ConfigView) -> dict[str, Any]:
+    """Return a config as plain values."""
+    return {
+        "tablet_id": view.tablet_id,
+        "config_id": str(view.committed.op_id),
+        "leader": view.leader,
+        "term": view.term,
+        "told_by": view.node_id,
+        "role": view.role,
+        "last": str(view.last),
+        "log_base": str(view.log_base),
+        "pending": str(view.config.op_id) if view.change_pending else None,
+        "faults": tolerance_text([member.member_type for member in view.config.members]),
+        "members": _plain_members(view.config, view),
+        "committed_members": _plain_members(view.committed, view),
+    }
+
+
+def _plain_members(config: TabletConfig, view: ConfigView) -> list[dict[str, Any]]:
+    progress = {one.node_id: one for one in view.progress}
+    return [
+        {
+            "node_id": member.node_id,
+            "address": member.address,
+            "type": member.member_type.value,
+            "match_index": progress[member.node_id].match_index if member.node_id in progress else None,
+            "progress": progress[member.node_id].state if member.node_id in progress else None,
+        }
+        for member in config.members
+    ]

@@ -1,0 +1,217 @@
+"""Carries out ``stelae tablet config`` and the commands that change the replicas of a tablet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from stelae.cli.kit.connection import Target, connect_patiently
+from stelae.cli.kit.errors import EXIT_OK
+from stelae.cli.kit.name_lookup import UnknownName, pick
+from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.status_line import StatusLine
+from stelae.cli.member_text import changed_text, plain_view, print_view
+from stelae.client import AsyncClient, AsyncReplicas, ChangeResult
+from stelae.client.member_goals import lag_text
+from stelae.local.cluster import LocalCluster, NotACluster
+from stelae.local.cluster_with_masters import ClusterWithMasters
+from stelae.protocol.member_messages import ConfigView
+from stelae.spi.errors import CallerError
+from stelae.spi.ids import NodeId, OpId
+
+LIST = "stelae tablet list"
+
+
+@dataclass(frozen=True, slots=True)
+class TabletTarget:
+    """The cluster and the tablet that the command line names."""
+
+    directory: Path | None
+    connect: str
+    timeout_s: float
+    tablet: str
+    config_id: str = ""
+    progress: bool | None = None
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[_OpenTablet]:
+        """Connect to the cluster and find the tablet."""
+        expected = parse_config_id(self.config_id)
+        target = Target(directory=self.directory, connect=self.connect, tables=None, table="", timeout_s=self.timeout_s)
+        async with await connect_patiently(target.addresses(), self.timeout_s) as client:
+            ids = await client.tablet_ids(timeout_s=self.timeout_s)
+            tablet_id = pick("tablet", self.tablet, {one: one for one in ids}, LIST)
+            replicas = await client.replicas(tablet_id, timeout_s=self.timeout_s)
+            yield _OpenTablet(client, replicas, expected, self._local_names(), self.timeout_s)
+
+    def _local_names(self) -> dict[str, str]:
+        """Return node ids by the names of a local cluster, or nothing without ``--dir``."""
+        if self.directory is None:
+            return {}
+        try:
+            nodes = ClusterWithMasters.open(self.directory).servers
+        except NotACluster:
+            nodes = LocalCluster.open(self.directory).nodes
+        return {node.name: node.node_id for node in nodes}
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenTablet:
+    """A tablet of a cluster that the command is connected to."""
+
+    client: AsyncClient
+    replicas: AsyncReplicas
+    config_id: OpId | None
+    local_names: dict[str, str]
+    timeout_s: float
+
+    async def member(self, given: str) -> NodeId:
+        """Return the node that the user names: a member, or any other node by its whole uuid."""
+        view = await self.replicas.config(timeout_s=self.timeout_s)
+        names: dict[str, str] = {member.node_id: member.node_id for member in view.config.members}
+        names |= {member.address: member.node_id for member in view.config.members}
+        try:
+            return NodeId(pick("member", given, {**self.local_names, **names}, "stelae tablet config"))
+        except UnknownName:
+            if len(given) == len(view.node_id):
+                return NodeId(given)  # It may have been removed already.
+            raise
+
+    async def server(self, given: str) -> tuple[str, NodeId | None]:
+        """Return the address of the node that the user names, and its uuid if that is known."""
+        servers = () if self.client.catalog is None else (await self.client.catalog.list_servers()).servers
+        names: dict[str, str] = {line.node_id: line.node_id for line in servers}
+        names |= {line.address: line.node_id for line in servers}
+        addresses = {line.node_id: line.address for line in servers}
+        if ":" in given and given not in names:
+            return given, None
+        node = NodeId(pick("tablet server", given, {**self.local_names, **names}, "stelae tserver list"))
+        if node in addresses:
+            return addresses[node], node
+        raise CallerError(f"the address of {given} is not known; write it as host:port")
+
+
+def parse_config_id(text: str) -> OpId | None:
+    """Return the op id that ``--config-id`` names; ``None`` without it. ``CallerError``: it is no op id."""
+    if not text:
+        return None
+    term, dot, index = text.partition(".")
+    if not (dot and term.isdecimal() and index.isdecimal()):
+        raise CallerError(f"--config-id is {text[:80]!r}; write TERM.INDEX as in `stelae tablet config`, such as 3.17")
+    return OpId(int(term), int(index))
+
+
+def run_config(target: TabletTarget, *, as_json: bool) -> int:
+    """Print the config of a tablet and return the exit code."""
+
+    async def run() -> ConfigView:
+        async with target.opened() as tablet:
+            return await tablet.replicas.config(leader_only=False, timeout_s=target.timeout_s)
+
+    view = asyncio.run(run())
+    if as_json:
+        print_json(plain_view(view))
+    else:
+        print_view(view)
+    return EXIT_OK
+
+
+def run_add(target: TabletTarget, node: str, member_type: str, *, wait: bool, as_json: bool) -> int:
+    """Add a replica and return the exit code."""
+
+    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NodeId, ChangeResult]:
+        address, known = await tablet.server(node)
+        name = known if known is not None else await tablet.client.connection.reach(address)
+        result = await tablet.replicas.add(
+            address,
+            node=name,
+            member_type=member_type,
+            wait=wait,
+            config_id=tablet.config_id,
+            on_progress=lambda view: line.show(f"{address}: {lag_text(name, view)}"),
+            timeout_s=target.timeout_s,
+        )
+        return name, result
+
+    return _changed(target, run, as_json=as_json)
+
+
+def run_remove(target: TabletTarget, member: str, *, as_json: bool) -> int:
+    """Remove a replica and return the exit code."""
+
+    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NodeId, ChangeResult]:
+        name = await tablet.member(member)
+        return name, await tablet.replicas.remove(
+            name, config_id=tablet.config_id, on_progress=_shown(line, name), timeout_s=target.timeout_s
+        )
+
+    return _changed(target, run, as_json=as_json)
+
+
+def run_change_role(target: TabletTarget, member: str, member_type: str, *, as_json: bool) -> int:
+    """Change the type of a member and return the exit code."""
+
+    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NodeId, ChangeResult]:
+        name = await tablet.member(member)
+        return name, await tablet.replicas.change_role(
+            name,
+            member_type.upper(),
+            config_id=tablet.config_id,
+            on_progress=_shown(line, name),
+            timeout_s=target.timeout_s,
+        )
+
+    return _changed(target, run, as_json=as_json)
+
+
+def run_transfer(target: TabletTarget, to: str, *, as_json: bool) -> int:
+    """Hand over the leadership and return the exit code."""
+
+    async def run(tablet: _OpenTablet, _line: StatusLine) -> tuple[NodeId, ChangeResult]:
+        name = await tablet.member(to) if to else None
+        result = await tablet.replicas.transfer(name, config_id=tablet.config_id, timeout_s=target.timeout_s)
+        return result.view.node_id, result
+
+    return _changed(target, run, as_json=as_json)
+
+
+def run_abort(target: TabletTarget, *, as_json: bool) -> int:
+    """Cancel a change and return the exit code."""
+
+    async def run() -> ConfigView:
+        async with target.opened() as tablet:
+            return await tablet.replicas.abort_change(config_id=tablet.config_id, timeout_s=target.timeout_s)
+
+    view = asyncio.run(run())
+    if as_json:
+        print_json(plain_view(view))
+    else:
+        note(f"the change was cancelled; the config is {view.committed.op_id}")
+    return EXIT_OK
+
+
+_Change = Callable[[_OpenTablet, StatusLine], Awaitable[tuple[NodeId, ChangeResult]]]
+
+
+def _changed(target: TabletTarget, change: _Change, *, as_json: bool) -> int:
+    """Make a change with progress on standard error, print its result, and return the exit code."""
+
+    async def run() -> tuple[NodeId, ChangeResult]:
+        with StatusLine(target.progress) as line:
+            async with target.opened() as tablet:
+                return await change(tablet, line)
+
+    node, result = asyncio.run(run())
+    if as_json:
+        print_json({"changed": result.changed, "node": node, **plain_view(result.view)})
+    else:
+        note(changed_text(node, result))
+        print_view(result.view)
+    return EXIT_OK
+
+
+def _shown(line: StatusLine, node: NodeId) -> Callable[[ConfigView], None]:
+    return lambda view: line.show(f"{node}: {lag_text(node, view)}")

@@ -1,0 +1,152 @@
+"""``stelae tablet config`` and the commands that change the replicas of a tablet."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stelae.cli.kit.connection import ConnectOption, DirOption, TimeoutOption
+from stelae.cli.kit.output import JsonOption
+from stelae.cli.kit.progress import ProgressOption
+
+TabletArgument = Annotated[str, typer.Argument(help="Id of the tablet, or its first letters, at least four.")]
+_MEMBER_HELP = "Member: its address, or its uuid, of which four letters are enough. With --dir also its name."
+MemberArgument = Annotated[str, typer.Argument(metavar="MEMBER", help=_MEMBER_HELP)]
+ConfigIdOption = Annotated[
+    str,
+    typer.Option(
+        "--config-id",
+        metavar="TERM.INDEX",
+        help="Do it only if this is the committed config. `stelae tablet config` shows it. Default: the present one.",
+    ),
+]
+
+
+def register(commands: typer.Typer) -> None:
+    """Add the commands to the group ``stelae tablet``."""
+    commands.command("config")(config)
+    commands.command("add-replica")(add_replica)
+    commands.command("remove-replica")(remove_replica)
+    commands.command("change-role")(change_role)
+    commands.command("transfer")(transfer)
+    commands.command("abort-change")(abort_change)
+
+
+def config(
+    tablet: TabletArgument,
+    directory: DirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the members of a tablet: type, log, and whether a change is pending.
+
+    The leader is asked. Without a leader, the newest config that any replica knows is shown, which may be old. The
+    config id is the op id of the committed config. The other commands take it as --config-id."""
+    from stelae.cli.run_tablet_members import TabletTarget, run_config
+
+    raise typer.Exit(run_config(TabletTarget(directory, connect, timeout_s, tablet), as_json=as_json))
+
+
+def add_replica(
+    tablet: TabletArgument,
+    node: Annotated[str, typer.Argument(help="Node: its address host:port. With masters also its uuid.")],
+    member_type: Annotated[
+        str, typer.Option("--type", help="PRE_VOTER: becomes a voter. NON_VOTER: never votes.")
+    ] = "PRE_VOTER",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the replica is a voter.")] = False,
+    config_id: ConfigIdOption = "",
+    directory: DirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 30.0,
+    progress: ProgressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add a replica of a tablet on another node. For a member, change its address.
+
+    The new replica has no vote at first. The leader sends it the log, and makes it a voter once the rest fits into one
+    election timeout. That goes on by itself, whether the command waits or not. A node that never answers is removed
+    again.
+
+    The command can be repeated: a replica that is a member already is no error.
+
+    Example: stelae tablet add-replica 3f9c 127.0.0.1:7054 --connect 127.0.0.1:7051 --wait"""
+    from stelae.cli.run_tablet_members import TabletTarget, run_add
+
+    target = TabletTarget(directory, connect, timeout_s, tablet, config_id, progress)
+    raise typer.Exit(run_add(target, node, member_type, wait=wait, as_json=as_json))
+
+
+def remove_replica(
+    tablet: TabletArgument,
+    member: MemberArgument,
+    config_id: ConfigIdOption = "",
+    directory: DirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 30.0,
+    progress: ProgressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a replica from a tablet. Its files stay on its node.
+
+    A leader hands over its leadership first. A change after which the voters that answer would be no majority is
+    refused. The command can be repeated: a node that is no member is no error."""
+    from stelae.cli.run_tablet_members import TabletTarget, run_remove
+
+    target = TabletTarget(directory, connect, timeout_s, tablet, config_id, progress)
+    raise typer.Exit(run_remove(target, member, as_json=as_json))
+
+
+def change_role(
+    tablet: TabletArgument,
+    member: MemberArgument,
+    member_type: Annotated[str, typer.Argument(metavar="TYPE", help="VOTER, NON_VOTER or PRE_VOTER.")],
+    config_id: ConfigIdOption = "",
+    directory: DirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 30.0,
+    progress: ProgressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change the type of a member.
+
+    A voter becomes a NON_VOTER. A NON_VOTER becomes a VOTER if it has caught up; as PRE_VOTER it becomes one by itself
+    once it has. A leader that is to lose its vote hands over its leadership first."""
+    from stelae.cli.run_tablet_members import TabletTarget, run_change_role
+
+    target = TabletTarget(directory, connect, timeout_s, tablet, config_id, progress)
+    raise typer.Exit(run_change_role(target, member, member_type, as_json=as_json))
+
+
+def transfer(
+    tablet: TabletArgument,
+    to: Annotated[str, typer.Option("--to", help=f"{_MEMBER_HELP} Default: the most up-to-date voter.")] = "",
+    config_id: ConfigIdOption = "",
+    directory: DirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 30.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Hand over the leadership of a tablet to another voter. Writes wait for at most one election timeout."""
+    from stelae.cli.run_tablet_members import TabletTarget, run_transfer
+
+    target = TabletTarget(directory, connect, timeout_s, tablet, config_id)
+    raise typer.Exit(run_transfer(target, to, as_json=as_json))
+
+
+def abort_change(
+    tablet: TabletArgument,
+    config_id: ConfigIdOption = "",
+    directory: DirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel a change of the members that is not in the leader's log yet.
+
+    Only a change that waits for the leader to hand over can be cancelled. One that is in the log takes effect once a
+    majority has it, because no leader ever truncates its own log. Undo it by another change then."""
+    from stelae.cli.run_tablet_members import TabletTarget, run_abort
+
+    raise typer.Exit(run_abort(TabletTarget(directory, connect, timeout_s, tablet, config_id), as_json=as_json))

@@ -1,0 +1,55 @@
+"""Decides whether the config of a tablet is as an operator wants it. No input or output.
+
+A change may be asked for again after its outcome was unknown, or by somebody who does not know that it was made. So
+every command first compares the config with what it wants, and asks for nothing that holds already."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from stelae.protocol.member_messages import ConfigView
+from stelae.spi.ids import NodeId
+from stelae.spi.members import AddServer, ChangeRole, MemberChange, MemberType, RemoveServer, TabletConfig
+
+VOTING = (MemberType.VOTER, MemberType.WITNESS)
+
+
+def is_made(change: MemberChange, config: TabletConfig) -> bool:
+    """Return whether a config is as it would be after a change.
+
+    A ``PRE_VOTER`` that was promoted since is as it was asked for."""
+    member = config.member(change.node_id)
+    match change:
+        case AddServer():
+            if member is None or member.address != change.address:
+                return False
+            return _is_type(member.member_type, change.member_type)
+        case RemoveServer():
+            return member is None
+        case ChangeRole():
+            return member is not None and _is_type(member.member_type, change.member_type)
+        case _:
+            assert_never(change)
+
+
+def _is_type(found: MemberType, wanted: MemberType) -> bool:
+    return found is wanted or (wanted is MemberType.PRE_VOTER and found in VOTING)
+
+
+def is_promoted(node_id: NodeId, view: ConfigView) -> bool:
+    """Return whether a committed config gives a member a vote."""
+    member = view.committed.member(node_id)
+    return member is not None and member.member_type in VOTING
+
+
+def lag_text(node_id: NodeId, view: ConfigView) -> str:
+    """Return in words how far a member has caught up with the log of the leader that gave the view."""
+    member = view.config.member(node_id)
+    known = next((one for one in view.progress if one.node_id == node_id), None)
+    if member is None:
+        return "not a member"
+    if known is None:
+        return member.member_type.value
+    if known.state == "COPY":
+        return f"{member.member_type}, needs a copy: the leader's log begins behind entry {view.log_base}"
+    return f"{member.member_type}, has entry {known.match_index} of {view.last.index}"

@@ -1,0 +1,73 @@
+"""Looks up the members of tablets again when they may have changed (``LeaderTracker.on_lost``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from stelae.client.leader_tracker import LeaderTracker
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.tablet_messages import DESCRIBE, DescribeRequest, Description
+from stelae.spi.ids import NodeId, TabletId
+from stelae.wire.messenger import Response
+
+
+class AskedNodes(Protocol):
+    """The part of the connection that lookups need."""
+
+    nodes: list[NodeId]
+
+    async def ask(self, node: NodeId, kind: str, body: bytes) -> Response:
+        """Send one request to one node."""
+        ...
+
+    def add_peers(self, members: Sequence[tuple[NodeId, str]]) -> None:
+        """Keep links to nodes, at their present addresses."""
+        ...
+
+
+class MemberLookup:
+    """The lookups of one connection, at most one at a time for each tracker."""
+
+    def __init__(self, connection: AskedNodes) -> None:
+        self._connection = connection
+        self._under_way: dict[LeaderTracker, asyncio.Task[None]] = {}
+
+    def tracker(self, tablet_id: TabletId, members: Sequence[tuple[NodeId, str]]) -> LeaderTracker:
+        """Return a tracker for a tablet with these members, which follows changes of them."""
+        self._connection.add_peers(members)
+        return self.follow(tablet_id, LeaderTracker([node_id for node_id, _ in members]))
+
+    def follow(self, tablet_id: TabletId, tracker: LeaderTracker) -> LeaderTracker:
+        """Let a tracker follow changes of the members of its tablet, and return it."""
+        tracker.on_lost = lambda: self._look_up(tablet_id, tracker)
+        return tracker
+
+    def learn(
+        self, tracker: LeaderTracker, members: Sequence[tuple[NodeId, str]], leader: NodeId | None = None
+    ) -> None:
+        """Give a tracker the present members of its tablet, with their addresses."""
+        self._connection.add_peers(members)
+        tracker.learn([node_id for node_id, _ in members], leader)
+
+    def close(self) -> None:
+        """End the lookups that are under way."""
+        for task in list(self._under_way.values()):
+            task.cancel()
+
+    def _look_up(self, tablet_id: TabletId, tracker: LeaderTracker) -> None:
+        if tracker not in self._under_way:
+            task = asyncio.get_running_loop().create_task(self._ask_all(tablet_id, tracker))
+            self._under_way[tracker] = task
+            task.add_done_callback(lambda _done: self._under_way.pop(tracker, None))
+
+    async def _ask_all(self, tablet_id: TabletId, tracker: LeaderTracker) -> None:
+        """Ask all nodes that may know, and give the tracker the newest config that one of them has."""
+        request, nodes = encode(DescribeRequest(tablet_id)), {*tracker.members, *self._connection.nodes}
+        calls = (self._connection.ask(node, DESCRIBE, request) for node in nodes)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        found = [decode(a.body[0], Description) for a in answers if not isinstance(a, BaseException)]
+        newest = max(found, key=lambda one: one.config, default=None)
+        if newest is not None and newest.members:
+            self.learn(tracker, newest.members, newest.leader)

@@ -1,0 +1,332 @@
+"""Shows and changes the replicas of one tablet: for operators, and for programs that place replicas themselves.
+
+Every call goes to the leader of the tablet, with masters and without. Every call can be repeated: what holds already is
+not asked for again. A change is made for the config that was read before it, so it never takes effect twice, and never
+on top of the change of somebody else. Pass ``config_id`` to make it for the config that you have seen yourself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from stelae.client.arguments import BadArgument, seconds, text
+from stelae.client.connection import TRANSFER_MS, Connection
+from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.member_goals import is_made, is_promoted, lag_text
+from stelae.client.write_methods import TIMEOUT_S
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.member_messages import (
+    ABORT_CHANGE,
+    CHANGE_MEMBERS,
+    CONFIG,
+    AbortChangeRequest,
+    ChangeMembersRequest,
+    ConfigRequest,
+    ConfigView,
+)
+from stelae.protocol.tablet_messages import TRANSFER_LEADERSHIP, TransferRequest
+from stelae.spi.errors import (
+    BadIdentifier,
+    CallerError,
+    ConfigError,
+    DeadlineExceeded,
+    NoChange,
+    NotLeader,
+    RetryableError,
+    Unavailable,
+    WrongConfigId,
+)
+from stelae.spi.ids import NodeId, OpId, TabletId, node_id
+from stelae.spi.members import AddServer, ChangeRole, MemberChange, MemberType, RemoveServer
+from stelae.wire.addresses import split_address
+from stelae.wire.messenger import Lane
+
+OnProgress: TypeAlias = Callable[[ConfigView], None]
+"""Called with the config of the tablet, again and again while a call waits."""
+
+POLL_S = 0.1
+"""Pause between two looks at the config while a call waits, in seconds."""
+
+CHANGE_MS = 10_000
+"""Deadline of one request for a change, in milliseconds. It is answered once the change is committed."""
+
+
+class ReplicaGone(CallerError, code="REPLICA_GONE"):
+    """A replica that a call waited for is no member of the tablet any more."""
+
+
+class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a change."""
+
+    changed: bool  #: False if the tablet was as asked already.
+    view: ConfigView  #: The config afterwards, as the leader knows it.
+
+
+class AsyncReplicas:
+    """The replicas of one tablet. Made by ``AsyncClient.replicas``."""
+
+    def __init__(self, connection: Connection, tablet_id: TabletId, tracker: LeaderTracker) -> None:
+        self._connection = connection
+        self._tracker = tracker
+        self._tablet_id = tablet_id
+
+    @property
+    def tablet_id(self) -> TabletId:
+        """Id of the tablet."""
+        return self._tablet_id
+
+    async def config(self, *, leader_only: bool = True, timeout_s: float = TIMEOUT_S) -> ConfigView:
+        """Return the config of the tablet, and how far each member has caught up.
+
+        Args:
+            leader_only: ask the leader. False: without a leader, return the newest config that any replica knows. It
+                may be old.
+            timeout_s: how long to look for the leader.
+
+        Raises:
+            Unavailable: no leader, or with ``leader_only=False`` no replica, answered in time.
+        """
+        timeout_s = seconds("timeout_s", timeout_s)
+        try:
+            return await self._view(asyncio.get_running_loop().time() + timeout_s)
+        except Unavailable:
+            if leader_only or (newest := await self._newest_view()) is None:
+                raise
+            return newest
+
+    async def add(
+        self,
+        address: str,
+        *,
+        node: str | None = None,
+        member_type: str = MemberType.PRE_VOTER,
+        wait: bool = False,
+        config_id: OpId | None = None,
+        on_progress: OnProgress | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> ChangeResult:
+        """Add a replica on the node at an address. For a member, change its address.
+
+        A new member has no vote at first. The leader feeds it from its log, and makes a ``PRE_VOTER`` a voter once it
+        has caught up. It does so by itself, even after the death of this client.
+
+        Args:
+            address: ``host:port`` of the node.
+            node: its uuid; ``None``: the node at the address is asked.
+            member_type: ``"PRE_VOTER"``, or ``"NON_VOTER"`` for a replica that shall never vote.
+            wait: wait until the replica is a voter.
+            config_id: op id of the committed config that the change is meant for.
+            on_progress: called while the call waits.
+            timeout_s: how long all this may take.
+
+        Raises:
+            WrongConfigId: another config is committed than ``config_id``. Nothing was done.
+            MemberChangeRefused: the change is not possible; the message says why, and what to do.
+            ReplicaGone: the replica was removed again while the call waited, for example because it never answered.
+            DeadlineExceeded: it is not done in time. The change may be made all the same; repeat the call to find out.
+            Unavailable: no leader, or no node at the address, answered in time.
+        """
+        wanted = _type("member_type", member_type)
+        deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
+        name = await self._node_at(address, node)
+        change = AddServer(node_id=name, address=address, member_type=wanted)
+        made = await self._change(change, config_id, deadline, on_progress)
+        if not wait or wanted is not MemberType.PRE_VOTER:
+            return made
+        return ChangeResult(changed=made.changed, view=await self._until_promoted(name, deadline, on_progress))
+
+    async def remove(
+        self,
+        node: str,
+        *,
+        config_id: OpId | None = None,
+        on_progress: OnProgress | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> ChangeResult:
+        """Remove a replica from the tablet. A leader hands over its leadership first.
+
+        The files of the removed replica stay on its node. Errors are those of :meth:`add`."""
+        deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
+        return await self._change(RemoveServer(node_id=_node(node)), config_id, deadline, on_progress)
+
+    async def change_role(
+        self,
+        node: str,
+        member_type: str,
+        *,
+        config_id: OpId | None = None,
+        on_progress: OnProgress | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> ChangeResult:
+        """Change the type of a member: ``"VOTER"``, ``"NON_VOTER"``, ``"PRE_VOTER"``. Errors are those of :meth:`add`.
+
+        A member gets a vote only once it has caught up. A ``PRE_VOTER`` gets it by itself."""
+        change = ChangeRole(node_id=_node(node), member_type=_type("member_type", member_type))
+        deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
+        return await self._change(change, config_id, deadline, on_progress)
+
+    async def transfer(
+        self, to: str | None = None, *, config_id: OpId | None = None, timeout_s: float = TIMEOUT_S
+    ) -> ChangeResult:
+        """Hand over the leadership of the tablet. Writes wait for at most one election timeout.
+
+        Args:
+            to: uuid of the voter that shall lead; ``None``: the most up-to-date one.
+            config_id: op id of the committed config that the transfer is meant for.
+            timeout_s: how long it may take.
+
+        Raises:
+            WrongConfigId: another config is committed. Nothing was done.
+            CallerError: ``to`` is not a voter of the tablet.
+            Unavailable: nobody could take over in time.
+        """
+        target = None if to is None else _node(to)
+        deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
+        before = view = await self._view(deadline)
+        request = encode(TransferRequest(self.tablet_id, target, config_id))
+        while not _leads(target, view, before):
+            try:
+                await self._connection.ask(
+                    view.node_id, TRANSFER_LEADERSHIP, request, deadline_ms=_left_ms(deadline, TRANSFER_MS)
+                )
+            except NotLeader:
+                pass  # Leadership has moved since the config was read.
+            except RetryableError:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise
+                await asyncio.sleep(POLL_S)
+            view = await self._view(deadline)
+        return ChangeResult(changed=view.term != before.term, view=view)
+
+    async def abort_change(self, *, config_id: OpId | None = None, timeout_s: float = TIMEOUT_S) -> ConfigView:
+        """Cancel a change that is asked for and not appended to the log yet. Return the config.
+
+        Raises:
+            CannotAbort: nothing is in progress, or it is appended: a leader never truncates its own log. Once it is
+                committed, another change can undo it.
+            WrongConfigId: another config is committed than ``config_id``.
+            Unavailable: no leader answered in time.
+        """
+        deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
+        request = encode(AbortChangeRequest(self.tablet_id, config_id))
+        await self._connection.ask_any(self._tracker, ABORT_CHANGE, request, deadline, Lane.CONTROL)
+        return await self._view(deadline)
+
+    # -- the change ------------------------------------------------------------------------------
+
+    async def _change(
+        self, change: MemberChange, config_id: OpId | None, deadline: float, on_progress: OnProgress | None
+    ) -> ChangeResult:
+        """Ask until the committed config is as wanted, or the leader refuses the change for good."""
+        asked, why = False, ""
+        while True:
+            view = await self._view(deadline, why)
+            if on_progress is not None:
+                on_progress(view)
+            if is_made(change, view.committed) and not view.change_pending:
+                return ChangeResult(changed=asked, view=view)
+            if not asked and config_id is not None and view.committed.op_id != config_id:
+                raise WrongConfigId(
+                    f"the committed config is {view.committed.op_id}, the change is meant for {config_id}; "
+                    "look at the config again, then decide"
+                )
+            if not view.change_pending:
+                asked, why = True, await self._ask_once(change, view, config_id, deadline)
+            else:
+                why = f"config {view.config.op_id} is appended and not committed"
+            if asyncio.get_running_loop().time() >= deadline:
+                raise DeadlineExceeded(f"the change is not made in time: {why}; repeat the command to go on")
+            await asyncio.sleep(POLL_S)
+
+    async def _ask_once(self, change: MemberChange, view: ConfigView, config_id: OpId | None, deadline: float) -> str:
+        """Ask the leader once. Return why it must be asked again; empty if the change is made.
+
+        Raises:
+            MemberChangeRefused: the change is not possible.
+        """
+        request = encode(ChangeMembersRequest(self.tablet_id, change, config_id or view.committed.op_id))
+        try:
+            await self._connection.ask(view.node_id, CHANGE_MEMBERS, request, deadline_ms=_left_ms(deadline, CHANGE_MS))
+        except (NoChange, RetryableError) as error:
+            return str(error)
+        except WrongConfigId as error:
+            if config_id is not None:
+                # This request may have been made before, with an unknown outcome. The next look at the config tells.
+                newer = await self._view(deadline)
+                if not is_made(change, newer.committed):
+                    raise
+            return str(error)
+        return ""
+
+    async def _until_promoted(self, name: NodeId, deadline: float, on_progress: OnProgress | None) -> ConfigView:
+        while True:
+            view = await self._view(deadline)
+            if on_progress is not None:
+                on_progress(view)
+            if is_promoted(name, view):
+                return view
+            if view.committed.member(name) is None and not view.change_pending:
+                fact = f"node {name} is no member of tablet {self.tablet_id} any more"
+                raise ReplicaGone(f"{fact}: it never answered the leader, or somebody removed it; start it and repeat")
+            if asyncio.get_running_loop().time() >= deadline:
+                fact = f"node {name} is not a voter yet: {lag_text(name, view)}"
+                raise DeadlineExceeded(f"{fact}; the leader goes on by itself, and the command can be repeated")
+            await asyncio.sleep(POLL_S)
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    async def _view(self, deadline: float, why: str = "") -> ConfigView:
+        request = encode(ConfigRequest(self.tablet_id))
+        try:
+            answer = await self._connection.ask_any(self._tracker, CONFIG, request, deadline, Lane.CONTROL)
+        except Unavailable as error:
+            if not why:
+                raise
+            raise Unavailable(f"{error}; before that: {why}") from error
+        view = decode(answer.body[0], ConfigView)
+        self._connection.member_lookup.learn(self._tracker, [(m.node_id, m.address) for m in view.config.members])
+        return view
+
+    async def _newest_view(self) -> ConfigView | None:
+        """Return the newest config that any replica knows, or ``None`` if none answers."""
+        request = encode(ConfigRequest(self.tablet_id, leader_only=False))
+        calls = (self._connection.ask(node, CONFIG, request) for node in self._tracker.members)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        views = [decode(a.body[0], ConfigView) for a in answers if not isinstance(a, BaseException)]
+        return max(views, key=lambda view: (view.committed.op_id, view.config.op_id), default=None)
+
+    async def _node_at(self, address: str, node: str | None) -> NodeId:
+        text("address", address)
+        try:
+            split_address(address)
+        except ConfigError as error:
+            raise BadArgument("address", "host:port of a node", address) from error
+        return _node(node) if node is not None else await self._connection.reach(address)
+
+
+def _leads(target: NodeId | None, view: ConfigView, before: ConfigView) -> bool:
+    """Return whether the node leads that shall lead, or without one, whether another one leads than before."""
+    return view.node_id != before.node_id if target is None else view.node_id == target
+
+
+def _node(given: str) -> NodeId:
+    text("the uuid of a node", given)
+    try:
+        return node_id(given)
+    except BadIdentifier as error:
+        raise BadArgument("the uuid of a node", "32 lower-case hexadecimal digits", given) from error
+
+
+def _type(name: str, given: str) -> MemberType:
+    try:
+        return MemberType(given)
+    except ValueError as error:
+        raise BadArgument(name, f"one of {', '.join(MemberType)}", given) from error
+
+
+def _left_ms(deadline: float, most_ms: int) -> int:
+    left_s = deadline - asyncio.get_running_loop().time()
+    return max(1, min(most_ms, int(left_s * 1000)))

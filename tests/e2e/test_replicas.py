@@ -1,0 +1,161 @@
+"""Replicas that are added, promoted, demoted and removed by the calls that operators have, on real nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from stelae.client import ReplicaGone, connect_async
+from stelae.client.arguments import BadArgument
+from stelae.protocol.member_messages import ConfigView
+from stelae.protocol.tablet_messages import NoSuchTablet
+from stelae.spi.errors import CallerError, CannotAbort, MemberChangeRefused, Unavailable, WrongConfigId
+from stelae.spi.ids import NodeId
+from stelae.spi.members import MemberType
+from tests.e2e.nodes import TABLET, Cluster, running, until
+
+
+def types(view: ConfigView) -> dict[NodeId, MemberType]:
+    return {member.node_id: member.member_type for member in view.committed.members}
+
+
+def leads(cluster: Cluster) -> NodeId:
+    leader = cluster.leader()
+    assert leader is not None
+    return leader
+
+
+def test_a_fourth_replica_is_added_promoted_and_serves_when_two_old_ones_are_gone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, spares=1) as cluster, await connect_async(cluster.addresses[:3]) as client:
+            table = await client.table(TABLET)
+            await table.insert([{"id": n, "text": "before"} for n in range(100)])
+            replicas, spare, seen = await client.replicas(TABLET), cluster.ids[3], list[ConfigView]()
+            added = await replicas.add(cluster.address(spare), wait=True, on_progress=seen.append)
+            assert added.changed and types(added.view)[spare] is MemberType.VOTER and len(types(added.view)) == 4
+            assert any(types(view).get(spare) is MemberType.PRE_VOTER for view in seen)
+            assert not (await replicas.add(cluster.address(spare), wait=True)).changed
+            for node in cluster.ids[:2]:
+                assert (await replicas.remove(node)).changed
+                await cluster.stop(node)
+            await table.insert([{"id": n, "text": "after"} for n in range(100, 200)])
+            assert await table.scan().count() == 200
+            assert set(types(await replicas.config())) == {cluster.ids[2], spare}
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_that_is_removed_hands_over_and_can_be_added_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, spares=1) as cluster, await connect_async(cluster.addresses[:3]) as client:
+            table, replicas = await client.table(TABLET), await client.replicas(TABLET)
+            await replicas.add(cluster.address(cluster.ids[3]), wait=True)
+            for turn in range(3):
+                old = leads(cluster)
+                assert (await replicas.remove(old)).view.node_id != old
+                assert not (await replicas.remove(old)).changed
+                await table.insert([{"id": turn, "text": "while it is out"}])
+                await until(lambda old=old: cluster.leader() not in (None, old))  # type: ignore[misc]
+                back = await replicas.add(cluster.address(old), node=old, wait=True)
+                assert types(back.view)[old] is MemberType.VOTER
+            assert await table.scan().count() == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_client_follows_a_tablet_none_of_whose_first_replicas_is_left(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, spares=3) as cluster, await connect_async(cluster.addresses[:3]) as client:
+            table, replicas = await client.table(TABLET), await client.replicas(TABLET)
+            for old, new in zip(cluster.ids[:3], cluster.ids[3:], strict=True):
+                await replicas.add(cluster.address(new), wait=True)
+                await replicas.remove(old)
+                await table.insert([{"id": cluster.ids.index(old), "text": "x"}])
+            assert set(types(await replicas.config())) == set(cluster.ids[3:])
+            for old in cluster.ids[:2]:
+                await cluster.stop(old)  # One of the first remains: it tells clients who the members are.
+            await table.insert([{"id": 9, "text": "x"}])
+            assert await table.scan().count() == 4
+
+    asyncio.run(scenario())
+
+
+def test_a_role_changes_and_leadership_is_handed_over(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, await connect_async(cluster.addresses) as client:
+            replicas = await client.replicas(TABLET)
+            leader = leads(cluster)
+            one, other = cluster.others(leader)
+            assert (await replicas.transfer(one)).view.node_id == one
+            assert not (await replicas.transfer(one)).changed
+            moved = await replicas.transfer()
+            assert moved.changed and moved.view.node_id != one
+            demoted = await replicas.change_role(other, "NON_VOTER")
+            assert types(demoted.view)[other] is MemberType.NON_VOTER
+            with pytest.raises(CallerError, match="only to a voter"):
+                await replicas.transfer(other)
+            promoted = await replicas.change_role(other, "VOTER")
+            assert types(promoted.view)[other] is MemberType.VOTER
+
+    asyncio.run(scenario())
+
+
+def test_a_change_is_made_only_for_the_config_that_the_caller_has_seen(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, spares=1) as cluster, await connect_async(cluster.addresses[:3]) as client:
+            replicas, spare = await client.replicas(TABLET), cluster.ids[3]
+            old = (await replicas.config()).committed.op_id
+            newer = (await replicas.add(cluster.address(spare), config_id=old, wait=True)).view.committed.op_id
+            with pytest.raises(WrongConfigId, match=f"is {newer}, the change is meant for {old}; look at the config"):
+                await replicas.remove(spare, config_id=old)
+            with pytest.raises(WrongConfigId):
+                await replicas.transfer(spare, config_id=old)
+            with pytest.raises(WrongConfigId):
+                await replicas.abort_change(config_id=old)
+            assert (await replicas.remove(spare, config_id=newer)).changed
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_done_is_refused_with_the_next_step(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        settings = "member_join_timeout_ms = 1500"
+        async with running(tmp_path, settings) as cluster, await connect_async(cluster.addresses) as client:
+            replicas = await client.replicas(TABLET)
+            with pytest.raises(BadArgument, match="address must be host:port"):
+                await replicas.add("nowhere")
+            with pytest.raises(BadArgument, match="must be 32 lower-case hexadecimal digits"):
+                await replicas.remove("node-1")
+            with pytest.raises(BadArgument, match="member_type must be one of VOTER, PRE_VOTER"):
+                await replicas.add(cluster.addresses[0], member_type="LEADER")
+            with pytest.raises(MemberChangeRefused, match="a new member has no vote; add it as PRE_VOTER"):
+                await replicas.add("127.0.0.1:9", node="f" * 32, member_type="VOTER")
+            with pytest.raises(MemberChangeRefused, match="not a member; add it first"):
+                await replicas.change_role("f" * 32, "VOTER")
+            with pytest.raises(CannotAbort, match="no change of config is in progress"):
+                await replicas.abort_change()
+            with pytest.raises(NoSuchTablet):
+                await client.connection.tablet(type(TABLET)("other"))
+            added = await replicas.add("127.0.0.1:9", node="f" * 32)
+            assert types(added.view)[NodeId("f" * 32)] is MemberType.PRE_VOTER
+            with pytest.raises(ReplicaGone, match="never answered the leader"):
+                await replicas.add("127.0.0.1:9", node="f" * 32, wait=True)
+
+    asyncio.run(scenario())
+
+
+def test_without_a_leader_the_newest_known_config_is_shown_and_no_change_is_made(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, await connect_async(cluster.addresses) as client:
+            replicas = await client.replicas(TABLET)
+            for node in cluster.ids[:2]:
+                await cluster.stop(node)
+            await until(lambda: cluster.leader() is None)
+            view = await replicas.config(leader_only=False, timeout_s=0.5)
+            assert view.role != "LEADER" and len(types(view)) == 3
+            with pytest.raises(Unavailable, match="in time"):
+                await replicas.remove(cluster.ids[0], timeout_s=0.5)
+
+    asyncio.run(scenario())
