@@ -12,9 +12,19 @@ import pytest
 
 from stelae.client.messenger_ports import NoTime, QuietMetrics, WallClock
 from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal
+from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.peer_codec import PeerCodec, PeerMessageHeader
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, RemovalNotice
+from stelae.host.superblock import PartitionBounds
 from stelae.protocol.codec import encode
+from stelae.protocol.member_messages import (
+    ABORT_CHANGE,
+    CHANGE_MEMBERS,
+    CONFIG,
+    AbortChangeRequest,
+    ChangeMembersRequest,
+    ConfigRequest,
+)
 from stelae.protocol.tablet_messages import (
     CHECKSUM,
     DESCRIBE,
@@ -34,7 +44,9 @@ from stelae.spi.consensus import ConsensusEngine
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import RemoveServer
 from stelae.spi.scan import Compare, Order, ScanSpec
+from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind, SequenceRange, WriteRequest, encode_request
 from stelae.testing.wire_fuzz import load_corpus, meet, storm
 from stelae.wire.messenger import Identity, Lane, Messenger
@@ -43,12 +55,22 @@ from tests.at_length import times
 from tests.e2e.nodes import CLUSTER, TABLET, Cluster, agree, connected, insert, read_ids, running, until
 
 CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
-REQUESTS = (WRITE, SCAN, DIFF, DESCRIBE, STATUS, CHECKSUM, SPLIT_KEYS)
-MESSAGES = (CONSENSUS, BEAT, BEAT_ACK, REMOVED)
+REQUESTS = (WRITE, SCAN, DIFF, DESCRIBE, STATUS, CHECKSUM, SPLIT_KEYS, CONFIG, CHANGE_MEMBERS, ABORT_CHANGE)
+MESSAGES = (CONSENSUS, BEAT, BEAT_ACK, REMOVED, NEW_REPLICA)
 PATIENT_MS = 1000
 """Election timeout: the three nodes share one loop with the attacker, and none may be elected because it is busy."""
 
 ATTEMPTS = times(400)
+
+SCHEMA = Schema(1, (Column(id=1, name="id", type="int64"),), (1,))
+NEW = NewReplica(
+    tablet_id=TABLET,
+    table_name="t",
+    schema=SCHEMA.to_bytes(),
+    partition=PartitionBounds(),
+    consensus="raft",
+    config=OpId(1, 1),
+)
 
 
 def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
@@ -81,6 +103,10 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
         BEAT: [[encode(Beat(1, ((TABLET, 1),)))]],
         BEAT_ACK: [[encode(BeatAck(1, (BeatRefusal(TABLET, 1, "term"),)))]],
         REMOVED: [[encode(RemovalNotice(TABLET, OpId(9, 9)))]],
+        NEW_REPLICA: [[encode(NEW)]],
+        CONFIG: [[encode(ConfigRequest(TABLET))]],
+        CHANGE_MEMBERS: [[encode(ChangeMembersRequest(TABLET, RemoveServer(node_id=NodeId("e" * 32)), OpId(0, 1)))]],
+        ABORT_CHANGE: [[encode(AbortChangeRequest(TABLET, OpId(0, 1)))]],
     }
 
 

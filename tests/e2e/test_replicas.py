@@ -12,8 +12,10 @@ from stelae.client.arguments import BadArgument
 from stelae.protocol.member_messages import ConfigView
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import CallerError, CannotAbort, MemberChangeRefused, Unavailable, WrongConfigId
-from stelae.spi.ids import NodeId
+from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import MemberType
+from tests.e2e.master_nodes import Cluster as MastersCluster
+from tests.e2e.master_nodes import running as masters_running
 from tests.e2e.nodes import TABLET, Cluster, running, until
 
 
@@ -159,3 +161,34 @@ def test_without_a_leader_the_newest_known_config_is_shown_and_no_change_is_made
                 await replicas.remove(cluster.ids[0], timeout_s=0.5)
 
     asyncio.run(scenario())
+
+
+def test_with_masters_a_server_that_never_had_the_tablet_gets_a_replica_from_the_leader(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            masters_running(tmp_path, 1, 4) as cluster,
+            await connect_async(cluster.addresses[cluster.masters[0]]) as client,
+        ):
+            table = await client.create_table("t", {"id": "int64", "text": "string"}, ["id"])
+            await table.insert([{"id": n, "text": "x"} for n in range(100)])
+            (tablet,) = await client.tablet_ids()
+            replicas = await client.replicas(tablet)
+            members = set(types(await replicas.config()))
+            (spare,) = set(cluster.servers) - members
+            added = await replicas.add(cluster.addresses[spare], wait=True)
+            assert types(added.view)[spare] is MemberType.VOTER
+            superblock = cluster.nodes[spare].replicas[tablet].flusher.superblock
+            assert (superblock.table_name, superblock.partition) == (table.table_id, _partition(cluster, tablet))
+            old = added.view.node_id
+            removed = await replicas.remove(old)
+            assert set(types(removed.view)) == members - {old} | {spare}
+            await table.insert([{"id": n, "text": "x"} for n in range(100, 200)])
+            assert await table.scan().count() == 200
+            sums = {(await client.connection.checksum(node, tablet)).checksum for node in types(removed.view)}
+            assert len(sums) == 1
+
+    asyncio.run(scenario())
+
+
+def _partition(cluster: MastersCluster, tablet: TabletId) -> object:
+    return next(n.replicas[tablet].flusher.superblock.partition for n in cluster.nodes.values() if tablet in n.replicas)

@@ -15,12 +15,21 @@ import pytest
 
 from stelae.client.async_client import connect_async
 from stelae.host.heartbeats import Beat, BeatAck
+from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.node import Node
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, RemovalNotice
 from stelae.protocol.actions import ACTION, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapRequest
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
 from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
+from stelae.protocol.member_messages import (
+    ABORT_CHANGE,
+    CHANGE_MEMBERS,
+    CONFIG,
+    AbortChangeRequest,
+    ChangeMembersRequest,
+    ConfigRequest,
+)
 from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexRequest
 from stelae.protocol.tablet_messages import (
@@ -61,6 +70,9 @@ TYPES: dict[str, Any] = {
     SPLIT_KEYS: SplitKeysRequest,
     ALTER: AlterRequest,
     TRANSFER_LEADERSHIP: TransferRequest,
+    CONFIG: ConfigRequest,
+    CHANGE_MEMBERS: ChangeMembersRequest,
+    ABORT_CHANGE: AbortChangeRequest,
     ACTION: ServerAction,
     QUARANTINE: QuarantineRequest,
     NODE: NodeRequest,
@@ -70,7 +82,7 @@ TYPES: dict[str, Any] = {
     READ_INDEX: ReadIndexRequest,
     BOOTSTRAP: BootstrapRequest,
 }
-ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck, REMOVED: RemovalNotice}
+ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck, REMOVED: RemovalNotice, NEW_REPLICA: NewReplica}
 ELSEWHERE = {CONSENSUS}
 """Kinds that other tests attack: consensus messages, per engine."""
 

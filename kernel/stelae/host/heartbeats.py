@@ -30,7 +30,7 @@ class BeatRefusal(msgspec.Struct, frozen=True, array_like=True):
 
     tablet_id: TabletId
     term: int  #: Of the answering replica; 0 if there is none.
-    reason: str  #: ``"term"``, ``"unknown"`` or ``"failed"``.
+    reason: str  #: ``"term"``, ``UNKNOWN`` or ``"failed"``.
 
 
 class BeatAck(msgspec.Struct, frozen=True, array_like=True):
@@ -44,7 +44,7 @@ class LocalTablets(Protocol):
     """The replicas of this node, as the service sees them."""
 
     def beat_state(self, tablet_id: TabletId, leader: NodeId) -> tuple[int, str]:
-        """Return the term of a replica (0 if there is none), and ``""``, ``"unknown"`` or ``"failed"``."""
+        """Return the term of a replica (0 if there is none), and ``""``, ``UNKNOWN`` or ``"failed"``."""
 
 
 @dataclass(slots=True)

@@ -6,11 +6,12 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from stelae.host.heartbeats import Beat, BeatAck, HeartbeatService
+from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.peer_codec import PeerCodec, PeerMessage, PeerMessageHeader
 from stelae.host.ports import Timer, Turns
 from stelae.host.replica import Replica
 from stelae.host.tombstone_voter import TombstoneVoter
-from stelae.spi.consensus import Event, Outbound, PeerUnreachable, Removed, Status
+from stelae.spi.consensus import UNKNOWN, Event, Outbound, PeerUnreachable, Removed, Status
 from stelae.spi.errors import PeerError
 from stelae.spi.ids import IncarnationId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry
@@ -104,6 +105,11 @@ class PeerTraffic:
         if not self._link.send(outbound.to, CONSENSUS, frames):
             self._metrics.count("consensus_messages_dropped")
 
+    def create_replica(self, to: NodeId, new: NewReplica) -> None:
+        """Ask a node to create an empty replica. The message is dropped if the node is not connected."""
+        if self._link is not None:
+            self._link.send(to, NEW_REPLICA, [self._encoder.encode(new)])
+
     # -- arrivals --------------------------------------------------------------------------------
 
     def consensus_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
@@ -195,7 +201,7 @@ class PeerTraffic:
         """Return term and exception of a local replica for the heartbeat of a leader's node (``LocalTablets``)."""
         replica = self._replicas.get(tablet_id)
         if replica is None:
-            return 0, "unknown"
+            return 0, UNKNOWN
         return replica.status.term, "failed" if replica.failure else ""
 
     # -- beats -----------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from stelae.host.new_replica import NewReplica
 from stelae.host.superblock import PartitionBounds
 from stelae.spi.consensus import Beats, CopyRequest, Event, Fatal, HardState, Outbound, ReadReady
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import ClientId, LogId, OpId, TabletId
+from stelae.spi.ids import ClientId, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry
 from stelae.spi.members import TabletConfig
 from stelae.spi.rejections import Rejection
@@ -50,6 +51,9 @@ class PeerNetwork(Protocol):
 
     def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
         """Queue one consensus message with its entries."""
+
+    def create_replica(self, to: NodeId, new: NewReplica) -> None:
+        """Ask the node of a new member to create an empty replica."""
 
 
 class HardStates(Protocol):

@@ -16,6 +16,7 @@ from stelae.host.executor import ReadyExecutor
 from stelae.host.flush_and_collect import Flusher
 from stelae.host.leadership_transfers import PendingTransfers, TransferDone
 from stelae.host.member_changes import AbortDone, MembersChanged, PendingMemberChanges
+from stelae.host.new_replica import CopyRequests
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import Timer
 from stelae.host.read_faults import ReadFaults
@@ -97,6 +98,7 @@ class Replica:
         self.member_changes = member_changes
         self.flusher = flusher
         self._retention = flusher.retention
+        self._copy_requests = CopyRequests(self._ports.network.create_replica, self._ports.metrics)
 
     def start(self) -> None:
         """Start to take part in the tablet's consensus group."""
@@ -404,9 +406,7 @@ class Replica:
         self._ports.heartbeats.set_beats(self.tablet_id, beats)
 
     def copy_requested(self, request: CopyRequest) -> None:
-        self._ports.metrics.count("copies_needed")
-        what = (self.tablet_id, request.peer, request.first_index)
-        log.warning("replica needs a copy tablet=%s peer=%s first_index=%d", *what)
+        self._copy_requests.handle(request, self.flusher.superblock, self.status, self.flusher.log_base)
 
     def config_durable(self, config: TabletConfig) -> None:
         self._retention.config_durable(config.op_id.index)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stelae.host.hybrid_clock import HybridClock
+from stelae.host.new_replica import NewReplica
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, PeerTraffic
 from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import FactFeed
@@ -139,3 +140,7 @@ class ObservedNetwork:
         needs = self._cores[-1].needs_of(outbound.message)
         self._facts.sent(self._node, outbound, needs)
         self._traffic.send(tablet_id, outbound, entries)
+
+    def create_replica(self, to: NodeId, new: NewReplica) -> None:
+        """Send the message."""
+        self._traffic.create_replica(to, new)

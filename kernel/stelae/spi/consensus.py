@@ -188,11 +188,15 @@ class PeerAlive(msgspec.Struct, frozen=True, gc=False):
 class BeatException(msgspec.Struct, frozen=True, gc=False):
     """A peer answered a heartbeat with an exception.
 
-    A higher term ends the leadership. Otherwise the leader sends the peer a real append."""
+    A higher term ends the leadership. A peer that does not host the tablet needs a copy. Otherwise the leader sends the
+    peer a real append."""
 
     peer: NodeId
     term: int  #: The peer's term; 0 if it has none.
-    reason: str  #: ``"term"``, ``"unknown"`` or ``"failed"``.
+    reason: str  #: ``"term"``; ``UNKNOWN`` if the peer does not host the tablet; or ``"failed"``.
+
+
+UNKNOWN = "unknown"
 
 
 class PeerUnreachable(msgspec.Struct, frozen=True, gc=False):
@@ -328,10 +332,12 @@ class ConfigChanged(msgspec.Struct, frozen=True, gc=False):
 class CopyRequest(msgspec.Struct, frozen=True):
     """A peer needs a copy: it lacks entries from ``first_index`` on that were collected, or does not host the tablet.
 
-    The core makes one request, when the peer enters the state ``"COPY"``."""
+    The core makes one request, when the peer enters the state ``"COPY"``. For a peer that does not host the tablet it
+    makes another one from time to time, until the peer hosts it."""
 
     peer: NodeId
     first_index: int
+    hosted: bool = True  #: False if the peer does not host the tablet. If nothing was collected, it needs no copy then.
 
 
 class Fatal(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import BeatException, CopyFinished, PeerAlive, RangeCompacted, RangeSent
+from stelae.spi.consensus import UNKNOWN, BeatException, CopyFinished, PeerAlive, RangeCompacted, RangeSent
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import encode_config
@@ -105,7 +105,7 @@ class Leader:
 
     def _on_refused(self, peer: Progress, reply: AppendReply) -> None:
         if reply.refusal is AppendRefusal.NOT_HOSTED:
-            self._replicator.request_copy(peer, 1)
+            self._replicator.request_replica(peer)
         elif reply.refusal is AppendRefusal.MISMATCH:
             self._on_mismatch(peer, reply)
         else:
@@ -151,8 +151,10 @@ class Leader:
             peer.waiting = False
 
     def on_beat_exception(self, event: BeatException) -> None:
-        """Handle a peer's refusal of a heartbeat: the peer is in a later term, or does not follow this leader yet."""
-        state = self._state
+        """Handle a peer's refusal of a heartbeat.
+
+        The peer is in a later term, does not follow this leader yet, or does not host the tablet."""
+        state, leadership = self._state, self._state.leadership
         if event.peer not in state.peer_ids:
             state.count_refused("heartbeat refused by a node outside the config")
             return
@@ -163,11 +165,14 @@ class Leader:
             state.step_down(Cause.HIGHER_TERM, event.term)
             return
         peer = self._peer(event.peer)
-        if peer is None:
+        if leadership is None or peer is None:
             return
         peer.answered = True
-        if peer.state is PeerState.COPY:
+        if event.reason == UNKNOWN:
+            self._replicator.request_replica(peer)
+        elif peer.state is PeerState.COPY:
             peer.was_unreachable = True
+            self._replicator.probe_again(leadership, peer, state.now_us)
         elif peer.state is PeerState.REPLICATE:
             peer.to_probe(peer.match + 1)
         elif state.now_us >= peer.sent_at_us + self._retry_us:

@@ -136,6 +136,20 @@ class Replicator:
             peer.to_copy()
             self._state.ready.copy_requests.append(CopyRequest(peer.node_id, first_index))
 
+    def request_replica(self, peer: Progress) -> None:
+        """Request a replica for a peer that does not host the tablet, again and again until it does.
+
+        The request may be lost on its way, and only the peer knows when it has a replica."""
+        again = peer.state is PeerState.COPY
+        if again and self._state.now_us < peer.retry_at_us(self._retry_us):
+            return
+        if again:
+            peer.retries += 1
+        else:
+            peer.to_copy()
+        peer.sent_at_us = self._state.now_us
+        self._state.ready.copy_requests.append(CopyRequest(peer.node_id, 1, hosted=False))
+
     def probe_again(self, leadership: LeaderState, peer: Progress, heard_at_us: int) -> None:
         """Probe a peer in COPY that is reachable again: its log may reach the base by now. Reads no entry."""
         if peer.was_unreachable and (not peer.waiting or heard_at_us >= peer.retry_at_us(self._retry_us)):

@@ -7,8 +7,10 @@ from itertools import pairwise
 import pytest
 
 from stelae.spi.consensus import (
+    UNKNOWN,
     BeatException,
     CopyFinished,
+    CopyRequest,
     PeerAlive,
     PeerUnreachable,
     Persisted,
@@ -305,6 +307,30 @@ def test_a_beat_exception_makes_the_leader_send_a_real_append() -> None:
     assert solo.to(A)
     solo.step(BeatException(A, 1, "term"))
     assert solo.to(A) == [], "one is under way"
+
+
+def test_a_peer_that_does_not_host_the_tablet_is_sent_no_entries_and_a_replica_is_requested_until_it_has_one() -> None:
+    solo = Solo().serve()
+    propose(solo, 3)
+
+    def requests() -> list[CopyRequest]:
+        return [request for ready in solo.readies for request in ready.copy_requests]
+
+    solo.step(BeatException(B, 0, UNKNOWN))
+    assert requests() == [CopyRequest(B, 1, hosted=False)] and peer_of(solo, B).state == "COPY"
+    assert solo.to(B) == []
+    solo.step(BeatException(B, 0, UNKNOWN))
+    assert len(requests()) == 1, "not with every heartbeat"
+    for times, now_us in ((2, RETRY_US), (3, 3 * RETRY_US)):
+        solo.step(PeerAlive(A, 2, now_us), Tick(now_us - 1), BeatException(B, 0, UNKNOWN))
+        assert len(requests()) == times - 1, "not before the pause has passed, which grows"
+        solo.step(Tick(now_us), BeatException(B, 0, UNKNOWN))
+        assert len(requests()) == times, "the message may have been lost"
+    solo.step(BeatException(B, 0, "term"))
+    (probe,) = solo.to(B)
+    assert probe.prev == ZERO, "it has a replica now, and is asked what is in its log"
+    solo.ack(B, 0)
+    assert peer_of(solo, B).state == "REPLICATE" and solo.readies[-1].ranges[0].prev == ZERO
 
 
 def test_a_beat_exception_of_a_later_term_ends_the_leadership() -> None:

@@ -10,6 +10,7 @@ import msgspec
 from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.log_writer import CommitGroup, Completion, LogWriter
+from stelae.host.new_replica import NewReplica
 from stelae.spi.consensus import (
     Accepted,
     Beats,
@@ -139,6 +140,9 @@ class Bench:
         assert isinstance(outbound.message, Note)
         indexes = [entry.op_id.index for entry in entries]
         self.log.append(f"send {outbound.message.text}" + (f" {indexes}" if indexes else ""))
+
+    def create_replica(self, to: NodeId, new: NewReplica) -> None:
+        self.log.append(f"create replica on {to}")
 
     # sink
 

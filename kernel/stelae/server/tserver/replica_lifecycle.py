@@ -1,6 +1,6 @@
 """Starts the services that create, delete and clean up a node's replicas.
 
-They are the masters' actions, the tombstones that vote, and the quarantine."""
+They are the masters' actions, the replicas that leaders create, the tombstones that vote, and the quarantine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.server.tserver.actions import ActionService
+from stelae.server.tserver.new_replicas import NewReplicas
 from stelae.server.tserver.quarantine_keeper import QuarantineKeeper
 
 
@@ -20,11 +21,13 @@ class ReplicaLifecycle:
         self.manager = TabletManager(node, node.tablets)
         self._tombstones = Tombstones(node)
         self._actions = ActionService(node, self.manager)
+        self._new_replicas = NewReplicas(node, self.manager)
         self._quarantine = QuarantineKeeper(node, self.manager)
 
     def start(self) -> None:
         """Register the handlers."""
         self._actions.start()
+        self._new_replicas.start()
         self._tombstones.start()
         self._quarantine.start()
 

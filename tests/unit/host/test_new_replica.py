@@ -1,0 +1,72 @@
+"""A leader creates the replica of a new member only where nothing must be copied, and never that of a voter."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.client.messenger_ports import QuietMetrics
+from stelae.host.new_replica import CopyRequests, NewReplica, new_replica
+from stelae.host.superblock import PartitionBounds, Superblock
+from stelae.spi.consensus import CopyRequest, Role, Status
+from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
+from stelae.spi.members import Member, MemberType, TabletConfig
+
+LEADER, PEER = NodeId("a" * 32), NodeId("b" * 32)
+BOUNDS = PartitionBounds(hash_buckets=(1,), key_low=b"k", scheme=b"scheme")
+BLOCK = Superblock(tablet_id=TabletId("t"), table_name="table", schemas=(b"first", b"second"), partition=BOUNDS)
+
+
+def status(member_type: MemberType | None) -> Status:
+    members = [Member(node_id=LEADER, address="a:1")]
+    if member_type is not None:
+        members.append(Member(node_id=PEER, address="b:1", member_type=member_type))
+    config = TabletConfig(op_id=OpId(2, 7), members=tuple(members))
+    return Status(
+        node_id=LEADER,
+        role=Role.LEADER,
+        term=2,
+        voted_for=LEADER,
+        leader=LEADER,
+        last=OpId(2, 9),
+        durable_index=9,
+        commit=9,
+        applied=9,
+        serving=True,
+        config=config,
+        committed_config=config,
+    )
+
+
+@pytest.mark.parametrize("member_type", [MemberType.PRE_VOTER, MemberType.NON_VOTER])
+def test_a_member_without_a_vote_gets_the_first_schema_and_the_partition_of_the_tablet(member_type: MemberType) -> None:
+    assert new_replica(BLOCK, status(member_type), ZERO, PEER) == NewReplica(
+        tablet_id=TabletId("t"),
+        table_name="table",
+        schema=b"first",
+        partition=BOUNDS,
+        consensus="raft",
+        config=OpId(2, 7),
+    )
+
+
+@pytest.mark.parametrize("member_type", [MemberType.VOTER, MemberType.WITNESS, None])
+def test_a_voter_that_has_lost_its_replica_gets_no_empty_one(member_type: MemberType | None) -> None:
+    """It may have acknowledged entries and given votes. A new empty replica would act as if it had not (rule 19)."""
+    assert new_replica(BLOCK, status(member_type), ZERO, PEER) == "a member with a vote has lost its replica"
+
+
+def test_what_is_not_in_the_log_any_more_must_be_copied() -> None:
+    found = new_replica(BLOCK, status(MemberType.PRE_VOTER), OpId(1, 4), PEER)
+    assert found == "the log begins behind entry 1.4, and what is older must be copied"
+
+
+def test_a_copy_that_is_needed_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
+    created: list[NodeId] = []
+    requests = CopyRequests(lambda to, _new: created.append(to), QuietMetrics())
+    learner = status(MemberType.PRE_VOTER)
+    for base in (OpId(1, 4), OpId(1, 4), OpId(1, 5)):
+        requests.handle(CopyRequest(PEER, 1, hosted=False), BLOCK, learner, base)
+    requests.handle(CopyRequest(PEER, 3), BLOCK, learner, ZERO)
+    assert created == [] and len(caplog.records) == 3
+    requests.handle(CopyRequest(PEER, 1, hosted=False), BLOCK, learner, ZERO)
+    assert created == [PEER]
