@@ -67,9 +67,11 @@ class ClusterOptions:
         engines: engine name by kind (``{"wal": "segmented"}``). A kind that is not listed has the node's default.
             Several names, separated by commas, are used for the nodes in turn: replicas of a tablet may have different
             logs and stores. All must have the same consensus engine, so that kind takes one name.
-        settings: sections that are merged into every ``node.toml``."""
+        settings: sections that are merged into every ``node.toml``.
+        spare_count: without masters: the number of further nodes that are not members of the tablet at first."""
 
     node_count: int = 3
+    spare_count: int = 0
     engines: Mapping[str, str] | None = None
     settings: Mapping[str, Mapping[str, Any]] | None = None
 
@@ -126,7 +128,7 @@ class LocalCluster:
                 f"127.0.0.1:{port}",
                 directory / f"node-{number + 1}",
             )
-            for number, port in enumerate(free_ports(options.node_count))
+            for number, port in enumerate(free_ports(options.node_count + options.spare_count))
         ]
         for node in nodes:
             node.directory.mkdir()
@@ -242,7 +244,7 @@ def _node_toml(
             "id": tablet.tablet_id,
             "key": list(tablet.key),
             "columns": list(tablet.columns),
-            "members": [{"uuid": n.node_id, "address": n.address} for n in nodes],
+            "members": [{"uuid": n.node_id, "address": n.address} for n in nodes[: options.node_count]],
         },
     }
     if options.engines:
