@@ -25,10 +25,16 @@ def tolerance_text(types: Sequence[MemberType], down: int = 0) -> str:
     more = losses_survived(voters, down)
     majority = f"{voters // 2 + 1} of {_counted(voters, 'voter')}"
     if more < 0:
-        return f"no majority: {majority} must run, and {voters - down} do"
+        return f"no majority: {majority} must run, but {down} {'is' if down == 1 else 'are'} down"
     if more == 0:
-        return f"survives the loss of no voter: all of the {majority} that run are needed" if down else _none(voters)
+        return f"survives the loss of no voter: the {majority} that run are all needed" if down else _none(voters)
     return f"survives the loss of any {_counted(more, 'voter')} ({majority} must run)"
+
+
+def losses_text(losses: Sequence[int]) -> str:
+    """Return in short which faults all of several tablets survive: the losses that the weakest of them does."""
+    least = min(losses, default=-1)
+    return "-" if least < 0 else "no loss" if least == 0 else f"{least} loss" + ("" if least == 1 else "es")
 
 
 def _none(voters: int) -> str:

@@ -16,6 +16,7 @@ from enum import StrEnum
 
 import msgspec
 
+from stelae.check.fault_tolerance import losses_survived
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
 from stelae.protocol.master_messages import TableDescription
 from stelae.protocol.node_messages import NodeInfo, QuarantineInfo, ReplicaFacts
@@ -66,6 +67,8 @@ class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     applied: int = 0
     config: str = "-"  #: Op id of its newest config.
     members: tuple[NodeId, ...] = ()  #: The members of this config.
+    learners: tuple[NodeId, ...] = ()  #: Those of them that have no vote.
+    votes: bool = True  #: Whether it has a vote in the newest config that a replica knows.
     change_pending: bool = False  #: Whether this config is not committed yet.
     size_bytes: int | None = None
     unheard: tuple[NodeId, ...] = ()  #: On a leader: members that it has not heard from for too long.
@@ -94,6 +97,8 @@ class TabletHealth(msgspec.Struct, frozen=True, kw_only=True):
     verdict: TabletVerdict
     why: str
     replicas: tuple[ReplicaHealth, ...]
+    #: How many more voters may fail until no majority is left; negative if there is none now.
+    losses_survived: int = 0
 
 
 class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,11 +140,19 @@ def tablet_health(
     Args:
         unfinished: what the masters are still doing with the tablet; empty: nothing.
     """
-    replicas = _with_copies([_replica(node, address, tablet_id, nodes.get(node)) for node, address in members])
+    asked = [_replica(node, address, tablet_id, nodes.get(node)) for node, address in members]
+    replicas = _with_copies(_with_votes(tablet_id, asked, nodes))
     verdict, why = _judge(replicas)
     if unfinished:
         verdict, why = TabletVerdict.UNFINISHED, unfinished
-    return TabletHealth(tablet_id=tablet_id, verdict=verdict, why=why, replicas=replicas)
+    voters = [replica for replica in replicas if replica.votes]
+    return TabletHealth(
+        tablet_id=tablet_id,
+        verdict=verdict,
+        why=why,
+        replicas=replicas,
+        losses_survived=losses_survived(len(voters), sum(bool(replica.problem) for replica in voters)),
+    )
 
 
 def table_health(table: TableDescription, nodes: Mapping[NodeId, NodeFacts]) -> TableHealth:
@@ -170,6 +183,7 @@ def _replica(node_id: NodeId, address: str, tablet_id: TabletId, facts: NodeFact
         applied=report.applied,
         config="-" if more is None else str(more.config),
         members=() if more is None else more.members,
+        learners=() if more is None else more.learners,
         change_pending=more is not None and more.change_pending,
         size_bytes=None if more is None else more.size_bytes,
         unheard=() if more is None else more.unhealthy,
@@ -178,6 +192,16 @@ def _replica(node_id: NodeId, address: str, tablet_id: TabletId, facts: NodeFact
         log_begins=None if more is None or more.log_base is None else more.log_base.index + 1,
         copies_needed=() if more is None else more.copies_needed,
     )
+
+
+def _with_votes(
+    tablet_id: TabletId, replicas: Sequence[ReplicaHealth], nodes: Mapping[NodeId, NodeFacts]
+) -> list[ReplicaHealth]:
+    """Mark the members that have no vote in the newest config that a replica knows."""
+    known = [facts.facts[tablet_id] for facts in nodes.values() if tablet_id in facts.facts]
+    newest = max(known, key=lambda facts: facts.config, default=None)
+    learners = () if newest is None else newest.learners
+    return [msgspec.structs.replace(replica, votes=replica.node_id not in learners) for replica in replicas]
 
 
 def _with_copies(replicas: Sequence[ReplicaHealth]) -> tuple[ReplicaHealth, ...]:
@@ -212,12 +236,15 @@ def _why_missing(tablet_id: TabletId, facts: NodeFacts) -> str:
 
 
 def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[TabletVerdict, str]:
-    running = [replica for replica in replicas if not replica.problem]
-    majority = len(replicas) // 2 + 1
-    if len(running) < majority:
-        return TabletVerdict.UNAVAILABLE, f"{len(running)} of {len(replicas)} replicas run; {majority} are needed"
-    present, running = running, [replica for replica in running if not replica.configuring]
-    if len(running) < majority:
+    voters = [replica for replica in replicas if replica.votes]
+    majority = len(voters) // 2 + 1
+    present = [replica for replica in replicas if not replica.problem]
+    voting = [replica for replica in voters if not replica.problem]
+    if len(voting) < majority:
+        what = "replicas" if len(voters) == len(replicas) else "voters"
+        return TabletVerdict.UNAVAILABLE, f"{len(voting)} of {len(voters)} {what} run; {majority} are needed"
+    running = [replica for replica in present if not replica.configuring]
+    if sum(replica.votes for replica in running) < majority:
         return TabletVerdict.UNAVAILABLE, _no_leader(present, replicas)
     newest = max(replica.term for replica in running)
     leaders = [replica for replica in running if replica.role == "LEADER" and replica.term == newest]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from stelae.check.cluster_check import CheckReport, NodeCheck, check
+from stelae.check.fault_tolerance import losses_text
 from stelae.check.health import TabletHealth, TabletVerdict, in_short
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
@@ -59,10 +60,16 @@ def print_checkup(found: CheckReport) -> None:
     if found.tables:
         print()
         counts = [
-            (t.name, t.state, len(t.tablets), sum(tablet.verdict is not TabletVerdict.HEALTHY for tablet in t.tablets))
+            (
+                t.name,
+                t.state,
+                len(t.tablets),
+                sum(tablet.verdict is not TabletVerdict.HEALTHY for tablet in t.tablets),
+                losses_text([tablet.losses_survived for tablet in t.tablets]),
+            )
             for t in found.tables
         ]
-        print_fitted(("TABLE", "STATE", "TABLETS", "NOT HEALTHY"), counts)
+        print_fitted(("TABLE", "STATE", "TABLETS", "NOT HEALTHY", "SURVIVES"), counts)
     _print_matrices(found)
     if found.differences:
         print()

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from stelae.check.cluster_state import ClusterState, collect_state
+from stelae.check.fault_tolerance import tolerance_text
 from stelae.check.health import ReplicaHealth, TabletHealth, table_health
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.name_lookup import pick, shorten
@@ -18,6 +19,7 @@ from stelae.client.connection import Connection
 from stelae.protocol.master_messages import ServerLine, TableDescription, TabletPlace
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
+from stelae.spi.members import MemberType
 from stelae.spi.scan import ScanSpec
 
 LIST = "stelae tablet list"
@@ -81,6 +83,7 @@ def _print(found: dict[str, Any]) -> None:
             "state": found["state"],
             "health": found["health"] + (f": {found['why']}" if found["why"] else ""),
             "leader": found["leader"] or "-",
+            "faults": found["faults"],
             "size": f"{bytes_text(found['size_bytes'])}, the largest replica",
             "rows": found.get("rows", ""),
         }
@@ -134,6 +137,10 @@ def _plain(
         "state": place.state.value,
         "health": health.verdict.value,
         "why": health.why,
+        "faults": tolerance_text(
+            [MemberType.VOTER if replica.votes else MemberType.NON_VOTER for replica in health.replicas],
+            down=sum(bool(replica.problem) for replica in health.replicas if replica.votes),
+        ),
         "leader": next((address for node, address in place.members if node == place.leader), None),
         "size_bytes": max(sizes, default=None),
         "replicas": [_plain_replica(replica, found, lines.get(replica.node_id)) for replica in health.replicas],

@@ -266,18 +266,19 @@ class AsyncClient:
     async def _until_gone(self, dropped: Sequence[TabletPlace], timeout_s: float) -> None:
         """Wait until tablets have no replica left, except on servers that do not answer.
 
-        Once a majority of a tablet's members has no replica, no client can have a write to it acknowledged, which would
+        Once a majority of a tablet's voters has no replica, no client can have a write to it acknowledged, which would
         be lost with the tablet. The other members are waited for until ``LAST_REPLICAS_S``, so that such a write is
         refused at once, and does not wait for an answer."""
         now_s = asyncio.get_running_loop().time
         deadline_s = now_s() + timeout_s
         for tablet in dropped:
             last_replicas_s = deadline_s
+            voters = [member for member in tablet.members if member[0] not in tablet.learners]
             while True:
-                left = await self.connection.holders(tablet.tablet_id, tablet.members)
-                if left <= len(tablet.members) // 2:
+                left = await self.connection.holders(tablet.tablet_id, voters)
+                if left <= len(voters) // 2:
                     last_replicas_s = min(last_replicas_s, now_s() + LAST_REPLICAS_S)
-                if not left or (left <= len(tablet.members) // 2 and now_s() >= last_replicas_s):
+                if not left or (left <= len(voters) // 2 and now_s() >= last_replicas_s):
                     break
                 if now_s() >= deadline_s:
                     fact = f"the range is dropped, and its tablet {tablet.tablet_id} is still being deleted"

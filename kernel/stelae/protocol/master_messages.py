@@ -224,6 +224,7 @@ class TabletPlace(msgspec.Struct, frozen=True, kw_only=True):
     state: TabletState
     partition: Partition
     members: tuple[tuple[NodeId, str], ...] = ()
+    learners: tuple[NodeId, ...] = ()  #: Those of the members that have no vote.
     leader: NodeId | None = None
     waits_for: str = ""  #: What a tablet that is not running yet waits for, for people.
 

@@ -41,6 +41,11 @@ class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
         voting = (MemberType.VOTER, MemberType.WITNESS)
         return tuple(m.node_id for m in self.members if m.member_type in voting)
 
+    def learners(self) -> tuple[NodeId, ...]:
+        """Return the node ids of the members that have no vote."""
+        voters = self.voters()
+        return tuple(m.node_id for m in self.members if m.node_id not in voters)
+
     def member(self, node_id: NodeId) -> Member | None:
         """Return the member with that node id, or ``None``."""
         return next((m for m in self.members if m.node_id == node_id), None)

@@ -72,17 +72,7 @@ def test_one_that_waits_for_the_leader_is_told_from_one_that_is_down() -> None:
     assert (found.verdict, found.why) == (TabletVerdict.UNDER_REPLICATED, "not in touch with the leader yet: b:1")
 
 
-def facts(node: NodeId, base: int, *copies_needed: NodeId) -> NodeInfo:
-    found = ReplicaFacts(
-        tablet_id=T,
-        table_id="",
-        size_bytes=1,
-        schema_version=1,
-        config=OpId(1, 1),
-        members=tuple(NODES),
-        log_base=OpId(2, base),
-        copies_needed=copies_needed,
-    )
+def info_of(node: NodeId, replica: ReplicaFacts) -> NodeInfo:
     return NodeInfo(
         node_id=node,
         incarnation=IncarnationId("1"),
@@ -96,10 +86,24 @@ def facts(node: NodeId, base: int, *copies_needed: NodeId) -> NodeInfo:
         free_bytes=1,
         masters=(),
         peers=(),
-        replicas=(found,),
+        replicas=(replica,),
         failed=(),
         settings={},
     )
+
+
+def facts(node: NodeId, base: int, *copies_needed: NodeId) -> NodeInfo:
+    found = ReplicaFacts(
+        tablet_id=T,
+        table_id="",
+        size_bytes=1,
+        schema_version=1,
+        config=OpId(1, 1),
+        members=tuple(NODES),
+        log_base=OpId(2, base),
+        copies_needed=copies_needed,
+    )
+    return info_of(node, found)
 
 
 def judged_with_bases(a: int, c: int, b: dict[str, Any] | None) -> TabletHealth:
@@ -158,3 +162,34 @@ def test_what_masters_still_work_on_is_unfinished_whatever_its_members_say() -> 
 def test_a_member_that_no_server_stands_for_does_not_run() -> None:
     found = tablet_health(T, MEMBERS, {})
     assert found.verdict is TabletVerdict.UNAVAILABLE and {r.problem for r in found.replicas} == {"no such server"}
+
+
+def facts_with(node: NodeId, *, learners: tuple[NodeId, ...], problem: str = "", **fields: Any) -> NodeFacts:
+    replica = ReplicaFacts(
+        tablet_id=T,
+        table_id="x",
+        size_bytes=0,
+        schema_version=1,
+        config=OpId(3, 8),
+        members=tuple(NODES),
+        learners=learners,
+    )
+    return NodeFacts(
+        node_id=node, address="", problem=problem, reports={T: report(node, **fields)}, info=info_of(node, replica)
+    )
+
+
+def test_a_learner_counts_in_no_majority() -> None:
+    """With two voters of three members, one voter alone serves nothing, although two of three replicas run."""
+    nodes = {
+        A: facts_with(A, learners=(C,), role="LEADER"),
+        B: NodeFacts(node_id=B, address="", problem="does not answer"),
+        C: facts_with(C, learners=(C,), role="LEARNER"),
+    }
+    found = tablet_health(T, MEMBERS, nodes)
+    assert found.verdict is TabletVerdict.UNAVAILABLE and found.why.startswith("1 of 2 voters run; 2 are needed")
+    assert found.losses_survived == -1
+    nodes[B], nodes[C] = facts_with(B, learners=(C,)), NodeFacts(node_id=C, address="", problem="does not answer")
+    found = tablet_health(T, MEMBERS, nodes)
+    assert found.verdict is TabletVerdict.UNDER_REPLICATED and "c:1" in found.why
+    assert found.losses_survived == 0

@@ -98,6 +98,7 @@ class NodeInfoService:
             schema_version=replica.applier.store.schema.version,
             config=status.config.op_id,
             members=tuple(member.node_id for member in status.config.members),
+            learners=status.config.learners(),
             change_pending=status.config.op_id != status.committed_config.op_id,
             unhealthy=self._stats.unhealthy.get(tablet_id, ()),
             copies_needed=tuple(peer.node_id for peer in status.peers if peer.state == "COPY"),

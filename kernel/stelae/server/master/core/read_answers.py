@@ -104,6 +104,7 @@ def _place(view: ClusterView, tablet: TabletRecord, addresses: Mapping[NodeId, s
         state=tablet.state,
         partition=tablet.partition,
         members=tuple((m.node_id, addresses.get(m.node_id) or m.address) for m in tablet.config.members),
+        learners=tablet.config.learners(),
         leader=None if leader is None else leader[0],
     )
 
