@@ -28,11 +28,12 @@ class ConsensusRecord(msgspec.Struct, frozen=True, kw_only=True):
     term: int
     voted_for: NodeId | None
     committed_config: TabletConfig
+    promises: bool = False
 
     @property
     def hard_state(self) -> HardState:
-        """Term and vote, as a consensus core restores them."""
-        return HardState(self.term, self.voted_for)
+        """Term, vote and promises, as a consensus core restores them."""
+        return HardState(self.term, self.voted_for, self.promises)
 
 
 CONSENSUS = FileKind("consensus-meta", b"STcm", 1, msgspec.msgpack.Decoder(ConsensusRecord))
@@ -68,7 +69,13 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
         if known is not None and committed_config.op_id < known.committed_config.op_id:
             fact = f"config {committed_config.op_id} would replace config {known.committed_config.op_id}"
             raise ConfigRegression(fact, path=self._path)
-        record = ConsensusRecord(tablet_id=self._tablet, term=term, voted_for=vote, committed_config=committed_config)
+        record = ConsensusRecord(
+            tablet_id=self._tablet,
+            term=term,
+            voted_for=vote,
+            committed_config=committed_config,
+            promises=hard_state.promises,
+        )
         self._replace(record)
 
 

@@ -235,7 +235,7 @@ class Replica:
             # Heartbeats before the tick: otherwise a busy node would campaign although its leader is alive.
             self._collect_heartbeats()
         self._core_us = self._time_for_core(now_us)
-        events: list[Event] = [*self._delayed, *self._heartbeats, Tick(self._core_us), *self._events]
+        events: list[Event] = [*self._delayed, *self._heartbeats, Tick(self._core_us, self.suspended), *self._events]
         self._delayed, self._heartbeats, self._events = [], [], []
         try:
             if not self._step(events):

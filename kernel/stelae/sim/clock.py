@@ -14,8 +14,9 @@ EPOCH_US = 1_700_000_000_000_000
 class VirtualClock:
     """The ``Clock`` of one node (see ``stelae.spi.services``)."""
 
-    def __init__(self, scheduler: Scheduler, *, error_us: int) -> None:
+    def __init__(self, scheduler: Scheduler, *, error_us: int, drift_ppm: int = 0) -> None:
         self._scheduler = scheduler
+        self._drift_ppm = drift_ppm
         self._error_us = error_us
         self._jumped_us = 0
         self._booted_us = 0
@@ -23,8 +24,16 @@ class VirtualClock:
         """Longest time, in microseconds, by which the wall clock was ever ahead of true time."""
 
     def monotonic_us(self) -> int:
-        """Return the microseconds since this node last started."""
-        return self._scheduler.now_us - self._booted_us
+        """Return the microseconds since this node last started, by its clock, which may run too fast or too slow."""
+        return self._since_boot(self._scheduler.now_us)
+
+    def _since_boot(self, true_us: int) -> int:
+        return (true_us - self._booted_us) * (1_000_000 + self._drift_ppm) // 1_000_000
+
+    def true_delay_us(self, until_us: int) -> int:
+        """Return after how many microseconds of true time the monotonic clock shows ``until_us``; 0: it does now."""
+        left_us = until_us - self.monotonic_us()
+        return max(0, -(-left_us * 1_000_000 // (1_000_000 + self._drift_ppm)))
 
     def wall_us(self) -> int:
         """Return the wall time of this node in microseconds since 1970; at least 1."""

@@ -50,6 +50,7 @@ class SimEngines:
             append_retry_ms=max(1, profile.election_timeout_ms // 4),
             append_bytes_max=profile.append_bytes_max,
             in_flight_messages_max=profile.in_flight_messages_max,
+            clock_drift_ppm_max=profile.drift_ppm_max,
         )
 
     def store_config(self, name: str, profile: Profile) -> Any:

@@ -42,7 +42,8 @@ class SimNode:
         self._scheduler = scheduler
         self.view = view
         self._rng = stream(context.seed, f"node/{view.position}")
-        self._clock = VirtualClock(scheduler, error_us=error_us)
+        drift_ppm = context.profile.clock_drift_ppm[view.position] if context.profile.clock_drift_ppm else 0
+        self._clock = VirtualClock(scheduler, error_us=error_us, drift_ppm=drift_ppm)
         self._models: dict[LogId, LogModel] = {}
         self._starts = 0
         self._extra_us = 0

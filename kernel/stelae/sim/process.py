@@ -119,7 +119,7 @@ class Process:
 
     def call_at(self, when_us: int, call: Call) -> Timer:
         """Run ``call`` at or after ``when_us`` of this node's monotonic clock."""
-        return self.schedule(max(0, when_us - self.now_us()), "timer", call)
+        return self.schedule(self._clock.true_delay_us(when_us), "timer", call)
 
 
 class VirtualPool:

@@ -43,6 +43,8 @@ class Profile:
         faults: number of planned faults.
         nodes: number of nodes.
         member_change_us: shortest and longest pause between two changes of config; ``None``: members are fixed.
+        drift_ppm_max: bound on the drift of the clocks, for leases; 0: there are no leases.
+        clock_drift_ppm: by how much each node's monotonic clock runs too fast; empty: by nothing.
     """
 
     election_timeout_ms: int
@@ -74,6 +76,8 @@ class Profile:
     faults: int
     nodes: int = 3
     member_change_us: tuple[int, int] | None = None
+    drift_ppm_max: int = 0
+    clock_drift_ppm: tuple[int, ...] = ()
 
 
 class ProfileKind(StrEnum):
@@ -83,6 +87,8 @@ class ProfileKind(StrEnum):
     """Three nodes with fixed members."""
     MEMBERSHIP = "membership"
     """Five nodes, of which three are members at first. Members are added, promoted, demoted and removed."""
+    LEASES = "leases"
+    """As ``MEMBERSHIP``. Leaders also read by leases, while clocks drift as far as the bound allows."""
 
 
 def draw_profile(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> Profile:
@@ -91,10 +97,24 @@ def draw_profile(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> Profile
     if kind is ProfileKind.STANDARD:
         return profile
     rng = stream(seed, "profile/members")
-    return replace(
+    profile = replace(
         profile,
         clock_error_us=(*profile.clock_error_us, *(between(rng, -200_000, 200_000) for _ in range(2))),
         member_change_us=(10_000, pick(rng, (500_000, 2_000_000))),
+    )
+    return profile if kind is ProfileKind.MEMBERSHIP else _with_leases(profile, seed)
+
+
+def _with_leases(profile: Profile, seed: int) -> Profile:
+    """Return a profile with leases, more reads, and clocks that mostly drift as far apart as the bound allows."""
+    rng = stream(seed, "profile/leases")
+    bound = pick(rng, (1_000, 20_000, 100_000))
+    return replace(
+        profile,
+        drift_ppm_max=bound,
+        clock_drift_ppm=tuple(pick(rng, (-bound, -bound, 0, bound, bound)) for _ in range(profile.nodes)),
+        reads=0.5,
+        think_us=(1_000, between(rng, 20_000, 300_000)),
     )
 
 

@@ -76,10 +76,12 @@ class Role(StrEnum):
 
 
 class HardState(msgspec.Struct, frozen=True, gc=False):
-    """What must survive a crash in addition to the log: the term, and the vote given in this term."""
+    """What must survive a crash in addition to the log: the term, the vote given in this term, and promises."""
 
     term: int = 0
     voted_for: NodeId | None = None
+    #: The replica may have promised a leader to grant no other candidate a vote for a time (a read lease).
+    promises: bool = False
 
 
 class LogView(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,9 +98,12 @@ class LogView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):
-    """The time is now ``now_us``: monotonic microseconds, which never decrease."""
+    """The time is now ``now_us``: monotonic microseconds, which never decrease, and go on while the machine is
+    suspended."""
 
     now_us: int
+    #: The driver holds the time back, because the replica can append nothing and must not campaign.
+    held_back: bool = False
 
 
 class Received(msgspec.Struct, frozen=True):

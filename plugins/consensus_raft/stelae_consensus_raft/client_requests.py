@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Accepted, Proposal, Propose, ReadRequest, Role
+from stelae.spi.consensus import Accepted, Proposal, Propose, ReadReady, ReadRequest, Role
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES, Entry, EntryKind
 from stelae.spi.rejections import RejectReason
-from stelae_consensus_raft.raft_state import RaftState
+from stelae_consensus_raft.raft_state import LeaderState, RaftState
 
 CORE_KINDS = (EntryKind.NOOP, EntryKind.CONFIG)
 """Kinds of entries that only the core itself appends to the log."""
@@ -65,13 +65,24 @@ class ClientRequests:
         return None
 
     def read(self, event: ReadRequest) -> None:
-        """Queue a read until a majority confirms this leader (see ``read_index``). Nothing is written."""
+        """Answer a read, or queue it until a majority confirms this leader. Nothing is written.
+
+        See ``read_lease`` and ``read_index``."""
         state, leadership = self._state, self._state.leadership
         refusal = self._not_serving()
         if refusal is not None:
             state.reject(event.token, refusal)
         elif leadership is not None:
-            if len(leadership.reads) >= state.settings.reads_pending_max:
-                state.reject(event.token, RejectReason.OVERLOADED)
-            else:
-                leadership.reads.add(event.token, state.commit)
+            self._queue_or_answer(leadership, event.token)
+
+    def _queue_or_answer(self, leadership: LeaderState, token: int) -> None:
+        """Answer a read by the lease, or queue it."""
+        state, lease = self._state, leadership.lease
+        if lease.is_valid(state.now_us) and leadership.handover is None and not state.time_held_back:
+            state.ready.reads_ready.append(ReadReady(token, state.commit))
+            if lease.ends_soon(state.now_us):
+                leadership.reads.need_round()
+        elif len(leadership.reads) >= state.settings.reads_pending_max:
+            state.reject(token, RejectReason.OVERLOADED)
+        else:
+            leadership.reads.add(token, state.commit)

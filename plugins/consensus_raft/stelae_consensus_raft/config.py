@@ -27,6 +27,14 @@ class RaftConfig:
         reason="a new member that has not answered the leader for this long is removed again; choose it longer than "
         "a node takes to start",
     )
+    clock_drift_ppm_max: int = setting(
+        0,
+        unit="ppm",
+        low=0,
+        high=100_000,
+        reason="with a bound on how much the rate of each node's clock is wrong, leaders answer reads by a lease, "
+        "without asking a majority each time; 0: no bound is known, and no leases; wrong bounds allow stale reads",
+    )
     append_retry_ms: int = setting(
         250,
         unit="ms",

@@ -192,6 +192,7 @@ class RaftCore(ConsensusCore):
         if event.now_us < self._state.now_us:
             raise BrokenInvariant(f"time went back from {self._state.now_us} to {event.now_us}")
         self._state.now_us = event.now_us
+        self._state.time_held_back = event.held_back
         if self._state.leadership is not None:
             self._leader.tick()
             self._transfers.tick()

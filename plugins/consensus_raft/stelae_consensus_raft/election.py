@@ -73,6 +73,8 @@ class Elections:
         state = self._state
         if not state.may_campaign or state.role is Role.LEADER:
             return
+        if state.promised_us() and state.leader_is_alive():
+            return  # A campaign that the driver asks for must not break the promise to withhold this vote.
         before = state.campaign
         split = before is not None and len(before.granted) + len(before.refused) > 1
         state.change_role(Cause.TIMEOUT)
@@ -178,7 +180,8 @@ class Elections:
         ``ready_id`` and all Readies before it are durable."""
         state = self._state
         if state.hard_state_pending_since_us is not None and ready_id >= state.hard_state_ready_id:
-            took_us, state.hard_state_pending_since_us = state.now_us - state.hard_state_pending_since_us, None
+            took_us = state.now_us - state.hard_state_pending_since_us
+            state.hard_state_durable()
             if took_us > state.timeout_us // 2 and self._waits_for_a_vote():
                 self._extend_deadline(min(took_us, SAVE_TIMEOUTS_MAX * state.timeout_us))
         tally = self._state.campaign

@@ -124,6 +124,7 @@ class Follower:
             refusal=refusal,
             rejected=message.prev.index,
             hint=hint,
+            withholds_us=state.promised_us() if message.term == state.term else 0,
         )
         state.send(sender, reply)
 
@@ -147,7 +148,12 @@ class Follower:
         if term != state.term or state.leader is None or state.role is Role.LEADER:
             return
         reply = AppendReply(
-            term=term, match=self._ack_match, commit=state.commit, round=self._ack_round, session=self._ack_session
+            term=term,
+            match=self._ack_match,
+            commit=state.commit,
+            round=self._ack_round,
+            session=self._ack_session,
+            withholds_us=state.promised_us(),
         )
         if self._ack_match > state.durable.index:
             state.send_durable(state.leader, reply)

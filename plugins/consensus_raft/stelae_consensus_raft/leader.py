@@ -34,7 +34,7 @@ class Leader:
         The first entry of a log is the initial config, so that a majority agrees on it (durability rule 10). Later
         terms begin with an empty entry. Entries of older terms commit only together with this one."""
         state = self._state
-        leadership = state.leadership = LeaderState(state.log.last_index + 1)
+        leadership = state.leadership = LeaderState(state.log.last_index + 1, state.lease_length_us)
         state.leader = state.node_id
         state.election_deadline_us = None
         op_id = OpId(state.term, leadership.first_index)
@@ -66,6 +66,8 @@ class Leader:
         peer.heard_at_us = state.now_us
         peer.retries = 0
         peer.round_acked = max(peer.round_acked, reply.round)
+        if reply.withholds_us >= state.timeout_us:
+            peer.round_promised = max(peer.round_promised, reply.round)
         if peer.state is PeerState.COPY:
             peer.was_unreachable = peer.waiting = False
         self._progressed = True
@@ -246,6 +248,7 @@ class Leader:
         if leadership is None:
             return
         if leadership.reads.start_round():
+            leadership.lease.round_begins(leadership.reads.round, self._state.now_us)
             self._replicator.send_read_round(leadership)
             self._progressed = True
         if self._progressed:
@@ -260,6 +263,9 @@ class Leader:
             self._replicator.replicate(self._state.leadership)
 
     def _confirm_reads(self, leadership: LeaderState) -> None:
+        if self._state.lease_length_us:
+            promised = [peer.round_promised for peer in leadership.voting]
+            leadership.lease.promised(self._commit_rule.majority_value(leadership.reads.round, promised))
         if len(leadership.reads):
             rounds = [peer.round_acked for peer in leadership.voting]
             confirmed = self._commit_rule.majority_value(leadership.reads.round, rounds)

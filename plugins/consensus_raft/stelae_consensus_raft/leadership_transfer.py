@@ -94,6 +94,7 @@ class RaftTransfers:
         peer = leadership.peers.get(handover.to)
         if peer is not None and peer.match == state.log.last_index:
             handover.timeout_now_sent = True
+            leadership.lease.give_up()
             state.send(handover.to, TimeoutNow(term=state.term))
 
     def tick(self) -> None:

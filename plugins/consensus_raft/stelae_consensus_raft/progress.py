@@ -54,6 +54,7 @@ class Progress:
         "node_id",
         "retries",
         "round_acked",
+        "round_promised",
         "sent_at_us",
         "session",
         "since_us",
@@ -95,6 +96,8 @@ class Progress:
         self.commit_only_paid_us = 0
         #: Newest read round that the peer confirmed.
         self.round_acked = 0
+        #: Newest read round that the peer confirmed with the promise that a lease needs.
+        self.round_promised = 0
         #: Retries since the peer last answered.
         self.retries = 0
         self._in_flight: deque[tuple[int, int]] = deque()

@@ -27,6 +27,7 @@ from stelae_consensus_raft.log_terms import LogTerms
 from stelae_consensus_raft.message_checks import config_of_entry
 from stelae_consensus_raft.progress import Progress
 from stelae_consensus_raft.read_index import ReadQueue
+from stelae_consensus_raft.read_lease import ReadLease, lease_length_us
 from stelae_consensus_raft.ready_builder import ReadyBuilder
 from stelae_consensus_raft.transitions import TRANSITIONS, Cause
 from stelae_consensus_raft.vote_rules import VoteTally
@@ -63,6 +64,7 @@ class LeaderState:
         "first_index",
         "handover",
         "learners",
+        "lease",
         "own_change_from_us",
         "peers",
         "pending_change",
@@ -71,7 +73,7 @@ class LeaderState:
         "voting",
     )
 
-    def __init__(self, first_index: int) -> None:
+    def __init__(self, first_index: int, lease_length_us: int = 0) -> None:
         self.first_index = first_index
         """The index of the first entry of this leadership."""
         self.peers: dict[NodeId, Progress] = {}
@@ -80,6 +82,7 @@ class LeaderState:
         self.learners: list[Progress] = []
         """The other ``peers``."""
         self.reads = ReadQueue()
+        self.lease = ReadLease(lease_length_us)
         self.reads_sent_at_us = 0
         self.handover: Handover | None = None
         self.pending_change: PendingChange | None = None
@@ -115,6 +118,7 @@ class RaftState:
         self.rng = rng
         self.term = hard_state.term
         self.voted_for = hard_state.voted_for
+        self._init_promises(hard_state.promises)
         self.log = LogTerms(log.base, log.last, log.term_runs)
         self.sizes = EntrySizes(log.last.index, settings.entry_bytes_estimate)
         self.durable = DurableIndex(log.last.index)
@@ -129,6 +133,17 @@ class RaftState:
             self.ready.committed_config = self.configs.committed
         self._load_members()
         self.role = self._role_in_config()
+        if self.lease_length_us and self.term and not self.promises_durable:
+            self.persist_hard_state()
+
+    def _init_promises(self, promised: bool) -> None:
+        """Withhold the vote for one timeout if this replica may have promised that before its start (rule 13)."""
+        self.lease_length_us = lease_length_us(self.timeout_us, self.settings.clock_drift_ppm_max)
+        self.withhold_until_us = self.now_us + self.timeout_us if promised else 0
+        #: True if a start after a crash would find that this replica may have promised something.
+        self.promises_durable = promised
+        #: True while the driver holds the time back: what was heard then was heard later than ``now_us`` says.
+        self.time_held_back = False
 
     def _init_volatile(self) -> None:
         """Set the state that is not durable, as a start finds it."""
@@ -224,6 +239,7 @@ class RaftState:
             (leadership.voting if votes else leadership.learners).append(peer)
             peer.catch_up = None if votes else peer.catch_up or CatchUp()
         self.ready.beats = Beats(self.term, self.peer_ids)
+        leadership.lease.config_changed(leadership.reads.round)
 
     def removed(self, by: OpId) -> None:
         """Note that the committed config ``by`` does not list this replica, which has only older configs."""
@@ -302,10 +318,16 @@ class RaftState:
 
     def persist_hard_state(self) -> None:
         """Write term and vote with this Ready, before everything that depends on them."""
-        self.ready.hard_state = HardState(self.term, self.voted_for)
+        promises = self.lease_length_us > 0 or self.now_us < self.withhold_until_us
+        self.ready.hard_state = HardState(self.term, self.voted_for, promises)
         self.hard_state_ready_id = self.ready.next_id
         if self.hard_state_pending_since_us is None:
             self.hard_state_pending_since_us = self.now_us
+
+    def hard_state_durable(self) -> None:
+        """Note that the newest term and vote are durable."""
+        self.hard_state_pending_since_us = None
+        self.promises_durable |= self.lease_length_us > 0
 
     def step_down(self, cause: Cause, term: int = 0) -> None:
         """Become a follower (or stay a learner), in ``term`` if that is a later term.
@@ -320,11 +342,18 @@ class RaftState:
             self.reset_election_deadline()
 
     def leader_is_alive(self) -> bool:
-        """Return true if this replica leads, or heard from a leader within one election timeout."""
-        if self.role is Role.LEADER:
+        """Return true if this replica leads, or heard from a leader within one election timeout.
+
+        For one timeout after a start it is true, too, if a leader may rely on a promise of before."""
+        if self.role is Role.LEADER or self.now_us < self.withhold_until_us:
             return True
         heard = self.leader_heard_at_us
         return heard is not None and self.now_us - heard < self.timeout_us
+
+    def promised_us(self) -> int:
+        """Return for how long this replica promises the leader that it hears now to withhold its vote, or 0."""
+        promises = self.lease_length_us > 0 and self.promises_durable and self.is_voter and not self.time_held_back
+        return self.timeout_us if promises else 0
 
     def draw_timeout_us(self, low: float = 1.0, high: float = 2.0) -> int:
         """Return a random time between ``low`` and ``high`` election timeouts, in microseconds."""

@@ -39,6 +39,10 @@ class ReadQueue:
         self._round_needed = True
         self._reads.append(_PendingRead(token, commit, self.round + 1))
 
+    def need_round(self) -> None:
+        """Start a round soon although no read waits for it, to renew the lease (see ``read_lease``)."""
+        self._round_needed = True
+
     def start_round(self) -> bool:
         """Start a round for the reads that arrived since the last one. Returns false if there are none."""
         if not self._round_needed:

@@ -44,6 +44,8 @@ class VoterCore(ConsensusCore):
         self._timeout_us = settings.election_timeout_ms * 1000
         self._now_us = now_us
         self._leader_heard_at_us: int | None = None
+        # It promises nothing itself, but may have promised something while it had a log (durability rule 13).
+        self._withhold_until_us = now_us + self._timeout_us if hard_state.promises else 0
         self._ready = ReadyBuilder(0)
         self._refused: Counter[str] = Counter()
 
@@ -85,14 +87,15 @@ class VoterCore(ConsensusCore):
     def _on_vote_request(self, candidate: NodeId, request: VoteRequest) -> None:
         heard = self._leader_heard_at_us
         alive = heard is not None and self._now_us - heard < self._timeout_us
+        alive = alive or self._now_us < self._withhold_until_us
         durable = self._hard_state
         voter = VoterState(term=durable.term, voted_for=durable.voted_for, last=self._last, leader_alive=alive)
         refusal = decide_vote(request, candidate, voter)
         if not request.pre:
             if request.term > durable.term and moves_to_term(refusal):
-                self._set_hard_state(HardState(request.term, None))
+                self._set_hard_state(request.term, None)
             if refusal is None:
-                self._set_hard_state(HardState(request.term, candidate))
+                self._set_hard_state(request.term, candidate)
         reply = VoteReply(
             term=self._hard_state.term,
             campaign_term=request.term,
@@ -109,7 +112,7 @@ class VoterCore(ConsensusCore):
             refusal = AppendRefusal.NOT_HOSTED
             self._leader_heard_at_us = self._now_us
             if message.term > self._hard_state.term:
-                self._set_hard_state(HardState(message.term, None))
+                self._set_hard_state(message.term, None)
         reply = AppendReply(
             term=self._hard_state.term,
             round=message.round,
@@ -119,7 +122,8 @@ class VoterCore(ConsensusCore):
         )
         self._ready.send(leader, reply, self._hard_state.term)
 
-    def _set_hard_state(self, hard_state: HardState) -> None:
+    def _set_hard_state(self, term: int, voted_for: NodeId | None) -> None:
+        hard_state = HardState(term, voted_for, self._now_us < self._withhold_until_us)
         if hard_state == self._hard_state:
             return
         if hard_state.term > self._hard_state.term:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import ObservedNode
-from stelae.spi.consensus import HardState, Role, Status
+from stelae.spi.consensus import Role, Status
 
 
 class ElectedByMajority(Invariant):
@@ -23,8 +23,8 @@ class ElectedByMajority(Invariant):
         if status.role is not Role.LEADER or led:
             return
         voters = self.world.newest_config_before(node, status.term).voters()
-        vote = HardState(status.term, node.node_id)
+        vote = (status.term, node.node_id)
         saved = [voter.saved for voter in self.world.nodes if voter.node_id in voters]
-        votes = sum(found == vote or found.term > vote.term for found in saved)
+        votes = sum((found.term, found.voted_for) == vote or found.term > status.term for found in saved)
         if votes <= len(voters) // 2:
             self.fail(f"node {node.position} leads term {status.term} with {votes} votes of {len(voters)}")
