@@ -64,18 +64,20 @@ class Solo:
         commit: int = 0,
         config: TabletConfig = THREE,
         settings: RaftConfig | None = None,
+        promises: bool = False,
+        now_us: int = 0,
     ) -> None:
         view = log if log is not None else log_of(1)
         core = RaftEngine.restore(
             node_id=ME,
-            hard_state=HardState(view.last.term if term is None else term, voted_for),
+            hard_state=HardState(view.last.term if term is None else term, voted_for, promises),
             log=view,
             commit=commit,
             applied=min(commit, view.base.index),
             committed_config=config,
             config=settings or RaftConfig(),
             rng=random.Random(7),
-            now_us=0,
+            now_us=now_us,
         )
         assert isinstance(core, RaftCore)
         self.core = core
