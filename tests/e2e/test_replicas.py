@@ -9,6 +9,7 @@ import pytest
 
 from stelae.client import ReplicaGone, connect_async
 from stelae.client.arguments import BadArgument
+from stelae.local.ports import free_ports
 from stelae.protocol.member_messages import ConfigView
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import CallerError, CannotAbort, MemberChangeRefused, Unavailable, WrongConfigId
@@ -192,3 +193,28 @@ def test_with_masters_a_server_that_never_had_the_tablet_gets_a_replica_from_the
 
 def _partition(cluster: MastersCluster, tablet: TabletId) -> object:
     return next(n.replicas[tablet].flusher.superblock.partition for n in cluster.nodes.values() if tablet in n.replicas)
+
+
+def test_a_member_that_moves_to_another_address_is_reached_there_once_the_config_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster, await connect_async(cluster.addresses) as client:
+            table, replicas = await client.table(TABLET), await client.replicas(TABLET)
+            moving = cluster.others(leads(cluster))[0]
+            await cluster.stop(moving)
+            await table.insert([{"id": n, "text": "while it moves"} for n in range(20)])
+            (port,) = free_ports(1)
+            cluster.addresses[cluster.ids.index(moving)] = f"127.0.0.1:{port}"
+            await cluster.start(moving)
+            changed = await replicas.add(cluster.address(moving), node=moving)
+            member = changed.view.committed.member(moving)
+            assert changed.changed and member is not None
+            assert (member.address, member.member_type) == (cluster.address(moving), MemberType.VOTER)
+            replica = cluster.nodes[moving].replicas[TABLET]
+            await until(lambda: replica.applier.applied.index >= changed.view.last.index)
+            for other in cluster.others(moving):
+                if other != leads(cluster):
+                    await cluster.stop(other)
+            await table.insert([{"id": 99, "text": "with its vote"}])
+            assert await table.scan().count() == 21
+
+    asyncio.run(scenario())

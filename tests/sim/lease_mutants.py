@@ -17,7 +17,7 @@ LEASE_MUTANTS: tuple[Mutant, ...] = (
         rule="durability 13",
         target=f"{RAFT}.raft_state:lease_length_us",
         replacement=mutations.ignore_drift,
-        invariant="read_index",
+        invariant="lease_exclusive",
         kind=LEASES,
     ),
     Mutant(
@@ -25,7 +25,7 @@ LEASE_MUTANTS: tuple[Mutant, ...] = (
         rule="durability 13",
         target=f"{LEASE}.give_up",
         replacement=mutations.keep_over_transfer,
-        invariant="read_index",
+        invariant="lease_exclusive",
         kind=LEASES,
     ),
     Mutant(
@@ -33,7 +33,7 @@ LEASE_MUTANTS: tuple[Mutant, ...] = (
         rule="durability 13",
         target=f"{LEASE}.promised",
         replacement=mutations.count_from_answer,
-        invariant="read_index",
+        invariant="lease_exclusive",
         kind=LEASES,
     ),
     Mutant(
@@ -41,7 +41,7 @@ LEASE_MUTANTS: tuple[Mutant, ...] = (
         rule="durability 13",
         target=f"{STATE}._init_promises",
         replacement=mutations.forget_at_start,
-        invariant="read_index",
+        invariant="lease_exclusive",
         kind=LEASES,
     ),
     Mutant(
@@ -49,7 +49,7 @@ LEASE_MUTANTS: tuple[Mutant, ...] = (
         rule="durability 13",
         target=f"{LEASE}.config_changed",
         replacement=mutations.keep_over_changes,
-        invariant="read_index",
+        invariant="lease_exclusive",
         kind=LEASES,
     ),
     Mutant(
@@ -57,7 +57,7 @@ LEASE_MUTANTS: tuple[Mutant, ...] = (
         rule="durability 13",
         target=f"{RAFT}.leader:Leader.on_reply",
         replacement=mutations.count_any_answer,
-        invariant="read_index",
+        invariant="lease_exclusive",
         kind=LEASES,
     ),
     Mutant(
@@ -65,7 +65,7 @@ LEASE_MUTANTS: tuple[Mutant, ...] = (
         rule="durability 1, durability 13",
         target=f"{STATE}.promised_us",
         replacement=mutations.promise_before_durable,
-        invariant="read_index",
+        invariant="lease_exclusive",
         kind=LEASES,
     ),
     Mutant(
@@ -73,7 +73,7 @@ LEASE_MUTANTS: tuple[Mutant, ...] = (
         rule="durability 13",
         target=f"{LEASE}.is_valid",
         replacement=mutations.never_end,
-        invariant="read_index",
+        invariant="lease_exclusive",
         kind=LEASES,
     ),
 )

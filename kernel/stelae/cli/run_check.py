@@ -57,19 +57,7 @@ def run_check(cluster: MastersTarget, tables: Sequence[str], *, checksums: bool,
 def print_checkup(found: CheckReport) -> None:
     """Print the facts on standard output, and the problems and warnings on standard error."""
     _print_nodes(found)
-    if found.tables:
-        print()
-        counts = [
-            (
-                t.name,
-                t.state,
-                len(t.tablets),
-                sum(tablet.verdict is not TabletVerdict.HEALTHY for tablet in t.tablets),
-                losses_text([tablet.losses_survived for tablet in t.tablets]),
-            )
-            for t in found.tables
-        ]
-        print_fitted(("TABLE", "STATE", "TABLETS", "NOT HEALTHY", "SURVIVES"), counts)
+    _print_tables(found)
     _print_matrices(found)
     if found.differences:
         print()
@@ -93,6 +81,23 @@ def print_checkup(found: CheckReport) -> None:
         print(f"\nhealthy{with_warnings}")
     else:
         print(f"\nNOT HEALTHY: {counted(len(found.problems), 'problem')}{with_warnings}")
+
+
+def _print_tables(found: CheckReport) -> None:
+    if not found.tables:
+        return
+    print()
+    counts = [
+        (
+            t.name,
+            t.state,
+            len(t.tablets),
+            sum(tablet.verdict is not TabletVerdict.HEALTHY for tablet in t.tablets),
+            losses_text([tablet.losses_survived for tablet in t.tablets]),
+        )
+        for t in found.tables
+    ]
+    print_fitted(("TABLE", "STATE", "TABLETS", "NOT HEALTHY", "SURVIVES"), counts)
 
 
 def _print_nodes(found: CheckReport) -> None:

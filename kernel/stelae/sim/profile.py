@@ -115,6 +115,8 @@ def _with_leases(profile: Profile, seed: int) -> Profile:
         clock_drift_ppm=tuple(pick(rng, (-bound, -bound, 0, bound, bound)) for _ in range(profile.nodes)),
         reads=0.5,
         think_us=(1_000, between(rng, 20_000, 300_000)),
+        # A change ends a lease, so some runs have few of them.
+        member_change_us=pick(rng, ((10_000, 2_000_000), (500_000, 10_000_000))),
     )
 
 

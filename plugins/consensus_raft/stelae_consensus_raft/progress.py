@@ -94,10 +94,8 @@ class Progress:
         self.was_unreachable = False
         #: Time up to which the sent messages that carried only a commit index have used the peer's allowance.
         self.commit_only_paid_us = 0
-        #: Newest read round that the peer confirmed.
-        self.round_acked = 0
-        #: Newest read round that the peer confirmed with the promise that a lease needs.
-        self.round_promised = 0
+        #: Newest read rounds that the peer confirmed, and that it confirmed with the promise that a lease needs.
+        self.round_acked = self.round_promised = 0
         #: Retries since the peer last answered.
         self.retries = 0
         self._in_flight: deque[tuple[int, int]] = deque()

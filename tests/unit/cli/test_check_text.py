@@ -61,7 +61,7 @@ def test_a_dead_server_brings_no_matrix_for_each_of_its_tablets(capsys: pytest.C
     many = [tablet(f"t{number}", TabletVerdict.UNDER_REPLICATED, A, A, None) for number in range(3)]
     out = printed(found(*many), capsys)
     assert "MEMBERS" not in out and "NOT HEALTHY: 1 problem" in out
-    assert any(line.split() == ["people", "RUNNING", "3", "3"] for line in out.splitlines())
+    assert any(line.split() == ["people", "RUNNING", "3", "3", "no", "loss"] for line in out.splitlines())
 
 
 def test_matrices_have_a_limit_and_the_rest_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from stelae.sim.invariants.flush_durability import FlushDurability
 from stelae.sim.invariants.hybrid_time import HybridTimeOrder
 from stelae.sim.invariants.leader_append_only import LeaderAppendOnly
 from stelae.sim.invariants.leader_completeness import LeaderCompleteness
+from stelae.sim.invariants.lease_exclusive import LeaseExclusive
 from stelae.sim.invariants.linearizability import Linearizability
 from stelae.sim.invariants.log_base import LogBase
 from stelae.sim.invariants.log_durability import LogDurability
@@ -44,6 +45,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     LogMatching,
     OneChangePending,
     CommitRule,
+    LeaseExclusive,
     ReadIndex,
     LeaderCompleteness,
     ConfigFollowsLog,
