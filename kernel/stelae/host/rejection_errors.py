@@ -73,6 +73,8 @@ def rejection_error(rejection: Rejection) -> StelaeError:
             return ChangeRefused(f"{rejection.reason}: {rejection.detail}")
         case RejectReason.ABORTED:
             return ChangeRefused("the change was aborted on request")
+        case RejectReason.UNSUPPORTED if rejection.detail:
+            return ChangeRefused(f"{rejection.reason}: {rejection.detail}")
         case RejectReason.TOO_LARGE | RejectReason.UNSUPPORTED:
             return CallerError(f"the proposal can never be accepted: {rejection.reason}")
         case _:
