@@ -278,7 +278,7 @@ class SingleVoterChecks:
         runs = []
         for _ in range(2):
             cluster = harness.led(1)
-            _random_history(cluster, random.Random(7))
+            random_history(cluster, random.Random(7))
             runs.append(repr(cluster.nodes[1].readies))
         assert runs[0] == runs[1]
 
@@ -287,7 +287,7 @@ class SingleVoterChecks:
     ) -> None:
         for seed in range(HISTORIES):
             cluster = harness.led(1)
-            wrote = _random_history(cluster, random.Random(seed))
+            wrote = random_history(cluster, random.Random(seed))
             found = cluster.bodies(1)
             assert [body for body in wrote if body in set(found)] == found, f"seed {seed}: order or repetition"
             terms = [entry.op_id for entry in cluster.nodes[1].log]
@@ -300,7 +300,7 @@ def _lead(cluster: ConsensusCluster) -> None:
     assert cluster.nodes[1].status.serving
 
 
-def _random_history(cluster: ConsensusCluster, rng: random.Random) -> list[bytes]:
+def random_history(cluster: ConsensusCluster, rng: random.Random) -> list[bytes]:
     """Drive node 1 at random through writes, torn writes, failures and crashes, and return the bodies of all proposals.
 
     The cluster checks after each step that what was committed stays, and that no read misses it."""
