@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stelae.spi.consensus import ConsensusCore, HardState, Persisted, PersistFailed, ReadReady, ReadRequest, Role
+from stelae.spi.consensus import HardState, Persisted, PersistFailed, ReadReady, ReadRequest, Role
 from stelae.spi.ids import NodeId
 from stelae.spi.members import TabletConfig
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness

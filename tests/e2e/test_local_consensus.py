@@ -12,12 +12,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stelae.cli.node_formatting import format_here
 from stelae.client.connection import ConnectedTablet, Connection
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.node import Node
+from stelae.host.replica_state import ReplicaState
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import SuperblockFile
 from stelae.lifecycle.tablet_loader import TabletLoader
@@ -26,12 +28,13 @@ from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.node_process import NodeProcess
 from stelae.machine.files import RealFiles
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.spi.errors import CallerError, ConfigError, StelaeError
+from stelae.spi.errors import CallerError, ConfigError, StelaeError, Unsupported
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import AddServer, Member, MemberChange
 from stelae.spi.write import OpKind
 from tests.e2e import in_process
 from tests.e2e.nodes import TABLET, Cluster, connected, insert, no_space, read_ids, sync_fails, until
+from tests.e2e.test_tablet_life import act, creation
 
 RUN_S = 90
 SPARE = NodeId("e" * 32)
@@ -194,7 +197,13 @@ def test_the_command_needs_a_stopped_node_and_a_known_engine(node: NodeProcess) 
 
 
 def test_a_tablet_with_three_members_is_refused_before_anything_is_created(tmp_path: Path) -> None:
-    node = LocalCluster.create(tmp_path / "cluster", SPEC, options(3), formatted=format_here).nodes[0]
+    with pytest.raises(ConfigError, match="3 nodes replicate a tablet, and the consensus engine 'local' serves one"):
+        LocalCluster.create(tmp_path / "three", SPEC, options(3), formatted=format_here)
+    assert not (tmp_path / "three").exists()
+    node = LocalCluster.create(tmp_path / "cluster", SPEC, options(), formatted=format_here).nodes[0]
+    more = ", ".join(f'{{ uuid = "{letter * 32}", address = "127.0.0.1:{port}" }}' for letter, port in ("e1", "f2"))
+    text = node.config_path.read_text()
+    node.config_path.write_text(text.replace("members = [", f"members = [{more}, "))
     command = [sys.executable, "-m", "stelae", "tserver", "run", "--config", str(node.config_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S)
     assert done.returncode == 2 and "Traceback" not in done.stderr
@@ -291,6 +300,20 @@ def test_a_replica_of_several_is_refused_on_a_running_node(tmp_path: Path) -> No
             refused = await answered(lambda done: manager.create(new, done))
             assert isinstance(refused, ConfigError) and "consensus = 'raft'" in str(refused)
             assert "second" not in node.replicas and not node.files.exists(node.layout.consensus_of(new.id))
+
+    asyncio.run(scenario())
+
+
+def test_a_table_of_another_engine_is_not_created_on_a_local_node(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with alone(tmp_path) as (cluster, _tablet), await Connection.connect(cluster.addresses) as client:
+            node = cluster.nodes[cluster.ids[0]]
+            action = creation(cluster, node.node_id)
+            with pytest.raises(Unsupported, match="needs the consensus engine 'raft', and this node has 'local'"):
+                await act(client, action)
+            await act(client, msgspec.structs.replace(action, consensus="local"))
+            await until(lambda: action.tablet_id in node.replicas)
+            await until(lambda: node.replicas[action.tablet_id].state is ReplicaState.RUNNING)
 
     asyncio.run(scenario())
 

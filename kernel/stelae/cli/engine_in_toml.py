@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ def set_engine(path: str, kind: EngineKind, name: str) -> bool:
     if number is None:
         return False
     lines = text.split("\n")
-    key = rf"""(\s*(?:engines\s*\.\s*)?{kind.value}\s*=\s*)(?:"[^"]*"|'[^']*')"""
+    key = rf"""(\s*(?:engines\s*\.\s*)?{kind.value}\s*=\s*)(?:"[^"]+"|'[^']+')"""
     lines[number - 1], count = re.subn(f"^{key}", lambda found: f'{found[1]}"{name}"', lines[number - 1])
     changed = "\n".join(lines)
     expected = tomllib.loads(text)
@@ -38,9 +39,13 @@ def set_engine(path: str, kind: EngineKind, name: str) -> bool:
 def _replace(path: str, text: str) -> None:
     """Replace a file, with its permissions, so that a crash leaves the old or the new text."""
     beside = f"{path}.new"
-    with open(beside, "w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    shutil.copymode(path, beside)
-    os.replace(beside, path)
+    try:
+        with open(beside, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        shutil.copymode(path, beside)
+        os.replace(beside, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(beside)

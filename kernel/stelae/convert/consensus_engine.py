@@ -70,7 +70,7 @@ def change_engine(
     """
     files, layout = paths.services.files, paths.layout
     node_id = InstanceFile(files, layout).load().node_id
-    blocks = [SuperblockFile(files, layout, tablet).load() for tablet in sorted(tablet_names(files, layout.superblocks))]
+    blocks = [SuperblockFile(files, layout, tablet).load() for tablet in tablet_names(files, layout.superblocks)]
     wanted = [block for block in blocks if block.consensus_engine != target.name]
     for block in wanted:
         if block.data_state is DataState.READY:  # Others have no log, and tombstones belong to no config.
@@ -95,9 +95,11 @@ def _check(
     alone = [m.node_id for m in config.members] == [node_id] and config.members[0].member_type is MemberType.VOTER
     if not alone:
         found = ", ".join(f"{m.node_id} ({m.member_type})" for m in config.members) or "none"
-        fact = f"tablet {block.tablet_id} keeps the consensus engine {block.consensus_engine!r}: its members are {found}"
+        kept = f"tablet {block.tablet_id} keeps the consensus engine {block.consensus_engine!r}"
         advice = f"only a tablet whose only member is this node ({node_id}) as VOTER can change"
-        raise KeepsItsEngine(f"{fact}; {advice}: remove the other members first. Nothing was changed")
+        raise KeepsItsEngine(
+            f"{kept}: its members are {found}; {advice}: remove the other members first. Nothing was changed"
+        )
     try:
         target.engine.check_members(node_id, config)
     except ConfigError as error:
@@ -107,9 +109,9 @@ def _check(
 def _newest_config(wal: WalEngine, block: Superblock, committed: TabletConfig, meter: ProgressMeter) -> TabletConfig:
     """Return the config of the newest config entry in the log, or the committed one if that is not in the log."""
     log, state = block.log_id, wal.logs().get(block.log_id)
-    if state is None or state.damage is not None:
-        why = "is missing" if state is None else f"is damaged: {state.damage.detail}"
-        fact = f"the log of tablet {block.tablet_id} {why}"
+    damage = "is missing" if state is None else "is damaged: " + state.damage.detail if state.damage else ""
+    if state is None or damage:
+        fact = f"the log of tablet {block.tablet_id} {damage}"
         raise Corrupt(f"{fact}; restore or delete this replica first. Nothing was changed")
     config, first, end = committed, max(state.base.index, committed.op_id.index) + 1, state.last.index + 1
     meter.begin(f"reading the members of tablet {block.tablet_id}", max(end - first, 0))

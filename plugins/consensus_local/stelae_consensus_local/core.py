@@ -89,7 +89,12 @@ class LocalCore(ConsensusCore):
         self._ready = LocalEffects()
         self._history: deque[str] = deque(maxlen=HISTORY_LENGTH_MAX)
         self._is_broken = False
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self._handlers = self._event_handlers()
+        self._note_committed_config()
+
+    def _event_handlers(self) -> dict[type, Callable[[Any], None]]:
+        """Return the handler of each event that concerns a replica without peers. Others are ignored."""
+        return {
             Tick: self._on_tick,
             Campaign: self._on_campaign,
             Propose: self._on_propose,
@@ -103,7 +108,6 @@ class LocalCore(ConsensusCore):
             StepDown: self._on_step_down,
             Removed: self._on_removed,
         }
-        self._note_committed_config()
 
     # -- the contract ----------------------------------------------------------------------------
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
+
+import msgspec
 
 from stelae.spi.consensus import ConsensusCore, ConsensusEngine, HardState, LogView
 from stelae.spi.errors import ConfigError, Corrupt
@@ -23,7 +27,7 @@ class LocalEngine(ConsensusEngine):
 
     name: ClassVar[str] = "local"
     Config: ClassVar[type[Any]] = LocalConfig
-    message_types = {}
+    message_types: ClassVar[Mapping[str, type[msgspec.Struct]]] = MappingProxyType({})
 
     @classmethod
     def check_members(cls, node_id: NodeId, config: TabletConfig) -> None:

@@ -137,8 +137,9 @@ class ActionService:
         if action.consensus == engine:
             self._manager.create(_settings(action), done)
             return
-        fact = f"tablet {action.tablet_id} needs the consensus engine {action.consensus!r}, and this node has {engine!r}"
-        done(Unsupported(f"{fact}; create the table on servers with [engines] consensus = {action.consensus!r}"))
+        wanted = action.consensus
+        fact = f"tablet {action.tablet_id} needs the consensus engine {wanted!r}, and this node has {engine!r}"
+        done(Unsupported(f"{fact}; create the table on servers with [engines] consensus = {wanted!r}"))
 
     def _replica(self, action: ServerAction) -> Replica:
         return self._node.replicas[action.tablet_id]
