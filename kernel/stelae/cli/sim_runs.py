@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from stelae.sim.report import RunResult
 
 ProfileOption = Annotated[
-    str, typer.Option("--profile", metavar="KIND", help="Kind of runs: standard, or membership, where members change.")
+    str,
+    typer.Option(
+        "--profile",
+        metavar="KIND",
+        help="Kind of runs: standard; membership, where members change; or local, one node without peers.",
+    ),
 ]
 
 

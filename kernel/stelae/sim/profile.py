@@ -83,12 +83,24 @@ class ProfileKind(StrEnum):
     """Three nodes with fixed members."""
     MEMBERSHIP = "membership"
     """Five nodes, of which three are members at first. Members are added, promoted, demoted and removed."""
+    LOCAL = "local"
+    """One node with the consensus engine ``local``."""
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes."""
+        return {ProfileKind.STANDARD: 3, ProfileKind.MEMBERSHIP: 5, ProfileKind.LOCAL: 1}[self]
+
+    @property
+    def consensus(self) -> str:
+        """The name of the consensus engine."""
+        return "local" if self is ProfileKind.LOCAL else "raft"
 
 
 def draw_profile(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> Profile:
     """Return the profile of a seed for a kind of run."""
-    profile = _draw_standard(seed, 3 if kind is ProfileKind.STANDARD else 5)
-    if kind is ProfileKind.STANDARD:
+    profile = _draw_standard(seed, kind.nodes)
+    if kind is not ProfileKind.MEMBERSHIP:
         return profile
     rng = stream(seed, "profile/members")
     return replace(

@@ -54,15 +54,15 @@ STEP_US = 200_000
 
 
 @cache
-def _engines() -> SimEngines:
-    return SimEngines.installed()
+def _engines(consensus: str) -> SimEngines:
+    return SimEngines.installed(consensus)
 
 
 class Simulation:
     """One run.
 
     Args:
-        kind: whether members change.
+        kind: the number of nodes, and whether members change.
         faults: numbers of the planned faults to keep; ``None`` for all.
         operations_max: limit on the operations of each client; ``None`` for no limit.
         record: record the trace of the run. The run is the same with and without it.
@@ -82,7 +82,7 @@ class Simulation:
         self._kind = kind
         self._profile = draw_profile(seed, kind)
         # A member that comes back lacks hundreds of entries: their messages are small, and the network reorders them.
-        self._events_max = EVENTS_MAX if kind is ProfileKind.STANDARD else 2 * EVENTS_MAX
+        self._events_max = 2 * EVENTS_MAX if kind is ProfileKind.MEMBERSHIP else EVENTS_MAX
         self._plan = select_faults(draw_plan(seed, self._profile), faults)
         self._scheduler = Scheduler()
         self._coverage = Coverage()
@@ -304,7 +304,7 @@ def run_seed(
     Raises:
         PluginError: an engine is missing or broken.
     """
-    return Simulation(seed, _engines(), kind=kind, faults=faults, operations_max=operations_max).run()
+    return Simulation(seed, _engines(kind.consensus), kind=kind, faults=faults, operations_max=operations_max).run()
 
 
 def record_seed(
@@ -319,7 +319,9 @@ def record_seed(
     Raises:
         PluginError: an engine is missing or broken.
     """
-    simulation = Simulation(seed, _engines(), kind=kind, faults=faults, operations_max=operations_max, record=True)
+    simulation = Simulation(
+        seed, _engines(kind.consensus), kind=kind, faults=faults, operations_max=operations_max, record=True
+    )
     return simulation.trace(simulation.run())
 
 
