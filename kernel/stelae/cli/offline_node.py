@@ -1,4 +1,4 @@
-"""A stopped node, for the commands ``stelae wal``: locked, with its log ready to be opened."""
+"""A stopped node, for commands: locked, with its log ready to be opened."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stelae.cli.node_config import read_config
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
 from stelae.config.source import ConfigSource, fill
+from stelae.convert.consensus_engine import ChangedTablet, change_engine
 from stelae.convert.conversion import ConversionPaths, ConversionPlan, convert, settle
 from stelae.convert.offline import InlineWorkers, ProgressMeter
 from stelae.host.directory_layout import DirectoryLayout
@@ -54,6 +55,7 @@ class OfflineNode:
     Attributes:
         root: the directory.
         configured: the log engine that the node.toml chooses; ``None``: no node.toml is given.
+        configured_consensus: the consensus engine that the node.toml chooses, likewise.
         settled: a message about a conversion that was completed; empty: there was none."""
 
     def __init__(self, directory: str | None, config: str | None) -> None:
@@ -62,10 +64,12 @@ class OfflineNode:
         self._registry = Registry.installed()
         self._source: ConfigSource | None = None
         self.configured: str | None = None
+        self.configured_consensus: str | None = None
         self.root = os.path.abspath(directory or "")
         if config is not None:
             settings = read_config(config, self._registry)
             self.root, self.configured = settings.node.directory, settings.wal.name
+            self.configured_consensus = settings.consensus.name
             with open(config, encoding="utf-8") as file:
                 self._source = ConfigSource.parse(file.read(), config)
         self.settled = ""
@@ -125,18 +129,25 @@ class OfflineNode:
         self._check_one_disk()
         return convert(ConversionPaths(self._layout, self._services), source, target, meter, dry_run=dry_run)
 
+    def change_consensus(self, to: str, meter: ProgressMeter, *, dry_run: bool) -> list[ChangedTablet]:
+        """Change the consensus engine of all tablets. Raises as ``stelae.convert.consensus_engine.change_engine``."""
+        target = self.picked(to, EngineKind.CONSENSUS)
+        paths = ConversionPaths(self._layout, self._services)
+        with self.engine() as wal:
+            return change_engine(paths, wal, target, meter, dry_run=dry_run)
+
     def quarantined(self, engine: str) -> str:
         """Return the directory in quarantine of the log that the last conversion has moved away."""
         names = self._services.files.listdir(self._layout.quarantine)
         numbers = [int(name.rpartition(".")[2]) for name in names if name.startswith(f"wals-{engine}.")]
         return f"{self._layout.quarantine}/wals-{engine}.{max(numbers)}"
 
-    def picked(self, name: str) -> ChosenEngine:
-        """Return a log engine with its settings from node.toml. ``PluginError``: it is not installed."""
-        engine = self._registry.engine(EngineKind.WAL, name)
+    def picked(self, name: str, kind: EngineKind = EngineKind.WAL) -> ChosenEngine:
+        """Return an engine with its settings from node.toml. ``PluginError``: it is not installed."""
+        engine = self._registry.engine(kind, name)
         config = engine.Config()
         if self._source is not None:
-            config = fill(self._source, (EngineKind.WAL.value, name), engine.Config)
+            config = fill(self._source, (kind.value, name), engine.Config)
         return ChosenEngine(name=name, engine=engine, config=config)
 
     def _check_one_disk(self) -> None:

@@ -18,7 +18,8 @@ ProfileOption = Annotated[
     typer.Option(
         "--profile",
         metavar="KIND",
-        help="Kind of runs: standard; membership, where members change; leases, where leaders also read by leases.",
+        help="Kind of runs: standard; membership, where members change; leases, where leaders also read by leases; "
+        "or local, one node without peers.",
     ),
 ]
 

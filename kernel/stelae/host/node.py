@@ -191,7 +191,10 @@ class Node:
     def _recover(self) -> tuple[Sequence[RecoveredTablet], bool]:
         names = (self.config.consensus.name, self.config.store.name)
         self.tablets = self._tablet_source(self.files, self.layout, self.engines, names)
-        created = self.config.tablet is not None and self.tablets.create(self.config.tablet)
+        tablet = self.config.tablet
+        if tablet is not None:
+            self.engines.consensus.check_members(self.node_id, tablet.initial_config())
+        created = tablet is not None and self.tablets.create(tablet)
         return self.tablets.recover_all(), created
 
     def _start_messenger(self) -> None:

@@ -64,6 +64,8 @@ def rejection_error(rejection: Rejection) -> StelaeError:
             return MemberChangeRefused(f"{rejection.reason}: {rejection.detail}")
         case RejectReason.ABORTED:
             return MemberChangeRefused("the change was aborted on request")
+        case RejectReason.UNSUPPORTED if rejection.detail:
+            return MemberChangeRefused(f"{rejection.reason}: {rejection.detail}")
         case RejectReason.TOO_LARGE | RejectReason.UNSUPPORTED:
             return CallerError(f"the proposal can never be accepted: {rejection.reason}")
         case _:

@@ -42,7 +42,8 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         generation: of the tablet's log on this node. It rises when a copy begins.
-        consensus_engine, store_engine: names, fixed for the life of the replica.
+        consensus_engine: its name. Only ``stelae tablet convert-consensus`` changes it, while the node is stopped.
+        store_engine: its name, fixed for the life of the replica.
         schemas: every schema version, ascending, each as the body of its SCHEMA entry.
         manifest: the store engine's list of its live files. Opaque here.
         flushed: the last op id whose effects are in the files of ``manifest``.

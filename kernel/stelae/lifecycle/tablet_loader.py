@@ -186,15 +186,16 @@ class TabletLoader:
     def _wrong_engine(self, superblock: Superblock) -> str:
         """Return why a tablet does not fit the node's engines, or an empty text.
 
-        A tablet never changes its consensus engine, and a store reads only its own files."""
-        for kind, recorded, picked in (
-            ("consensus", superblock.consensus_engine, self._consensus_name),
-            ("store", superblock.store_engine, self._store_name),
+        A tablet changes its consensus engine only while the node is stopped, and a store reads only its own files."""
+        convert = f"stelae tablet convert-consensus {self._layout.root} --to {self._consensus_name}"
+        for kind, recorded, picked, other_way in (
+            ("consensus", superblock.consensus_engine, self._consensus_name, f", or stop the node and run: {convert}"),
+            ("store", superblock.store_engine, self._store_name, ""),
         ):
             if recorded != picked:
                 return (
-                    f"the tablet was created with {kind} engine {recorded!r}, but the node has "
-                    f"{picked!r}; set [engines] {kind} = {recorded!r}"
+                    f"the tablet has {kind} engine {recorded!r}, but the node has "
+                    f"{picked!r}; set [engines] {kind} = {recorded!r}{other_way}"
                 )
         return ""
 

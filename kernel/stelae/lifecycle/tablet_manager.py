@@ -112,6 +112,7 @@ class TabletManager:
             raise TabletExists(f"tablet {new.id} was on this node and was deleted; a new tablet needs a new id")
         if found.decision.action is not StartupAction.NOTHING:
             raise Unavailable(f"tablet {new.id} is on this node but offline: {self._why_offline(found)}")
+        self._node.engines.consensus.check_members(self._node.node_id, new.initial_config())
         block = yield OffLoop(lambda: self._loader.save_consensus_metadata(new))
         yield WithLog(lambda wal: self._loader.create_log(wal, block))
         yield OffLoop(lambda: self._loader.save_superblock(block))

@@ -17,8 +17,10 @@ from typing import Any
 
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
+from stelae.config.sections import EngineNames
 from stelae.local.node_process import NodeProcess
 from stelae.local.ports import free_ports
+from stelae.spi.consensus import REPLICATES
 from stelae.spi.errors import CallerError, ConfigError, StelaeError
 from stelae.spi.ids import NodeId, TabletId
 
@@ -113,12 +115,13 @@ class LocalCluster:
             formatted: formats the directory of one node with a uuid; ``None``: a process for each node does.
 
         Raises:
-            PluginError, ConfigError: an engine is not installed or is broken, or more engines are named than there are
-                nodes. Nothing was written.
+            PluginError, ConfigError: an engine is not installed or is broken, more engines are named than there are
+                nodes, or the consensus engine serves one node only. Nothing was written.
             ClusterExists: the folder is not empty.
             FormatFailed: ``stelae fs format`` failed; the message has its output.
         """
         check_engines(options)
+        _check_replicates(options)
         make_folder(directory)
         cluster_id = f"local-{secrets.token_hex(6)}"
         nodes = [
@@ -212,6 +215,15 @@ def check_engines(options: ClusterOptions) -> None:
     for number in range(options.node_count):
         for kind, name in options.engines_of(number).items():
             registry.engine(EngineKind(kind), name)
+
+
+def _check_replicates(options: ClusterOptions) -> None:
+    """Refuse several replicas of a tablet with a consensus engine that does not replicate."""
+    name = options.engines_of(0).get(EngineKind.CONSENSUS, EngineNames().consensus)
+    engine = Registry.installed().engine(EngineKind.CONSENSUS, name)
+    if options.node_count > 1 and REPLICATES not in engine.capabilities:
+        fact = f"{options.node_count} nodes replicate a tablet, and the consensus engine {name!r} serves one node only"
+        raise ConfigError(fact, hint="Choose the consensus engine 'raft', or one node.")
 
 
 def make_folder(directory: Path) -> None:

@@ -11,7 +11,7 @@ from stelae.config.registry import Registry
 from stelae.sim.log_profile import LOGS
 from stelae.sim.profile import Profile
 from stelae.sim.store_profile import STORES
-from stelae.spi.consensus import ConsensusEngine
+from stelae.spi.consensus import REPLICATES, ConsensusEngine
 from stelae.spi.store import TabletStore
 from stelae.spi.wal import WalEngine
 
@@ -25,8 +25,8 @@ class SimEngines:
     stores: Mapping[str, type[TabletStore]]
 
     @classmethod
-    def installed(cls) -> SimEngines:
-        """Return the installed engines.
+    def installed(cls, consensus: str = "raft") -> SimEngines:
+        """Return the installed engines; ``consensus`` is the name of the consensus engine.
 
         Raises:
             PluginError: an engine is missing or broken.
@@ -34,7 +34,7 @@ class SimEngines:
         registry = Registry.installed()
         return cls(
             wals={name: registry.engine(EngineKind.WAL, name) for name in LOGS},
-            consensus=registry.engine(EngineKind.CONSENSUS, "raft"),
+            consensus=registry.engine(EngineKind.CONSENSUS, consensus),
             stores={name: registry.engine(EngineKind.STORE, name) for name in STORES},
         )
 
@@ -45,6 +45,8 @@ class SimEngines:
 
     def consensus_config(self, profile: Profile) -> Any:
         """Return the settings of the consensus engine: small windows, so that they fill up."""
+        if REPLICATES not in self.consensus.capabilities:
+            return self.consensus.Config(proposals_pending_bytes_max=profile.append_bytes_max)
         return self.consensus.Config(
             election_timeout_ms=profile.election_timeout_ms,
             append_retry_ms=max(1, profile.election_timeout_ms // 4),

@@ -77,6 +77,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 PERMANENT = (FaultKind.SYNC_FAILED, FaultKind.DAMAGE, FaultKind.OLDER_LOG)
 """Kinds of faults that a replica does not recover from. Nothing replaces a lost replica in a run."""
 
+_OF_LINKS = (FaultKind.PARTITION, FaultKind.PARTITION_IN, FaultKind.PARTITION_OUT, FaultKind.CUT_LINK)
+"""Kinds of faults between nodes."""
+
 _COMMON = (
     FaultKind.CRASH,
     FaultKind.CRASH,
@@ -101,12 +104,15 @@ _COMMON = (
 def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     """Return the faults of a seed in order of time.
 
-    At most one of them loses a replica permanently, because two of the three replicas must remain.
+    At most one of them loses a replica permanently, because two of the three replicas must remain. A node without
+    peers has no such faults, and none of links.
     """
     rng = stream(seed, "plan")
     kinds = [pick(rng, _COMMON) for _ in range(profile.faults)]
     if chance(rng, 0.3):
         kinds[between(rng, 0, len(kinds) - 1)] = _draw_permanent(seed, pick(rng, PERMANENT[:2]))
+    if profile.nodes == 1:
+        kinds = [kind for kind in kinds if kind not in (*PERMANENT, *_OF_LINKS)]
     drawn = []
     for kind in kinds:
         at_us = between(rng, profile.safety_us // 20, profile.safety_us)

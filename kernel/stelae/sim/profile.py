@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import assert_never
 
 from stelae.sim.draw import between, chance, pick, skewed, stream
 from stelae.sim.log_profile import draw_logs
@@ -11,6 +12,9 @@ from stelae.sim.store_profile import StoreProfile, draw_store_profile
 
 ALTERED = 0.6
 """Share of the runs with schema changes."""
+
+MEMBERS_CHANGE = 0.35
+"""Share of the runs with leases in which members change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,7 @@ class Profile:
         member_change_us: shortest and longest pause between two changes of config; ``None``: members are fixed.
         drift_ppm_max: bound on the drift of the clocks, for leases; 0: there are no leases.
         clock_drift_ppm: by how much each node's monotonic clock runs too fast; empty: by nothing.
+        transfer_us: shortest and longest pause between two transfers of leadership; ``None``: only one, at the end.
     """
 
     election_timeout_ms: int
@@ -78,6 +83,7 @@ class Profile:
     member_change_us: tuple[int, int] | None = None
     drift_ppm_max: int = 0
     clock_drift_ppm: tuple[int, ...] = ()
+    transfer_us: tuple[int, int] | None = None
 
 
 class ProfileKind(StrEnum):
@@ -88,35 +94,54 @@ class ProfileKind(StrEnum):
     MEMBERSHIP = "membership"
     """Five nodes, of which three are members at first. Members are added, promoted, demoted and removed."""
     LEASES = "leases"
-    """As ``MEMBERSHIP``. Leaders also read by leases, while clocks drift as far as the bound allows."""
+    """Leaders also read by leases and hand over often, while clocks drift as far as the bound allows. In a third of the
+    runs, members change."""
+    LOCAL = "local"
+    """One node with the consensus engine ``local``."""
+
+    @property
+    def consensus(self) -> str:
+        """The name of the consensus engine."""
+        return "local" if self is ProfileKind.LOCAL else "raft"
 
 
 def draw_profile(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> Profile:
     """Return the profile of a seed for a kind of run."""
-    profile = _draw_standard(seed, 3 if kind is ProfileKind.STANDARD else 5)
-    if kind is ProfileKind.STANDARD:
-        return profile
-    rng = stream(seed, "profile/members")
-    profile = replace(
+    match kind:
+        case ProfileKind.STANDARD:
+            return _draw_standard(seed, 3)
+        case ProfileKind.LOCAL:
+            return _draw_standard(seed, 1)
+        case ProfileKind.MEMBERSHIP:
+            return _draw_membership(seed)
+        case ProfileKind.LEASES:
+            return _draw_leases(seed)
+        case _:
+            assert_never(kind)
+
+
+def _draw_membership(seed: int) -> Profile:
+    rng, profile = stream(seed, "profile/members"), _draw_standard(seed, 5)
+    return replace(
         profile,
         clock_error_us=(*profile.clock_error_us, *(between(rng, -200_000, 200_000) for _ in range(2))),
         member_change_us=(10_000, pick(rng, (500_000, 2_000_000))),
     )
-    return profile if kind is ProfileKind.MEMBERSHIP else _with_leases(profile, seed)
 
 
-def _with_leases(profile: Profile, seed: int) -> Profile:
-    """Return a profile with leases, more reads, and clocks that mostly drift as far apart as the bound allows."""
+def _draw_leases(seed: int) -> Profile:
+    """Draw a profile with leases, more reads and faults, and clocks that mostly drift as far as the bound allows."""
     rng = stream(seed, "profile/leases")
+    profile = _draw_membership(seed) if chance(rng, MEMBERS_CHANGE) else _draw_standard(seed, 3)
     bound = pick(rng, (1_000, 20_000, 100_000))
     return replace(
         profile,
         drift_ppm_max=bound,
         clock_drift_ppm=tuple(pick(rng, (-bound, -bound, 0, bound, bound)) for _ in range(profile.nodes)),
         reads=0.5,
-        think_us=(1_000, between(rng, 20_000, 300_000)),
-        # A change ends a lease, so some runs have few of them.
-        member_change_us=pick(rng, ((10_000, 2_000_000), (500_000, 10_000_000))),
+        think_us=(1_000, between(rng, 50_000, 300_000)),
+        faults=between(rng, 14, 26),
+        transfer_us=(50_000, 2_000_000),
     )
 
 

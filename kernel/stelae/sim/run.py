@@ -15,6 +15,7 @@ from stelae.sim.fault_plan import draw_plan, select_faults
 from stelae.sim.faults import FaultDriver
 from stelae.sim.history import History
 from stelae.sim.invariants.convergence import Convergence, unanswered_writes
+from stelae.sim.leadership_mover import LeadershipMover
 from stelae.sim.member_changer import MemberChanger
 from stelae.sim.node_start import draw_node_ids, initial_config
 from stelae.sim.prober import Prober
@@ -54,15 +55,15 @@ STEP_US = 200_000
 
 
 @cache
-def _engines() -> SimEngines:
-    return SimEngines.installed()
+def _engines(consensus: str) -> SimEngines:
+    return SimEngines.installed(consensus)
 
 
 class Simulation:
     """One run.
 
     Args:
-        kind: whether members change.
+        kind: the number of nodes, and whether members change.
         faults: numbers of the planned faults to keep; ``None`` for all.
         operations_max: limit on the operations of each client; ``None`` for no limit.
         record: record the trace of the run. The run is the same with and without it.
@@ -82,7 +83,7 @@ class Simulation:
         self._kind = kind
         self._profile = draw_profile(seed, kind)
         # A member that comes back lacks hundreds of entries: their messages are small, and the network reorders them.
-        self._events_max = EVENTS_MAX if kind is ProfileKind.STANDARD else 2 * EVENTS_MAX
+        self._events_max = 2 * EVENTS_MAX if self._profile.nodes > 3 else EVENTS_MAX
         self._plan = select_faults(draw_plan(seed, self._profile), faults)
         self._scheduler = Scheduler()
         self._coverage = Coverage()
@@ -102,6 +103,7 @@ class Simulation:
         self._table = TableView()
         self._schema_changer = self._new_schema_changer()
         self._member_changer = self._new_member_changer()
+        self._leadership_mover = self._new_leadership_mover()
         self._clients = self._make_clients(operations_max)
 
     def _new_schema_changer(self) -> SchemaChanger:
@@ -123,6 +125,17 @@ class Simulation:
             self._world,
             self._profile,
             stream(self._seed, "members"),
+            self._coverage,
+        )
+
+    def _new_leadership_mover(self) -> LeadershipMover:
+        return LeadershipMover(
+            self._scheduler,
+            self._cluster.network,
+            self._cluster.nodes,
+            self._world,
+            self._profile,
+            stream(self._seed, "leadership"),
             self._coverage,
         )
 
@@ -166,6 +179,7 @@ class Simulation:
             client.start()
         self._schema_changer.start()
         self._member_changer.start()
+        self._leadership_mover.start()
         self._driver.schedule(self._plan)
         self._run_until(self._profile.safety_us)
         if self._facts.violation is None:
@@ -216,7 +230,7 @@ class Simulation:
             self._run_until(self._scheduler.now_us + STEP_US)
         for client in self._clients:
             client.stopping = True
-        self._schema_changer.stopping = self._member_changer.stopping = True
+        self._schema_changer.stopping = self._member_changer.stopping = self._leadership_mover.stopping = True
         self._wait_until_quiet("healing")
         if self._facts.violation is None and self._profile.alter_us is not None:
             self._alter_while_idle()
@@ -304,7 +318,7 @@ def run_seed(
     Raises:
         PluginError: an engine is missing or broken.
     """
-    return Simulation(seed, _engines(), kind=kind, faults=faults, operations_max=operations_max).run()
+    return Simulation(seed, _engines(kind.consensus), kind=kind, faults=faults, operations_max=operations_max).run()
 
 
 def record_seed(
@@ -319,7 +333,9 @@ def record_seed(
     Raises:
         PluginError: an engine is missing or broken.
     """
-    simulation = Simulation(seed, _engines(), kind=kind, faults=faults, operations_max=operations_max, record=True)
+    simulation = Simulation(
+        seed, _engines(kind.consensus), kind=kind, faults=faults, operations_max=operations_max, record=True
+    )
     return simulation.trace(simulation.run())
 
 

@@ -174,6 +174,9 @@ class WalTap(WalEngine):
                 state = _damaged(state, error)
                 assert state.damage is not None
                 self._damage_found[log] = state.damage
+        if log.tablet_id == self._replicated:
+            for entry in found:  # A commit that a crash cut off may have succeeded.
+                self._facts.world.entries.setdefault(entry.op_id, entry)
         self._facts.recovered(self._node, log, state, found, model)
 
 

@@ -149,7 +149,7 @@ class World:
     Attributes:
         now_us: returns the true time in microseconds since the start of the run.
         committed: op ids that some core has reported committed, in order from index 1.
-        entries: every entry that was ever passed to a log engine, by op id.
+        entries: every entry that a log engine has reported or recovered, by op id.
         agreed: the rows that the applied entries produce.
     """
 

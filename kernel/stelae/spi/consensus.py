@@ -64,6 +64,9 @@ from stelae.spi.settings import Engine
 
 CONSENSUS_CONTRACT_VERSION = 1
 
+REPLICATES = "replicates"  #: Capability: a tablet can have several members, and the engine replicates to them.
+CHANGES_MEMBERS = "changes_members"  #: Capability: ``ChangeMembers`` adds, removes, promotes and demotes members.
+
 
 class Role(StrEnum):
     """Role of a replica in its config."""
@@ -439,7 +442,10 @@ class ConsensusCore(ABC):
 
 
 class ConsensusEngine(Engine):
-    """Makes cores. Subclasses are registered through the hook ``stelae_consensus_engines``."""
+    """Makes cores. Subclasses are registered through the hook ``stelae_consensus_engines``.
+
+    The capabilities are ``REPLICATES`` and ``CHANGES_MEMBERS``. An engine without the first one refuses configs of
+    several members (``check_members``). An engine without the second one rejects changes as ``UNSUPPORTED``."""
 
     contract_version: ClassVar[int] = CONSENSUS_CONTRACT_VERSION
     #: The engine's message types by kind. The kernel encodes and decodes them.
@@ -451,6 +457,13 @@ class ConsensusEngine(Engine):
     def beat_interval_ms(cls, config: Any) -> int:
         """Return the interval of a leader's heartbeats in milliseconds, at least 1."""
         return 200
+
+    @classmethod
+    def check_members(cls, node_id: NodeId, config: TabletConfig) -> None:
+        """Check that the engine can serve this config on this node. By default it can serve every config.
+
+        The kernel calls it before it creates a replica, and before a stopped node changes to this engine. Raises
+        ``ConfigError``, with an engine that can serve the config, if it cannot. ``restore`` then refuses the same."""
 
     @classmethod
     @abstractmethod

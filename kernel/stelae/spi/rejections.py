@@ -14,7 +14,8 @@ class RejectReason(StrEnum):
     CONFIGURING = "CONFIGURING"  #: The replica is leader, but no entry of its own term is committed yet.
     OVERLOADED = "OVERLOADED"
     TOO_LARGE = "TOO_LARGE"
-    UNSUPPORTED = "UNSUPPORTED"  #: Proposals only: only the core itself appends entries of this kind.
+    #: A proposal of a kind that only the core itself appends, or a change of config by an engine that changes none.
+    UNSUPPORTED = "UNSUPPORTED"
     LEADERSHIP_LOST = "LEADERSHIP_LOST"  #: All but proposals: the leader stepped down before a majority confirmed.
     TRANSFERRING = "TRANSFERRING"  #: All but reads: leadership is being handed over.
     NOT_A_VOTER = "NOT_A_VOTER"  #: Transfers only: the target is not a member, or is a member that may not lead.

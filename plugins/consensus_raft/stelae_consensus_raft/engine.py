@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar
 
-from stelae.spi.consensus import ConsensusCore, ConsensusEngine, HardState, LogView
+from stelae.spi.consensus import CHANGES_MEMBERS, REPLICATES, ConsensusCore, ConsensusEngine, HardState, LogView
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import TabletConfig
@@ -21,6 +21,7 @@ class RaftEngine(ConsensusEngine):
 
     name: ClassVar[str] = "raft"
     Config: ClassVar[type[Any]] = RaftConfig
+    capabilities: ClassVar[frozenset[str]] = frozenset({CHANGES_MEMBERS, REPLICATES})
     message_types = MESSAGE_TYPES
     is_vote_request = VOTE_REQUEST_KINDS
 

@@ -119,7 +119,7 @@ class ActionService:
     def _effect(self, action: ServerAction, reason: str, done: Done) -> None:
         match action:
             case CreateReplica():
-                self._manager.create(_settings(action), done)
+                self._create(action, done)
             case DeleteReplica():
                 seen = action.fence.seen if isinstance(action.fence, Evicted) else None
                 self._manager.delete(action.tablet_id, reason, done, seen=seen)
@@ -131,6 +131,15 @@ class ActionService:
                 done(Unsupported("this release cannot change the members of a tablet"))
             case _:
                 assert_never(action)
+
+    def _create(self, action: CreateReplica, done: Done) -> None:
+        engine = self._node.config.consensus.name
+        if action.consensus == engine:
+            self._manager.create(_settings(action), done)
+            return
+        wanted = action.consensus
+        fact = f"tablet {action.tablet_id} needs the consensus engine {wanted!r}, and this node has {engine!r}"
+        done(Unsupported(f"{fact}; create the table on servers with [engines] consensus = {wanted!r}"))
 
     def _replica(self, action: ServerAction) -> Replica:
         return self._node.replicas[action.tablet_id]

@@ -7,7 +7,11 @@ An engine's author subclasses ``ConsensusConformance`` in a test module and over
         def harness(self) -> ConsensusHarness:
             return ConsensusHarness(MyEngine, MyEngine.Config(), election_timeout_us=1_000_000)
 
-The checks use only the contract; they never look into messages."""
+The checks use only the contract; they never look into messages.
+
+Every engine must serve a group with one member. Checks with several members are skipped, with the reason, unless the
+engine declares ``replicates``. An engine that lacks ``replicates`` or ``changes_members`` gets further checks: it must
+refuse what it cannot do."""
 
 from __future__ import annotations
 
@@ -15,12 +19,14 @@ import pytest
 
 from stelae.testing.conformance.consensus_elections import ElectionChecks
 from stelae.testing.conformance.consensus_failures import FailureChecks
+from stelae.testing.conformance.consensus_fixed_members import FixedMembersChecks
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_lagging import LaggingChecks
 from stelae.testing.conformance.consensus_log import LogChecks
 from stelae.testing.conformance.consensus_member_refusals import MemberRefusalChecks
 from stelae.testing.conformance.consensus_members import MemberChecks
 from stelae.testing.conformance.consensus_service import ServiceChecks
+from stelae.testing.conformance.consensus_single_voter import SingleVoterChecks
 from stelae.testing.conformance.consensus_transfer import TransferChecks
 
 __all__ = ["ConsensusConformance", "ConsensusHarness"]
@@ -35,6 +41,8 @@ class ConsensusConformance(
     MemberChecks,
     MemberRefusalChecks,
     FailureChecks,
+    SingleVoterChecks,
+    FixedMembersChecks,
 ):
     """The suite. ``harness`` must be overridden."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from stelae.spi.consensus import Campaign, ConsensusEngine
+import pytest
+
+from stelae.spi.consensus import REPLICATES, Campaign, ConsensusEngine
 from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 
@@ -29,7 +31,11 @@ class ConsensusHarness:
     clusters: list[ConsensusCluster] = field(default_factory=list)
 
     def cluster(self, size: int = 3, *learners: MemberType, seed: int = 0) -> ConsensusCluster:
-        """Make a cluster of ``size`` voters, and learners after them."""
+        """Make a cluster of ``size`` voters, and learners after them.
+
+        If it has several members, the check is skipped unless the engine declares ``replicates``."""
+        if size + len(learners) > 1:
+            self.needs(REPLICATES)
         cluster = ConsensusCluster(
             self.engine,
             self.config,
@@ -40,6 +46,11 @@ class ConsensusHarness:
         )
         self.clusters.append(cluster)
         return cluster
+
+    def needs(self, capability: str) -> None:
+        """Skip the check, with the reason, unless the engine declares a capability."""
+        if capability not in self.engine.capabilities:
+            pytest.skip(f"the consensus engine {self.engine.name!r} does not declare {capability!r}")
 
     def led(self, size: int = 3, *learners: MemberType) -> ConsensusCluster:
         """Make a cluster that node 1 leads, with the first entry committed everywhere."""

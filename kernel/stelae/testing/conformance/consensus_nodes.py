@@ -20,6 +20,12 @@ def node_name(number: int) -> NodeId:
     return NodeId(f"{number:032x}")
 
 
+class UnknownMessage(msgspec.Struct, frozen=True):
+    """A message that belongs to no engine."""
+
+    text: str = "hello"
+
+
 @dataclass(frozen=True, slots=True)
 class InFlightMessage:
     """A message that was sent and not delivered yet."""

@@ -8,13 +8,7 @@ from stelae.spi.consensus import Campaign, Received, Role
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
-from stelae.testing.conformance.consensus_nodes import InFlightMessage, node_name
-
-
-class _UnknownMessage(msgspec.Struct, frozen=True):
-    """A message that belongs to no engine."""
-
-    text: str = "hello"
+from stelae.testing.conformance.consensus_nodes import InFlightMessage, UnknownMessage, node_name
 
 
 class ServiceChecks:
@@ -90,7 +84,7 @@ class ServiceChecks:
     def test_a_message_of_another_engine_is_ignored(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         before = cluster.nodes[2].status
-        cluster.step(2, Received(node_name(1), _UnknownMessage()))
+        cluster.step(2, Received(node_name(1), UnknownMessage()))
         assert cluster.nodes[2].status == before
 
     def test_the_same_events_give_the_same_effects(self, harness: ConsensusHarness) -> None:

@@ -1,0 +1,76 @@
+"""The core of a tombstone: it rejects every request, and gives no vote because nobody can ask for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stelae.spi.consensus import (
+    AbortChange,
+    ChangeMembers,
+    ConsensusCore,
+    Event,
+    HardState,
+    Propose,
+    ReadRequest,
+    Ready,
+    Role,
+    Status,
+    Transfer,
+)
+from stelae.spi.ids import ZERO, NodeId, OpId
+from stelae.spi.members import TabletConfig
+from stelae.spi.rejections import RejectReason
+from stelae_consensus_local.effects import LocalEffects
+
+
+class NoReplicaCore(ConsensusCore):
+    """A core without a log. Its term and vote never change."""
+
+    def __init__(self, *, node_id: NodeId, hard_state: HardState, last: OpId | None) -> None:
+        self._node_id = node_id
+        self._hard_state = hard_state
+        self._last = last
+        self._ready = LocalEffects()
+
+    def step(self, events: Sequence[Event]) -> None:
+        """Reject requests, and ignore everything else."""
+        for event in events:
+            match event:
+                case Propose():
+                    for proposal in event.proposals:
+                        self._ready.reject(proposal.token, RejectReason.NOT_LEADER, None)
+                case ReadRequest() | Transfer() | ChangeMembers() | AbortChange():
+                    self._ready.reject(event.token, RejectReason.NOT_LEADER, None)
+                case _:
+                    continue
+
+    def take_ready(self) -> Ready | None:
+        """Return the rejections since the last call, or ``None`` if there are none."""
+        return self._ready.take()
+
+    def next_deadline(self) -> int | None:
+        """Return ``None``: this core never acts by itself."""
+        return None
+
+    def status(self) -> Status:
+        """Return a snapshot of the state. An unknown last op id is shown as 0.0."""
+        no_config = TabletConfig(op_id=ZERO, members=())
+        last = self._last or ZERO
+        return Status(
+            node_id=self._node_id,
+            role=Role.NON_PARTICIPANT,
+            term=self._hard_state.term,
+            voted_for=self._hard_state.voted_for,
+            leader=None,
+            last=last,
+            durable_index=last.index,
+            commit=0,
+            applied=0,
+            serving=False,
+            config=no_config,
+            committed_config=no_config,
+        )
+
+    def validate_state(self) -> None:
+        """Check the invariant. Raises ``AssertionError`` if it does not hold."""
+        assert self._last is None or self._last.term <= self._hard_state.term
