@@ -55,7 +55,8 @@ def percentile_ms(latencies_us: Sequence[int], share: float) -> float | None:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] / 1000
 
 
-def longest_gap_ms(operations: Iterable[Operation], end_us: int) -> int:
-    """Return the longest time in which no operation was answered, from the start of the run to ``end_us``."""
-    ends = sorted(one.ended_us for one in operations if one.outcome is Outcome.DONE and one.ended_us <= end_us)
-    return max(after - before for before, after in pairwise([0, *ends, end_us])) // 1000
+def longest_gap_ms(operations: Iterable[Operation], begin_us: int, end_us: int) -> int:
+    """Return the longest time between two times in which no operation was answered."""
+    ends = (one.ended_us for one in operations if one.outcome is Outcome.DONE)
+    within = sorted(at_us for at_us in ends if begin_us < at_us < end_us)
+    return max(after - before for before, after in pairwise([begin_us, *within, end_us])) // 1000

@@ -65,7 +65,7 @@ class _GroupHistory:
             )
         if (total := sum(row.balance for row in read.rows)) != SUM:
             return f"the sum is {total}, and every batch has the sum {SUM}"
-        return self._wrong_batch(self._by_name.get(*names), read.at, newest)
+        return self._wrong_batch(self._by_name.get(read.rows[0].batch), read.at, newest)
 
     def _wrong_batch(self, batch: BatchWrite | None, at: int, newest: BatchWrite | None) -> str:
         """Return why a whole batch must not be in a snapshot."""

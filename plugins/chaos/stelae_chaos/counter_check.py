@@ -52,7 +52,7 @@ def _backwards(counter: int, reads: Sequence[CounterRead]) -> list[Finding]:
     """Return the reads that count less than a read that ended before they began."""
     ended = sorted(reads, key=lambda read: read.ended_us)
     times = [read.ended_us for read in ended]
-    highest = list(accumulate(ended, lambda most, read: max(most, read, key=lambda one: one.count)))
+    highest = list(accumulate(ended, _higher))
     found = []
     for read in reads:
         before = bisect_left(times, read.begun_us)
@@ -61,6 +61,10 @@ def _backwards(counter: int, reads: Sequence[CounterRead]) -> list[Finding]:
             fact = f"the counter went back from {earlier.count} to {read.count}"
             found.append(Finding(check=CHECK, key=_name(counter), fact=fact, operations=shown([earlier, read])))
     return found
+
+
+def _higher(first: CounterRead, second: CounterRead) -> CounterRead:
+    return first if first.count >= second.count else second
 
 
 def _name(counter: int) -> str:

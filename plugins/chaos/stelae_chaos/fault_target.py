@@ -64,6 +64,11 @@ class FaultTarget:
         """The masters, then the tablet servers."""
         return (*self.masters, *self.servers)
 
+    @property
+    def led_count(self) -> int:
+        """The number of leaders of a cluster that works: one for each tablet under load, and that of the masters."""
+        return len(self.tablets) + bool(self.masters)
+
     def has_rules(self, kind: RulesKind) -> bool:
         """Return whether the ``node.toml`` of every node names a file of these rules."""
         return all(kind in paths for paths in self._rules.values())
@@ -85,6 +90,12 @@ class FaultTarget:
     def exited(self) -> list[NodeProcess]:
         """Return the nodes whose processes have ended without this target."""
         return [node for node in self.nodes if node not in self._killed and node.running_pid() is None]
+
+    def start_exited(self) -> None:
+        """Start the nodes whose processes have ended by themselves, so that what they hold can be read."""
+        for node in self.exited():
+            node.kill()  # Nothing is left to kill, but the ended process is still to be reaped.
+            node.start(outlive=self._outlive)
 
     # -- breaking --------------------------------------------------------------------------------
 

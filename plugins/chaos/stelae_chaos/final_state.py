@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from stelae.client import AsyncClient
 from stelae.local.demo_verification import replicas_of, wait_for_agreement, wait_for_health
@@ -14,6 +14,8 @@ from stelae_chaos.operations import FINAL_CLIENT, CounterRead, Finding, Outcome,
 from stelae_chaos.register_check import last_reads
 from stelae_chaos.tables import ChaosTables, TableNames
 from stelae_chaos.workloads import GROUPS, count_of, snapshot_of
+
+_FINAL: Final[dict[str, Any]] = {"client": FINAL_CLIENT, "number": 0, "outcome": Outcome.DONE}
 
 HEAL_TIMEOUT_S: Final = 180.0
 """How long a healed cluster may take to become healthy. Generous: a run loads the machine, and so may others."""
@@ -72,6 +74,3 @@ async def _read_counters(tables: ChaosTables, history: ChaosHistory, now_us: Cal
         count = await count_of(tables, counter, READ_TIMEOUT_S)
         read = CounterRead(counter=counter, count=count, begun_us=begun_us, ended_us=now_us(), **_FINAL)
         history.add([read])
-
-
-_FINAL: Final = {"client": FINAL_CLIENT, "number": 0, "outcome": Outcome.DONE}

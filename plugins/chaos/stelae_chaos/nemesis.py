@@ -12,6 +12,11 @@ from stelae_chaos.fault_target import FaultTarget
 from stelae_chaos.plan import PlannedFault
 from stelae_chaos.spans import FaultSpan
 
+RECOVER_S_MAX = 20.0
+"""The longest wait for leaders. A machine that is busy takes seconds to start a process."""
+
+LOOK_S = 0.2
+
 
 class NodeDied(StelaeError, code="NODE_DIED"):
     """A node has ended although no fault has killed it."""
@@ -63,6 +68,8 @@ class Nemesis:
         try:
             for fault in self._plan:
                 await self._inject(fault)
+                if fault.recovers:
+                    await self._recover()
                 await self._pause(fault.calm_s)
                 self._check()
                 if self._stopping.is_set():
@@ -81,6 +88,15 @@ class Nemesis:
         finally:
             self._target.heal()
             span.ended_us = self._now_us()
+
+    async def _recover(self) -> None:
+        """Wait until every tablet has a leader, but not longer than ``RECOVER_S_MAX``."""
+        until_us = self._now_us() + int(RECOVER_S_MAX * 1e6)
+        while not self._stopping.is_set() and self._now_us() < until_us:
+            self._check()
+            if len(await self._target.leaders()) == self._target.led_count:
+                return
+            await self._pause(LOOK_S)
 
     async def _pause(self, seconds: float) -> None:
         """Wait, or return at once if the run stops."""

@@ -22,7 +22,8 @@ class ChaosReport:
         left_out: the kinds of faults that were not possible, with the reasons.
         spans: the faults.
         leaders: who led.
-        end_us: length of the run with faults, in microseconds.
+        begin_us: when the faults began, in microseconds since the start of the run.
+        end_us: when they ended.
         findings: everything that must not happen.
         interrupted: whether the user ended the run.
         settled: whether the cluster became healthy and its replicas were compared.
@@ -33,6 +34,7 @@ class ChaosReport:
     history: ChaosHistory = field(default_factory=ChaosHistory)
     spans: Sequence[FaultSpan] = ()
     leaders: Sequence[LeaderSpan] = ()
+    begin_us: int = 0
     end_us: int = 0
     findings: list[Finding] = field(default_factory=list)
     interrupted: bool = False
@@ -50,14 +52,21 @@ class ChaosReport:
                 fact = "no write was acknowledged, so the run shows nothing; give it more time"
                 self.findings.append(Finding(check=name, key="", fact=fact))
 
+    def left_out_lines(self) -> list[str]:
+        """Return a line for each reason why kinds of faults are left out."""
+        kinds: dict[str, list[str]] = {}
+        for kind, why in self.left_out.items():
+            kinds.setdefault(why, []).append(kind)
+        return [f"left out: {', '.join(names)}: {why}" for why, names in kinds.items()]
+
     def document(self) -> dict[str, Any]:
         """Return the ``--json`` document."""
         operations = [*self.history.all()]
         latencies = [one.ended_us - one.begun_us for one in operations if one.outcome is Outcome.DONE]
-        gap_ms = longest_gap_ms((one for one in operations if not is_read(one)), self.end_us)
+        gap_ms = longest_gap_ms((one for one in operations if not is_read(one)), self.begin_us, self.end_us)
         return {
             "seed": self.seed,
-            "seconds": round(self.end_us / 1e6, 1),
+            "seconds": round((self.end_us - self.begin_us) / 1e6, 1),
             "faults": dict(sorted(self._done().items())),
             "left_out": dict(self.left_out),
             "workloads": {name: counted(found) for name, found in self.history.by_workload().items()},

@@ -21,6 +21,9 @@ def show(report: ChaosReport, plot: Path, *, as_json: bool) -> None:
         print_json({**document, "findings": [_plain(finding) for finding in report.findings]})
     else:
         _print(document)
+        for line in report.left_out_lines():
+            print(line)
+        print(f"\n{'ok' if report.clean else f'NOT OK, findings: {len(report.findings)}'}")
     for finding in report.findings[:FINDINGS_MAX]:
         note(f"finding: {finding}")
         for operation in finding.operations:
@@ -45,10 +48,6 @@ def _print(document: dict[str, Any]) -> None:
     print(f"\nlatency p50 {_ms(document['p50_ms'])}, p99 {_ms(document['p99_ms'])}")
     print(f"longest time without an acknowledged write {_ms(document['longest_gap_ms'])}")
     print(f"timeline {document['plot']}")
-    for kind, why in document["left_out"].items():
-        print(f"left out: {kind}: {why}")
-    found = len(document["findings"])
-    print(f"\n{'ok' if not found else f'NOT OK, findings: {found}'}")
 
 
 def _ms(value: float | None) -> str:

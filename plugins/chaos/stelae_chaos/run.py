@@ -135,8 +135,8 @@ class ChaosRun:
         """Return the chosen kinds that are possible on the target. The others are in the report."""
         why_not = {kind: KINDS[kind].why_not(target) for kind in self._options.kinds}
         self.report.left_out = {kind: why for kind, why in why_not.items() if why}
-        for kind, why in self.report.left_out.items():
-            self._listener.event(f"{kind} is left out: {why}")
+        for line in self.report.left_out_lines():
+            self._listener.event(line)
         kinds = [kind for kind, why in why_not.items() if not why]
         if not kinds:
             raise NoFaultPossible("none of the chosen faults is possible here; choose others with --faults")
@@ -155,7 +155,8 @@ class ChaosRun:
         tasks: list[asyncio.Task[None]] = []
         try:
             await clients.start([self._task(number) for number in range(options.clients)])
-            until_us = self._now_us() + int(options.seconds * 1e6)
+            report.begin_us = self._now_us()
+            until_us = report.begin_us + int(options.seconds * 1e6)
             tasks = [asyncio.create_task(work) for work in (clients.read(), nemesis.run(), watch.run())]
             await self._until(until_us, tasks)
             report.end_us = self._now_us()
@@ -164,6 +165,7 @@ class ChaosRun:
             clients.stop()
             for ended in await asyncio.gather(*tasks[:2], return_exceptions=True):
                 self._note(ended)
+            target.start_exited()
         finally:
             for task in tasks:
                 task.cancel()

@@ -84,10 +84,10 @@ def run_command(options: CommandOptions) -> int:
         name=secrets.token_hex(3),
         outlive=options.directory is not None,
     )
-    note(f"seed {seed}")
     if options.directory is not None:
         cluster = ClusterWithMasters.open(options.directory)
         _check_runs(cluster, options.directory)
+        note(f"seed {seed}")
         report = _run(cluster, run, options)
         _write(report, plot, None if report.clean else options.directory)
     else:
@@ -106,6 +106,8 @@ def _check(options: CommandOptions) -> None:
         raise BadChaosOptions("--minutes 0 injects no fault; give a time above 0, such as 0.5")
     if options.keep is not None and not options.up:
         raise BadChaosOptions("--keep needs --up; the cluster of --dir is kept in any case")
+    if options.engines and not options.up:
+        raise BadChaosOptions("--wal and --store need --up; the cluster of --dir has its engines already")
     if options.up:
         check_engines(_cluster_options(options))
 
@@ -117,7 +119,7 @@ def _check_runs(cluster: ClusterWithMasters, directory: Path) -> None:
 
 
 def _cluster_options(options: CommandOptions) -> ClusterOptions:
-    return ClusterOptions(node_count=SERVERS, engines=options.engines, settings=SETTINGS)
+    return ClusterOptions(node_count=SERVERS, engines=options.engines or None, settings=SETTINGS)
 
 
 def _run_up(run: RunOptions, options: CommandOptions, plot: Path) -> ChaosReport:
@@ -131,6 +133,7 @@ def _run_up(run: RunOptions, options: CommandOptions, plot: Path) -> ChaosReport
         )
         for node in cluster.nodes:
             enable_rules(node)
+        note(f"seed {run.seed}")
         cluster.start()
         report = _run(cluster, run, options)
         _write(report, plot, directory if options.keep or not report.clean else None)

@@ -68,7 +68,7 @@ class _Picture:
         nodes = sorted({span.leader for span in self._report.leaders})
         colours = {node: COLOURS[number % len(COLOURS)] for number, node in enumerate(nodes)}
         self._title("who led", list(colours.items()))
-        for what in dict.fromkeys(sorted(span.what for span in self._report.leaders)):
+        for what in sorted({span.what for span in self._report.leaders}, key=lambda what: (what != "masters", what)):
             self._row(what)
             for led in self._report.leaders:
                 if led.what == what:
@@ -84,7 +84,8 @@ class _Picture:
         bottom = self._y + CHART
         self._frame()
         for number, slot in enumerate(found):
-            left, width = self._x(number * SLOT_US), self._x(SLOT_US) - self._x(0)
+            left = self._x(number * SLOT_US)
+            width = self._x((number + 1) * SLOT_US) - left
             tall = slot.answered / most * CHART
             self._rect(left, bottom - tall, width, tall, ANSWERED)
             lost = slot.unanswered / most * CHART
@@ -150,7 +151,9 @@ class _Picture:
         self._y += ROW
 
     def _bar(self, begun_us: int, ended_us: int, colour: str, title: str) -> None:
-        """Draw a bar in the row that was begun last."""
+        """Draw a bar in the row that was begun last, unless it lies after the end of the picture."""
+        if begun_us >= self._end_us:
+            return
         left = self._x(begun_us)
         self._rect(left, self._y - ROW + 2, max(1.5, self._x(ended_us) - left), ROW - 5, colour, title)
 

@@ -6,6 +6,7 @@ from itertools import islice
 
 import pytest
 
+from stelae_chaos.command import chaos
 from stelae_chaos.fault_kinds import KINDS, UnknownFault, chosen_kinds
 from stelae_chaos.plan import CALM_S, FAULT_S, planned_faults
 
@@ -53,3 +54,8 @@ def test_the_kinds_are_chosen_by_name_in_their_own_order() -> None:
 def test_an_unknown_kind_is_refused_with_the_known_ones(text: str) -> None:
     with pytest.raises(UnknownFault, match="known: kill-one, kill-majority"):
         chosen_kinds(text)
+
+
+def test_the_help_names_every_kind() -> None:
+    (named,) = [part for part in (chaos.__doc__ or "").split("\n\n") if part.strip().startswith("Faults: ")]
+    assert [kind for kind in KINDS if kind not in named] == []

@@ -32,9 +32,10 @@ def test_percentiles_of_nothing_are_unknown() -> None:
     assert percentile_ms([1000, 2000, 9000], 0.99) == 9
 
 
-def test_the_longest_gap_counts_from_the_start_and_to_the_end() -> None:
-    assert longest_gap_ms([append(1), append(2, UNKNOWN)], 10_000_000) == 8500
-    assert longest_gap_ms([], 10_000_000) == 10_000
+def test_the_longest_gap_counts_from_the_first_fault_to_the_end() -> None:
+    assert longest_gap_ms([append(1), append(2, UNKNOWN)], 1_000_000, 10_000_000) == 8500
+    assert longest_gap_ms([append(7)], 1_000_000, 10_000_000) == 6500
+    assert longest_gap_ms([], 1_000_000, 10_000_000) == 9000
 
 
 def test_the_document_counts_writes_by_what_clients_know() -> None:

@@ -48,6 +48,8 @@ class SkewedClock:
             with self._lock:
                 if self._file.changed():
                     rules = self._file.rules(ClockRule, "the clock", self._check)
+                    if len(rules) > 1:
+                        raise ConfigError(f"there are {len(rules)} rules for one clock", where=self._file.path)
                     self._ahead_us = sum(rule.ahead_ms for rule in rules) * 1000
         return self._clock.wall_us() + self._ahead_us
 
