@@ -106,7 +106,7 @@ def test_a_node_that_ends_by_itself_is_a_finding_and_its_folder_is_kept(tmp_path
         ((), "give either --up, for a new cluster, or --dir DIR"),
         (("--up", "--dir", "x"), "not both"),
         (("--up", "--minutes", "0"), "--minutes 0 injects no fault"),
-        (("--up", "--faults", "kill-two"), f"no fault is called kill-two; known: {', '.join(KINDS)}"),
+        (("--up", "--faults", "kill-two"), f"no fault is called 'kill-two'; known: {', '.join(KINDS)}"),
         (("--dir", "nowhere"), "nowhere has no local cluster with masters in it"),
         (("--dir", "x", "--keep", "y"), "--keep needs --up"),
         (("--dir", "x", "--wal", "lmdb"), "--wal and --store need --up"),
