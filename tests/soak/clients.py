@@ -22,7 +22,7 @@ from stelae.spi.scan import Order, ScanSpec
 from stelae.wire.messenger import Lane
 from stelae_chaos.operations import Outcome, RegisterCall
 from stelae_chaos.register_check import last_reads
-from stelae_chaos.workloads import KINDS
+from stelae_chaos.workloads import KINDS, REGISTER_ACTIONS
 
 KEYS = 6
 """Keys in use at a time."""
@@ -42,16 +42,6 @@ STRAY_SHARE = 0.6
 
 STRAY_MS = 4_000
 """Their deadline: longer than a node stands still, so that it answers what it was asked before."""
-
-ACTIONS = (
-    ClientAction.INSERT,
-    ClientAction.UPSERT,
-    ClientAction.UPSERT,
-    ClientAction.UPDATE,
-    ClientAction.DELETE,
-    ClientAction.READ,
-    ClientAction.READ,
-)
 
 
 class Recorder:
@@ -109,7 +99,7 @@ class ChaosClient:
 
     async def _one(self, tablet: ConnectedTablet) -> None:
         epoch = int(self._recorder.now_us() / 1e6 / EPOCH_S)
-        key, action = epoch * KEYS + below(self._rng, KEYS), pick(self._rng, ACTIONS)
+        key, action = epoch * KEYS + below(self._rng, KEYS), pick(self._rng, REGISTER_ACTIONS)
         self._count += 1
         asked = self._recorder.begin(self._number, self._count, action, key)
         if action is ClientAction.READ and self._rng.random() < STRAY_SHARE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,9 +19,12 @@ from stelae_chaos.workloads import GROUPS, count_of, snapshot_of
 _FINAL: Final[dict[str, Any]] = {"client": FINAL_CLIENT, "number": 0, "outcome": Outcome.DONE}
 
 HEAL_TIMEOUT_S: Final = 180.0
-"""How long a healed cluster may take to become healthy. Generous: a run loads the machine, and so may others."""
+"""How long a healed cluster may take to become healthy with equal replicas. A run loads the machine; so may others."""
 
-READ_TIMEOUT_S: Final = 120.0
+AGREE_TIMEOUT_S_MIN: Final = 10.0
+"""The shortest wait for equal replicas of one table, after a wait for health that took all the time."""
+
+READ_TIMEOUT_S: Final = 60.0
 
 
 async def settle(client: AsyncClient, names: TableNames, check_nodes: Callable[[], None]) -> list[Finding]:
@@ -31,12 +35,14 @@ async def settle(client: AsyncClient, names: TableNames, check_nodes: Callable[[
     """
     catalog = client.catalog
     assert catalog is not None, "the cluster has masters"
+    deadline = time.monotonic() + HEAL_TIMEOUT_S
     problems = await wait_for_health(client.connection, catalog, check_nodes, timeout_s=HEAL_TIMEOUT_S)
     found = [Finding(check="health", key="", fact=problem) for problem in problems]
     for name in names.all():
         try:
             replicas = await replicas_of(client.connection, catalog, name)
-            agreement = await wait_for_agreement(client.connection, replicas, check_nodes, timeout_s=HEAL_TIMEOUT_S)
+            left_s = max(AGREE_TIMEOUT_S_MIN, deadline - time.monotonic())
+            agreement = await wait_for_agreement(client.connection, replicas, check_nodes, timeout_s=left_s)
         except StelaeError as error:
             found.append(Finding(check="replicas", key=name, fact=f"the replicas cannot be compared: {error}"))
             continue

@@ -63,7 +63,6 @@ REGISTER_ACTIONS: Final = (
     ClientAction.DELETE,
     ClientAction.READ,
     ClientAction.READ,
-    ClientAction.READ,
 )
 KINDS: Final = {
     ClientAction.INSERT: OpKind.INSERT,

@@ -44,3 +44,10 @@ def test_a_write_that_is_dropped_from_the_history_is_found(kind: str, check: str
 
 def test_a_row_that_is_dropped_from_the_table_is_found() -> None:
     assert [finding.check for finding in history().judge([])] == ["appends"]
+
+
+def test_a_history_whose_rows_cannot_be_read_is_judged_by_what_clients_saw() -> None:
+    assert history().judge(None) == []
+    planted = history()
+    planted.add([read(5, 6, "z")])
+    assert [finding.check for finding in planted.judge(None)] == ["registers"]
