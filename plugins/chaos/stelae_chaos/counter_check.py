@@ -38,7 +38,7 @@ def check_counters(increments: Iterable[Increment], reads: Iterable[CounterRead]
 def _outside(counter: int, increments: Sequence[Increment], reads: Sequence[CounterRead]) -> list[Finding]:
     """Return the reads that miss an acknowledged increment, or that count one which was not sent or was refused."""
     acked = sorted(one.ended_us for one in increments if one.took_effect)
-    sent = sorted(one.begun_us for one in increments if one.outcome is Outcome.UNKNOWN or one.took_effect)
+    sent = sorted(one.begun_us for one in increments if one.outcome is not Outcome.REFUSED)
     found = []
     for read in reads:
         least, most = bisect_left(acked, read.begun_us), bisect_left(sent, read.ended_us + 1)
