@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 
 from stelae.cli.node_formatting import format_here
 from stelae.client import AsyncClient, AsyncTable, connect_async
+from stelae.local.chaos.node_rules import RulesKind, enable_rules, rules_paths, set_rules
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_process import NodeProcess
@@ -37,8 +36,7 @@ def cluster(tmp_path: Path) -> Iterator[ClusterWithMasters]:
     options = ClusterOptions(engines={"store": "columnar"}, settings=SETTINGS)
     made = ClusterWithMasters.create(tmp_path / "cluster", options, masters=1, formatted=format_here)
     for server in made.servers:
-        with server.config_path.open("a") as file:
-            file.write(f'\n[chaos]\ndisk_rules = "{(server.directory / "disk.json").resolve()}"\n')
+        enable_rules(server, RulesKind.DISK)
     try:
         made.start()
         yield made
@@ -49,9 +47,7 @@ def cluster(tmp_path: Path) -> Iterator[ClusterWithMasters]:
 def fail_disk(server: NodeProcess, *, below: str = "", operations: tuple[str, ...] = ("write", "sync")) -> None:
     """Have the disk of a running node answer EIO from now on."""
     rules = [{"below": below, "operations": operations, "error": "EIO"}]
-    new = server.directory / "disk.json.new"
-    new.write_text(json.dumps(rules))
-    os.replace(new, server.directory / "disk.json")
+    set_rules(rules_paths(server)[RulesKind.DISK], rules)
 
 
 class Writers:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.page_rows import PageRows
@@ -17,9 +19,10 @@ from stelae.sim.history import ClientAction
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.scan import Order, ScanSpec
-from stelae.spi.write import OpKind
 from stelae.wire.messenger import Lane
-from tests.soak.history import AskedOperation, KeyHistories
+from stelae_chaos.operations import Outcome, RegisterCall
+from stelae_chaos.register_check import last_reads
+from stelae_chaos.workloads import KINDS, REGISTER_ACTIONS
 
 KEYS = 6
 """Keys in use at a time."""
@@ -40,31 +43,48 @@ STRAY_SHARE = 0.6
 STRAY_MS = 4_000
 """Their deadline: longer than a node stands still, so that it answers what it was asked before."""
 
-ACTIONS = (
-    ClientAction.INSERT,
-    ClientAction.UPSERT,
-    ClientAction.UPSERT,
-    ClientAction.UPDATE,
-    ClientAction.DELETE,
-    ClientAction.READ,
-    ClientAction.READ,
-)
-KINDS = {
-    ClientAction.INSERT: OpKind.INSERT,
-    ClientAction.UPSERT: OpKind.UPSERT,
-    ClientAction.UPDATE: OpKind.UPDATE,
-    ClientAction.DELETE: OpKind.DELETE,
-}
+
+class Recorder:
+    """The operations of all clients of a run. ``calls`` is in the order of their ends."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self.calls: list[RegisterCall] = []
+
+    def now_us(self) -> int:
+        """Microseconds since the run began."""
+        return int((time.monotonic() - self._started) * 1e6)
+
+    def begin(self, client: int, number: int, action: ClientAction, key: int) -> Asked:
+        """An operation begins now."""
+        return Asked(self, partial(RegisterCall, client=client, number=number, action=action, key=key))
+
+    @property
+    def acknowledged(self) -> int:
+        """How many writes were acknowledged."""
+        return sum(call.took_effect and call.action is not ClientAction.READ for call in self.calls)
+
+
+class Asked:
+    """An operation that has begun."""
+
+    def __init__(self, recorder: Recorder, call: Callable[..., RegisterCall]) -> None:
+        self._recorder = recorder
+        self._call = partial(call, begun_us=recorder.now_us())
+
+    def end(self, value: str | None, outcome: Outcome = Outcome.DONE, error: str = "", timestamp: int = 0) -> None:
+        """Record the operation with its answer."""
+        answer = {"outcome": outcome, "error": error, "timestamp": timestamp}
+        self._recorder.calls.append(self._call(value=value, ended_us=self._recorder.now_us(), **answer))
 
 
 class ChaosClient:
     """One client, with a connection of its own."""
 
-    def __init__(self, number: int, history: KeyHistories, rng: random.Random, started: float) -> None:
+    def __init__(self, number: int, recorder: Recorder, rng: random.Random) -> None:
         self._number = number
-        self._history = history
+        self._recorder = recorder
         self._rng = rng
-        self._started = started
         self._count = 0
         self.stopping = False
 
@@ -78,20 +98,30 @@ class ChaosClient:
                 await asyncio.sleep(self._rng.random() * PAUSE_S)
 
     async def _one(self, tablet: ConnectedTablet) -> None:
-        epoch = int((time.monotonic() - self._started) / EPOCH_S)
-        key, action = epoch * KEYS + below(self._rng, KEYS), pick(self._rng, ACTIONS)
+        epoch = int(self._recorder.now_us() / 1e6 / EPOCH_S)
+        key, action = epoch * KEYS + below(self._rng, KEYS), pick(self._rng, REGISTER_ACTIONS)
         self._count += 1
-        name = f"{self._number}/{self._count}"
+        asked = self._recorder.begin(self._number, self._count, action, key)
         if action is ClientAction.READ and self._rng.random() < STRAY_SHARE:
-            await self._read_of(pick(self._rng, self._nodes), tablet, name, key)
+            await self._read_of(pick(self._rng, self._nodes), tablet, asked, key)
         elif action is ClientAction.READ:
-            await read(tablet, self._history, name, key, TIMEOUT_S)
+            await self._read(tablet, asked, key)
         else:
-            await self._write(tablet, name, action, key)
+            await self._write(tablet, asked, action, key)
 
-    async def _read_of(self, node: NodeId, tablet: ConnectedTablet, name: str, key: int) -> None:
+    async def _read(self, tablet: ConnectedTablet, asked: Asked, key: int) -> None:
+        """Read one key, linearizably."""
+        found: list[tuple[int, str]] = []
+        try:
+            async for batch in tablet.scan(only(tablet, key), timeout_s=TIMEOUT_S):
+                found += batch.to_rows()  # type: ignore[arg-type]
+        except StelaeError as error:
+            return asked.end(None, Outcome.UNKNOWN, error.code)
+        assert len(found) <= 1, found
+        asked.end(found[0][1] if found else None)
+
+    async def _read_of(self, node: NodeId, tablet: ConnectedTablet, asked: Asked, key: int) -> None:
         """Ask one node for a linearizable read, leader or not: a deposed leader that does not know it must refuse."""
-        asked = self._history.begin(name, ClientAction.READ, key, None)
         spec = only(tablet, key)
         reader = PageRows(spec)
         request = encode(ScanRequest(tablet.tablet_id, spec))
@@ -100,23 +130,19 @@ class ChaosClient:
             answer = await messenger.call(node, SCAN, [request], deadline_ms=STRAY_MS, lane=Lane.BULK)
             page = decode(answer.body[0], ScanPage)
             rows = await reader.read(page, reader.layout(tablet.schema, spec.columns), answer.body[1:])
-        except StelaeError:
-            self._history.give_up(asked)
-            return
-        self._history.end_read(asked, rows.to_rows()[0][1] if rows is not None and len(rows) else None)
+        except StelaeError as error:
+            return asked.end(None, Outcome.UNKNOWN, error.code)
+        asked.end(rows.to_rows()[0][1] if rows is not None and len(rows) else None)
 
-    async def _write(self, tablet: ConnectedTablet, name: str, action: ClientAction, key: int) -> None:
-        value = None if action is ClientAction.DELETE else name
-        asked = self._history.begin(name, action, key, value)
+    async def _write(self, tablet: ConnectedTablet, asked: Asked, action: ClientAction, key: int) -> None:
+        value = None if action is ClientAction.DELETE else f"{self._number}/{self._count}"
         row = (key,) if action is ClientAction.DELETE else (key, value)
         try:
             result = await tablet.write(KINDS[action], [row], timeout_s=TIMEOUT_S)
-        except StelaeError:
-            self._history.give_up(asked)
-            return
+        except StelaeError as error:
+            return asked.end(value, Outcome.UNKNOWN, error.code)
         assert not result.refusal, result
-        error = result.errors[0].code.name if result.errors else None
-        self._history.end_write(asked, error, result.timestamp)
+        asked.end(value, error=result.errors[0].code.name if result.errors else "", timestamp=result.timestamp)
 
 
 def only(tablet: ConnectedTablet, key: int) -> ScanSpec:
@@ -125,31 +151,13 @@ def only(tablet: ConnectedTablet, key: int) -> ScanSpec:
     return ScanSpec(key_from=low, key_until=high, order=Order.KEY)
 
 
-async def read(tablet: ConnectedTablet, history: KeyHistories, name: str, key: int, timeout_s: float) -> None:
-    """Read one key, linearizably."""
-    asked = history.begin(name, ClientAction.READ, key, None)
-    found: list[tuple[int, str]] = []
-    try:
-        async for batch in tablet.scan(only(tablet, key), timeout_s=timeout_s):
-            found += batch.to_rows()  # type: ignore[arg-type]
-    except StelaeError:
-        history.give_up(asked)
-        return
-    assert len(found) <= 1, found
-    history.end_read(asked, found[0][1] if found else None)
-
-
-async def read_all(tablet: ConnectedTablet, history: KeyHistories) -> None:
+async def read_all(tablet: ConnectedTablet, recorder: Recorder) -> None:
     """Read the whole tablet at once, as a last read of every key that was ever used."""
-    asked: list[AskedOperation] = [
-        history.begin(f"last read of {key}", ClientAction.READ, key, None) for key in sorted(history.asked)
-    ]
+    begun_us = recorder.now_us()
     rows: dict[int, str] = {}
     async for batch in tablet.scan(timeout_s=FINAL_TIMEOUT_S):
         rows |= dict(batch.to_rows())
-    assert rows.keys() <= history.asked.keys(), "rows came from nowhere"
-    for one in asked:
-        history.end_read(one, rows.get(one.key))
+    recorder.calls += last_reads(recorder.calls, rows, begun_us, recorder.now_us())
 
 
 async def stop_all(clients: list[ChaosClient], tasks: list[asyncio.Task[None]]) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stelae.cli.demo_display import Display, show
+from stelae.cli.demo_display import show
 from stelae.cli.demo_file import BadSource, from_file
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from stelae.cli.kit.output import note
+from stelae.cli.kit.phase_display import Display
 from stelae.cli.node_formatting import format_here
 from stelae.cli.run_cluster import run_down
 from stelae.local.cluster import ClusterOptions, check_engines

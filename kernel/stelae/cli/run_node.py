@@ -21,12 +21,14 @@ from stelae.host.instance import InstanceFile, lock_directory
 from stelae.host.node import Node
 from stelae.host.settings import NodeConfig
 from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.local.chaos.clock_rules import SkewedClock
 from stelae.local.chaos.disk_rules import DiskFaults
 from stelae.local.chaos.network_rules import NetworkFaults
 from stelae.local.chaos.settings import ChaosSettings
 from stelae.machine.event_loop import new_event_loop
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.machine.real import RealMachine
+from stelae.machine.system_clock import SystemClock
 from stelae.server.limits import batchers_of
 from stelae.server.master import plugin as master
 from stelae.server.master.driver.first_start import SystemTabletLoader
@@ -81,6 +83,8 @@ def run_node(
         log.warning("[chaos] disk_rules is set: anyone who can write that file can inject disk failures into this node")
     if machine.network_faults is not None:
         log.warning("[chaos] network_rules is set: anyone who can write that file can drop messages of this node")
+    if isinstance(machine.clock, SkewedClock):
+        log.warning("[chaos] clock_rules is set: anyone who can write that file can change the clock of this node")
     try:
         return _run(config, registry, machine, form, until_stdin_closes=until_stdin_closes, is_master=is_master)
     except StelaeError as error:
@@ -121,10 +125,11 @@ def _run(
 
 
 def _machine(config: NodeConfig) -> RealMachine:
-    """Return this machine, with a disk and a network that can fail if the section ``[chaos]`` has rules."""
+    """Return this machine. If the section ``[chaos]`` has rules, its disk, network and clock can go wrong."""
     chaos: ChaosSettings = config.extra["chaos"]
     return RealMachine(
         files=FaultyFiles(DiskFaults(chaos.disk_rules, config.node.directory)) if chaos.disk_rules else None,
+        clock=SkewedClock(chaos.clock_rules, SystemClock()) if chaos.clock_rules else None,
         network_faults=NetworkFaults(chaos.network_rules, random.Random()) if chaos.network_rules else None,
     )
 

@@ -50,15 +50,20 @@ async def replicas_of(connection: Connection, catalog: CatalogClient, table: str
 
 
 async def wait_for_agreement(
-    client: Connection, replicas: Mapping[TabletId, Sequence[NodeId]], check_nodes: Callable[[], None]
+    client: Connection,
+    replicas: Mapping[TabletId, Sequence[NodeId]],
+    check_nodes: Callable[[], None],
+    *,
+    timeout_s: float = AGREEMENT_TIMEOUT_S,
 ) -> Agreement:
     """Wait until all replicas of each tablet have applied the same entries and have the same rows.
 
     Args:
         replicas: the nodes of each tablet.
         check_nodes: raises an error if a node has ended.
+        timeout_s: how long to wait, in seconds.
     """
-    deadline = time.monotonic() + AGREEMENT_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     pending = dict(replicas)
     while True:
         check_nodes()
@@ -84,10 +89,14 @@ async def _difference(client: Connection, tablet_id: TabletId, nodes: Sequence[N
 
 
 async def wait_for_health(
-    connection: Connection, catalog: CatalogClient, check_nodes: Callable[[], None]
+    connection: Connection,
+    catalog: CatalogClient,
+    check_nodes: Callable[[], None],
+    *,
+    timeout_s: float = HEALTH_TIMEOUT_S,
 ) -> Sequence[str]:
     """Wait until the check of the cluster finds no problem; return the problems of the last check."""
-    deadline = time.monotonic() + HEALTH_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while True:
         check_nodes()
         try:

@@ -9,5 +9,6 @@ from stelae.spi.settings import setting
 class ChaosSettings:
     """Section ``[chaos]``: for tests of faults, never for production."""
 
-    disk_rules: str = setting("", reason="a file of rules that make this node's disk fail; empty: none")
+    clock_rules: str = setting("", reason="a file of rules that make this node's clock go wrong; empty: none")
+    disk_rules: str = setting("", reason="a file of rules that make this node's disk fail or slow; empty: none")
     network_rules: str = setting("", reason="a file of rules that lose or delay messages of this node; empty: none")

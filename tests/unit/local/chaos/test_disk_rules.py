@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.local.chaos import rules_file
+from stelae.local.chaos import disk_rules, rules_file
 from stelae.local.chaos.disk_rules import DiskFaults
 from stelae.machine.faulty_files import FaultyFiles
 from stelae.spi.errors import ConfigError, Full, StorageError, SyncFailed
@@ -114,3 +114,38 @@ def test_rules_that_cannot_be_used_are_refused_with_the_known_ones(world: World,
     world.rule(rule)
     with pytest.raises(ConfigError):
         _ = world.faults.active
+
+
+def test_a_slow_operation_waits_and_does_not_fail(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(disk_rules.time, "sleep", waited.append)
+    file = world.files.create(world.path("wals/a"))
+    world.rule({"below": "wals", "operations": ["sync"], "delay_ms": 50})
+    file.pwritev([b"y"], 0)
+    assert waited == []
+    file.sync()
+    assert waited == [0.05]
+    world.files.create(world.path("data/a")).sync()
+    assert waited == [0.05]
+    file.close()
+
+
+def test_the_first_rule_that_applies_decides_whether_an_operation_is_slow_or_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(disk_rules.time, "sleep", waited.append)
+    file = world.files.create(world.path("wals/a"))
+    world.rule({"operations": ["sync"], "delay_ms": 50, "after": 1}, {"operations": ["sync"], "error": "EIO"})
+    with pytest.raises(SyncFailed):
+        file.sync()
+    file.sync()
+    assert waited == [0.05]
+    file.close()
+
+
+@pytest.mark.parametrize("delay_ms", [-1, disk_rules.DELAY_MS_MAX + 1])
+def test_a_delay_that_is_not_possible_is_refused(world: World, delay_ms: int) -> None:
+    world.rule({"delay_ms": delay_ms})
+    with pytest.raises(ConfigError, match=f"a rule has a delay of {delay_ms} ms"):
+        world.files.exists(world.path("wals"))

@@ -1,0 +1,149 @@
+"""The nodes that a nemesis breaks, and how it breaks and heals them.
+
+Nodes are killed and suspended by process id, so it does not matter which process has started them. Networks, disks and
+clocks are broken by the files of rules that the section ``[chaos]`` of a ``node.toml`` names
+(``stelae.local.chaos``). A target knows what it has broken, and :meth:`FaultTarget.heal` undoes all of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from stelae.client.connection import Connection
+from stelae.local.chaos.node_rules import RulesKind, rules_paths, set_rules
+from stelae.local.node_process import NodeProcess
+from stelae.local.replica_status import leaders
+from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import NodeId, TabletId
+
+KILL_TIMEOUT_S = 30.0
+POLL_S = 0.01
+
+
+class NodeSurvived(StelaeError, code="NODE_SURVIVED"):
+    """A process still runs long after SIGKILL."""
+
+
+class FaultTarget:
+    """The nodes of a cluster.
+
+    Args:
+        masters: the masters; empty: the cluster has none.
+        servers: the tablet servers.
+        tablets: the tablets under load.
+        connection: a connection to the nodes, to find leaders and to transfer leadership.
+        outlive: whether nodes that are started again continue to run after this process.
+    """
+
+    def __init__(
+        self,
+        masters: Sequence[NodeProcess],
+        servers: Sequence[NodeProcess],
+        tablets: Sequence[TabletId],
+        connection: Connection,
+        *,
+        outlive: bool,
+    ) -> None:
+        self.masters = tuple(masters)
+        self.servers = tuple(servers)
+        self.tablets = tuple(tablets)
+        self.connection = connection
+        self._outlive = outlive
+        self._rules = {node: rules_paths(node) for node in self.nodes}
+        self._killed: set[NodeProcess] = set()
+        self._stopped: dict[NodeProcess, int] = {}
+        self._ruled: set[tuple[NodeProcess, RulesKind]] = set()
+
+    @property
+    def nodes(self) -> tuple[NodeProcess, ...]:
+        """The masters, then the tablet servers."""
+        return (*self.masters, *self.servers)
+
+    @property
+    def led_count(self) -> int:
+        """The number of leaders of a cluster that works: one for each tablet under load, and that of the masters."""
+        return len(self.tablets) + bool(self.masters)
+
+    def has_rules(self, kind: RulesKind) -> bool:
+        """Return whether the ``node.toml`` of every node names a file of these rules."""
+        return all(kind in paths for paths in self._rules.values())
+
+    def node(self, node_id: NodeId) -> NodeProcess:
+        """Return the node with a uuid."""
+        return next(node for node in self.nodes if node.node_id == node_id)
+
+    def peers(self, node: NodeProcess) -> list[NodeProcess]:
+        """Return all other nodes."""
+        return [other for other in self.nodes if other is not node]
+
+    async def leaders(self) -> dict[TabletId, NodeProcess]:
+        """Return the node that leads each tablet under load, and the masters. A tablet may have no leader."""
+        found = await leaders(self.connection, self.nodes)
+        wanted = [*self.tablets, *([SYSTEM_TABLET] if self.masters else [])]
+        return {tablet_id: self.node(found[tablet_id].node_id) for tablet_id in wanted if tablet_id in found}
+
+    def exited(self) -> list[NodeProcess]:
+        """Return the nodes whose processes have ended without this target."""
+        return [node for node in self.nodes if node not in self._killed and node.running_pid() is None]
+
+    def start_exited(self) -> None:
+        """Start the nodes whose processes have ended by themselves, so that what they hold can be read."""
+        for node in self.exited():
+            node.kill()  # Nothing is left to kill, but the ended process is still to be reaped.
+            node.start(outlive=self._outlive)
+
+    # -- breaking --------------------------------------------------------------------------------
+
+    def kill(self, node: NodeProcess) -> None:
+        """Kill a node with SIGKILL, and wait for its end. It flushes nothing.
+
+        Raises:
+            NodeSurvived: the process does not end.
+        """
+        self._killed.add(node)
+        pid = node.running_pid()
+        node.kill()
+        if pid is None:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + KILL_TIMEOUT_S
+        while node.running_pid() == pid:
+            if time.monotonic() > deadline:
+                raise NodeSurvived(f"{node.name} (process {pid}) still runs {KILL_TIMEOUT_S:.0f} s after SIGKILL")
+            time.sleep(POLL_S)
+
+    def suspend(self, node: NodeProcess) -> None:
+        """Stop a node with SIGSTOP: its connections stay open, and it does nothing."""
+        pid = node.running_pid()
+        if pid is not None:
+            os.kill(pid, signal.SIGSTOP)
+            self._stopped[node] = pid
+
+    def set_rules(self, node: NodeProcess, kind: RulesKind, rules: Sequence[Mapping[str, Any]]) -> None:
+        """Replace the rules of a node. ``has_rules`` must hold."""
+        self._ruled.add((node, kind))
+        set_rules(self._rules[node][kind], rules)
+
+    def cut_off(self, node: NodeProcess, directions: Sequence[str]) -> None:
+        """Lose all messages between a node and all other nodes, in these directions. Clients still reach it."""
+        rules = [{"peer": peer.node_id, "directions": directions, "drop": 1.0} for peer in self.peers(node)]
+        self.set_rules(node, RulesKind.NETWORK, rules)
+
+    def heal(self) -> None:
+        """Undo everything: nodes run, nothing is lost or slow, and clocks are right. May be called at any time."""
+        for node, pid in self._stopped.items():
+            if node.running_pid() == pid:
+                os.kill(pid, signal.SIGCONT)
+        self._stopped.clear()
+        for node, kind in self._ruled:
+            set_rules(self._rules[node][kind], [])
+        self._ruled.clear()
+        for node in sorted(self._killed, key=lambda node: node.name):
+            node.start(outlive=self._outlive)
+            self._killed.remove(node)

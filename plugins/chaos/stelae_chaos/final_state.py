@@ -1,0 +1,82 @@
+"""What a healed cluster holds at the end of a run: waits until it is healthy, compares replicas, reads every row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from stelae.client import AsyncClient
+from stelae.local.demo_verification import replicas_of, wait_for_agreement, wait_for_health
+from stelae.spi.errors import StelaeError
+from stelae_chaos.append_check import AppendedRow
+from stelae_chaos.history import ChaosHistory
+from stelae_chaos.operations import FINAL_CLIENT, CounterRead, Finding, Outcome, SnapshotRead
+from stelae_chaos.register_check import last_reads
+from stelae_chaos.tables import ChaosTables, TableNames
+from stelae_chaos.workloads import GROUPS, count_of, snapshot_of
+
+_FINAL: Final[dict[str, Any]] = {"client": FINAL_CLIENT, "number": 0, "outcome": Outcome.DONE}
+
+HEAL_TIMEOUT_S: Final = 180.0
+"""How long a healed cluster may take to become healthy with equal replicas. A run loads the machine; so may others."""
+
+AGREE_TIMEOUT_S_MIN: Final = 10.0
+"""The shortest wait for equal replicas of one table, after a wait for health that took all the time."""
+
+READ_TIMEOUT_S: Final = 60.0
+
+
+async def settle(client: AsyncClient, names: TableNames, check_nodes: Callable[[], None]) -> list[Finding]:
+    """Wait until the cluster is healthy and all replicas of all tablets are equal; return what does not hold.
+
+    Args:
+        check_nodes: raises an error if a node has ended.
+    """
+    catalog = client.catalog
+    assert catalog is not None, "the cluster has masters"
+    deadline = time.monotonic() + HEAL_TIMEOUT_S
+    problems = await wait_for_health(client.connection, catalog, check_nodes, timeout_s=HEAL_TIMEOUT_S)
+    found = [Finding(check="health", key="", fact=problem) for problem in problems]
+    for name in names.all():
+        try:
+            replicas = await replicas_of(client.connection, catalog, name)
+            left_s = max(AGREE_TIMEOUT_S_MIN, deadline - time.monotonic())
+            agreement = await wait_for_agreement(client.connection, replicas, check_nodes, timeout_s=left_s)
+        except StelaeError as error:
+            found.append(Finding(check="replicas", key=name, fact=f"the replicas cannot be compared: {error}"))
+            continue
+        if not agreement.agree:
+            found.append(Finding(check="replicas", key=name, fact=f"the replicas differ: {agreement.detail}"))
+    return found
+
+
+async def read_everything(tables: ChaosTables, history: ChaosHistory, now_us: Callable[[], int]) -> list[AppendedRow]:
+    """Add a last read of every register, counter and group to a history; return the rows of the table of appends.
+
+    Raises:
+        StelaeError: a table cannot be read in time.
+    """
+    begun_us = now_us()
+    found = {}
+    async for batch in tables.registers.scan(timeout_s=READ_TIMEOUT_S):
+        found.update({row["id"]: row["text"] for row in batch.to_pylist()})
+    history.add(last_reads(history.registers, found, begun_us, now_us()))
+    await _read_counters(tables, history, now_us)
+    # The clock of the node that led may have been ahead of this machine's.
+    at = max([tables.sums.now(), *(batch.timestamp for batch in history.batches)])
+    for group in range(GROUPS):
+        begun_us = now_us()
+        rows = await snapshot_of(tables, group, at, READ_TIMEOUT_S)
+        read = SnapshotRead(group=group, at=at, rows=rows, begun_us=begun_us, ended_us=now_us(), **_FINAL)
+        history.add([read])
+    appended = await tables.appends.scan(timeout_s=READ_TIMEOUT_S).to_pylist()
+    return [AppendedRow(row["client"], row["number"], row["text"]) for row in appended]
+
+
+async def _read_counters(tables: ChaosTables, history: ChaosHistory, now_us: Callable[[], int]) -> None:
+    for counter in sorted({one.counter for one in history.increments}):
+        begun_us = now_us()
+        count = await count_of(tables, counter, READ_TIMEOUT_S)
+        read = CounterRead(counter=counter, count=count, begun_us=begun_us, ended_us=now_us(), **_FINAL)
+        history.add([read])

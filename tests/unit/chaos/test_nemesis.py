@@ -1,0 +1,140 @@
+"""The nemesis on a target without processes: it heals whatever happens, and a node that dies by itself ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from itertools import repeat
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from stelae.local.chaos.node_rules import RulesKind, enable_rules
+from stelae.local.node_process import NodeProcess
+from stelae.spi.errors import Unavailable
+from stelae.spi.ids import NodeId, TabletId
+from stelae_chaos import nemesis as module
+from stelae_chaos.fault_kinds import KINDS, FaultKind
+from stelae_chaos.fault_target import FaultTarget
+from stelae_chaos.nemesis import Nemesis, NodeDied
+from stelae_chaos.plan import PlannedFault
+
+
+class PaperTarget:
+    """A target that counts what is done to it."""
+
+    led_count = 1
+
+    def __init__(self) -> None:
+        self.broken = 0
+        self.heals = 0
+        self.dead: list[Any] = []
+
+    async def leaders(self) -> dict[TabletId, Any]:
+        return {TabletId("t"): None}
+
+    def exited(self) -> list[Any]:
+        return self.dead
+
+    def heal(self) -> None:
+        self.broken = 0
+        self.heals += 1
+
+
+def plan(kind: str) -> Iterator[PlannedFault]:
+    return repeat(PlannedFault(kind, 0.001, True, 0.001, random.Random(1)))
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> PaperTarget:
+    """A target, and two kinds of faults for it."""
+
+    async def tear(paper: Any, rng: random.Random) -> str:
+        paper.broken += 1
+        return "torn"
+
+    async def fail(paper: Any, rng: random.Random) -> str:
+        paper.broken += 1
+        raise Unavailable("no node answers")
+
+    kinds = MappingProxyType({"tear": FaultKind("tear", tear), "fail": FaultKind("fail", fail)})
+    monkeypatch.setattr(module, "KINDS", kinds)
+    return PaperTarget()
+
+
+def made(target: PaperTarget, kind: str) -> Nemesis:
+    return Nemesis(target, plan(kind), lambda: 0)  # type: ignore[arg-type]
+
+
+def test_every_fault_is_healed_before_the_next_one(target: PaperTarget) -> None:
+    seen: list[int] = []
+    nemesis = Nemesis(target, plan("tear"), lambda: 0, lambda span: seen.append(target.broken))  # type: ignore[arg-type]
+
+    async def run() -> None:
+        task = asyncio.create_task(nemesis.run())
+        while len(seen) < 3:
+            await asyncio.sleep(0)
+        nemesis.stop()
+        await task
+
+    asyncio.run(run())
+    assert {*seen} == {1}
+    assert target.broken == 0
+    assert nemesis.done["tear"] == len(seen)
+    assert nemesis.spans[0].detail == "torn"
+
+
+def test_a_fault_that_fails_is_healed_too(target: PaperTarget) -> None:
+    with pytest.raises(Unavailable):
+        asyncio.run(made(target, "fail").run())
+    assert target.broken == 0
+
+
+def test_a_node_that_has_ended_by_itself_ends_the_run(target: PaperTarget, tmp_path: Path) -> None:
+    target.dead = [NodeProcess("tserver-1", NodeId("a" * 32), "127.0.0.1:1", tmp_path)]
+    with pytest.raises(NodeDied, match="tserver-1 has ended by itself"):
+        asyncio.run(made(target, "tear").run())
+    assert target.broken == 0
+
+
+def nodes(folder: Path, count: int) -> list[NodeProcess]:
+    """Nodes that do not run, each with a ``node.toml``."""
+    found = []
+    for number in range(count):
+        node = NodeProcess(f"tserver-{number}", NodeId(f"{number}" * 32), "127.0.0.1:1", folder / f"tserver-{number}")
+        node.directory.mkdir()
+        node.config_path.write_text("[node]\n")
+        found.append(node)
+    return found
+
+
+def of(servers: list[NodeProcess]) -> FaultTarget:
+    return FaultTarget((), servers, [TabletId("t")], None, outlive=False)  # type: ignore[arg-type]
+
+
+def test_kinds_that_a_target_does_not_have_say_why(tmp_path: Path) -> None:
+    servers = nodes(tmp_path, 2)
+    enable_rules(servers[0])
+    enable_rules(servers[1], RulesKind.NETWORK)
+    target = of(servers)
+    assert KINDS["kill-one"].why_not(target) == KINDS["isolate-one"].why_not(target) == ""
+    assert "disk_rules" in KINDS["slow-disk"].why_not(target)
+    assert "no masters" in KINDS["kill-master"].why_not(target)
+
+
+@pytest.mark.parametrize(
+    "kind", ["isolate-one", "cut-one-way", "bad-network", "slow-links", "slow-disk", "skew-clocks"]
+)
+def test_rules_are_written_for_a_fault_and_empty_when_it_is_healed(kind: str, tmp_path: Path) -> None:
+    servers = nodes(tmp_path, 3)
+    for node in servers:
+        enable_rules(node)
+    target = of(servers)
+    asyncio.run(KINDS[kind].inflict(target, random.Random(3)))
+    written = [*tmp_path.glob("*/*_rules.json")]
+    assert written and all(path.read_text() != "[]" for path in written)
+    target.heal()
+    assert {path.read_text() for path in written} == {"[]"}
