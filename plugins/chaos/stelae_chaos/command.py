@@ -72,7 +72,7 @@ def chaos(
     snapshot must show whole batches. A picture of the timeline shows what was broken, who led, and how late answers
     were.
 
-    With --up, three masters and three tablet servers run on this machine. If something is wrong, their folder is kept.
+    With --up, three masters and four tablet servers run on this machine. If something is wrong, their folder is kept.
     With --dir, nodes are killed and started again, and the tables of the run are dropped after a clean run. Faults of
     networks, disks and clocks need files of rules in the section [chaos] of every node.toml. Without them these kinds
     are left out, and the report names them.
@@ -80,7 +80,7 @@ def chaos(
     Faults: kill-one, kill-majority, kill-all, kill-leader, kill-master (SIGKILL; started again later), stop-one,
     stop-leader (SIGSTOP, later SIGCONT), isolate-one, isolate-leader, cut-one-way (no messages between nodes),
     bad-network (messages lost, repeated, reordered, delayed), slow-links, slow-disk, skew-clocks (within what nodes
-    allow), transfer (leadership of tablets).
+    allow), transfer (leadership of tablets), change-members (a replica is replaced, or loses its vote for a moment).
 
     Exit code 0: nothing is wrong. 1: there are findings. 130: interrupted with Ctrl-C; the cluster was healed, and
     what happened until then was judged and is clean.

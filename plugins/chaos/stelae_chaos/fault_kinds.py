@@ -19,6 +19,7 @@ from stelae.sim.draw import between, pick
 from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.ids import TabletId
 from stelae_chaos.fault_target import FaultTarget
+from stelae_chaos.member_faults import change_members
 from stelae_chaos.plan import shuffled
 
 BAD_NETWORK: Final = {"drop": 0.1, "duplicate": 0.1, "reorder": 0.1, "delay_ms_max": 40}
@@ -191,6 +192,7 @@ KINDS: Final[Mapping[str, FaultKind]] = MappingProxyType(
         "slow-disk": FaultKind("the writes and syncs of a node are slow", slow_disk, RulesKind.DISK),
         "skew-clocks": FaultKind("the wall clocks of all nodes are wrong", skew_clocks, RulesKind.CLOCK),
         "transfer": FaultKind("leadership of tablets is transferred", transfer),
+        "change-members": FaultKind("a replica is replaced, or loses its vote for a moment", change_members),
     }
 )
 """All kinds of faults by name."""

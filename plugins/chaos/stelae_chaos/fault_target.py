@@ -55,6 +55,8 @@ class FaultTarget:
         self.connection = connection
         self._outlive = outlive
         self._rules = {node: rules_paths(node) for node in self.nodes}
+        self.replaced: set[tuple[TabletId, NodeId]] = set()
+        """The servers that had a replica of a tablet and have lost it."""
         self._killed: set[NodeProcess] = set()
         self._stopped: dict[NodeProcess, int] = {}
         self._ruled: set[tuple[NodeProcess, RulesKind]] = set()

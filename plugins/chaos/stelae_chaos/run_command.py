@@ -29,7 +29,7 @@ from stelae_chaos.report_text import show
 from stelae_chaos.run import ChaosRun, RunOptions
 from stelae_chaos.timeline import timeline
 
-MASTERS, SERVERS = 3, 3
+MASTERS, SERVERS = 3, 4
 HISTORY_FILE: Final = "chaos-history.jsonl"
 REPORT_FILE: Final = "chaos-report.json"
 
