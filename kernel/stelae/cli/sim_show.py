@@ -81,7 +81,7 @@ def _page_file(name: str | None, *, as_json: bool) -> Path | None:
     """Return the file of ``--html``, or ``None`` without it. A path that cannot be written is refused before the run.
 
     Raises:
-        CallerError: the path is a directory, or its directory does not exist; or both ``--html`` and ``--json`` are given.
+        CallerError: the path is a directory, its directory does not exist, or ``--json`` is given too.
     """
     if name is None:
         return None
