@@ -130,14 +130,18 @@ def member_table() -> dict[str, dict[str, str | None]]:
 
 
 def member_lines() -> list[str]:
-    """Return the changes of members as a Markdown table. A refusal is in parentheses."""
+    """Return the changes of members as a Markdown table. A refusal is in parentheses, as words."""
     outcomes = member_outcomes()
     states = [OUTSIDE, *map(str, MemberType)]
     rows = []
     for name, row in outcomes.items():
-        cells = (f"({after.reason})" if isinstance(after, Refusal) else after for after in row.values())
+        cells = (_reason(after) if isinstance(after, Refusal) else after for after in row.values())
         rows.append((f"`{name}`", *cells))
     return table(("change", *states), rows)
+
+
+def _reason(refusal: Refusal) -> str:
+    return f"({refusal.reason.replace('_', ' ').lower()})"
 
 
 # -- drawing ---------------------------------------------------------------------------------------
