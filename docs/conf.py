@@ -14,7 +14,7 @@ author = "The Stelae authors"
 copyright = "The Stelae authors; Apache License 2.0"
 version = release = stelae.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "stelae_reference"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "stelae_reference", "stelae_diagrams"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"Stelae {release}"

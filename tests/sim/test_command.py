@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -104,6 +105,38 @@ def test_a_run_is_shown_as_text_and_as_one_document(
     assert document["left_out"]["heartbeat"] > 0
 
 
+def test_a_run_is_shown_as_a_page_in_a_file_or_on_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    short = ["show", "8", "--faults", "none", "--operations-max", "1"]
+    path = tmp_path / "run.html"
+    assert run(monkeypatch, *short, "--html", str(path)) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "" and str(path) in printed.err
+    assert run(monkeypatch, *short, "--html", "-") == 0
+    page = capsys.readouterr().out
+    assert page == path.read_text(encoding="utf-8")
+    assert "<code>stelae sim run --seed 8 --faults none --operations-max 1</code>" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (".", "it is a directory; pass the name of a file"),
+        ("missing/run.html", "there is no directory"),
+        ("n" * 300, "File name too long; pass another file"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, told: str
+) -> None:
+    path = f"{tmp_path}/{name}"
+    assert run(monkeypatch, "show", "8", "--faults", "none", "--operations-max", "1", "--html", path) == 2
+    printed = capsys.readouterr()
+    assert f"--html cannot write {tmp_path}" in printed.err and told in printed.err
+    assert printed.out == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -113,6 +146,7 @@ def test_a_run_is_shown_as_text_and_as_one_document(
         (["run", "--seeds", "1-5"], "takes a range such as 1..50"),
         (["run", "--seeds", "1..99999999"], "too many"),
         (["run", "--seed", "1", "--faults", "a,b"], "takes numbers from"),
+        (["show", "1", "--html", "-", "--json"], "exclude each other"),
         (["show", "1", "--only", "role,lunch"], "does not know lunch; pass all, or some of violation, fault, role"),
     ],
 )

@@ -70,6 +70,11 @@ def test_every_module_of_the_tree_is_in_the_wheel(wheel: zipfile.ZipFile) -> Non
     assert expected <= set(wheel.namelist())
 
 
+def test_the_page_of_a_trace_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
+    names = wheel.namelist()
+    assert [f for f in ("page.html", "page.css", "page.js") if f"stelae/sim/trace/page_files/{f}" not in names] == []
+
+
 def test_the_kernel_is_typed_and_the_wheel_holds_the_licence(wheel: zipfile.ZipFile) -> None:
     names = wheel.namelist()
     assert "stelae/py.typed" in names

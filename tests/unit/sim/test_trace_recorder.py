@@ -8,10 +8,11 @@ from stelae.sim.node_change import NodeChange
 from stelae.sim.node_links import FramesInFlight
 from stelae.sim.trace.lifelines import LifelineChange, lifelines
 from stelae.sim.trace.recorder import TraceRecorder
-from stelae.sim.trace.records import LinksChanged, MessageSent, NodeChanged, TermSaved, TraceKind
+from stelae.sim.trace.records import ConfigChanged, LinksChanged, MessageSent, NodeChanged, TermSaved, TraceKind
 from stelae.sim.world import ObservedNode
-from stelae.spi.consensus import HardState
-from stelae.spi.ids import ZERO, IncarnationId, OpId, TabletId
+from stelae.spi.consensus import HardState, Role, Status
+from stelae.spi.ids import ZERO, IncarnationId, NodeId, OpId, TabletId
+from stelae.spi.members import Member, TabletConfig
 from stelae_consensus_raft.messages import MESSAGE_TYPES, AppendEntries, AppendRefusal, AppendReply, VoteRequest
 from tests.unit.sim.rig import NAMES, entry
 from tests.unit.sim.trace_samples import changed, role
@@ -37,6 +38,28 @@ class RecorderRig:
         record = self.recorder.records[-1]
         assert isinstance(record, MessageSent)
         return record
+
+
+def config_of(index: int, *names: NodeId) -> TabletConfig:
+    members = tuple(Member(node_id=name, address="") for name in names)
+    return TabletConfig(op_id=OpId(1, index), members=members)
+
+
+def status_of(config: TabletConfig, committed: TabletConfig) -> Status:
+    return Status(
+        node_id=NAMES[0],
+        role=Role.FOLLOWER,
+        term=1,
+        voted_for=None,
+        leader=None,
+        last=ZERO,
+        durable_index=0,
+        commit=0,
+        applied=0,
+        serving=False,
+        config=config,
+        committed_config=committed,
+    )
 
 
 def test_a_message_has_the_times_of_its_arrivals_and_losses() -> None:
@@ -85,6 +108,21 @@ def test_node_ids_are_recorded_as_positions() -> None:
         TermSaved(at_us=0, node=2, term=4, voted_for=1),
         LinksChanged(at_us=0, links=((0, 2),), cut=True),
     ]
+
+
+def test_a_config_is_recorded_for_each_node_and_its_commit_once() -> None:
+    rig = RecorderRig()
+    first, second = config_of(1, NAMES[0]), config_of(2, NAMES[0], NodeId("f" * 32))
+    for node, committed in ((0, first), (1, first), (1, first), (0, second), (1, second)):
+        status = status_of(second if committed is second or node == 1 else first, committed)
+        rig.recorder.on_status(rig.nodes[node], None, status)
+    configs = [record for record in rig.recorder.records if isinstance(record, ConfigChanged)]
+    assert [(record.node, record.op_id.index, record.committed) for record in configs] == [
+        (0, 1, True),
+        (1, 2, False),
+        (0, 2, True),
+    ]
+    assert [member.node for member in configs[-1].members] == [0, None]
 
 
 def test_a_paused_node_continues_with_its_role_and_a_killed_one_does_not() -> None:

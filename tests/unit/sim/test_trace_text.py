@@ -7,12 +7,12 @@ import pytest
 from stelae.sim.fault_plan import Fault, FaultKind
 from stelae.sim.node_change import NodeChange
 from stelae.sim.trace.message_text import message_text
-from stelae.sim.trace.record_text import CHANGES, fault_text, links_text
-from stelae.sim.trace.records import LinksChanged, MessageSent, RunTrace, TraceKind
+from stelae.sim.trace.record_text import CHANGES, fault_text, links_text, record_text
+from stelae.sim.trace.records import ConfigChanged, LinksChanged, MessageSent, RunTrace, TraceKind
 from stelae.sim.trace.selection import RECORDS_MAX, TraceFilter, select
 from stelae.sim.trace.text import text_lines
 from stelae.spi.ids import OpId
-from tests.unit.sim.trace_samples import changed, commits, role, trace_of, vote
+from tests.unit.sim.trace_samples import changed, commits, config, role, trace_of, vote
 
 
 def lines(trace: RunTrace, **wanted: object) -> list[str]:
@@ -123,6 +123,18 @@ def test_cut_links_are_described_by_the_node_that_they_cut_off(
     links: tuple[tuple[int, int], ...], told: tuple[int, str]
 ) -> None:
     assert links_text(LinksChanged(at_us=1, links=links, cut=True), 3) == told
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (config(1, 4, "VOTER", "VOTER", "PRE_VOTER"), "config 1.4: 0, 1, 2 PRE_VOTER"),
+        (config(1, 4, "VOTER", "", "VOTER", committed=False), "config 1.4: 0, 2; not committed"),
+        (config(1, 0), "config 1.0: no members"),
+    ],
+)
+def test_a_config_names_its_members_and_the_types_that_do_not_vote(record: ConfigChanged, text: str) -> None:
+    assert record_text(record, 3) == text
 
 
 def test_every_change_of_a_node_has_a_description() -> None:

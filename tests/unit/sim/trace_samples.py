@@ -10,14 +10,17 @@ from stelae.sim.node_change import NodeChange
 from stelae.sim.report import RunResult
 from stelae.sim.trace.records import (
     Committed,
+    ConfigChanged,
     MessageSent,
     NodeChanged,
     RoleChanged,
     RunTrace,
     TraceKind,
+    TraceMember,
     TraceRecord,
     ViolationFound,
 )
+from stelae.spi.ids import OpId
 
 END_US = 2_000_000
 
@@ -45,6 +48,12 @@ def vote(at_us: int, *arrived_us: int, sender: int = 0, receiver: int = 1, lost:
 
 def commits(count: int) -> list[TraceRecord]:
     return [Committed(at_us=index, node=1, index=index) for index in range(1, count + 1)]
+
+
+def config(at_us: int, index: int, *types: str, node: int = 0, committed: bool = True) -> ConfigChanged:
+    """The config in the entry 1.``index``: node 0 has the first type, and so on; an empty type is no member."""
+    members = tuple(TraceMember(node=number, member_type=kind) for number, kind in enumerate(types) if kind)
+    return ConfigChanged(at_us=at_us, node=node, op_id=OpId(1, index), committed=committed, members=members)
 
 
 def trace_of(*records: TraceRecord, plan: tuple[Fault, ...] = (), invariant: str = "") -> RunTrace:

@@ -10,6 +10,7 @@ from stelae.sim.node_change import NodeChange
 from stelae.sim.trace.message_text import message_text
 from stelae.sim.trace.records import (
     Committed,
+    ConfigChanged,
     EntryApplied,
     LinksChanged,
     LogWritten,
@@ -64,6 +65,8 @@ def record_text(record: TraceRecord, nodes: int) -> str:
             return _log(record)
         case Committed():
             return f"commit {record.index}"
+        case ConfigChanged():
+            return _config(record)
         case EntryApplied():
             return f"applied {record.op_id}"
         case OperationBegun():
@@ -107,6 +110,16 @@ def _role(record: RoleChanged) -> str:
     if record.leader not in (None, record.node):
         text += f", leader {record.leader}"
     return text + (", serves" if record.serving else "")
+
+
+def _config(record: ConfigChanged) -> str:
+    """Name the members, with their types if they are not voters."""
+    members = ", ".join(
+        ("a stranger" if member.node is None else str(member.node))
+        + ("" if member.member_type == "VOTER" else f" {member.member_type}")
+        for member in record.members
+    )
+    return f"config {record.op_id}: {members or 'no members'}{'' if record.committed else '; not committed'}"
 
 
 def _log(record: LogWritten) -> str:

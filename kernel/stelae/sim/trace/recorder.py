@@ -16,6 +16,7 @@ from stelae.sim.node_links import FramesInFlight
 from stelae.sim.trace.message_kinds import fields_of, kind_of_consensus, kind_of_transport
 from stelae.sim.trace.records import (
     Committed,
+    ConfigChanged,
     EntryApplied,
     LinksChanged,
     LogWritten,
@@ -26,6 +27,7 @@ from stelae.sim.trace.records import (
     OperationBegun,
     RoleChanged,
     TermSaved,
+    TraceMember,
     TraceRecord,
 )
 from stelae.sim.world import ObservedNode
@@ -49,6 +51,8 @@ class TraceRecorder(FactListener):
         self._positions = {node_id: position for position, node_id in enumerate(node_ids)}
         self._roles: dict[int, RoleChanged] = {}
         self._commits: dict[int, int] = {}
+        self._configs: dict[int, OpId] = {}
+        self._committed_config: OpId | None = None
         self._jumped: set[int] = set()
         self.records: list[TraceRecord] = []
 
@@ -81,7 +85,11 @@ class TraceRecorder(FactListener):
         self.records.append(NodeChanged(at_us=self._now_us(), node=node.position, change=change))
 
     def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
-        """Record the role of a node if it has changed."""
+        """Record the role and the config of a node if they have changed."""
+        self._record_role(node, status)
+        self._record_config(node, status)
+
+    def _record_role(self, node: ObservedNode, status: Status) -> None:
         new = RoleChanged(
             at_us=self._now_us(),
             node=node.position,
@@ -94,6 +102,24 @@ class TraceRecorder(FactListener):
         if old is None or _without_time(old) != _without_time(new):
             self._roles[node.position] = new
             self.records.append(new)
+
+    def _record_config(self, node: ObservedNode, status: Status) -> None:
+        op_id = status.config.op_id
+        committed = op_id == status.committed_config.op_id
+        is_new = self._configs.get(node.position) != op_id
+        is_first = committed and (self._committed_config is None or op_id > self._committed_config)
+        if not (is_new or is_first):
+            return
+        self._configs[node.position] = op_id
+        if is_first:
+            self._committed_config = op_id
+        members = tuple(
+            TraceMember(node=self._position(member.node_id), member_type=member.member_type.value)
+            for member in status.config.members
+        )
+        self.records.append(
+            ConfigChanged(at_us=self._now_us(), node=node.position, op_id=op_id, committed=committed, members=members)
+        )
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Record a higher commit index."""

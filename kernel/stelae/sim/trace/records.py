@@ -45,6 +45,8 @@ class TraceKind(StrEnum):
     PERSIST = "persist"
     """Entries are durable in the log."""
     COMMIT = "commit"
+    CONFIG = "config"
+    """A replica has another config, or a config is committed."""
     APPLY = "apply"
     CLIENT = "client"
     """An operation of a client, its answer, and the messages between clients and nodes."""
@@ -123,6 +125,28 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
     index: int
 
 
+class TraceMember(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a config. ``node`` is ``None`` for a member that is no node of the run."""
+
+    node: int | None
+    member_type: str
+
+
+class ConfigChanged(msgspec.Struct, frozen=True, kw_only=True, tag="config"):
+    """A replica has another config, or is the first one to know that a config is committed.
+
+    Attributes:
+        op_id: op id of the entry that contains the config.
+        committed: the replica knows that this config is committed.
+    """
+
+    at_us: int
+    node: int
+    op_id: OpId
+    committed: bool
+    members: tuple[TraceMember, ...]
+
+
 class EntryApplied(msgspec.Struct, frozen=True, kw_only=True, tag="apply"):
     """A replica has applied an entry."""
 
@@ -183,7 +207,9 @@ class ViolationFound(msgspec.Struct, frozen=True, kw_only=True, tag="violation")
     detail: str
 
 
-_OfNode: TypeAlias = NodeStarted | NodeChanged | RoleChanged | TermSaved | LogWritten | Committed | EntryApplied
+_OfNode: TypeAlias = (
+    NodeStarted | NodeChanged | RoleChanged | TermSaved | LogWritten | Committed | ConfigChanged | EntryApplied
+)
 TraceRecord: TypeAlias = _OfNode | LinksChanged | OperationBegun | OperationAnswered | MessageSent | ViolationFound
 
 

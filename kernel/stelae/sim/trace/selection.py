@@ -9,6 +9,7 @@ from typing import Final, assert_never
 
 from stelae.sim.trace.records import (
     Committed,
+    ConfigChanged,
     EntryApplied,
     LinksChanged,
     LogWritten,
@@ -35,9 +36,10 @@ ELECTIONS: Final = frozenset(
         TraceKind.TRUNCATE,
         TraceKind.REFUSAL,
         TraceKind.MESSAGE,
+        TraceKind.CONFIG,
     }
 )
-"""Kinds that are always shown unless others are chosen: faults, elections, and logs that differ."""
+"""Kinds that are always shown unless others are chosen: faults, elections, changes of members, and logs that differ."""
 
 REPLICATION: Final = ELECTIONS | {TraceKind.APPEND, TraceKind.PERSIST, TraceKind.COMMIT}
 """Kinds that are shown in addition if they are few: how entries are replicated."""
@@ -115,6 +117,8 @@ def kind_of(record: TraceRecord) -> TraceKind:
             return TraceKind.TRUNCATE if changed else TraceKind.PERSIST
         case Committed():
             return TraceKind.COMMIT
+        case ConfigChanged():
+            return TraceKind.CONFIG
         case EntryApplied():
             return TraceKind.APPLY
         case OperationBegun() | OperationAnswered():
