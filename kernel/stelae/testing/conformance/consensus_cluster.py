@@ -45,6 +45,8 @@ from stelae.testing.conformance.consensus_disk import ConsensusDisk, effects_of
 from stelae.testing.conformance.consensus_nodes import NO_BEATS, ClusterNode, InFlightMessage, node_name
 from stelae.testing.conformance.consensus_safety import RaftSafety
 
+PARTS = 1_000_000
+
 
 class ConsensusCluster:
     """A cluster of ``size`` voters of one tablet, numbered from 1. All of them run at first.
@@ -75,6 +77,7 @@ class ConsensusCluster:
         self.network: deque[InFlightMessage] = deque()
         self.cut_links: set[tuple[int, int]] = set()
         self.clocks_stopped: set[int] = set()
+        self.drift_ppm: dict[int, int] = {}
         self.accepted: dict[int, OpId] = {}
         self.rejected: dict[int, str] = {}
         self.rejections: dict[int, Rejection] = {}
@@ -108,7 +111,7 @@ class ConsensusCluster:
             committed_config=disk.config,
             config=self.config,
             rng=random.Random(f"{self.seed}/{number}/{node.restarts}"),
-            now_us=self.now_us,
+            now_us=self.clock_us(number),
         )
         node.core.validate_state()
         self._drain(node)
@@ -150,7 +153,7 @@ class ConsensusCluster:
         node = self.nodes[number]
         heard = [e for e in events if isinstance(e, (LeaderAlive, PeerAlive))]
         others = [e for e in events if not isinstance(e, (LeaderAlive, PeerAlive))]
-        time = [] if number in self.clocks_stopped else [Tick(self.now_us)]
+        time = [] if number in self.clocks_stopped else [Tick(self.clock_us(number))]
         if len(others) == 1 and node.running.can_wait(others[0]):
             node.running.step(others)
             assert node.running.take_ready() is None, f"can_wait is true for {others[0]}, which has an effect"
@@ -345,6 +348,14 @@ class ConsensusCluster:
 
     # -- time ------------------------------------------------------------------------------------
 
+    def clock_us(self, number: int) -> int:
+        """Return what the clock of a node shows now. All clocks are right, unless a test changes their rates."""
+        return self.now_us * (PARTS + self.drift_ppm.get(number, 0)) // PARTS
+
+    def _true_us(self, number: int, clock_us: int) -> int:
+        """Return when the clock of a node shows a time."""
+        return -(-clock_us * PARTS // (PARTS + self.drift_ppm.get(number, 0)))
+
     def tick(self, number: int) -> None:
         """Give a node the time and no other event."""
         self.step(number)
@@ -365,7 +376,7 @@ class ConsensusCluster:
             for node in list(self.nodes.values()):
                 if node.core is not None and node.number not in self.clocks_stopped:
                     deadline = node.running.next_deadline()
-                    if deadline is not None and deadline <= self.now_us:
+                    if deadline is not None and deadline <= self.clock_us(node.number):
                         self.tick(node.number)
             if deliver:
                 self.deliver_all()
@@ -376,7 +387,7 @@ class ConsensusCluster:
             runs = node.core is not None and node.number not in self.clocks_stopped
             deadline = node.running.next_deadline() if runs else None
             if deadline is not None:
-                due.append(max(deadline, self.now_us + 1))
+                due.append(max(self._true_us(node.number, deadline), self.now_us + 1))
         return min(due)
 
     def _beat(self) -> None:
@@ -387,10 +398,10 @@ class ConsensusCluster:
                 if (node.number, number) in self.cut_links or found is None or found.core is None:
                     continue
                 term = node.beats.term
-                alive = LeaderAlive(node_name(node.number), term, self.now_us)
+                alive = LeaderAlive(node_name(node.number), term, self.clock_us(number))
                 self.step(number, alive)
                 if (number, node.number) not in self.cut_links:
-                    heard = PeerAlive(peer, term, self.now_us)
+                    heard = PeerAlive(peer, term, self.clock_us(node.number))
                     self.step(node.number, heard)
 
     # -- requests --------------------------------------------------------------------------------
