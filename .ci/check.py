@@ -68,6 +68,9 @@ SEEDS_COUNT = 40
 MEMBERS_SEEDS_COUNT = 10
 """Seeds that `members` runs for each change."""
 
+LEASES_SEEDS_COUNT = 6
+"""Seeds that `leases` runs for each change."""
+
 MASTERS_SEEDS_COUNT = 20
 """Seeds that `masters` runs for each change."""
 
@@ -96,6 +99,10 @@ GROUPS: dict[str, Command] = {
     "members": tool(
         *("stelae", "sim", "run", "--profile", "membership", "--jobs", "1"),
         *("--seeds", seeds_of_this_change(MEMBERS_SEEDS_COUNT)),
+    ),
+    "leases": tool(
+        *("stelae", "sim", "run", "--profile", "leases", "--jobs", "1"),
+        *("--seeds", seeds_of_this_change(LEASES_SEEDS_COUNT)),
     ),
     "masters": tool("stelae", "sim", "masters", "--jobs", "1", "--seeds", seeds_of_this_change(MASTERS_SEEDS_COUNT)),
     "floors": pytest(*FLOORS),
@@ -127,6 +134,7 @@ Those of `spark` are a JVM and its Python workers, which must connect to it with
 SOAK: dict[str, Command] = {
     "soak-sim": tool("stelae", "sim", "run", "--seeds", SEEDS_SOAK),
     "soak-members": tool("stelae", "sim", "run", "--profile", "membership", "--seeds", SEEDS_SOAK),
+    "soak-leases": tool("stelae", "sim", "run", "--profile", "leases", "--seeds", SEEDS_SOAK),
     "soak-masters": tool("stelae", "sim", "masters", "--seeds", SEEDS_SOAK),
     "soak-floors": at_length(pytest(*FLOORS)),
     "soak-mutants": at_length(pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT)),
