@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stelae.client import ReplicaGone, connect_async
+from stelae.client import AsyncClient, ReplicaGone, connect_async
 from stelae.client.arguments import BadArgument
+from stelae.client.catalog import CatalogClient
 from stelae.local.ports import free_ports
 from stelae.protocol.member_messages import ConfigView
 from stelae.protocol.tablet_messages import NoSuchTablet
@@ -17,7 +18,7 @@ from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import MemberType
 from tests.e2e.master_nodes import Cluster as MastersCluster
 from tests.e2e.master_nodes import running as masters_running
-from tests.e2e.nodes import TABLET, Cluster, running, until
+from tests.e2e.nodes import TABLET, WAIT_S, Cluster, running, until
 
 
 def types(view: ConfigView) -> dict[NodeId, MemberType]:
@@ -187,8 +188,23 @@ def test_with_masters_a_server_that_never_had_the_tablet_gets_a_replica_from_the
             assert await table.scan().count() == 200
             sums = {(await client.connection.checksum(node, tablet)).checksum for node in types(removed.view)}
             assert len(sums) == 1
+            await until(lambda: tablet not in cluster.nodes[old].replicas)  # The masters have deleted what is left.
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    (place,) = (await masters_of(client).get_table("t")).tablets
+                    if {node for node, _ in place.members} == set(types(removed.view)):
+                        break
+                    await asyncio.sleep(0.05)
+            assert place.learners == ()
+            await table.insert([{"id": n, "text": "x"} for n in range(200, 250)])
+            assert set(types(await replicas.config())) == set(types(removed.view)), "the masters change nothing back"
 
     asyncio.run(scenario())
+
+
+def masters_of(client: AsyncClient) -> CatalogClient:
+    assert client.catalog is not None
+    return client.catalog
 
 
 def _partition(cluster: MastersCluster, tablet: TabletId) -> object:
