@@ -49,9 +49,17 @@ class ReadLease:
         self._begun: deque[tuple[int, int]] = deque()
 
     def round_begins(self, round_number: int, now_us: int) -> None:
-        """Note that a read round is sent for the first time."""
+        """Note that a read round is sent for the first time. Rounds that can give no lease any more are forgotten."""
+        begun = self._begun
+        while begun and begun[0][1] + self._length_us <= now_us:
+            begun.popleft()
         if not self._void:
-            self._begun.append((round_number, now_us))
+            begun.append((round_number, now_us))
+
+    @property
+    def rounds_noted(self) -> int:
+        """The number of rounds that a majority has not answered with its promise, and that may still give a lease."""
+        return len(self._begun)
 
     def promised(self, round_number: int) -> None:
         """Note that a majority has answered a round, and withholds its votes."""

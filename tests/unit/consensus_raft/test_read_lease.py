@@ -55,6 +55,14 @@ def test_a_lease_is_renewed_in_its_second_half() -> None:
     assert not lease.ends_soon(1049) and lease.ends_soon(1050)
 
 
+def test_rounds_that_no_majority_promises_are_forgotten_once_they_could_give_no_lease() -> None:
+    """Voters whose leases are off never promise. A leader must not keep a note of each of its rounds for ever."""
+    lease = ReadLease(100)
+    for number in range(1, 1001):
+        lease.round_begins(number, 10 * number)
+    assert lease.rounds_noted <= 10
+
+
 def test_promises_of_before_a_change_of_members_do_not_count() -> None:
     lease = ReadLease(100)
     lease.round_begins(1, 1000)
