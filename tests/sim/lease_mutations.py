@@ -28,9 +28,9 @@ def count_from_answer(original: Original, self: Any, round_number: int) -> None:
         self._until_us += self._length_us // 2
 
 
-def forget_at_start(original: Original, self: Any, promised: bool) -> None:
+def forget_at_start(original: Original, self: Any, promised_us: int) -> None:
     """A voter that restarts votes at once, although it has promised not to."""
-    original(self, promised)
+    original(self, promised_us)
     self.withhold_until_us = 0
 
 

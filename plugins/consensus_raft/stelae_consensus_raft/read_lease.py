@@ -8,8 +8,8 @@ round was sent. So the leader may answer reads until then, less what two clocks 
 - It is given up before a handover, because voters do not withhold their votes from the successor. A request to the
   successor may arrive at any later time. So once one was sent, this leadership has no lease any more.
 - It is given up when the config changes. After two changes, a new majority may lack all voters that promised.
-- A voter that restarts has forgotten whom it heard. It withholds its vote for T after its start, if it may have
-  promised that before (``HardState.promises``).
+- A voter that restarts has forgotten whom it heard. It withholds its vote after its start for as long as it may have
+  promised before (``HardState.promised_us``). T may be another one after the start, but the leader counts on the old.
 """
 
 from __future__ import annotations
