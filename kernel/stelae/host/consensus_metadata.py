@@ -28,12 +28,12 @@ class ConsensusRecord(msgspec.Struct, frozen=True, kw_only=True):
     term: int
     voted_for: NodeId | None
     committed_config: TabletConfig
-    promises: bool = False
+    promised_us: int = 0
 
     @property
     def hard_state(self) -> HardState:
-        """Term, vote and promises, as a consensus core restores them."""
-        return HardState(self.term, self.voted_for, self.promises)
+        """Term, vote and promise, as a consensus core restores them."""
+        return HardState(self.term, self.voted_for, self.promised_us)
 
 
 CONSENSUS = FileKind("consensus-meta", b"STcm", 1, msgspec.msgpack.Decoder(ConsensusRecord))
@@ -74,7 +74,7 @@ class ConsensusMetadata(TabletFile[ConsensusRecord]):
             term=term,
             voted_for=vote,
             committed_config=committed_config,
-            promises=hard_state.promises,
+            promised_us=hard_state.promised_us,
         )
         self._replace(record)
 

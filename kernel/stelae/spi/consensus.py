@@ -83,8 +83,9 @@ class HardState(msgspec.Struct, frozen=True, gc=False):
 
     term: int = 0
     voted_for: NodeId | None = None
-    #: The replica may have promised a leader to grant no other candidate a vote for a time (a read lease).
-    promises: bool = False
+    #: For so long the replica may have promised a leader to grant no other candidate a vote (a read lease); 0: it has
+    #: promised nothing. In microseconds.
+    promised_us: int = 0
 
 
 class LogView(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,7 +73,7 @@ class Elections:
         state = self._state
         if not state.may_campaign or state.role is Role.LEADER:
             return
-        if state.promised_us() and state.leader_is_alive():
+        if state.is_bound():
             return  # A campaign that the driver asks for must not break the promise to withhold this vote.
         before = state.campaign
         split = before is not None and len(before.granted) + len(before.refused) > 1

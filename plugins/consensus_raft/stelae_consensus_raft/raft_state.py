@@ -118,7 +118,7 @@ class RaftState:
         self.rng = rng
         self.term = hard_state.term
         self.voted_for = hard_state.voted_for
-        self._init_promises(hard_state.promises)
+        self._init_promises(hard_state.promised_us)
         self.log = LogTerms(log.base, log.last, log.term_runs)
         self.sizes = EntrySizes(log.last.index, settings.entry_bytes_estimate)
         self.durable = DurableIndex(log.last.index)
@@ -136,12 +136,15 @@ class RaftState:
         if self.lease_length_us and self.term and not self.promises_durable:
             self.persist_hard_state()
 
-    def _init_promises(self, promised: bool) -> None:
-        """Withhold the vote for one timeout if this replica may have promised that before its start (rule 13)."""
+    def _init_promises(self, promised_us: int) -> None:
+        """Withhold the vote for as long as this replica may have promised before its start (rule 13).
+
+        The election timeout may have been another one then. So the promise counts, not the present timeout."""
         self.lease_length_us = lease_length_us(self.timeout_us, self.settings.clock_drift_ppm_max)
-        self.withhold_until_us = self.now_us + self.timeout_us if promised else 0
-        #: True if a start after a crash would find that this replica may have promised something.
-        self.promises_durable = promised
+        self._promised_before_us = promised_us
+        self.withhold_until_us = self.now_us + promised_us
+        #: True if a start after a crash would find that this replica may have promised one timeout.
+        self.promises_durable = promised_us >= self.timeout_us
         #: True while the driver holds the time back: what was heard then was heard later than ``now_us`` says.
         self.time_held_back = False
 
@@ -318,8 +321,10 @@ class RaftState:
 
     def persist_hard_state(self) -> None:
         """Write term and vote with this Ready, before everything that depends on them."""
-        promises = self.lease_length_us > 0 or self.now_us < self.withhold_until_us
-        self.ready.hard_state = HardState(self.term, self.voted_for, promises)
+        promised_us = self.timeout_us if self.lease_length_us else 0
+        if self.now_us < self.withhold_until_us:
+            promised_us = max(promised_us, self._promised_before_us)
+        self.ready.hard_state = HardState(self.term, self.voted_for, promised_us)
         self.hard_state_ready_id = self.ready.next_id
         if self.hard_state_pending_since_us is None:
             self.hard_state_pending_since_us = self.now_us
@@ -344,7 +349,7 @@ class RaftState:
     def leader_is_alive(self) -> bool:
         """Return true if this replica leads, or heard from a leader within one election timeout.
 
-        For one timeout after a start it is true, too, if a leader may rely on a promise of before."""
+        For a time after a start it is true, too, if a leader may rely on a promise of before."""
         if self.role is Role.LEADER or self.now_us < self.withhold_until_us:
             return True
         heard = self.leader_heard_at_us
@@ -355,13 +360,20 @@ class RaftState:
         promises = self.lease_length_us > 0 and self.promises_durable and self.is_voter and not self.time_held_back
         return self.timeout_us if promises else 0
 
+    def is_bound(self) -> bool:
+        """Return true if a leader may rely on a promise of this replica to withhold its vote now."""
+        may_have_promised = self.lease_length_us > 0 or self.now_us < self.withhold_until_us
+        return may_have_promised and self.leader_is_alive()
+
     def draw_timeout_us(self, low: float = 1.0, high: float = 2.0) -> int:
         """Return a random time between ``low`` and ``high`` election timeouts, in microseconds."""
         return int((low + (high - low) * self.rng.random()) * self.timeout_us)
 
     def reset_election_deadline(self) -> None:
-        """Draw a new time at which this replica campaigns if it hears from no leader until then."""
-        at = self.now_us + self.draw_timeout_us()
+        """Draw a new time at which this replica campaigns if it hears from no leader until then.
+
+        It is not before the end of a promise that was made before the start."""
+        at = max(self.now_us, self.withhold_until_us - self.timeout_us) + self.draw_timeout_us()
         self.election_deadline_us = at if self._may_campaign else None
 
     # -- log and commit --------------------------------------------------------------------------

@@ -8,8 +8,8 @@ round was sent. So the leader may answer reads until then, less what two clocks 
 - It is given up before a handover, because voters do not withhold their votes from the successor. A request to the
   successor may arrive at any later time. So once one was sent, this leadership has no lease any more.
 - It is given up when the config changes. After two changes, a new majority may lack all voters that promised.
-- A voter that restarts has forgotten whom it heard. It withholds its vote for T after its start, if it may have
-  promised that before (``HardState.promises``).
+- A voter that restarts has forgotten whom it heard. It withholds its vote after its start for as long as it may have
+  promised before (``HardState.promised_us``). T may be another one after the start, but the leader counts on the old.
 """
 
 from __future__ import annotations
@@ -49,9 +49,17 @@ class ReadLease:
         self._begun: deque[tuple[int, int]] = deque()
 
     def round_begins(self, round_number: int, now_us: int) -> None:
-        """Note that a read round is sent for the first time."""
+        """Note that a read round is sent for the first time. Rounds that can give no lease any more are forgotten."""
+        begun = self._begun
+        while begun and begun[0][1] + self._length_us <= now_us:
+            begun.popleft()
         if not self._void:
-            self._begun.append((round_number, now_us))
+            begun.append((round_number, now_us))
+
+    @property
+    def rounds_noted(self) -> int:
+        """The number of rounds that a majority has not answered with its promise, and that may still give a lease."""
+        return len(self._begun)
 
     def promised(self, round_number: int) -> None:
         """Note that a majority has answered a round, and withholds its votes."""

@@ -45,7 +45,8 @@ class VoterCore(ConsensusCore):
         self._now_us = now_us
         self._leader_heard_at_us: int | None = None
         # It promises nothing itself, but may have promised something while it had a log (durability rule 13).
-        self._withhold_until_us = now_us + self._timeout_us if hard_state.promises else 0
+        self._promised_us = hard_state.promised_us
+        self._withhold_until_us = now_us + hard_state.promised_us
         self._ready = ReadyBuilder(0)
         self._refused: Counter[str] = Counter()
 
@@ -123,7 +124,8 @@ class VoterCore(ConsensusCore):
         self._ready.send(leader, reply, self._hard_state.term)
 
     def _set_hard_state(self, term: int, voted_for: NodeId | None) -> None:
-        hard_state = HardState(term, voted_for, self._now_us < self._withhold_until_us)
+        promised_us = self._promised_us if self._now_us < self._withhold_until_us else 0
+        hard_state = HardState(term, voted_for, promised_us)
         if hard_state == self._hard_state:
             return
         if hard_state.term > self._hard_state.term:

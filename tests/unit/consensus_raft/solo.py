@@ -64,13 +64,13 @@ class Solo:
         commit: int = 0,
         config: TabletConfig = THREE,
         settings: RaftConfig | None = None,
-        promises: bool = False,
+        promised_us: int = 0,
         now_us: int = 0,
     ) -> None:
         view = log if log is not None else log_of(1)
         core = RaftEngine.restore(
             node_id=ME,
-            hard_state=HardState(view.last.term if term is None else term, voted_for, promises),
+            hard_state=HardState(view.last.term if term is None else term, voted_for, promised_us),
             log=view,
             commit=commit,
             applied=min(commit, view.base.index),

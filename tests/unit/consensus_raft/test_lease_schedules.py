@@ -55,8 +55,8 @@ def _counts_from_the_answer(self: ReadLease, round_number: int) -> None:
         self._until_us += self._length_us // 2
 
 
-def _forgets_at_a_start(self: RaftState, promised: bool) -> None:
-    _init_promises(self, promised)
+def _forgets_at_a_start(self: RaftState, promised_us: int) -> None:
+    _init_promises(self, promised_us)
     self.withhold_until_us = 0
 
 

@@ -13,6 +13,7 @@ from stelae.spi.consensus import (
     Persisted,
     ReadRequest,
     Received,
+    Role,
     Tick,
     Transfer,
 )
@@ -53,6 +54,14 @@ def test_a_lease_is_renewed_in_its_second_half() -> None:
     lease.round_begins(1, 1000)
     lease.promised(1)
     assert not lease.ends_soon(1049) and lease.ends_soon(1050)
+
+
+def test_rounds_that_no_majority_promises_are_forgotten_once_they_could_give_no_lease() -> None:
+    """Voters whose leases are off never promise. A leader must not keep a note of each of its rounds for ever."""
+    lease = ReadLease(100)
+    for number in range(1, 1001):
+        lease.round_begins(number, 10 * number)
+    assert lease.rounds_noted <= 10
 
 
 def test_promises_of_before_a_change_of_members_do_not_count() -> None:
@@ -146,7 +155,7 @@ def test_the_lease_is_given_up_before_the_successor_is_asked() -> None:
     solo.step(Tick(1001), Transfer(9, A))
     assert not read(solo, 2, 1002)
     solo.step(PeerAlive(A, 2, 1000 + T_US), PeerAlive(B, 2, 1000 + T_US), Tick(1001 + T_US))
-    assert solo.core.status().role.value == "LEADER", "the successor has not won"
+    assert solo.core.status().role is Role.LEADER, "the successor has not won"
     confirmed_again = read(solo, 3, 1002 + T_US)
     answer(solo)
     assert not confirmed_again and not read(solo, 4, 1003 + T_US), "the request may still arrive"
@@ -170,7 +179,7 @@ def withheld(solo: Solo, term: int = 5) -> bool:
 
 
 def test_a_voter_that_may_have_promised_withholds_its_vote_for_one_timeout_after_its_start() -> None:
-    solo = Solo(settings=LEASES, promises=True, now_us=500)
+    solo = Solo(settings=LEASES, promised_us=T_US, now_us=500)
     assert withheld(solo)
     solo.step(Tick(500 + T_US - 1))
     assert withheld(solo)
@@ -180,11 +189,37 @@ def test_a_voter_that_may_have_promised_withholds_its_vote_for_one_timeout_after
 
 
 def test_leases_that_were_switched_off_still_bind_the_voter_at_its_start() -> None:
-    solo = Solo(promises=True)
+    solo = Solo(promised_us=T_US)
     assert withheld(solo)
     solo.step(Tick(T_US))
     solo.hear(B, VoteRequest(term=5, last=OpId(4, 99)))
-    assert solo.readies[-1].hard_state == HardState(5, B, promises=False)
+    assert solo.readies[-1].hard_state == HardState(5, B)
+
+
+def test_a_promise_binds_a_voter_that_starts_with_a_shorter_timeout_for_as_long_as_it_was_given() -> None:
+    """The leader counts on the timeout of before: its lease may be almost that long."""
+    solo = Solo(settings=LEASES, promised_us=10 * T_US)
+    solo.step(Tick(10 * T_US - 1))
+    assert withheld(solo) and solo.core.status().role is Role.FOLLOWER
+    due = solo.core.next_deadline()
+    assert due is not None and 10 * T_US <= due < 11 * T_US, "and it does not campaign itself"
+    solo.step(Tick(10 * T_US))
+    assert not withheld(solo)
+
+
+def test_a_longer_timeout_is_durable_before_it_is_promised() -> None:
+    solo = Solo(settings=LEASES, promised_us=T_US // 2)
+    (saved,) = [ready for ready in [*solo.readies, *solo.step()] if ready.hard_state is not None]
+    assert saved.hard_state == HardState(1, None, promised_us=T_US)
+    reply = solo.append(1, OpId(1, 1))
+    assert reply is not None and reply.withholds_us == T_US
+
+
+@pytest.mark.parametrize("settings", [RaftConfig(), LEASES])
+def test_a_vote_that_is_saved_meanwhile_does_not_shorten_a_promise_of_before_the_start(settings: RaftConfig) -> None:
+    solo = Solo(settings=settings, promised_us=10 * T_US)
+    solo.append(2, OpId(1, 1))
+    assert solo.readies[-1].hard_state == HardState(2, None, promised_us=10 * T_US)
 
 
 def test_a_promise_is_durable_before_it_is_given() -> None:
@@ -193,14 +228,14 @@ def test_a_promise_is_durable_before_it_is_given() -> None:
     reply = solo.append(1, OpId(1, 1))
     assert reply is not None and reply.withholds_us == 0
     (saved,) = [ready for ready in solo.readies if ready.hard_state is not None]
-    assert saved.hard_state == HardState(1, None, promises=True), "it is saved at the start"
+    assert saved.hard_state == HardState(1, None, promised_us=T_US), "it is saved at the start"
     solo.step(Persisted(saved.id))
     reply = solo.append(1, OpId(1, 1))
     assert reply is not None and reply.withholds_us == T_US
 
 
 def test_a_voter_whose_time_is_held_back_promises_nothing() -> None:
-    solo = Solo(settings=LEASES, promises=True)
+    solo = Solo(settings=LEASES, promised_us=T_US)
     solo.step(Tick(10, held_back=True))
     reply = solo.append(1, OpId(1, 1))
     assert reply is not None and reply.withholds_us == 0
@@ -208,9 +243,9 @@ def test_a_voter_whose_time_is_held_back_promises_nothing() -> None:
 
 def test_a_tombstone_keeps_a_promise_that_it_made_as_a_replica() -> None:
     core = RaftEngine.restore_voter(
-        node_id=ME, hard_state=HardState(3, None, promises=True), last=OpId(3, 9), config=LEASES, now_us=100
+        node_id=ME, hard_state=HardState(3, None, promised_us=3 * T_US), last=OpId(3, 9), config=LEASES, now_us=100
     )
-    for now_us, refusal in ((100 + T_US - 1, VoteRefusal.LEADER_ALIVE), (100 + T_US, None)):
+    for now_us, refusal in ((100 + 3 * T_US - 1, VoteRefusal.LEADER_ALIVE), (100 + 3 * T_US, None)):
         core.step([Tick(now_us), Received(B, VoteRequest(term=4, last=OpId(3, 9)))])
         ready = core.take_ready()
         assert ready is not None
@@ -219,7 +254,13 @@ def test_a_tombstone_keeps_a_promise_that_it_made_as_a_replica() -> None:
 
 
 def test_a_campaign_that_is_asked_for_does_not_break_a_promise() -> None:
-    solo = Solo(settings=LEASES, promises=True)
+    solo = Solo(settings=LEASES, promised_us=T_US)
     solo.append(1, OpId(1, 1))
-    solo.step(Campaign(hinted=True))
-    assert solo.to(A) == [] and solo.core.status().role.value == "FOLLOWER"
+    solo.step(Tick(1, held_back=True), Campaign(hinted=False))
+    assert solo.to(A) == [] and solo.core.status().role is Role.FOLLOWER
+
+
+def test_a_campaign_that_is_asked_for_does_not_break_a_promise_of_before_the_start() -> None:
+    solo = Solo(promised_us=T_US)
+    solo.step(Campaign(hinted=False))
+    assert solo.core.status().role is Role.FOLLOWER

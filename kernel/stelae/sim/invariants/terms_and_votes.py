@@ -39,7 +39,7 @@ class TermsAndVotes(Invariant):
 
     def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
         """Check that the core has handed out its current term and vote to be made durable."""
-        shown = HardState(status.term, status.voted_for, node.hard_state.promises)
+        shown = HardState(status.term, status.voted_for, node.hard_state.promised_us)
         if shown != node.hard_state:
             self.fail(f"node {node.position} acts on {shown}, but it has handed out {node.hard_state} to be saved")
 
