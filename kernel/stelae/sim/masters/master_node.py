@@ -115,9 +115,9 @@ class MasterNodeRun:
         InstanceFile(run.disk, LAYOUT).start(cluster=config.cluster_id, wal_engine=config.wal.name)
         self.time = self._hybrid_clock()
         self._keep_clock_ahead()
-        self._engines = self._open_engines()
+        self.engines = self._open_engines()
         names = (config.consensus.name, config.store.name)
-        self.tablets = SystemTabletLoader(run.disk, LAYOUT, self._engines, names)
+        self.tablets = SystemTabletLoader(run.disk, LAYOUT, self.engines, names)
         assert config.tablet is not None
         self.tablets.create(config.tablet)
         recovered = self.tablets.recover_all()
@@ -179,14 +179,14 @@ class MasterNodeRun:
     def _start_log(self) -> None:
         run, profile = self._run, self._run.profile
         driver = VirtualLogDriver(
-            run.process, self._engines.wal, run.rng("wal"), lambda: profile.sync_us, fast=False, writer=_new_log_writer
+            run.process, self.engines.wal, run.rng("wal"), lambda: profile.sync_us, fast=False, writer=_new_log_writer
         )
         self.writer = driver.writer
         reads = VirtualPool(run.process, run.rng("reads"), "read", lambda: profile.apply_us)
         self._ports = ReplicaPorts(
             turns=self.turns,
             writer=self.writer,
-            reader=VirtualReader(self._engines.wal, reads),
+            reader=VirtualReader(self.engines.wal, reads),
             hard_states=HardStateWriter(run.disk, LAYOUT, self.metadata_pool),
             network=self.peers,
             batcher=batchers_of(self.config),
@@ -206,7 +206,7 @@ class MasterNodeRun:
         self.time.observe(recovered.timestamp)
         replica = assemble(
             recovered,
-            self._engines,
+            self.engines,
             self._ports,
             node_id=self.node_id,
             superblock_file=self.tablets.superblock_file(tablet_id),
