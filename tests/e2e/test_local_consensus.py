@@ -282,7 +282,7 @@ def test_changes_of_members_and_transfers_are_refused_with_the_next_step(tmp_pat
             replica = cluster.nodes[cluster.ids[0]].replicas[TABLET]
             added: MemberChange = AddServer(node_id=SPARE, address="127.0.0.1:1")
             refused = await answered(lambda done: replica.change_members(added, done))
-            assert isinstance(refused, CallerError) and refused.code == "CHANGE_REFUSED"
+            assert isinstance(refused, CallerError) and refused.code == "MEMBER_CHANGE_REFUSED"
             assert "stelae tablet convert-consensus --to raft" in str(refused)
             refused = await answered(lambda done: replica.transfer(None, done))
             assert isinstance(refused, StelaeError) and "still the leader" in str(refused)
