@@ -22,6 +22,8 @@ def tolerance_text(types: Sequence[MemberType], down: int = 0) -> str:
         down: how many of the voters do not run.
     """
     voters = sum(one in VOTING for one in types)
+    if not voters:
+        return "no majority: there is no voter"
     more = losses_survived(voters, down)
     majority = f"{voters // 2 + 1} of {_counted(voters, 'voter')}"
     if more < 0:

@@ -85,6 +85,11 @@ class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
         return self.problem or ("NEEDS_COPY" if self.needs_copy else runs)
 
     @property
+    def lost(self) -> bool:
+        """Whether it acknowledges no entries until somebody acts: it does not run, or it needs a copy."""
+        return bool(self.problem or self.needs_copy)
+
+    @property
     def in_short(self) -> str:
         """Return the problem without its cause."""
         return in_short(self.problem)
@@ -151,7 +156,7 @@ def tablet_health(
         verdict=verdict,
         why=why,
         replicas=replicas,
-        losses_survived=losses_survived(len(voters), sum(bool(replica.problem) for replica in voters)),
+        losses_survived=losses_survived(len(voters), sum(replica.lost for replica in voters)),
     )
 
 

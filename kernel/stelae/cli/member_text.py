@@ -7,7 +7,7 @@ from typing import Any
 from stelae.check.fault_tolerance import tolerance_text
 from stelae.cli.kit.terminal_layout import print_facts, print_fitted
 from stelae.client import ChangeResult
-from stelae.client.member_goals import lag_text
+from stelae.client.member_goals import copy_text, lag_text
 from stelae.protocol.member_messages import ConfigView
 from stelae.spi.ids import NodeId
 from stelae.spi.members import Member, TabletConfig
@@ -47,7 +47,9 @@ def _log(member: Member, view: ConfigView) -> str:
     known = {one.node_id: one for one in view.progress}.get(member.node_id)
     if known is None:
         return "-"
-    return "needs a copy" if known.state == "COPY" else f"entry {known.match_index} of {view.last.index}"
+    if known.state == "COPY":
+        return copy_text(member.member_type, view).partition(":")[0]
+    return f"entry {known.match_index} of {view.last.index}"
 
 
 def _difference(view: ConfigView) -> str:

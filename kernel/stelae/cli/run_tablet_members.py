@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,15 @@ from stelae.client import AsyncClient, AsyncReplicas, ChangeResult
 from stelae.client.member_goals import lag_text
 from stelae.local.cluster import LocalCluster, NotACluster
 from stelae.local.cluster_with_masters import ClusterWithMasters
+from stelae.protocol.master_messages import ServerLine
 from stelae.protocol.member_messages import ConfigView
-from stelae.spi.errors import CallerError
+from stelae.spi.errors import CallerError, ConfigError, Unavailable
 from stelae.spi.ids import NodeId, OpId
 
 LIST = "stelae tablet list"
+
+_DIGITS_MAX = 18
+"""Digits of a term or an index: more do not fit into a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +82,28 @@ class _OpenTablet:
         except UnknownName:
             if len(given) == len(view.node_id):
                 return NodeId(given)  # It may have been removed already.
-            raise
+            if (former := await self._at(given)) is None:
+                raise
+            return former
+
+    async def _at(self, address: str) -> NodeId | None:
+        """Return the node at an address that no member has, so that a removal by address can be repeated."""
+        if ":" not in address:
+            return None
+        for line in await self._servers():
+            if line.address == address:
+                return line.node_id
+        try:
+            return await self.client.connection.reach(address)
+        except (Unavailable, ConfigError):
+            return None
+
+    async def _servers(self) -> Sequence[ServerLine]:
+        return () if self.client.catalog is None else (await self.client.catalog.list_servers()).servers
 
     async def server(self, given: str) -> tuple[str, NodeId | None]:
         """Return the address of the node that the user names, and its uuid if that is known."""
-        servers = () if self.client.catalog is None else (await self.client.catalog.list_servers()).servers
+        servers = await self._servers()
         names: dict[str, str] = {line.node_id: line.node_id for line in servers}
         names |= {line.address: line.node_id for line in servers}
         addresses = {line.node_id: line.address for line in servers}
@@ -99,9 +120,13 @@ def parse_config_id(text: str) -> OpId | None:
     if not text:
         return None
     term, dot, index = text.partition(".")
-    if not (dot and term.isdecimal() and index.isdecimal()):
+    if not (dot and _is_number(term) and _is_number(index)):
         raise CallerError(f"--config-id is {text[:80]!r}; write TERM.INDEX as in `stelae tablet config`, such as 3.17")
     return OpId(int(term), int(index))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
 
 
 def run_config(target: TabletTarget, *, as_json: bool) -> int:
@@ -124,11 +149,11 @@ def run_add(target: TabletTarget, node: str, member_type: str, *, wait: bool, as
 
     async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NodeId, ChangeResult]:
         address, known = await tablet.server(node)
-        name = known if known is not None else await tablet.client.connection.reach(address)
+        name = known if known is not None else await tablet.replicas.node_at(address)
         result = await tablet.replicas.add(
             address,
             node=name,
-            member_type=member_type,
+            member_type=member_type.upper(),
             wait=wait,
             config_id=tablet.config_id,
             on_progress=lambda view: line.show(f"{address}: {lag_text(name, view)}"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from stelae.protocol.member_messages import ConfigView
-from stelae.spi.ids import NodeId
+from stelae.spi.ids import ZERO, NodeId
 from stelae.spi.members import AddServer, ChangeRole, MemberChange, MemberType, RemoveServer, TabletConfig
 
 VOTING = (MemberType.VOTER, MemberType.WITNESS)
@@ -49,7 +49,17 @@ def lag_text(node_id: NodeId, view: ConfigView) -> str:
     if member is None:
         return "not a member"
     if known is None:
-        return member.member_type.value
+        leads = node_id == view.node_id and view.role == "LEADER"
+        return f"{member.member_type}, leads in term {view.term}" if leads else member.member_type.value
     if known.state == "COPY":
-        return f"{member.member_type}, needs a copy: the leader's log begins behind entry {view.log_base}"
+        return f"{member.member_type}, {copy_text(member.member_type, view)}"
     return f"{member.member_type}, has entry {known.match_index} of {view.last.index}"
+
+
+def copy_text(member_type: MemberType, view: ConfigView) -> str:
+    """Return in words why a leader sends a member nothing from its log (state ``"COPY"``)."""
+    if view.log_base != ZERO:
+        return f"needs a copy: the leader's log begins behind entry {view.log_base}"
+    if member_type in VOTING:
+        return "has lost its replica: remove this member, and add one on another node"
+    return "has no replica yet: the leader asks for one, which a node refuses that had one and deleted it"

@@ -27,12 +27,15 @@ from stelae.protocol.member_messages import (
     ConfigRequest,
     ConfigView,
 )
+from stelae.protocol.node_messages import NODE, NodeInfo, NodeRequest
 from stelae.protocol.tablet_messages import TRANSFER_LEADERSHIP, TransferRequest
 from stelae.spi.errors import (
     BadIdentifier,
     CallerError,
+    ChangeNotYet,
     ConfigError,
     DeadlineExceeded,
+    MemberChangeRefused,
     NoChange,
     NotLeader,
     RetryableError,
@@ -131,7 +134,8 @@ class AsyncReplicas:
         """
         wanted = _type("member_type", member_type)
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
-        name = await self._node_at(address, node)
+        _check_address(address)
+        name = await self.node_at(address) if node is None else _node(node)
         change = AddServer(node_id=name, address=address, member_type=wanted)
         made = await self._change(change, config_id, deadline, on_progress)
         if not wait or wanted is not MemberType.PRE_VOTER:
@@ -188,6 +192,7 @@ class AsyncReplicas:
         before = view = await self._view(deadline)
         request = encode(TransferRequest(self.tablet_id, target, config_id))
         while not _leads(target, view, before):
+            _check_successor(target, view)
             try:
                 await self._connection.ask(
                     view.node_id, TRANSFER_LEADERSHIP, request, deadline_ms=_left_ms(deadline, TRANSFER_MS)
@@ -215,14 +220,30 @@ class AsyncReplicas:
         await self._connection.ask_any(self._tracker, ABORT_CHANGE, request, deadline, Lane.CONTROL)
         return await self._view(deadline)
 
+    async def node_at(self, address: str) -> NodeId:
+        """Return the uuid of the node at an address, which can get a replica.
+
+        Raises:
+            MemberChangeRefused: it is a master. Masters host no replicas of tables.
+            Unavailable: no node at the address answered in time.
+        """
+        _check_address(address)
+        name = await self._connection.reach(address)
+        answer = await self._connection.ask(name, NODE, encode(NodeRequest()))
+        if decode(answer.body[0], NodeInfo).role == "master":
+            fact = f"node {name} at {address} is a master, and masters host no replicas of tables"
+            raise MemberChangeRefused(f"{fact}; choose a tablet server: stelae tserver list")
+        return name
+
     # -- the change ------------------------------------------------------------------------------
 
     async def _change(
         self, change: MemberChange, config_id: OpId | None, deadline: float, on_progress: OnProgress | None
     ) -> ChangeResult:
         """Ask until the committed config is as wanted, or the leader refuses the change for good."""
-        asked, why = False, ""
+        asked, why, clock = False, "", asyncio.get_running_loop().time
         while True:
+            late = bool(why) and clock() >= deadline  # Then this look is the last one.
             view = await self._view(deadline, why)
             if on_progress is not None:
                 on_progress(view)
@@ -233,16 +254,19 @@ class AsyncReplicas:
                     f"the committed config is {view.committed.op_id}, the change is meant for {config_id}; "
                     "look at the config again, then decide"
                 )
-            if not view.change_pending:
-                asked, why = True, await self._ask_once(change, view, config_id, deadline)
-            else:
+            if view.change_pending:
                 why = f"config {view.config.op_id} is appended and not committed"
-            if asyncio.get_running_loop().time() >= deadline:
+            if late:
                 raise DeadlineExceeded(f"the change is not made in time: {why}; repeat the command to go on")
+            if not view.change_pending:
+                maybe_made, why = await self._ask_once(change, view, config_id, deadline)
+                asked |= maybe_made
             await asyncio.sleep(POLL_S)
 
-    async def _ask_once(self, change: MemberChange, view: ConfigView, config_id: OpId | None, deadline: float) -> str:
-        """Ask the leader once. Return why it must be asked again; empty if the change is made.
+    async def _ask_once(
+        self, change: MemberChange, view: ConfigView, config_id: OpId | None, deadline: float
+    ) -> tuple[bool, str]:
+        """Ask the leader once. Return whether this request may have made the change, and the answer in words.
 
         Raises:
             MemberChangeRefused: the change is not possible.
@@ -250,16 +274,18 @@ class AsyncReplicas:
         request = encode(ChangeMembersRequest(self.tablet_id, change, config_id or view.committed.op_id))
         try:
             await self._connection.ask(view.node_id, CHANGE_MEMBERS, request, deadline_ms=_left_ms(deadline, CHANGE_MS))
-        except (NoChange, RetryableError) as error:
-            return str(error)
+        except (NoChange, ChangeNotYet) as error:
+            return False, str(error)
+        except RetryableError as error:
+            return True, str(error)
         except WrongConfigId as error:
             if config_id is not None:
                 # This request may have been made before, with an unknown outcome. The next look at the config tells.
                 newer = await self._view(deadline)
                 if not is_made(change, newer.committed):
                     raise
-            return str(error)
-        return ""
+            return False, str(error)
+        return True, "the leader has made it, and its config does not show it"
 
     async def _until_promoted(self, name: NodeId, deadline: float, on_progress: OnProgress | None) -> ConfigView:
         while True:
@@ -298,18 +324,28 @@ class AsyncReplicas:
         views = [decode(a.body[0], ConfigView) for a in answers if not isinstance(a, BaseException)]
         return max(views, key=lambda view: (view.committed.op_id, view.config.op_id), default=None)
 
-    async def _node_at(self, address: str, node: str | None) -> NodeId:
-        text("address", address)
-        try:
-            split_address(address)
-        except ConfigError as error:
-            raise BadArgument("address", "host:port of a node", address) from error
-        return _node(node) if node is not None else await self._connection.reach(address)
-
 
 def _leads(target: NodeId | None, view: ConfigView, before: ConfigView) -> bool:
     """Return whether the node leads that shall lead, or without one, whether another one leads than before."""
     return view.node_id != before.node_id if target is None else view.node_id == target
+
+
+def _check_successor(target: NodeId | None, view: ConfigView) -> None:
+    """Refuse a successor that is not a voter, unless a change is pending."""
+    member = view.config.member(target) if target is not None else None
+    if target is None or view.change_pending or (member is not None and member.member_type is MemberType.VOTER):
+        return
+    fact = f"node {target} is {'not a member' if member is None else member.member_type}"
+    voters = ", ".join(one.address for one in view.config.members if one.member_type is MemberType.VOTER)
+    raise CallerError(f"{fact}; leadership can be handed over only to a voter of the tablet: {voters}")
+
+
+def _check_address(address: str) -> None:
+    text("address", address)
+    try:
+        split_address(address)
+    except ConfigError as error:
+        raise BadArgument("address", "host:port of a node", address) from error
 
 
 def _node(given: str) -> NodeId:

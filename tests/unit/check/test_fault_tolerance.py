@@ -28,7 +28,8 @@ def test_the_losses_that_are_left(voters: int, down: int, more: int) -> None:
         ([V], 0, "survives the loss of no voter: there is only one"),
         ([V, V], 0, "survives the loss of no voter: all 2 must run; an odd number of voters is better"),
         ([V, V, V], 1, "survives the loss of no voter: the 2 of 3 voters that run are all needed"),
-        ([V, V, V], 2, "no majority: 2 of 3 voters must run, 2 do not"),
+        ([V, V, V], 2, "no majority: 2 of 3 voters must run, but 2 are down"),
+        ([N], 0, "no majority: there is no voter"),
     ],
 )
 def test_the_words(types: list[MemberType], down: int, text: str) -> None:

@@ -193,3 +193,10 @@ def test_a_learner_counts_in_no_majority() -> None:
     found = tablet_health(T, MEMBERS, nodes)
     assert found.verdict is TabletVerdict.UNDER_REPLICATED and "c:1" in found.why
     assert found.losses_survived == 0
+
+
+def test_a_voter_that_needs_a_copy_does_not_help_to_survive_a_loss() -> None:
+    """It acknowledges nothing, so the tablet commits nothing once one of the two others is lost."""
+    found = judged_with_bases(5, 5, {})
+    assert found.replicas[1].needs_copy and not found.replicas[1].problem
+    assert found.losses_survived == 0

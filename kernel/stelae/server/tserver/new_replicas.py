@@ -60,6 +60,9 @@ class NewReplicas:
         self._manager.create(settings, done)
 
     def _settings(self, new: NewReplica) -> TabletSettings:
+        configured = self._node.config.tablet
+        if configured is not None and configured.id == SYSTEM_TABLET:
+            raise PeerError("this node is a master, and masters host no replicas of tables")
         chosen = self._node.config.consensus.name
         if new.consensus != chosen:
             raise PeerError(f"the tablet has consensus engine {new.consensus[:80]!r}, this node has {chosen!r}")

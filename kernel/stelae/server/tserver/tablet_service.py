@@ -162,6 +162,8 @@ class TabletService:
         replica = self._replica(asked.tablet_id)
         status = replica.status
         members = tuple((m.node_id, m.address) for m in status.config.members)
+        if not members:
+            raise Unavailable(f"the replica of tablet {asked.tablet_id} on this node is empty: it waits for its leader")
         return Description(replica.applier.store.schema.to_bytes(), status.leader, members, status.config.op_id)
 
     def _status(self, asked: StatusRequest) -> StatusReply:

@@ -1,0 +1,157 @@
+"""The config of a tablet in words, and what the commands that change it accept."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from stelae.cli.kit.name_lookup import UnknownName
+from stelae.cli.member_text import changed_text, plain_view, print_view
+from stelae.cli.run_tablet_members import _OpenTablet, parse_config_id
+from stelae.client import ChangeResult
+from stelae.protocol.member_messages import ConfigView
+from stelae.spi.errors import CallerError, Unavailable
+from stelae.spi.ids import NodeId, OpId
+from stelae.spi.members import MemberType
+from tests.unit.client.member_views import LEADER, NEW, config, view
+
+V, P, N = MemberType.VOTER, MemberType.PRE_VOTER, MemberType.NON_VOTER
+
+
+def printed(shown: ConfigView, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    print_view(shown)
+    return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_config_shows_its_id_the_leader_the_faults_and_how_far_each_member_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = printed(view(P, match=4), capsys)
+    assert lines[:4] == [
+        "tablet t",
+        "config id 1.1",
+        "leader leader:1",
+        "faults survives the loss of no voter: all 2 must run; an odd number of voters is better",
+    ]
+    assert lines[-3:] == [
+        f"leader:1 VOTER leader entry 9 {LEADER}",
+        f"other:1 VOTER follower entry 9 of 9 {'b' * 32}",
+        f"new:1 PRE_VOTER - entry 4 of 9 {NEW}",
+    ]
+
+
+def test_a_change_that_is_pending_is_shown_as_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "pending config 1.2: adds new:1 as PRE_VOTER" in printed(view(pending=P), capsys)
+    assert "pending config 1.2: makes new:1 VOTER" in printed(view(P, pending=V), capsys)
+    moved = msgspec.structs.replace(view(V), config=config(OpId(1, 2), V, "moved:1"))
+    assert "pending config 1.2: moves new:1 to moved:1" in printed(moved, capsys)
+    removed = msgspec.structs.replace(view(V), config=config(OpId(1, 2)))
+    assert "pending config 1.2: removes new:1" in printed(removed, capsys)
+
+
+def test_a_config_of_a_follower_is_said_to_be_perhaps_old(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(view(V, role="FOLLOWER"), capsys)
+    assert "leader none answers" in lines and "told by leader:1, a FOLLOWER; its config may be old" in lines
+
+
+def test_a_member_without_a_replica_is_not_said_to_need_a_copy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"new:1 PRE_VOTER - has no replica yet {NEW}" in printed(view(P, state="COPY"), capsys)
+    copied = view(P, state="COPY", log_base=OpId(1, 4))
+    assert f"new:1 PRE_VOTER - needs a copy {NEW}" in printed(copied, capsys)
+
+
+def test_what_a_command_has_done_in_one_sentence() -> None:
+    assert changed_text(NEW, ChangeResult(changed=True, view=view(V))) == "done: new:1 is VOTER, has entry 9 of 9"
+    assert changed_text(NEW, ChangeResult(changed=False, view=view())) == f"nothing to do: {NEW} is not a member"
+    led = changed_text(LEADER, ChangeResult(changed=False, view=view()))
+    assert led == "nothing to do: leader:1 is VOTER, leads in term 1"
+
+
+def test_the_plain_values_have_both_configs_and_the_progress() -> None:
+    plain = plain_view(view(P, pending=V, match=4))
+    assert (plain["config_id"], plain["pending"], plain["role"]) == ("1.1", "1.2", "LEADER")
+    assert [member["type"] for member in plain["members"]] == ["VOTER", "VOTER", "VOTER"]
+    assert plain["committed_members"][-1] == {
+        "node_id": NEW,
+        "address": "new:1",
+        "type": "PRE_VOTER",
+        "match_index": 4,
+        "progress": "REPLICATE",
+    }
+    assert msgspec.json.decode(msgspec.json.encode(plain)) == plain
+
+
+def test_a_config_id_is_term_and_index() -> None:
+    assert parse_config_id("") is None
+    assert parse_config_id("3.17") == OpId(3, 17)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3",
+        "3.",
+        ".3",
+        "3.x",
+        "-1.2",
+        "1.-2",
+        "1.2.3",
+        " 1.2",
+        "1,2",
+        "\u0663.1",
+        "\u00b2.1",
+        "1." + "9" * 20,
+        "9" * 5000 + ".1",
+    ],
+)
+def test_what_is_no_config_id_is_refused_with_an_example(text: str) -> None:
+    """Numbers above 64 bits were refused as a message that cannot be sent, and long ones ended with a traceback."""
+    with pytest.raises(CallerError, match=r"write TERM\.INDEX as in `stelae tablet config`, such as 3\.17") as refused:
+        parse_config_id(text)
+    assert len(str(refused.value)) < 250
+
+
+# -- members by name -----------------------------------------------------------------------------
+
+
+def opened(*, servers: dict[str, NodeId] | None = None, answers: NodeId | None = None) -> _OpenTablet:
+    """A tablet of two members. ``servers`` are those that masters know; ``answers`` is the node at any address."""
+
+    async def list_servers() -> Any:
+        lines = [SimpleNamespace(address=address, node_id=node) for address, node in (servers or {}).items()]
+        return SimpleNamespace(servers=lines)
+
+    async def reach(address: str) -> NodeId:
+        if answers is None:
+            raise Unavailable(f"no answer from {address}")
+        return answers
+
+    async def shown(**_: float) -> ConfigView:
+        return view()
+
+    catalog = None if servers is None else SimpleNamespace(list_servers=list_servers)
+    client: Any = SimpleNamespace(catalog=catalog, connection=SimpleNamespace(reach=reach))
+    replicas: Any = SimpleNamespace(config=shown)
+    return _OpenTablet(client, replicas, None, {"node-1": LEADER}, 1.0)
+
+
+@pytest.mark.parametrize("given", ["leader:1", LEADER, LEADER[:4], "node-1"])
+def test_a_member_is_named_by_address_uuid_or_name(given: str) -> None:
+    assert asyncio.run(opened().member(given)) == LEADER
+
+
+def test_a_removal_by_address_can_be_repeated() -> None:
+    """The second `remove-replica T 127.0.0.1:7051` ended with an error, although it is as asked."""
+    assert asyncio.run(opened(servers={"gone:1": NEW}).member("gone:1")) == NEW
+    assert asyncio.run(opened(answers=NEW).member("gone:1")) == NEW
+    assert asyncio.run(opened().member(NEW)) == NEW
+
+
+@pytest.mark.parametrize("given", ["gone:1", "gone", "abc", ""])
+def test_what_names_no_node_is_refused_with_the_members(given: str) -> None:
+    with pytest.raises(UnknownName, match="stelae tablet config"):
+        asyncio.run(opened().member(given))
