@@ -224,6 +224,8 @@ def _with_copies(replicas: Sequence[ReplicaHealth]) -> tuple[ReplicaHealth, ...]
 def _why_copy(lagging: ReplicaHealth, replicas: Sequence[ReplicaHealth]) -> str:
     others = [(r.address, r.log_begins) for r in replicas if r is not lagging and r.log_begins is not None]
     begin = ", ".join(f"{first} on {address}" for address, first in others)
+    if lagging.problem and any(first == 1 for _, first in others):
+        return "its server has no replica of it and creates none if it deleted one before"
     if lagging.problem:
         return f"its log ended before those of all others begin, which is at index {begin}"
     last_index = int(lagging.last.partition(".")[2])
