@@ -1,8 +1,10 @@
 """Runs a trace: a text file of commands to a Raft cluster, each followed by what came of it.
 
-A trace is a specification that people read and review as a diff. Its format::
+A trace is a specification that people read and review as a diff. Its format (``scenarios`` lists which
+trace shows what, ``rewrite`` records the outcomes anew)::
 
-    # a comment campaign 1
+    # a comment
+    campaign 1
     ----
     1 ready 1: send 2 VoteRequest(term=1 ...)
 
