@@ -1,8 +1,10 @@
 """Runs a trace: a text file of commands to a Raft cluster, each followed by what came of it.
 
-A trace is a specification that people read and review as a diff. Its format::
+A trace is a specification that people read and review as a diff. Its format (``scenarios`` lists which
+trace shows what, ``rewrite`` records the outcomes anew)::
 
-    # a comment campaign 1
+    # a comment
+    campaign 1
     ----
     1 ready 1: send 2 VoteRequest(term=1 ...)
 
@@ -12,11 +14,13 @@ A trace is a specification that people read and review as a diff. Its format::
 
 Commands (times in ms, nodes by number):
 
-    cluster VOTERS [learners=N] [entries=N]
-                                a new cluster, N entries per message; the first command
-    campaign N                  node N campaigns at once
+    cluster VOTERS [learners=N] [entries=N] [join=MS] [drift=PPM]
+                                a new cluster: N entries per message, MS for a new member to answer, leases
+                                with a bound on the drift of clocks; the first command
+    quiet COMMAND...            carry a command out and leave out what came of it: only for preparations
+    campaign N [hinted]         node N campaigns at once; hinted: as the first leader of a new tablet
     propose N TEXT...           propose one write per word in one step
-    read N                      ask for a read index
+    read N [COUNT]              ask for a read index, COUNT times in one step
     transfer N [TO]             ask node N to hand leadership over
     step-down N                 tell node N to give up leadership
     join N                      node N runs, with an empty log and no config
@@ -29,6 +33,8 @@ Commands (times in ms, nodes by number):
     deliver [from=N] [to=N]     deliver what is on its way now, not what that causes
     stabilize [from=N] [to=N]   deliver until nothing is on its way
     drop [from=N] [to=N]        lose what is on its way
+    delay [from=N] [to=N]       set aside what is on its way, until it arrives
+    arrive                      what was set aside is on its way again, even over a link that is cut
     hold N | release N          keep Readies of N from becoming durable, or let them
     persist N                   make the oldest held Ready durable
     fail N                      the disk of N fails: held Readies are lost
@@ -37,6 +43,9 @@ Commands (times in ms, nodes by number):
     collect N INDEX             the log of N is let go up to an index
     install N M                 N, which is down, gets the log of M
     copied N PEER [INDEX]       N hears that a copy to a peer ended at an index, or failed
+    refused N PEER REASON       N hears that a peer refused a heartbeat: "unknown" (it does not host the tablet),
+                                "term" (its term is 0: a new replica) or "failed"
+    force N NODE...             an operator rewrites the config of N, which is down: these nodes are its voters
     unreachable N PEER          N hears that the link to a peer is down
     isolate N... | heal         cut or mend links
     advance MS                  time passes: heartbeats and deadlines, and messages arrive at once
@@ -53,15 +62,27 @@ from pathlib import Path
 
 import msgspec
 
-from stelae.spi.consensus import Campaign, CopyFinished, PeerProgress, PeerUnreachable, Ready, Removed, StepDown
+from stelae.spi.consensus import (
+    BeatException,
+    Campaign,
+    CopyFinished,
+    PeerProgress,
+    PeerUnreachable,
+    Ready,
+    Removed,
+    StepDown,
+)
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry
-from stelae.spi.members import ChangeRole, MemberType, RemoveServer
+from stelae.spi.members import ChangeRole, Member, MemberType, RemoveServer, TabletConfig
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_nodes import ClusterNode, InFlightMessage, node_name
 from stelae_consensus_raft import RaftEngine
 
 SEPARATOR = "----"
+
+SETTINGS = {"entries": "append_entries_max", "join": "member_join_timeout_ms", "drift": "clock_drift_ppm_max"}
+"""The settings of the engine that ``cluster`` can change, by their names in a trace."""
 
 
 def traces() -> list[Path]:
@@ -100,6 +121,7 @@ class Trace:
 
     def __init__(self) -> None:
         self.cluster = ConsensusCluster(RaftEngine, RaftEngine.Config(), 1)
+        self._delayed: list[InFlightMessage] = []
         self._shown: dict[int, int] = {}
 
     def run(self, command: str) -> list[str]:
@@ -121,18 +143,23 @@ class Trace:
     def do_cluster(self, voters: str, *words: str) -> None:
         options = {name: int(value) for name, value in (word.split("=") for word in words)}
         kinds = [MemberType.NON_VOTER] * options.get("learners", 0)
-        config = RaftEngine.Config(append_entries_max=options.get("entries", 4096))
+        settings = {SETTINGS[name]: value for name, value in options.items() if name != "learners"}
+        config = RaftEngine.Config(**settings)
         self.cluster = ConsensusCluster(RaftEngine, config, int(voters), member_types=kinds)
         self.cluster.fatal_expected = True
+        self._delayed.clear()
 
-    def do_campaign(self, number: str) -> None:
-        self.cluster.step(int(number), Campaign(hinted=False))
+    def do_quiet(self, *command: str) -> None:
+        self.run(" ".join(command))
+
+    def do_campaign(self, number: str, hinted: str | None = None) -> None:
+        self.cluster.step(int(number), Campaign(hinted=hinted == "hinted"))
 
     def do_propose(self, number: str, *words: str) -> None:
         self.cluster.propose(int(number), *(word.encode() for word in words))
 
-    def do_read(self, number: str) -> None:
-        self.cluster.read(int(number))
+    def do_read(self, number: str, count: str = "1") -> None:
+        self.cluster.read_together(int(number), int(count))
 
     def do_transfer(self, number: str, to: str | None = None) -> None:
         self.cluster.transfer(int(number), int(to) if to else None)
@@ -176,6 +203,17 @@ class Trace:
     def do_drop(self, *words: str) -> list[str]:
         return [f"lost {self.cluster.drop(_filter(words))}"]
 
+    def do_delay(self, *words: str) -> list[str]:
+        wanted = _filter(words)
+        delayed = [packet for packet in self.cluster.network if wanted(packet)]
+        self._delayed += delayed
+        self.cluster.drop(wanted)
+        return [f"set aside {len(delayed)}"]
+
+    def do_arrive(self) -> None:
+        self.cluster.network.extend(self._delayed)
+        self._delayed.clear()
+
     def do_hold(self, number: str) -> None:
         self.cluster.nodes[int(number)].holds = True
 
@@ -213,6 +251,14 @@ class Trace:
 
     def do_unreachable(self, number: str, peer: str) -> None:
         self.cluster.step(int(number), PeerUnreachable(node_name(int(peer))))
+
+    def do_refused(self, number: str, peer: str, reason: str) -> None:
+        self.cluster.step(int(number), BeatException(node_name(int(peer)), 0, reason))
+
+    def do_force(self, number: str, *voters: str) -> None:
+        disk = self.cluster.nodes[int(number)].disk
+        members = (Member(node_id=node_name(int(voter)), address=f"node-{voter}:1") for voter in voters)
+        disk.config = TabletConfig(op_id=disk.last, members=tuple(members))
 
     def do_peers(self, number: str) -> list[str]:
         return [_peer(peer) for peer in self.cluster.nodes[int(number)].status.peers]
@@ -303,7 +349,8 @@ def _answers(ready: Ready) -> Iterator[str]:
         peers = " ".join(_node(peer) for peer in ready.beats.peers) or "nobody"
         yield f"beat {peers} in term {ready.beats.term}"
     for request in ready.copy_requests:
-        yield f"copy to {_node(request.peer)} from {request.first_index}"
+        to = _node(request.peer)
+        yield f"copy to {to} from {request.first_index}" if request.hosted else f"new replica on {to}"
 
 
 def _short(text: str) -> str:

@@ -441,10 +441,14 @@ class ConsensusCluster:
 
     def read(self, number: int) -> int:
         """Request a read index from a node; return the token."""
-        token = self._token()
-        self._read_floors[token] = max(self.committed, default=0)
-        self.step(number, ReadRequest(token))
-        return token
+        return self.read_together(number, 1)[0]
+
+    def read_together(self, number: int, count: int) -> list[int]:
+        """Request ``count`` read indexes from a node in one step; return the tokens."""
+        tokens = [self._token() for _ in range(count)]
+        self._read_floors.update(dict.fromkeys(tokens, max(self.committed, default=0)))
+        self.step(number, *map(ReadRequest, tokens))
+        return tokens
 
     def transfer(self, number: int, to: int | None) -> int:
         """Request a transfer of leadership from a node, to a voter or to any (``None``); return the token."""
