@@ -6,7 +6,7 @@ from stelae.client.loop_thread import LoopThread
 from stelae.client.replicas import AsyncReplicas, ChangeResult, OnProgress
 from stelae.client.write_methods import TIMEOUT_S
 from stelae.protocol.member_messages import ConfigView
-from stelae.spi.ids import OpId, TabletId
+from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import MemberType
 
 
@@ -83,6 +83,10 @@ class Replicas:
     ) -> ChangeResult:
         """Hand over the leadership; see ``AsyncReplicas.transfer``."""
         return self._loop_thread.run(self._replicas.transfer(to, config_id=config_id, timeout_s=timeout_s))
+
+    def node_at(self, address: str) -> NodeId:
+        """Return the uuid of the node at an address; see ``AsyncReplicas.node_at``."""
+        return self._loop_thread.run(self._replicas.node_at(address))
 
     def abort_change(self, *, config_id: OpId | None = None, timeout_s: float = TIMEOUT_S) -> ConfigView:
         """Cancel a change; see ``AsyncReplicas.abort_change``."""

@@ -159,7 +159,7 @@ def test_help_lists_the_commands_of_plugins_in_their_place() -> None:
     lines = run("--help").stdout.partition("Commands:")[2].splitlines()
     names = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
     assert names == [
-        *("check", "metrics", "demo", "import", "export", "scan", "get", "sql"),
+        *("check", "metrics", "demo", "chaos", "import", "export", "scan", "get", "sql"),
         *("cluster", "master", "tserver", "table", "tablet", "sim", "fs", "wal", "policy", "plugins", "bench"),
         "spark",
     ]

@@ -143,6 +143,13 @@ def reads_where_it_has_no_entry(rig: Rig) -> None:
     rig.ready(0, reads_ready=(ReadReady(1, 2),))
 
 
+def reads_at_once_beside_a_later_leader(rig: Rig) -> None:
+    rig.lead(0, 1)
+    rig.lead(1, 2)
+    requests_read_index(rig)
+    rig.ready(0, reads_ready=(ReadReady(1, 0),))
+
+
 def gets_stale_message(rig: Rig, **changes: object) -> None:
     """Node 0 in term 2, which gets a message of term 1."""
     rig.status(0, Role.FOLLOWER, 2)
@@ -394,6 +401,7 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
     "log_matching": [same_op_id_other_body, same_op_id_other_predecessor],
     "leader_completeness": [elected_without_committed],
     "commit_rule": [commits_an_older_term, commits_without_majority, commit_goes_back, starts_with_more_than_committed],
+    "lease_exclusive": [reads_at_once_beside_a_later_leader],
     "read_index": [reads_before_its_first_entry, reads_below_what_is_committed, reads_where_it_has_no_entry],
     "stale_messages": [follows_an_older_term, waits_longer_for_an_older_term, acts_for_an_older_term],
     "failed_sync": [syncs_again_after_a_failed_sync],
