@@ -234,7 +234,7 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="behaviour C14",
         target="stelae_consensus_raft.leader:Leader._confirm_reads",
         replacement=mutations.confirm_reads_alone,
-        invariant="read_index",
+        invariant="lease_exclusive",
         seeds_max=200,
     ),
     Mutant(
