@@ -53,6 +53,7 @@ class SimEngines:
             append_bytes_max=profile.append_bytes_max,
             in_flight_messages_max=profile.in_flight_messages_max,
             clock_drift_ppm_max=profile.drift_ppm_max,
+            member_join_timeout_ms=profile.member_join_timeout_ms,
         )
 
     def store_config(self, name: str, profile: Profile) -> Any:

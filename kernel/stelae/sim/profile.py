@@ -47,6 +47,7 @@ class Profile:
         faults: number of planned faults.
         nodes: number of nodes.
         member_change_us: shortest and longest pause between two changes of config; ``None``: members are fixed.
+        member_join_timeout_ms: after this time a new member that never answers is removed.
         drift_ppm_max: bound on the drift of the clocks, for leases; 0: there are no leases.
         clock_drift_ppm: by how much each node's monotonic clock runs too fast; empty: by nothing.
         transfer_us: shortest and longest pause between two transfers of leadership; ``None``: only one, at the end.
@@ -81,6 +82,7 @@ class Profile:
     faults: int
     nodes: int = 3
     member_change_us: tuple[int, int] | None = None
+    member_join_timeout_ms: int = 60_000
     drift_ppm_max: int = 0
     clock_drift_ppm: tuple[int, ...] = ()
     transfer_us: tuple[int, int] | None = None
@@ -136,6 +138,8 @@ def _draw_leases(seed: int) -> Profile:
     bound = pick(rng, (1_000, 20_000, 100_000))
     return replace(
         profile,
+        # By a slow clock, too, a silent member is gone within the time that a run has to come to rest.
+        member_join_timeout_ms=30_000,
         drift_ppm_max=bound,
         clock_drift_ppm=tuple(pick(rng, (-bound, -bound, 0, bound, bound)) for _ in range(profile.nodes)),
         reads=0.5,
