@@ -83,8 +83,7 @@ class Simulation:
         self._kind = kind
         self._profile = draw_profile(seed, kind)
         # A member that comes back lacks hundreds of entries: their messages are small, and the network reorders them.
-        busy = self._profile.nodes > 3 or self._profile.transfer_us is not None
-        self._events_max = 2 * EVENTS_MAX if busy else EVENTS_MAX
+        self._events_max = 2 * EVENTS_MAX if self._profile.nodes > 3 else EVENTS_MAX
         self._plan = select_faults(draw_plan(seed, self._profile), faults)
         self._scheduler = Scheduler()
         self._coverage = Coverage()

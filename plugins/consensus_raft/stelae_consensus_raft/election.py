@@ -55,18 +55,19 @@ class Elections:
     # -- campaigning -----------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Campaign if the deadline has passed and the last term and vote are durable.
+        """Campaign if the deadline has passed, no vote is promised and the last term and vote are durable.
 
         While they are not, no peer has received the requests of that term. Another campaign would make them void and
-        write one more term."""
+        write one more term. A vote may be promised although the deadline has passed: one that took over from a leader
+        and was refused tries again soon, and may have heard that leader a moment ago."""
         state = self._state
         deadline = state.election_deadline_us
         if deadline is None or state.now_us < deadline:
             return
-        if state.hard_state_pending_since_us is None:
-            self.campaign()
-        else:
+        if state.hard_state_pending_since_us is not None or state.is_bound():
             state.election_deadline_us = state.now_us + state.timeout_us // 10
+        else:
+            self.campaign()
 
     def campaign(self) -> None:
         """Begin a campaign with its pre-vote. Leaders, and replicas that may not lead, ignore the call."""

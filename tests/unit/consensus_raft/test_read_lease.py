@@ -21,9 +21,9 @@ from stelae.spi.ids import OpId
 from stelae.spi.members import AddServer
 from stelae_consensus_raft import RaftEngine
 from stelae_consensus_raft.config import RaftConfig
-from stelae_consensus_raft.messages import AppendEntries, AppendReply, VoteRefusal, VoteReply, VoteRequest
+from stelae_consensus_raft.messages import AppendEntries, AppendReply, TimeoutNow, VoteRefusal, VoteReply, VoteRequest
 from stelae_consensus_raft.read_lease import ReadLease, lease_length_us
-from tests.unit.consensus_raft.solo import ME, T_US, A, B, D, Solo
+from tests.unit.consensus_raft.solo import ME, T_US, A, B, D, Solo, log_of
 
 DRIFT_PPM = 100_000
 LENGTH_US = T_US * 9 // 11
@@ -205,6 +205,21 @@ def test_a_promise_binds_a_voter_that_starts_with_a_shorter_timeout_for_as_long_
     assert due is not None and 10 * T_US <= due < 11 * T_US, "and it does not campaign itself"
     solo.step(Tick(10 * T_US))
     assert not withheld(solo)
+
+
+def test_a_successor_that_was_refused_waits_for_the_end_of_its_own_promise_without_a_busy_loop() -> None:
+    solo = Solo(settings=LEASES, log=log_of(1))
+    solo.append(1, OpId(1, 1))
+    solo.hear(A, TimeoutNow(term=1))
+    for voter in (A, B):
+        solo.step(Received(voter, VoteReply(term=2, campaign_term=2, attempt=1, refusal=VoteRefusal.LOG_BEHIND)))
+    ticks = 0
+    while solo.core.status().term == 2 and not any(isinstance(m, VoteRequest) for m in solo.to(A)):
+        due = solo.core.next_deadline()
+        assert due is not None and ticks < 20, "each tick moves the deadline on"
+        solo.step(Tick(due))
+        ticks += 1
+    assert due >= T_US, "it campaigns when the old leader relies on its promise no more"
 
 
 def test_a_longer_timeout_is_durable_before_it_is_promised() -> None:
