@@ -222,10 +222,19 @@ def _requests(entry: ApplyEntry, payload: WritePayload, result: ApplyResult) -> 
         # The entry does not have the unfit rows, but the positions in the answer count them.
         places = (sent for sent in itertools.count() if sent not in unfit)
         wrong = unfit | {sent: faults[r] for r, sent in zip(rows, places, strict=False) if r in faults}
-        client = payload.clients[sequence_range.client].client_id
-        sequence = sequence_range.first_sequence + offset
-        errors = tuple(sorted(wrong.items()))
-        skipped = number in entry.skip
-        digest, version, fence = sequence_range.digests[offset], payload.schema_version, sequence_range.fence
-        found.append(AppliedRequest(entry.op_id, number, client, sequence, skipped, errors, digest, version, fence))
+        client = payload.clients[sequence_range.client]
+        found.append(
+            AppliedRequest(
+                op_id=entry.op_id,
+                order=number,
+                client=client.client_id,
+                sequence=sequence_range.first_sequence + offset,
+                skipped=number in entry.skip,
+                errors=tuple(sorted(wrong.items())),
+                digest=sequence_range.digests[offset],
+                version=payload.schema_version,
+                fence=sequence_range.fence,
+                first_incomplete=client.first_incomplete,
+            )
+        )
     return found

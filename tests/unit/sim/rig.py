@@ -113,8 +113,8 @@ def write(sequence: int = 1, action: ClientAction = ClientAction.UPSERT, value: 
     return ClientOperation(client="c", sequence=sequence, action=action, rows=(HistoryRow(1, value),))
 
 
-def applied(op_id: OpId, sequence: int = 1, *, skipped: bool = False) -> AppliedRequest:
-    return AppliedRequest(op_id, 0, "c", sequence, skipped, ())
+def applied(op_id: OpId, sequence: int = 1, *, skipped: bool = False, first_incomplete: int = 1) -> AppliedRequest:
+    return AppliedRequest(op_id, 0, "c", sequence, skipped, (), first_incomplete=first_incomplete)
 
 
 def done(node: int = 0, value: str | None = None) -> ClientAnswer:

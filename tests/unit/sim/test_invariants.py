@@ -116,6 +116,17 @@ def test_a_repetition_that_is_skipped_and_gets_the_same_answer_is_legal() -> Non
     assert rig.violated is None
 
 
+@pytest.mark.parametrize(("sequence", "violated"), [(2, None), (3, "exactly_once")])
+def test_an_operation_that_its_client_had_given_up_is_skipped(sequence: int, violated: str | None) -> None:
+    """Its request comes late, after one that says so."""
+    rig = Rig()
+    committed(rig, entry(1, 1), entry(1, 2))
+    begin(rig, write(4), 1)
+    rig.apply(0, entry(1, 1), applied(OpId(1, 1), 4, first_incomplete=3))
+    rig.apply(0, entry(1, 2), applied(OpId(1, 2), sequence, skipped=True))
+    assert rig.violated == violated
+
+
 def test_a_follower_may_replace_its_suffix_and_a_deposed_leader_too() -> None:
     rig = Rig()
     rig.append(0, entry(1, 1), entry(1, 2))

@@ -46,6 +46,7 @@ class AppliedRequest(msgspec.Struct, frozen=True):
         digest: hash of its payload; 0 if not known.
         version: version of the schema for which its rows were made.
         fence: its source and epoch; ``None`` if it has none.
+        first_incomplete: what its entry says of its client: all operations below it are settled (``stelae.spi.write``).
     """
 
     op_id: OpId
@@ -57,6 +58,7 @@ class AppliedRequest(msgspec.Struct, frozen=True):
     digest: int = 0
     version: int = SCHEMA.version
     fence: SourceFence | None = None
+    first_incomplete: int = 1
 
 
 class ObservedScan(msgspec.Struct, frozen=True):

@@ -34,6 +34,7 @@ class ExactlyOnce(Invariant):
         """The effects in log order: op id, client and sequence."""
         self._begun: dict[tuple[str, int], ClientOperation] = {}
         self._refused: set[tuple[str, int]] = set()
+        self._first_incomplete: dict[str, int] = {}
 
     def on_invoked(self, operation: ClientOperation) -> None:
         """Record the operation of each identity."""
@@ -41,12 +42,17 @@ class ExactlyOnce(Invariant):
             self._begun[operation.client, operation.sequence] = operation
 
     def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
-        """Check that an identity which took effect in another entry is skipped, and that no other one is."""
+        """Check that an identity which took effect in another entry is skipped, and that no other one is.
+
+        One that its client had settled, or whose schema or epoch is over, is skipped although it never took effect."""
+        for request in requests:
+            settled_below = max(request.first_incomplete, self._first_incomplete.get(request.client, 1))
+            self._first_incomplete[request.client] = settled_below
         for request in requests:
             identity = (request.client, request.sequence)
             if request.skipped:
-                refused = request.version != self.world.agreed.schema(op_id.index).version or self._is_over(request)
-                if identity not in self._effects and not refused:
+                outdated = request.version != self.world.agreed.schema(op_id.index).version or self._is_over(request)
+                if identity not in self._effects and not outdated and not self._is_settled(request):
                     self.fail(f"node {node.position} skips {identity}, which never took effect")
                 continue
             if identity not in self._effects:
@@ -55,6 +61,13 @@ class ExactlyOnce(Invariant):
             effect = self._effects.setdefault(identity, (op_id, request.errors))
             if effect[0] != op_id:
                 self.fail(f"node {node.position} applies {identity} at {op_id}, but it took effect at {effect[0]}")
+
+    def _is_settled(self, request: AppliedRequest) -> bool:
+        """Return whether the client had given a request up, according to its own entry or an earlier one.
+
+        Later entries do not matter: some node applies an entry before any node applies a later one, and the others must
+        do as it did (``state_machine_safety``)."""
+        return request.sequence < self._first_incomplete[request.client]
 
     def _is_over(self, request: AppliedRequest) -> bool:
         """Return whether the source of a request has begun a later epoch before it."""
