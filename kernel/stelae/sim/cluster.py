@@ -21,7 +21,6 @@ from stelae.sim.profile import Profile
 from stelae.sim.range_counts import count_answered, count_sent
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.table import VALUE, Cells, encode_write
-from stelae.spi.consensus import Role
 from stelae.spi.errors import NotLeader, Overloaded, StelaeError
 from stelae.spi.ids import ClientId, NodeId
 from stelae.spi.scan import Order, ScanSpec
@@ -77,15 +76,6 @@ class SimCluster:
         """Start every node."""
         for node in self.nodes:
             node.start()
-
-    def leader(self) -> int | None:
-        """Return the position of the live leader with the highest term, if any node leads."""
-        leaders = [
-            (node.view.status.term, node.view.position)
-            for node in self.nodes
-            if node.view.status is not None and node.view.status.role is Role.LEADER
-        ]
-        return max(leaders)[1] if leaders else None
 
     def replica_contents(self) -> list[ReplicaContents]:
         """Return the contents of all live members."""

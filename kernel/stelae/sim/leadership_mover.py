@@ -12,7 +12,6 @@ from stelae.sim.node import SimNode
 from stelae.sim.profile import Profile
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import World
-from stelae.spi.consensus import Role
 from stelae.spi.errors import StelaeError
 
 NUMBER: Final = 71
@@ -49,13 +48,9 @@ class LeadershipMover:
     def _act(self) -> None:
         if self.stopping:
             return
-        leading = [
-            (node.status.term, node.position)
-            for node in self._world.nodes
-            if node.status is not None and node.status.role is Role.LEADER
-        ]
-        if leading:
-            self._ask(max(leading)[1])
+        leader = self._world.leader()
+        if leader is not None:
+            self._ask(leader)
         self.start()
 
     def _ask(self, position: int) -> None:

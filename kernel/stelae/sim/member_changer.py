@@ -18,7 +18,6 @@ from stelae.sim.node import SimNode
 from stelae.sim.profile import Profile
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import World
-from stelae.spi.consensus import Role
 from stelae.spi.errors import ChangeNotYet, MemberChangeRefused, NotLeader, StelaeError
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
@@ -99,7 +98,7 @@ class MemberChanger:
     def _act(self) -> None:
         if self.stopping:
             return
-        leader = self._leader()
+        leader = self._world.leader()
         if leader is not None:
             shown = self._nodes[leader].view.status
             assert shown is not None
@@ -109,14 +108,6 @@ class MemberChanger:
             else:
                 self._request(target, self._draw(shown.config), shown.committed_config.op_id)
         self.start()
-
-    def _leader(self) -> int | None:
-        leading = [
-            (node.status.term, node.position)
-            for node in self._world.nodes
-            if node.status is not None and node.status.role is Role.LEADER
-        ]
-        return max(leading)[1] if leading else None
 
     # -- drawing ---------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from typing import Final
 from stelae.sim.draw import below
 from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation, HistoryRow
 from stelae.sim.workload import WorkloadContext
-from stelae.spi.consensus import Role
 
 NUMBER: Final = 99
 """Position of the prober on the network, above all clients."""
@@ -68,12 +67,7 @@ class Prober:
         self._context.tablet.write(NUMBER, position, [operation], 1, answered)
 
     def _rivals(self, position: int) -> list[int]:
-        nodes = self._context.facts.world.nodes
-        return [
-            node.position
-            for node in nodes
-            if node.position != position and node.status is not None and node.status.role is Role.LEADER
-        ]
+        return [node.position for node in self._context.facts.world.leaders() if node.position != position]
 
     def _read(self, position: int, key: int) -> None:
         operation = self._begin(0, ClientAction.READ, key)

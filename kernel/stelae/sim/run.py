@@ -98,7 +98,7 @@ class Simulation:
         self._cluster.network.observer = self._recorder
         self._healed_us: int | None = None
         self._driver = FaultDriver(
-            self._scheduler, self._cluster.network, self._cluster.nodes, self._cluster.leader, self._coverage
+            self._scheduler, self._cluster.network, self._cluster.nodes, self._world.leader, self._coverage
         )
         self._table = TableView()
         self._schema_changer = self._new_schema_changer()
@@ -259,7 +259,7 @@ class Simulation:
 
     def _restart_one(self) -> None:
         """Restart a replica that does not lead, without load: it must catch up in an idle tablet too."""
-        leader = self._cluster.leader()
+        leader = self._world.leader()
         members = [self._cluster.nodes[view.position] for view in self._world.members()]
         others = [node for node in members if node.view.position != leader and node.up]
         if not others:
@@ -273,7 +273,7 @@ class Simulation:
 
     def _transfer_leadership(self) -> None:
         """Transfer leadership under load, as before a planned stop. Does nothing if no node leads."""
-        position = self._cluster.leader()
+        position = self._world.leader()
         node = self._cluster.nodes[position] if position is not None else None
         if node is None or (replica := node.replica) is None:
             return

@@ -196,10 +196,18 @@ class World:
     def possible_configs(self) -> list[TabletConfig]:
         """Return the newest committed config, and the configs in the logs of leaders that are not committed."""
         found = [self.committed_config()]
-        for node in self.nodes:
-            if node.status is not None and node.status.role is Role.LEADER:
-                found += [c for c in node.configs if c.op_id > found[0].op_id]
+        for node in self.leaders():
+            found += [c for c in node.configs if c.op_id > found[0].op_id]
         return found
+
+    def leaders(self) -> list[ObservedNode]:
+        """Return the live nodes that lead, each in its own term."""
+        return [node for node in self.nodes if node.status is not None and node.status.role is Role.LEADER]
+
+    def leader(self) -> int | None:
+        """Return the position of the live leader with the highest term, if any node leads."""
+        leading = [(node.status.term, node.position) for node in self.leaders() if node.status is not None]
+        return max(leading)[1] if leading else None
 
     def members(self) -> list[ObservedNode]:
         """Return the nodes that are members in the newest committed config."""
