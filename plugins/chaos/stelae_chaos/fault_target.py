@@ -23,6 +23,7 @@ from stelae.spi.ids import NodeId, TabletId
 
 KILL_TIMEOUT_S = 30.0
 POLL_S = 0.01
+"""Pause between two looks whether a killed process has ended. It may be no child of this one, so nothing tells."""
 
 
 class NodeSurvived(StelaeError, code="NODE_SURVIVED"):

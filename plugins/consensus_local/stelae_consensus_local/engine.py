@@ -10,13 +10,16 @@ from typing import Any, ClassVar
 import msgspec
 
 from stelae.spi.consensus import ConsensusCore, ConsensusEngine, HardState, LogView
-from stelae.spi.errors import ConfigError, Corrupt
+from stelae.spi.core_restore import refuse_contradictions
+from stelae.spi.errors import ConfigError
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import MemberType, TabletConfig
 from stelae_consensus_local.config import LocalConfig
 from stelae_consensus_local.core import LocalCore
 from stelae_consensus_local.local_log import LocalLog
 from stelae_consensus_local.no_replica import NoReplicaCore
+
+_REPAIR = "the tablet has no other replica: restore it from a backup"
 
 
 class LocalEngine(ConsensusEngine):
@@ -62,7 +65,7 @@ class LocalEngine(ConsensusEngine):
             ConfigError: the newest config has another member than this node.
             Corrupt: term, log, commit index and applied index contradict each other.
         """
-        _refuse_contradictions(hard_state, log, commit, applied)
+        refuse_contradictions(hard_state, log, commit, applied, repair=_REPAIR)
         local_log = LocalLog(log, max(commit, log.base.index), committed_config)
         cls.check_members(node_id, local_log.config)
         return LocalCore(
@@ -80,18 +83,3 @@ class LocalEngine(ConsensusEngine):
     ) -> ConsensusCore:
         """Make the core of a tombstone. A local tablet has no peer that could ask for a vote, so it does nothing."""
         return NoReplicaCore(node_id=node_id, hard_state=hard_state, last=last)
-
-
-def _refuse_contradictions(hard_state: HardState, log: LogView, commit: int, applied: int) -> None:
-    """Raise ``Corrupt`` if the durable parts contradict each other.
-
-    A term becomes durable before any entry of it. So a log with a later term than the metadata means lost metadata."""
-    fact = None
-    if log.last.term > hard_state.term:
-        fact = f"the log ends at {log.last}, but the durable term is {hard_state.term}"
-    elif commit > log.last.index:
-        fact = f"the commit index is {commit}, but the log ends at {log.last}"
-    elif applied > max(commit, log.base.index):
-        fact = f"the applied index {applied} is above the commit index {commit}"
-    if fact is not None:
-        raise Corrupt(f"{fact}; the tablet has no other replica: restore it from a backup")

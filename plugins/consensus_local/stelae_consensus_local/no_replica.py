@@ -13,12 +13,11 @@ from stelae.spi.consensus import (
     Propose,
     ReadRequest,
     Ready,
-    Role,
     Status,
     Transfer,
 )
-from stelae.spi.ids import ZERO, NodeId, OpId
-from stelae.spi.members import TabletConfig
+from stelae.spi.core_restore import status_without_log
+from stelae.spi.ids import NodeId, OpId
 from stelae.spi.rejections import RejectReason
 from stelae_consensus_local.effects import LocalEffects
 
@@ -54,22 +53,7 @@ class NoReplicaCore(ConsensusCore):
 
     def status(self) -> Status:
         """Return a snapshot of the state. An unknown last op id is shown as 0.0."""
-        no_config = TabletConfig(op_id=ZERO, members=())
-        last = self._last or ZERO
-        return Status(
-            node_id=self._node_id,
-            role=Role.NON_PARTICIPANT,
-            term=self._hard_state.term,
-            voted_for=self._hard_state.voted_for,
-            leader=None,
-            last=last,
-            durable_index=last.index,
-            commit=0,
-            applied=0,
-            serving=False,
-            config=no_config,
-            committed_config=no_config,
-        )
+        return status_without_log(self._node_id, self._hard_state, self._last)
 
     def validate_state(self) -> None:
         """Check the invariant. Raises ``AssertionError`` if it does not hold."""

@@ -6,7 +6,7 @@ import random
 from typing import Any, ClassVar
 
 from stelae.spi.consensus import CHANGES_MEMBERS, REPLICATES, ConsensusCore, ConsensusEngine, HardState, LogView
-from stelae.spi.errors import Corrupt
+from stelae.spi.core_restore import refuse_contradictions
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import TabletConfig
 from stelae_consensus_raft.config import RaftConfig
@@ -14,6 +14,8 @@ from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.messages import MESSAGE_TYPES, VOTE_REQUEST_KINDS
 from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.voter_core import VoterCore
+
+_REPAIR = "replace this replica"
 
 
 class RaftEngine(ConsensusEngine):
@@ -49,7 +51,7 @@ class RaftEngine(ConsensusEngine):
         Raises:
             Corrupt: term, log, commit index and applied index contradict each other.
         """
-        _refuse_contradictions(hard_state, log, commit, applied)
+        refuse_contradictions(hard_state, log, commit, applied, repair=_REPAIR)
         state = RaftState(
             node_id=node_id,
             hard_state=hard_state,
@@ -69,18 +71,3 @@ class RaftEngine(ConsensusEngine):
     ) -> ConsensusCore:
         """Make the core of a replica without a log: a tombstone, or a copy that is under way."""
         return VoterCore(node_id=node_id, hard_state=hard_state, last=last, settings=config, now_us=now_us)
-
-
-def _refuse_contradictions(hard_state: HardState, log: LogView, commit: int, applied: int) -> None:
-    """Raise ``Corrupt`` if the durable parts contradict each other.
-
-    A term becomes durable before any entry of it. So a log with a later term than the metadata means lost metadata."""
-    fact = None
-    if log.last.term > hard_state.term:
-        fact = f"the log ends at {log.last}, but the durable term is {hard_state.term}"
-    elif commit > log.last.index:
-        fact = f"the commit index is {commit}, but the log ends at {log.last}"
-    elif applied > max(commit, log.base.index):
-        fact = f"the applied index {applied} is above the commit index {commit}"
-    if fact is not None:
-        raise Corrupt(f"{fact}; replace this replica")

@@ -17,13 +17,12 @@ from stelae.spi.consensus import (
     ReadRequest,
     Ready,
     Received,
-    Role,
     Status,
     Tick,
     Transfer,
 )
-from stelae.spi.ids import ZERO, NodeId, OpId
-from stelae.spi.members import TabletConfig
+from stelae.spi.core_restore import status_without_log
+from stelae.spi.ids import NodeId, OpId
 from stelae.spi.rejections import Rejection, RejectReason
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.message_checks import message_error
@@ -143,22 +142,7 @@ class VoterCore(ConsensusCore):
 
     def status(self) -> Status:
         """Return a snapshot of the state. An unknown last op id is shown as 0.0."""
-        no_config = TabletConfig(op_id=ZERO, members=())
-        last = self._last or ZERO
-        return Status(
-            node_id=self._node_id,
-            role=Role.NON_PARTICIPANT,
-            term=self._hard_state.term,
-            voted_for=self._hard_state.voted_for,
-            leader=None,
-            last=last,
-            durable_index=last.index,
-            commit=0,
-            applied=0,
-            serving=False,
-            config=no_config,
-            committed_config=no_config,
-        )
+        return status_without_log(self._node_id, self._hard_state, self._last)
 
     def validate_state(self) -> None:
         """Check every invariant.
