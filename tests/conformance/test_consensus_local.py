@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stelae.spi.consensus import HardState, Persisted, PersistFailed, ReadReady, ReadRequest, Role
+from stelae.spi.consensus import HardState, ReadReady, Role
+from stelae.spi.consensus_events import Persisted, PersistFailed, ReadRequest
 from stelae.spi.ids import NodeId
 from stelae.spi.members import TabletConfig
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness

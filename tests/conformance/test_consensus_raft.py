@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.spi.consensus import ChangeMembers, Outbound, RangeCompacted, RangeSent, Removed
+from stelae.spi.consensus import Outbound
+from stelae.spi.consensus_events import ChangeMembers, RangeCompacted, RangeSent, Removed
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
 from stelae_consensus_raft import RaftEngine, election, membership

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stelae.spi.consensus import HardState, PersistFailed, ReadReady, ReadRequest
+from stelae.spi.consensus import HardState, ReadReady
+from stelae.spi.consensus_events import PersistFailed, ReadRequest
 from stelae.spi.log import Entry
 
 

@@ -62,16 +62,8 @@ from pathlib import Path
 
 import msgspec
 
-from stelae.spi.consensus import (
-    BeatException,
-    Campaign,
-    CopyFinished,
-    PeerProgress,
-    PeerUnreachable,
-    Ready,
-    Removed,
-    StepDown,
-)
+from stelae.spi.consensus import PeerProgress, Ready
+from stelae.spi.consensus_events import BeatException, Campaign, CopyFinished, PeerUnreachable, Removed, StepDown
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.members import ChangeRole, Member, MemberType, RemoveServer, TabletConfig

@@ -24,7 +24,8 @@ from stelae.host.entry_cache import EntryCache
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import HardStates, HybridTime, LogReader, PeerNetwork, ReadySink
 from stelae.host.range_sender import RangeSender
-from stelae.spi.consensus import HardState, LogAppend, Outbound, Persisted, PersistFailed, Ready
+from stelae.spi.consensus import HardState, LogAppend, Outbound, Ready
+from stelae.spi.consensus_events import Persisted, PersistFailed
 from stelae.spi.errors import ClockError, Full, Overloaded, StelaeError
 from stelae.spi.ids import LogId
 from stelae.spi.log import Entry

@@ -12,7 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from stelae.spi.consensus import BeatException, Beats, Event, LeaderAlive, PeerAlive, PeerUnreachable
+from stelae.spi.consensus import Beats
+from stelae.spi.consensus_events import BeatException, Event, LeaderAlive, PeerAlive, PeerUnreachable
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 

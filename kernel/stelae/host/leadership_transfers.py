@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from stelae.spi.consensus import Transfer
+from stelae.spi.consensus_events import Transfer
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from stelae.spi.consensus import AbortChange, ChangeMembers
+from stelae.spi.consensus_events import AbortChange, ChangeMembers
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import OpId
 from stelae.spi.members import MemberChange, TabletConfig

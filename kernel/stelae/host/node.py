@@ -23,7 +23,7 @@ from stelae.host.ports import BatcherFactory, Timer
 from stelae.host.replica import Replica
 from stelae.host.replica_ports import ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
-from stelae.spi.consensus import Campaign
+from stelae.spi.consensus_events import Campaign
 from stelae.spi.errors import StelaeError, StorageError
 from stelae.spi.hooks import Service, ServiceFactory
 from stelae.spi.ids import IncarnationId, NodeId, TabletId

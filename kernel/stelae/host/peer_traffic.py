@@ -11,7 +11,8 @@ from stelae.host.peer_codec import PeerCodec, PeerMessage, PeerMessageHeader
 from stelae.host.ports import Timer, Turns
 from stelae.host.replica import Replica
 from stelae.host.tombstone_voter import TombstoneVoter
-from stelae.spi.consensus import UNKNOWN, Event, Outbound, PeerUnreachable, Removed, Status
+from stelae.spi.consensus import Outbound, Status
+from stelae.spi.consensus_events import UNKNOWN, Event, PeerUnreachable, Removed
 from stelae.spi.errors import PeerError
 from stelae.spi.ids import IncarnationId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry

@@ -5,7 +5,8 @@ from typing import Any, Protocol, TypeAlias
 
 from stelae.host.new_replica import NewReplica
 from stelae.host.superblock import PartitionBounds
-from stelae.spi.consensus import Beats, CopyRequest, Event, Fatal, HardState, Outbound, ReadReady
+from stelae.spi.consensus import Beats, CopyRequest, Fatal, HardState, Outbound, ReadReady
+from stelae.spi.consensus_events import Event
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry

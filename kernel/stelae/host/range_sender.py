@@ -13,7 +13,8 @@ from collections import deque
 
 from stelae.host.entry_cache import EntryCache
 from stelae.host.ports import LogReader, PeerNetwork, ReadySink
-from stelae.spi.consensus import Outbound, Range, RangeCompacted, RangeSent
+from stelae.spi.consensus import Outbound, Range
+from stelae.spi.consensus_events import RangeCompacted, RangeSent
 from stelae.spi.errors import Compacted, StelaeError
 from stelae.spi.ids import LogId, NodeId, OpId
 from stelae.spi.log import Entry

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from stelae.spi.consensus import ReadRequest
+from stelae.spi.consensus_events import ReadRequest
 from stelae.spi.errors import StelaeError
 
 ReadDone: TypeAlias = Callable[[int | StelaeError], None]

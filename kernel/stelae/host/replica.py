@@ -25,19 +25,8 @@ from stelae.host.rejection_errors import rejection_error
 from stelae.host.replica_ports import ReplicaPorts
 from stelae.host.replica_state import STATUS_CHANGED, ReplicaState, member_difference, visible_state
 from stelae.host.writes import WritePath
-from stelae.spi.consensus import (
-    Applied,
-    Beats,
-    ConsensusCore,
-    CopyRequest,
-    Event,
-    Fatal,
-    ReadReady,
-    Received,
-    Role,
-    StepDown,
-    Tick,
-)
+from stelae.spi.consensus import Beats, ConsensusCore, CopyRequest, Fatal, ReadReady, Role
+from stelae.spi.consensus_events import Applied, Event, Received, StepDown, Tick
 from stelae.spi.errors import Full, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind

@@ -10,7 +10,8 @@ from collections import deque
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import HardStates, PeerNetwork, Timer, Turns
 from stelae.host.replica import REPAIR_INTERVAL_US
-from stelae.spi.consensus import ConsensusCore, Event, Ready, Received, Status, Tick
+from stelae.spi.consensus import ConsensusCore, Ready, Status
+from stelae.spi.consensus_events import Event, Received, Tick
 from stelae.spi.errors import Full, StelaeError
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import TabletConfig

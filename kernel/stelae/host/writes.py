@@ -11,7 +11,7 @@ from stelae.host.apply import EntryAnswers, other_version
 from stelae.host.exactly_once_results import CLIENTS_MAX, ResultsTable
 from stelae.host.ports import WriteBatcher
 from stelae.host.source_epochs import SOURCES_MAX
-from stelae.spi.consensus import Proposal, Propose
+from stelae.spi.consensus_events import Proposal, Propose
 from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind

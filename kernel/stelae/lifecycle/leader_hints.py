@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from stelae.host.ports import Turns
 from stelae.host.replica import Replica
-from stelae.spi.consensus import Campaign
+from stelae.spi.consensus_events import Campaign
 
 PAUSES_US = (50_000, 100_000, 200_000, 400_000)
 """The pauses between hints. They grow, so that at least one of them is long enough for the answers. Their sum is less

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from stelae.spi.consensus import ConsensusCore, Event, LeaderAlive, PeerAlive, Ready, Received, Status, Tick
+from stelae.spi.consensus import ConsensusCore, Ready, Status
+from stelae.spi.consensus_events import Event, LeaderAlive, PeerAlive, Received, Tick
 from stelae.spi.ids import NodeId
 
 Remembered = tuple[Event, Event | None]

@@ -11,17 +11,8 @@ import msgspec
 from stelae.sim.fact_feed import FactFeed
 from stelae.sim.stale_probe import StaleProbe
 from stelae.sim.world import Needs, ObservedNode
-from stelae.spi.consensus import (
-    ConsensusCore,
-    ConsensusEngine,
-    Event,
-    HardState,
-    LogView,
-    PersistFailed,
-    ReadRequest,
-    Ready,
-    Status,
-)
+from stelae.spi.consensus import ConsensusCore, ConsensusEngine, HardState, LogView, Ready, Status
+from stelae.spi.consensus_events import Event, PersistFailed, ReadRequest
 from stelae.spi.members import TabletConfig
 
 MESSAGES_REMEMBERED_MAX = 4_096

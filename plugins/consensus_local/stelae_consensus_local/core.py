@@ -16,26 +16,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stelae.spi.consensus import (
+from stelae.spi.consensus import Accepted, ConsensusCore, Fatal, HardState, ReadReady, Ready, Role, Status
+from stelae.spi.consensus_events import (
     AbortChange,
-    Accepted,
     Applied,
     Campaign,
     ChangeMembers,
-    ConsensusCore,
     Event,
-    Fatal,
-    HardState,
     Persisted,
     PersistFailed,
     Proposal,
     Propose,
-    ReadReady,
     ReadRequest,
-    Ready,
     Removed,
-    Role,
-    Status,
     StepDown,
     Tick,
     Transfer,

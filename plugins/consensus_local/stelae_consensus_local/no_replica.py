@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stelae.spi.consensus import (
-    AbortChange,
-    ChangeMembers,
-    ConsensusCore,
-    Event,
-    HardState,
-    Propose,
-    ReadRequest,
-    Ready,
-    Status,
-    Transfer,
-)
+from stelae.spi.consensus import ConsensusCore, HardState, Ready, Status
+from stelae.spi.consensus_events import AbortChange, ChangeMembers, Event, Propose, ReadRequest, Transfer
 from stelae.spi.core_restore import status_without_log
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.rejections import RejectReason

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Accepted, Proposal, Propose, ReadReady, ReadRequest, Role
+from stelae.spi.consensus import Accepted, ReadReady, Role
+from stelae.spi.consensus_events import Proposal, Propose, ReadRequest
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES, Entry, EntryKind
 from stelae.spi.rejections import RejectReason

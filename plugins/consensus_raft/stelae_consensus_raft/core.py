@@ -10,16 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from stelae.spi.consensus import (
+from stelae.spi.consensus import ConsensusCore, Fatal, Ready, Role, Status
+from stelae.spi.consensus_events import (
     AbortChange,
     Applied,
     BeatException,
     Campaign,
     ChangeMembers,
-    ConsensusCore,
     CopyFinished,
     Event,
-    Fatal,
     LeaderAlive,
     PeerAlive,
     PeerUnreachable,
@@ -29,11 +28,8 @@ from stelae.spi.consensus import (
     RangeCompacted,
     RangeSent,
     ReadRequest,
-    Ready,
     Received,
     Removed,
-    Role,
-    Status,
     StepDown,
     Tick,
     Transfer,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stelae.spi.consensus import LeaderAlive, Role
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import LeaderAlive
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry
 from stelae_consensus_raft.messages import AppendEntries, AppendRefusal, AppendReply

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import UNKNOWN, BeatException, CopyFinished, PeerAlive, RangeCompacted, RangeSent
+from stelae.spi.consensus_events import UNKNOWN, BeatException, CopyFinished, PeerAlive, RangeCompacted, RangeSent
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import encode_config

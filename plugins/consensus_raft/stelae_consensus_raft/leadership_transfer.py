@@ -7,7 +7,8 @@ stays in office and accepts proposals again."""
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Role, Transfer
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Transfer
 from stelae.spi.ids import NodeId
 from stelae.spi.members import MemberType
 from stelae.spi.rejections import RejectReason

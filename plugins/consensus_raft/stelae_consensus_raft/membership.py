@@ -7,7 +7,8 @@ The change of its own membership is the exception to "append": the leader hands 
 
 from __future__ import annotations
 
-from stelae.spi.consensus import AbortChange, ChangeMembers, ConfigChanged
+from stelae.spi.consensus import ConfigChanged
+from stelae.spi.consensus_events import AbortChange, ChangeMembers
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig, encode_config

@@ -6,18 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from stelae.spi.consensus import (
+from stelae.spi.consensus import ConsensusCore, HardState, Ready, Status
+from stelae.spi.consensus_events import (
     AbortChange,
     ChangeMembers,
-    ConsensusCore,
     Event,
-    HardState,
     LeaderAlive,
     Propose,
     ReadRequest,
-    Ready,
     Received,
-    Status,
     Tick,
     Transfer,
 )

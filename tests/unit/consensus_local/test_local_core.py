@@ -8,19 +8,15 @@ import random
 import pytest
 
 import stelae_consensus_local
-from stelae.spi.consensus import (
+from stelae.spi.consensus import ConsensusCore, HardState, LogView, Ready, Role
+from stelae.spi.consensus_events import (
     Applied,
-    ConsensusCore,
     Event,
-    HardState,
-    LogView,
     Persisted,
     PersistFailed,
     Proposal,
     Propose,
     ReadRequest,
-    Ready,
-    Role,
     StepDown,
     Tick,
     Transfer,

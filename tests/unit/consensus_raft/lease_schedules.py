@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from stelae.spi.consensus import Role, Tick
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Tick
 from stelae.spi.members import ChangeRole, MemberType, RemoveServer
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_nodes import ClusterNode, InFlightMessage, node_name

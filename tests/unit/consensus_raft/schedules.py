@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from stelae.spi.consensus import PeerUnreachable, Role, Tick
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import PeerUnreachable, Tick
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_nodes import node_name
 from stelae_consensus_raft.core import RaftCore

@@ -8,7 +8,8 @@ from itertools import groupby
 
 import msgspec
 
-from stelae.spi.consensus import Campaign, Event, HardState, LogView, Outbound, Persisted, Range, Ready, Received, Role
+from stelae.spi.consensus import HardState, LogView, Outbound, Range, Ready, Role
+from stelae.spi.consensus_events import Campaign, Event, Persisted, Received
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member, MemberType, TabletConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import PeerAlive, Proposal, Propose, Tick
+from stelae.spi.consensus_events import PeerAlive, Proposal, Propose, Tick
 from stelae.spi.log import EntryKind
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.messages import AppendEntries

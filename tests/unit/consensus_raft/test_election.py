@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import (
-    Campaign,
-    HardState,
-    LeaderAlive,
-    Persisted,
-    PersistFailed,
-    Received,
-    Role,
-    StepDown,
-    Tick,
-)
+from stelae.spi.consensus import HardState, Role
+from stelae.spi.consensus_events import Campaign, LeaderAlive, Persisted, PersistFailed, Received, StepDown, Tick
 from stelae.spi.ids import OpId
 from stelae_consensus_raft.messages import VoteRefusal, VoteReply, VoteRequest
 from tests.unit.consensus_raft.solo import ME, T_US, A, B, C, Solo, log_of, members

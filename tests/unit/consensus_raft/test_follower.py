@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import LogAppend, Persisted, PersistFailed, Received, Role, Tick
+from stelae.spi.consensus import LogAppend, Role
+from stelae.spi.consensus_events import Persisted, PersistFailed, Received, Tick
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import encode_config

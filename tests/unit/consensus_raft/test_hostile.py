@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.spi.consensus import (
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import (
     BeatException,
     Campaign,
     CopyFinished,
@@ -16,7 +17,6 @@ from stelae.spi.consensus import (
     PeerAlive,
     PeerUnreachable,
     Received,
-    Role,
     StepDown,
     Tick,
 )

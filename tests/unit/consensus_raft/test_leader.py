@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from stelae.spi.consensus import (
+from stelae.spi.consensus import CopyRequest, Role
+from stelae.spi.consensus_events import (
     UNKNOWN,
     BeatException,
     CopyFinished,
-    CopyRequest,
     PeerAlive,
     PeerUnreachable,
     Persisted,
@@ -20,7 +20,6 @@ from stelae.spi.consensus import (
     RangeCompacted,
     RangeSent,
     Received,
-    Role,
     StepDown,
     Tick,
 )

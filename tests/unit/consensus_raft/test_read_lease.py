@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import (
+from stelae.spi.consensus import HardState, Role
+from stelae.spi.consensus_events import (
     AbortChange,
     Campaign,
     ChangeMembers,
-    HardState,
     PeerAlive,
     Persisted,
     ReadRequest,
     Received,
-    Role,
     Tick,
     Transfer,
 )

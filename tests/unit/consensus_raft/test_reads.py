@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Proposal, Propose, ReadReady, ReadRequest, Received, StepDown, Tick
+from stelae.spi.consensus import ReadReady
+from stelae.spi.consensus_events import Proposal, Propose, ReadRequest, Received, StepDown, Tick
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
 from stelae_consensus_raft.config import RaftConfig

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.spi.consensus import Campaign, Event, LeaderAlive, PeerAlive, Received, Role, Tick
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Campaign, Event, LeaderAlive, PeerAlive, Received, Tick
 from stelae.spi.ids import OpId
 from stelae_consensus_raft.follower import Follower
 from stelae_consensus_raft.leader import Leader

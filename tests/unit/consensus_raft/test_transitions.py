@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from stelae.spi.consensus import Campaign, Event, Role, StepDown, Tick
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Campaign, Event, StepDown, Tick
 from stelae_consensus_raft import TRANSITIONS, Cause
 from tests.unit.consensus_raft.solo import T_US, Solo
 

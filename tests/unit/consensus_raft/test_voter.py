@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import (
-    ConsensusCore,
-    HardState,
-    LeaderAlive,
-    Proposal,
-    Propose,
-    ReadRequest,
-    Ready,
-    Received,
-    StepDown,
-    Tick,
-)
+from stelae.spi.consensus import ConsensusCore, HardState, Ready
+from stelae.spi.consensus_events import LeaderAlive, Proposal, Propose, ReadRequest, Received, StepDown, Tick
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
 from stelae_consensus_raft import RaftEngine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import Campaign, Persisted, Proposal, Propose, ReadRequest, Received, Tick
+from stelae.spi.consensus_events import Campaign, Persisted, Proposal, Propose, ReadRequest, Received, Tick
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
 from stelae_consensus_raft.config import RaftConfig

@@ -13,19 +13,16 @@ import msgspec
 
 from stelae.spi.consensus import (
     Accepted,
-    Applied,
     ConsensusCore,
     ConsensusEngine,
-    Event,
     HardState,
     LogAppend,
     LogView,
-    Persisted,
-    Propose,
     Ready,
     Role,
     Status,
 )
+from stelae.spi.consensus_events import Applied, Event, Persisted, Propose
 from stelae.spi.ids import ClientId, LogId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import TabletConfig

@@ -15,19 +15,15 @@ from stelae.spi.consensus import (
     Accepted,
     Beats,
     CopyRequest,
-    Event,
     Fatal,
     HardState,
     LogAppend,
     Outbound,
-    Persisted,
-    PersistFailed,
     Range,
-    RangeCompacted,
-    RangeSent,
     ReadReady,
     Ready,
 )
+from stelae.spi.consensus_events import Event, Persisted, PersistFailed, RangeCompacted, RangeSent
 from stelae.spi.errors import ClockError, Compacted, Full, StelaeError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Persisted, PersistFailed, Ready
+from stelae.spi.consensus import Ready
+from stelae.spi.consensus_events import Persisted, PersistFailed
 from stelae.spi.errors import ClockError, Full, SyncFailed
 from stelae.spi.members import TabletConfig
 from stelae.spi.wal import Failed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal, HeartbeatService
-from stelae.spi.consensus import BeatException, Beats, Event, LeaderAlive, PeerAlive, PeerUnreachable
+from stelae.spi.consensus import Beats
+from stelae.spi.consensus_events import BeatException, Event, LeaderAlive, PeerAlive, PeerUnreachable
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 LEADER, PEER, OTHER = NodeId("a" * 32), NodeId("b" * 32), NodeId("c" * 32)

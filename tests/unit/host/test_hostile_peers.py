@@ -13,7 +13,8 @@ from stelae.host.heartbeats import Beat, BeatAck
 from stelae.host.peer_codec import PeerCodec, PeerMessageHeader
 from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica
-from stelae.spi.consensus import Persisted, Role
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Persisted
 from stelae.spi.errors import PeerError, StelaeError
 from stelae.spi.ids import IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind

@@ -9,7 +9,8 @@ import pytest
 from stelae.host.leadership_transfers import PendingTransfers
 from stelae.host.read_faults import READ_ERRORS_MAX, NotedReader, ReadFaults
 from stelae.host.replica_state import ReplicaState
-from stelae.spi.consensus import Role, Transfer
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Transfer
 from stelae.spi.errors import CallerError, ClockError, Compacted, Corrupt, Full, StorageError, Unavailable
 from stelae.spi.rejections import Rejection, RejectReason
 from tests.unit.host.test_replica_failure import LOG

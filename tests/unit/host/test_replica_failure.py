@@ -21,18 +21,8 @@ from stelae.host.member_changes import PendingMemberChanges
 from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.replica import REPAIR_INTERVAL_US, Replica
 from stelae.host.replica_state import ReplicaState
-from stelae.spi.consensus import (
-    Beats,
-    HardState,
-    LeaderAlive,
-    LogAppend,
-    ReadReady,
-    Ready,
-    Role,
-    Status,
-    StepDown,
-    Tick,
-)
+from stelae.spi.consensus import Beats, HardState, LogAppend, ReadReady, Ready, Role, Status
+from stelae.spi.consensus_events import LeaderAlive, StepDown, Tick
 from stelae.spi.errors import Full, Overloaded, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind

@@ -10,7 +10,8 @@ import pytest
 
 from stelae.host.replica import Replica
 from stelae.host.replica_state import ReplicaState
-from stelae.spi.consensus import Applied, PeerAlive, Persisted, Role, StepDown, Tick
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Applied, PeerAlive, Persisted, StepDown, Tick
 from tests.unit.host.test_replica_failure import LAST, LOG, STATUS
 
 NOW_US = 7

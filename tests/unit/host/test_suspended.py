@@ -20,7 +20,8 @@ from stelae.host.log_writer import CommitGroup, Completion, LogWriter
 from stelae.host.peer_codec import PeerMessage, PeerMessageHeader
 from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.replica import Replica
-from stelae.spi.consensus import Campaign, Event, HardState, LogView, Outbound, PeerUnreachable, Proposal, Propose, Role
+from stelae.spi.consensus import HardState, LogView, Outbound, Role
+from stelae.spi.consensus_events import Campaign, Event, PeerUnreachable, Proposal, Propose
 from stelae.spi.errors import Full, StelaeError
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind

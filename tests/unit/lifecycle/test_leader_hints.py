@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from stelae.lifecycle.leader_hints import PAUSES_US, repeat_hint
-from stelae.spi.consensus import Campaign, Event
+from stelae.spi.consensus_events import Campaign, Event
 from stelae.spi.ids import NodeId
 
 

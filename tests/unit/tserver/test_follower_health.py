@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.server.tserver.follower_health import FollowerHealth
-from stelae.spi.consensus import PeerAlive
+from stelae.spi.consensus_events import PeerAlive
 from stelae.spi.ids import NodeId, TabletId
 
 T, U = TabletId("t"), TabletId("u")

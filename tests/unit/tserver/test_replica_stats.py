@@ -12,7 +12,8 @@ from stelae.lifecycle.directory_size import bytes_below
 from stelae.server.tserver.replica_stats import SIZE_LOOKS, STEP_BYTES_MIN, ReplicaStats
 from stelae.server.tserver.settings import TabletServerSettings, check_location
 from stelae.sim.disk import VirtualDisk
-from stelae.spi.consensus import PeerAlive, Role
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import PeerAlive
 from stelae.spi.errors import ConfigError
 from stelae.spi.ids import ZERO, NodeId, TabletId
 from stelae.spi.members import Member, TabletConfig

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from stelae.spi.consensus import PeerAlive
+from stelae.spi.consensus_events import PeerAlive
 from stelae.spi.ids import NodeId, TabletId
 
 

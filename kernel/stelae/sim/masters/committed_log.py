@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from stelae.server.master.driver.batch_proposals import batch_in
 from stelae.sim.masters.world import Committed, MastersWorld
 from stelae.sim.world import ObservedNode
-from stelae.spi.consensus import ConsensusCore, ConsensusEngine, Event, LogView, PersistFailed, Ready, Role, Status
+from stelae.spi.consensus import ConsensusCore, ConsensusEngine, LogView, Ready, Role, Status
+from stelae.spi.consensus_events import Event, PersistFailed
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.payload import decode_payload

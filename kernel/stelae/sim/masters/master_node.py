@@ -44,7 +44,7 @@ from stelae.sim.masters.system_replica import FaultyReplica
 from stelae.sim.masters.world import MastersWorld
 from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool, VirtualReader
 from stelae.sim.services import CoverageMetrics, VirtualWorkers
-from stelae.spi.consensus import Campaign
+from stelae.spi.consensus_events import Campaign
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.services import EngineServices
 

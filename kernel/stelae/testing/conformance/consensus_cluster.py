@@ -14,26 +14,22 @@ from typing import Any
 
 import msgspec
 
-from stelae.spi.consensus import (
+from stelae.spi.consensus import ConsensusEngine, Outbound, Range, Ready, Role
+from stelae.spi.consensus_events import (
     AbortChange,
     Campaign,
     ChangeMembers,
-    ConsensusEngine,
     Event,
     LeaderAlive,
-    Outbound,
     PeerAlive,
     Persisted,
     PersistFailed,
     Proposal,
     Propose,
-    Range,
     RangeCompacted,
     RangeSent,
     ReadRequest,
-    Ready,
     Received,
-    Role,
     Tick,
     Transfer,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Campaign, HardState, Role, StepDown
+from stelae.spi.consensus import HardState, Role
+from stelae.spi.consensus_events import Campaign, StepDown
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_nodes import InFlightMessage, node_name

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stelae.spi.consensus import REPLICATES, Campaign, ConsensusEngine
+from stelae.spi.consensus import REPLICATES, ConsensusEngine
+from stelae.spi.consensus_events import Campaign
 from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 

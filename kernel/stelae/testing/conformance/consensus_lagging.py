@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import CopyFinished, PeerUnreachable
+from stelae.spi.consensus_events import CopyFinished, PeerUnreachable
 from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness

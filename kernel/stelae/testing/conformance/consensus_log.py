@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Campaign, Role
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Campaign
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member, MemberType, TabletConfig, encode_config

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import ChangeMembers, Role
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import ChangeMembers
 from stelae.spi.ids import OpId
 from stelae.spi.members import AddServer, ChangeRole, MemberChange, MemberType, RemoveServer
 from stelae.testing.conformance.consensus_harness import ConsensusHarness

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Removed, Role
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Removed
 from stelae.spi.ids import ZERO
 from stelae.spi.log import EntryKind
 from stelae.spi.members import ChangeRole, MemberType, RemoveServer

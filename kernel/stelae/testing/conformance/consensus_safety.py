@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus import Applied, Role
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Applied
 from stelae.spi.ids import NodeId
 from stelae.spi.log import Entry, EntryKind
 from stelae.testing.conformance.consensus_nodes import ClusterNode

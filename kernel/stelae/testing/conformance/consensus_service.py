@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from stelae.spi.consensus import Campaign, Received, Role
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Campaign, Received
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX
 from stelae.testing.conformance.consensus_harness import ConsensusHarness

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from stelae.spi.consensus import Campaign, HardState, Proposal, Propose, Received, Removed, Role, StepDown
+from stelae.spi.consensus import HardState, Role
+from stelae.spi.consensus_events import Campaign, Proposal, Propose, Received, Removed, StepDown
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, EntryKind
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.consensus import Role, StepDown
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import StepDown
 from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness

@@ -1,0 +1,191 @@
+"""The events of a consensus core: the input of ``ConsensusCore.step`` (contract: ``stelae.spi.consensus``)."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from stelae.spi.ids import NodeId, OpId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import MemberChange
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """The time is now ``now_us``: monotonic microseconds, which never decrease, and go on while the machine is
+    suspended."""
+
+    now_us: int
+    #: The driver holds the time back, because the replica can append nothing and must not campaign.
+    held_back: bool = False
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A message of this engine arrived from a peer, with its entries."""
+
+    sender: NodeId
+    message: msgspec.Struct
+    entries: tuple[Entry, ...] = ()
+
+
+class Proposal(msgspec.Struct, frozen=True, gc=False):
+    """One entry to replicate."""
+
+    #: Chosen by the driver, unique per core. ``Accepted`` and ``Rejection`` repeat it.
+    token: int
+    kind: EntryKind
+    body: bytes
+
+
+class Propose(msgspec.Struct, frozen=True):
+    """Entries to replicate, in this order."""
+
+    proposals: tuple[Proposal, ...]
+
+
+class ReadRequest(msgspec.Struct, frozen=True, gc=False):
+    """Ask for a read index. The answer is in ``Ready.reads_ready``, or is a rejection of the token."""
+
+    token: int
+
+
+class Persisted(msgspec.Struct, frozen=True, gc=False):
+    """Every Ready up to ``ready_id`` is durable."""
+
+    ready_id: int
+
+
+class PersistFailed(msgspec.Struct, frozen=True):
+    """Ready ``ready_id`` and all later Readies are not durable and never will be.
+
+    The core gives up leadership, sends nothing that depends on them, and cuts its view of the log to end at
+    ``durable_index``. That index may be below the commit index: entries that a majority committed stay committed, and a
+    leader sends them again. The driver delivers this event before any later ``Persisted``."""
+
+    ready_id: int
+    durable_index: int
+
+
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """The store has applied every entry up to ``index``."""
+
+    index: int
+
+
+class RangeSent(msgspec.Struct, frozen=True, gc=False):
+    """A range was not sent as asked. It ended at ``through``; ``None`` means that nothing was sent."""
+
+    peer: NodeId
+    asked: OpId
+    through: OpId | None
+
+
+class RangeCompacted(msgspec.Struct, frozen=True, gc=False):
+    """The range that ends at ``asked`` was not sent: its first entry was collected. ``base`` is the log's base now."""
+
+    peer: NodeId
+    asked: OpId
+    base: OpId
+
+
+class LeaderAlive(msgspec.Struct, frozen=True, gc=False):
+    """The leader's node named this tablet and term in a heartbeat that arrived at ``heard_at_us``."""
+
+    leader: NodeId
+    term: int
+    heard_at_us: int
+
+
+class PeerAlive(msgspec.Struct, frozen=True, gc=False):
+    """A peer acknowledged a heartbeat that named this tablet in ``term``. The answer arrived at ``heard_at_us``."""
+
+    peer: NodeId
+    term: int
+    heard_at_us: int
+
+
+class BeatException(msgspec.Struct, frozen=True, gc=False):
+    """A peer answered a heartbeat with an exception.
+
+    A higher term ends the leadership. A peer that does not host the tablet needs a copy. Otherwise the leader sends the
+    peer a real append."""
+
+    peer: NodeId
+    term: int  #: The peer's term; 0 if it has none.
+    reason: str  #: ``"term"``; ``UNKNOWN`` if the peer does not host the tablet; or ``"failed"``.
+
+
+UNKNOWN = "unknown"
+
+
+class PeerUnreachable(msgspec.Struct, frozen=True, gc=False):
+    """The link to a peer is down. Messages in flight to it may be lost."""
+
+    peer: NodeId
+
+
+class CopyFinished(msgspec.Struct, frozen=True, gc=False):
+    """A copy to a peer ended.
+
+    The leader probes the peer at ``through`` and continues from where their logs agree. If the peer still lacks
+    collected entries, the leader makes a new ``CopyRequest``."""
+
+    peer: NodeId
+    #: The last op id of the copy; ``None`` if the copy failed.
+    through: OpId | None
+
+
+class Campaign(msgspec.Struct, frozen=True, gc=False):
+    """Campaign at once. A hinted campaign has an effect only if no config was ever committed."""
+
+    hinted: bool = True
+
+
+class Transfer(msgspec.Struct, frozen=True, gc=False):
+    """Hand over leadership to a voter.
+
+    Proposals are rejected meanwhile, for at most an election timeout. The answer is in ``Ready.handed_over``, or is a
+    rejection of the token; after a rejection this replica is still leader."""
+
+    token: int
+    #: The new leader. With ``None`` the core chooses the voter whose log is most up to date.
+    to: NodeId | None
+
+
+class StepDown(msgspec.Struct, frozen=True, gc=False):
+    """Give up leadership, because the replica stops or fails. Ignored by a replica that is not leader."""
+
+
+class ChangeMembers(msgspec.Struct, frozen=True, gc=False):
+    """Change the config.
+
+    A config takes effect when the leader appends its entry. The answer is in ``Ready.config_changes`` once the entry is
+    committed, or is a rejection of the token. After ``LEADERSHIP_LOST`` the outcome is unknown. Every other rejection
+    means that nothing was appended."""
+
+    token: int
+    change: MemberChange
+    #: Compare-and-set: the op id of the committed config that the change is meant for. ``None``: any.
+    committed_config_id: OpId | None = None
+
+
+class AbortChange(msgspec.Struct, frozen=True, gc=False):
+    """Cancel the change of config that is in progress, if its entry is not appended yet.
+
+    The answer is in ``Ready.aborted``, or is a rejection of the token. No leader truncates its own log, so a change
+    that is appended cannot be cancelled: it is committed, or a later leader replaces it."""
+
+    token: int
+
+
+class Removed(msgspec.Struct, frozen=True, gc=False):
+    """A member or a master says that the committed config ``config_id`` does not list this replica.
+
+    The replica does not campaign any more, until it gets a newer config that lists it. The event has no effect if the
+    replica knows a config that is at least as new."""
+
+    config_id: OpId
+
+
+_Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent | RangeCompacted
+_Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
+_Leadership: TypeAlias = Campaign | Transfer | StepDown
+Event: TypeAlias = _Local | _Remote | _Leadership | CopyFinished | ChangeMembers | AbortChange | Removed
