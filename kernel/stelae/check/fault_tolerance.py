@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stelae.spi.members import MemberType
-
-VOTING = (MemberType.VOTER, MemberType.WITNESS)
+from stelae.spi.members import VOTING, MemberType
 
 
 def losses_survived(voters: int, down: int = 0) -> int:

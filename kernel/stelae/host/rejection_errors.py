@@ -58,7 +58,12 @@ def rejection_error(rejection: Rejection) -> StelaeError:
             return WrongConfigId(rejection.detail)
         case RejectReason.CANNOT_ABORT:
             return CannotAbort(rejection.detail)
-        case RejectReason.CHANGE_PENDING | RejectReason.NOT_CAUGHT_UP | RejectReason.NO_LIVE_MAJORITY:
+        case (
+            RejectReason.CHANGE_PENDING
+            | RejectReason.NOT_CAUGHT_UP
+            | RejectReason.NO_LIVE_MAJORITY
+            | RejectReason.ROWS_MISSING
+        ):
             return ChangeNotYet(f"{rejection.reason}: {rejection.detail}")
         case RejectReason.NOT_A_MEMBER | RejectReason.WRONG_MEMBER_TYPE | RejectReason.LEADERLESS:
             return MemberChangeRefused(f"{rejection.reason}: {rejection.detail}")

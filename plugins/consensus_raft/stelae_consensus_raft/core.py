@@ -162,6 +162,7 @@ class RaftCore(ConsensusCore):
             committed_config=state.configs.committed,
             peers=tuple(p.snapshot() for p in leadership.peers.values()) if leadership is not None else (),
             all_replicated_index=state.all_replicated,
+            caretaker=state.is_caretaker,
         )
 
     def validate_state(self) -> None:

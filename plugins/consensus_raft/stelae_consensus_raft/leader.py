@@ -63,6 +63,7 @@ class Leader:
             state.count_refused("answer to a message that was never sent")
             return
         peer.answered = True
+        peer.log_only = reply.log_only
         peer.heard_at_us = state.now_us
         peer.retries = 0
         peer.round_acked = max(peer.round_acked, reply.round)
@@ -82,7 +83,7 @@ class Leader:
         peer = leadership.peers.get(sender) if leadership is not None else None
         if leadership is None or peer is None or reply.term != state.term or reply.refusal is not None:
             return False
-        if peer.catch_up is not None or reply.session != peer.session:
+        if peer.catch_up is not None or peer in leadership.witnesses or reply.session != peer.session:
             return False
         settled = peer.state is PeerState.REPLICATE and peer.next > state.log.last_index and not len(leadership.reads)
         return (

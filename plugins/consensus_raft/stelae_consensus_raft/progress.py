@@ -49,6 +49,7 @@ class Progress:
         "commit_sent",
         "heard_at_us",
         "in_flight_bytes",
+        "log_only",
         "match",
         "next",
         "node_id",
@@ -71,6 +72,8 @@ class Progress:
         self.since_us = now_us
         #: True once the node has answered this leader.
         self.answered = False
+        #: True if the peer has no rows, as its last answer said; ``None`` before its first answer.
+        self.log_only: bool | None = None
         #: Of a member without a vote: whether it has caught up.
         self.catch_up: CatchUp | None = None
         self.state = PeerState.PROBE
@@ -188,6 +191,7 @@ class Progress:
             next_index=self.next,
             state=self.state,
             in_flight=len(self._in_flight) + self.waiting,
+            log_only=self.log_only is True,
         )
 
     def validate(self) -> None:
