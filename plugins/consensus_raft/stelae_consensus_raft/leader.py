@@ -148,6 +148,9 @@ class Leader:
         peer.answered = True
         peer.heard_at_us = max(peer.heard_at_us, event.heard_at_us)
         if peer.state is PeerState.COPY:
+            if peer.no_replica:
+                # It has one now. If that is in this term already, as one without rows may be, nothing else says so.
+                peer.no_replica, peer.was_unreachable = False, True
             self._replicator.probe_again(leadership, peer, event.heard_at_us)
         elif peer.waiting and event.heard_at_us >= peer.retry_at_us(self._retry_us):
             peer.retries += 1

@@ -52,6 +52,7 @@ class Progress:
         "log_only",
         "match",
         "next",
+        "no_replica",
         "node_id",
         "retries",
         "round_acked",
@@ -93,6 +94,8 @@ class Progress:
         self.commit_sent = 0
         #: The all-replicated index that was last sent to the peer.
         self.all_replicated_sent = 0
+        #: COPY only: the peer said that it does not host the tablet, and has not acknowledged a heartbeat since.
+        self.no_replica = False
         #: COPY only: the peer was unreachable, or did not run, since it was last probed.
         self.was_unreachable = False
         #: Time up to which the sent messages that carried only a commit index have used the peer's allowance.

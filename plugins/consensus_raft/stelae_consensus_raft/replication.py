@@ -147,6 +147,7 @@ class Replicator:
             peer.retries += 1
         else:
             peer.to_copy()
+        peer.no_replica = True
         peer.sent_at_us = self._state.now_us
         self._state.ready.copy_requests.append(CopyRequest(peer.node_id, 1, hosted=False))
 

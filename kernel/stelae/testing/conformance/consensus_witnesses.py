@@ -5,6 +5,7 @@ Source: the appendix of "Raft config change", t=1 to t=5, with the fences of dur
 from __future__ import annotations
 
 from stelae.spi.consensus import HardState, Role
+from stelae.spi.consensus_events import UNKNOWN, BeatException
 from stelae.spi.ids import OpId
 from stelae.spi.members import ChangeRole, MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
@@ -78,6 +79,20 @@ class WitnessChecks:
         cluster.nodes[WITNESS].holds = False
         while cluster.nodes[WITNESS].pending:
             cluster.persist(WITNESS)
+        cluster.advance(2 * cluster.timeout_us)
+        assert member_types(cluster, 1).get(WITNESS) == "WITNESS"
+
+    def test_a_witness_is_fed_that_its_node_created_because_it_did_not_host_the_tablet(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led()
+        cluster.add(1, WITNESS, MemberType.PRE_WITNESS)
+        cluster.deliver_all()
+        cluster.step(1, BeatException(node_name(WITNESS), 0, UNKNOWN))
+        asked = [request for ready in cluster.nodes[1].readies for request in ready.copy_requests]
+        assert [(request.peer, request.hosted) for request in asked] == [(node_name(WITNESS), False)]
+        join_witness(cluster, WITNESS, 1)
+        assert cluster.nodes[WITNESS].status.term == cluster.nodes[1].status.term
         cluster.advance(2 * cluster.timeout_us)
         assert member_types(cluster, 1).get(WITNESS) == "WITNESS"
 
