@@ -55,8 +55,9 @@ class PeerTraffic:
         self._replicas: dict[TabletId, Replica] = {}
         self.voters: dict[TabletId, TombstoneVoter] = {}  #: Tombstones in memory.
         self.wake_voter: Callable[[TabletId, Callable[[], None]], None] | None = None
-        """Loads the tombstone of a tablet without a replica into ``voters``, then calls its second argument. While it
-        is not set, messages for such tablets are refused."""
+        """Called with a tablet without a replica, for which a message arrived. If the tombstone of the tablet accepts
+        messages, it is loaded into ``voters``, then the second argument is called. While this is not set, messages for
+        such tablets are refused."""
         self._link: MessageSender | None = None
         self._timer: Timer | None = None
         self._encoder = msgspec.msgpack.Encoder()
@@ -171,9 +172,7 @@ class PeerTraffic:
             if (voter := self.voters.get(tablet_id)) is not None:
                 voter.receive(sender, message)
 
-        if tablet_id in self.voters:
-            woken()
-        elif self.wake_voter is None:
+        if self.wake_voter is None:
             raise PeerError(f"tablet {tablet_id} is not on this node")
         else:
             self.wake_voter(tablet_id, woken)

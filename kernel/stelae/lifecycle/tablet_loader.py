@@ -18,8 +18,9 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.abandoned_copy import abandon_copy
 from stelae.lifecycle.configured_tablet import check_configured
-from stelae.lifecycle.deletion import abandon_copy, roll_forward
+from stelae.lifecycle.deletion import roll_forward
 from stelae.lifecycle.log_agreement import LogContradicts
 from stelae.lifecycle.quarantine import remove_unfinished
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding, inspect_tablet, scan_tablets
@@ -133,7 +134,7 @@ class TabletLoader:
                     self.fail(one.tablet_id, one.failure)
                 case StartupAction.TOMBSTONE:
                     self._remove_leftovers(one.tablet_id)
-                case StartupAction.ROLL_FORWARD | StartupAction.DELETE_SELF:
+                case StartupAction.ROLL_FORWARD | StartupAction.DELETE_SELF | StartupAction.REMOVE:
                     self._end_deletion(one)
         for replica in recovered:
             if self._configured is not None and self._configured.id == replica.superblock.tablet_id:
@@ -164,7 +165,7 @@ class TabletLoader:
             if found.decision.action is StartupAction.ROLL_FORWARD:
                 roll_forward(files, layout, block, wal.set_aside, self._crash)
             else:
-                abandon_copy(files, layout, block, wal.drop, self._crash)
+                abandon_copy(files, layout, block, wal.drop, keep_stage=False, crash=self._crash)
             log.info("interrupted deletion completed tablet=%s", found.tablet_id)
         except (StelaeError, OSError) as error:
             self.fail(found.tablet_id, f"its interrupted deletion cannot be completed: {error}")
