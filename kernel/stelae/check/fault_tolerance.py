@@ -32,7 +32,8 @@ def tolerance_text(types: Sequence[MemberType], down: int = 0) -> str:
         return f"no majority: {majority} must run, but {down} {'is' if down == 1 else 'are'} down"
     if more == 0:
         if with_rows < voters and losses_survived(voters, down) > 0:
-            return f"survives the loss of no VOTER: {with_rows} of {_counted(voters, 'voter')} has the rows"
+            have = "has" if with_rows == 1 else "have"
+            return f"survives the loss of no VOTER: {with_rows} of {_counted(voters, 'voter')} {have} the rows"
         return f"survives the loss of no voter: the {majority} that run are all needed" if down else _none(voters)
     return f"survives the loss of any {_counted(more, 'voter')} ({majority} must run{_witnesses(voters - with_rows)})"
 

@@ -128,7 +128,7 @@ class TabletManager:
     def _create_log_only(self, new: TabletSettings, start: LogStart) -> Steps[None]:
         if new.id in self._node.replicas:
             return
-        yield from self._check_absent(new.id)
+        yield from self._check_absent(new.id, log_only=True)
         node = self._node
         creation = LogOnlyCreation(node.files, node.layout, self._loader.superblock_of(new), start)
         yield OffLoop(creation.begin)
@@ -137,8 +137,12 @@ class TabletManager:
         yield OffLoop(creation.finish)
         yield from self._host(new.id, campaign=False)
 
-    def _check_absent(self, tablet_id: TabletId) -> Steps[None]:
+    def _check_absent(self, tablet_id: TabletId, *, log_only: bool = False) -> Steps[None]:
+        """Check that the tablet was never on this node. An unfinished creation without rows may be repeated."""
         found = yield from self._look(tablet_id)
+        block = found.superblock
+        if log_only and found.decision.action is StartupAction.REMOVE and block is not None and block.log_only:
+            return
         if found.decision.action is StartupAction.TOMBSTONE:
             raise TabletExists(f"tablet {tablet_id} was on this node and was deleted; a new tablet needs a new id")
         if found.decision.action is not StartupAction.NOTHING:

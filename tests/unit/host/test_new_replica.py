@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stelae.client.messenger_ports import QuietMetrics
-from stelae.host.new_replica import CopyRequests, NewReplica, new_replica
+from stelae.host.new_replica import CopyRequests, LogStart, NewReplica, new_replica
 from stelae.host.superblock import PartitionBounds, Superblock
 from stelae.spi.consensus import CopyRequest, Role, Status
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
@@ -70,3 +70,11 @@ def test_a_copy_that_is_needed_is_logged_once_for_each_reason(caplog: pytest.Log
     assert created == [] and len(caplog.records) == 3
     requests.handle(CopyRequest(PEER, 1, hosted=False), BLOCK, learner, ZERO)
     assert created == [PEER]
+
+
+def test_a_witness_gets_a_log_that_begins_at_the_committed_config_however_far_the_log_was_collected() -> None:
+    learner = status(MemberType.PRE_WITNESS)
+    for base, begins in ((ZERO, OpId(2, 7)), (OpId(1, 4), OpId(2, 7)), (OpId(2, 8), OpId(2, 8))):
+        made = new_replica(BLOCK, learner, base, PEER)
+        assert isinstance(made, NewReplica)
+        assert made.log_only == LogStart(base=begins, committed=learner.committed_config)
