@@ -60,7 +60,8 @@ def lag_text(node_id: NodeId, view: ConfigView) -> str:
         return f"{member.member_type}, leads in term {view.term}" if leads else member.member_type.value
     if known.state == "COPY":
         return f"{member.member_type}, {copy_text(member.member_type, view)}"
-    return f"{member.member_type}, has entry {known.match_index} of {view.last.index}"
+    rows = ", without rows" if known.log_only else ""
+    return f"{member.member_type}, has entry {known.match_index} of {view.last.index}{rows}"
 
 
 def copy_text(member_type: MemberType, view: ConfigView) -> str:

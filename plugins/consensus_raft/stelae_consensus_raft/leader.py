@@ -251,6 +251,8 @@ class Leader:
         leadership = self._state.leadership
         if leadership is None:
             return
+        self._progressed |= leadership.majority_changed
+        leadership.majority_changed = False
         if leadership.reads.start_round():
             leadership.lease.round_begins(leadership.reads.round, self._state.now_us)
             self._replicator.send_read_round(leadership)

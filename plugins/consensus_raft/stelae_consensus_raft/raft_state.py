@@ -71,6 +71,7 @@ class LeaderState:
         "handover",
         "learners",
         "lease",
+        "majority_changed",
         "own_change_from_us",
         "peers",
         "pending_change",
@@ -92,6 +93,8 @@ class LeaderState:
         """Those of ``voting`` that are witnesses."""
         self.reads = ReadQueue()
         self.lease = ReadLease(lease_length_us)
+        self.majority_changed = False
+        """True from a change of the config until it was looked at what the new majority commits and confirms."""
         self.reads_sent_at_us = 0
         self.handover: Handover | None = None
         self.pending_change: PendingChange | None = None
@@ -259,6 +262,7 @@ class RaftState:
             (leadership.voting if votes else leadership.learners).append(peer)
             peer.catch_up = None if votes else peer.catch_up or CatchUp()
         leadership.witnesses = [peer for peer in leadership.voting if types[peer.node_id] is MemberType.WITNESS]
+        leadership.majority_changed = True
         self.ready.beats = Beats(self.term, self.peer_ids)
         leadership.lease.config_changed(leadership.reads.round)
 
