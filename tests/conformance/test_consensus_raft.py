@@ -21,11 +21,12 @@ from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.leader import Leader
+from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.leadership_transfer import RaftTransfers
 from stelae_consensus_raft.membership import RaftMembership
 from stelae_consensus_raft.messages import TimeoutNow, VoteRefusal, VoteRequest
 from stelae_consensus_raft.progress import Progress
-from stelae_consensus_raft.raft_state import LeaderState, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.ready_builder import ReadyBuilder
 from stelae_consensus_raft.replication import Replicator
 from stelae_consensus_raft.vote_rules import VoterState, decide_vote

@@ -73,7 +73,9 @@ def test_the_diagram_of_members_shows_exactly_the_changes_that_the_rules_allow(d
 def test_the_table_of_members_has_an_answer_for_each_change_of_each_type(diagrams: ModuleType) -> None:
     lines = diagrams.member_lines()
     assert len(lines) == 2 + 2 * len(MemberType) + 1
-    assert "| `ChangeRole VOTER` | (not a member) | (no change) | VOTER | VOTER | VOTER |" in lines
+    assert (
+        "| `ChangeRole VOTER` | (not a member) | (no change) | VOTER | VOTER | (wrong member type) | VOTER |" in lines
+    )
     assert all(line.count("|") == 2 + 1 + len(MemberType) for line in lines)
 
 

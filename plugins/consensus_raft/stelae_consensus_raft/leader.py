@@ -9,9 +9,10 @@ from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import encode_config
 from stelae_consensus_raft.commit_rule import RaftCommitRule
+from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.messages import NUMBER_MAX, AppendRefusal, AppendReply
 from stelae_consensus_raft.progress import PeerState, Progress
-from stelae_consensus_raft.raft_state import LeaderState, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.replication import Replicator
 from stelae_consensus_raft.transitions import Cause
 

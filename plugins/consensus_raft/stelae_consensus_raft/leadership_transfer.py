@@ -13,8 +13,9 @@ from stelae.spi.ids import NodeId
 from stelae.spi.members import MemberType
 from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.election import Elections
+from stelae_consensus_raft.leader_state import Handover, LeaderState
 from stelae_consensus_raft.messages import TimeoutNow
-from stelae_consensus_raft.raft_state import Handover, LeaderState, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 
 
 class RaftTransfers:

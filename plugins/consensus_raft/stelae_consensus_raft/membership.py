@@ -33,9 +33,10 @@ from stelae_consensus_raft.config_change_rules import (
     leaderless,
     without_live_majority,
 )
+from stelae_consensus_raft.leader_state import LeaderState, PendingChange
 from stelae_consensus_raft.leadership_transfer import RaftTransfers
 from stelae_consensus_raft.progress import PeerState, Progress
-from stelae_consensus_raft.raft_state import LeaderState, PendingChange, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 
 
 class RaftMembership:

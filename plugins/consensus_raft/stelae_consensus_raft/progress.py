@@ -73,8 +73,6 @@ class Progress:
         self.since_us = now_us
         #: True once the node has answered this leader.
         self.answered = False
-        #: True if the peer has no rows, as its last answer said; ``None`` before its first answer.
-        self.log_only: bool | None = None
         #: Of a member without a vote: whether it has caught up.
         self.catch_up: CatchUp | None = None
         self.state = PeerState.PROBE
@@ -94,10 +92,7 @@ class Progress:
         self.commit_sent = 0
         #: The all-replicated index that was last sent to the peer.
         self.all_replicated_sent = 0
-        #: COPY only: the peer said that it does not host the tablet, and has not acknowledged a heartbeat since.
-        self.no_replica = False
-        #: COPY only: the peer was unreachable, or did not run, since it was last probed.
-        self.was_unreachable = False
+        self._init_member()
         #: Time up to which the sent messages that carried only a commit index have used the peer's allowance.
         self.commit_only_paid_us = 0
         #: Newest read rounds that the peer confirmed, and that it confirmed with the promise that a lease needs.
@@ -106,6 +101,15 @@ class Progress:
         self.retries = 0
         self._in_flight: deque[tuple[int, int]] = deque()
         self.in_flight_bytes = 0
+
+    def _init_member(self) -> None:
+        """Set what is not known yet of the node as a member, and what is known only in COPY."""
+        #: True if the peer has no rows, as its last answer said; ``None`` before its first answer.
+        self.log_only: bool | None = None
+        #: COPY only: the peer said that it does not host the tablet, and has not acknowledged a heartbeat since.
+        self.no_replica = False
+        #: COPY only: the peer was unreachable, or did not run, since it was last probed.
+        self.was_unreachable = False
 
     @property
     def in_flight_count(self) -> int:

@@ -23,11 +23,11 @@ from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.config_history import ConfigHistory
 from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.entry_sizes import EntrySizes
+from stelae_consensus_raft.leader_state import Handover, LeaderState
 from stelae_consensus_raft.log_terms import LogTerms
 from stelae_consensus_raft.message_checks import config_of_entry
 from stelae_consensus_raft.progress import Progress
-from stelae_consensus_raft.read_index import ReadQueue
-from stelae_consensus_raft.read_lease import ReadLease, lease_length_us
+from stelae_consensus_raft.read_lease import lease_length_us
 from stelae_consensus_raft.ready_builder import ReadyBuilder
 from stelae_consensus_raft.transitions import TRANSITIONS, Cause
 from stelae_consensus_raft.vote_rules import VoteTally
@@ -44,67 +44,6 @@ CARETAKER_WAIT = (2.0, 3.0)
 
 class BrokenInvariant(Exception):
     """A broken invariant. It is raised inside the core only; ``step`` turns it into ``Fatal``."""
-
-
-class Handover(msgspec.Struct):
-    """A leadership transfer that is under way."""
-
-    token: int | None  #: ``None`` if the leader hands over by itself, as a caretaker does.
-    to: NodeId  #: The successor.
-    deadline_us: int  #: When the leader gives up the transfer.
-    for_change: bool = False  #: True if the token is that of a change of config that would end this leadership.
-    timeout_now_sent: bool = False  #: True once the successor had all of the log and was asked to campaign.
-
-
-class PendingChange(msgspec.Struct):
-    """A change of config that this leader has appended and that is not committed yet."""
-
-    token: int | None  #: ``None`` for a change of the leader's own.
-    index: int  #: The index of the config entry.
-
-
-class LeaderState:
-    """The state that exists only while this replica leads."""
-
-    __slots__ = (
-        "first_index",
-        "handover",
-        "learners",
-        "lease",
-        "majority_changed",
-        "own_change_from_us",
-        "peers",
-        "pending_change",
-        "reads",
-        "reads_sent_at_us",
-        "voting",
-        "witnesses",
-    )
-
-    def __init__(self, first_index: int, lease_length_us: int = 0) -> None:
-        self.first_index = first_index
-        """The index of the first entry of this leadership."""
-        self.peers: dict[NodeId, Progress] = {}
-        self.voting: list[Progress] = []
-        """The voters among ``peers``: those that count towards a majority."""
-        self.learners: list[Progress] = []
-        """The other ``peers``."""
-        self.witnesses: list[Progress] = []
-        """Those of ``voting`` that are witnesses."""
-        self.reads = ReadQueue()
-        self.lease = ReadLease(lease_length_us)
-        self.majority_changed = False
-        """True from a change of the config until it was looked at what the new majority commits and confirms."""
-        self.reads_sent_at_us = 0
-        self.handover: Handover | None = None
-        self.pending_change: PendingChange | None = None
-        self.own_change_from_us = 0
-        """When the leader may try a change of its own again."""
-
-    def live_nodes(self, state: RaftState) -> set[NodeId]:
-        """Return the nodes that were heard within one and a half election timeouts, this replica included."""
-        since = state.now_us - state.timeout_us * 3 // 2
-        return {state.node_id, *(peer.node_id for peer in self.peers.values() if peer.heard_at_us >= since)}
 
 
 class RaftState:
@@ -131,10 +70,20 @@ class RaftState:
         self.term = hard_state.term
         self.voted_for = hard_state.voted_for
         self._init_promises(hard_state.promised_us)
+        self._init_log(log, commit, applied, committed_config)
+        self._init_volatile()
+        if self.configs.commit(self.commit):
+            self.ready.committed_config = self.configs.committed
+        self._load_members()
+        self.role = self._role_in_config()
+        if self.lease_length_us and self.term and not self.promises_durable:
+            self.persist_hard_state()
+
+    def _init_log(self, log: LogView, commit: int, applied: int, committed_config: TabletConfig) -> None:
         self.log = LogTerms(log.base, log.last, log.term_runs)
         #: True if this replica has no rows: it is, or is to become, a witness.
         self.log_only = log.log_only
-        self.sizes = EntrySizes(log.last.index, settings.entry_bytes_estimate)
+        self.sizes = EntrySizes(log.last.index, self.settings.entry_bytes_estimate)
         self.durable = DurableIndex(log.last.index)
         self.configs = ConfigHistory(committed_config, log.configs)
         self.ready = ReadyBuilder(log.last.index)
@@ -144,13 +93,6 @@ class RaftState:
         self.all_replicated = 0
         #: True if this replica would lead as a caretaker only.
         self.is_caretaker = self.log_only
-        self._init_volatile()
-        if self.configs.commit(self.commit):
-            self.ready.committed_config = self.configs.committed
-        self._load_members()
-        self.role = self._role_in_config()
-        if self.lease_length_us and self.term and not self.promises_durable:
-            self.persist_hard_state()
 
     def _init_promises(self, promised_us: int) -> None:
         """Withhold the vote for as long as this replica may have promised before its start (rule 13).

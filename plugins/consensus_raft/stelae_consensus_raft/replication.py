@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from stelae.spi.consensus import CopyRequest, Range
 from stelae.spi.ids import OpId
+from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.messages import AppendEntries
 from stelae_consensus_raft.progress import PeerState, Progress
-from stelae_consensus_raft.raft_state import LeaderState, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 
 IDLE_LOG_BYTES = 64 << 10
 """A peer of an idle tablet gets a message with only ``all_replicated`` if it frees this much of the peer's log."""

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from stelae.spi.members import MemberType
+from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.leadership_transfer import RaftTransfers
 from stelae_consensus_raft.membership import RaftMembership
 from stelae_consensus_raft.progress import Progress
-from stelae_consensus_raft.raft_state import LeaderState, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 from tests.at_length import times
 from tests.unit.consensus_raft.witness_schedules import run
 
