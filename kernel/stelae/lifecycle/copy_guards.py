@@ -30,7 +30,7 @@ class TargetState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyTarget:
+class TargetFacts:
     """What the guards need to know of the node and of its tablet."""
 
     node_id: NodeId
@@ -86,8 +86,8 @@ class Guard(NamedTuple):
     """One condition that refuses a copy."""
 
     code: CopyRefusalCode
-    applies: Callable[[StartCopy, CopyTarget], bool]
-    reason: Callable[[StartCopy, CopyTarget], str]
+    applies: Callable[[StartCopy, TargetFacts], bool]
+    reason: Callable[[StartCopy, TargetFacts], str]
 
 
 _VOTES = (MemberType.VOTER, MemberType.WITNESS)
@@ -183,7 +183,7 @@ GUARDS: tuple[Guard, ...] = (
 """The guards. The first one that applies refuses the request."""
 
 
-def refusal(asked: StartCopy, here: CopyTarget) -> CopyRefusal | None:
+def refusal(asked: StartCopy, here: TargetFacts) -> CopyRefusal | None:
     """Return why a request is refused, or ``None`` if the copy may begin."""
     for guard in GUARDS:
         if guard.applies(asked, here):
