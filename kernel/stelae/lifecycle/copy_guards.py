@@ -70,6 +70,7 @@ class CopyRefusalCode(StrEnum):
     SOURCE_BEHIND = "SOURCE_BEHIND"
     SOURCE_CONFIG_OLD = "SOURCE_CONFIG_OLD"
     SOURCE_REFUSED = "SOURCE_REFUSED"
+    OTHER_STORE_ENGINE = "OTHER_STORE_ENGINE"
 
 
 class CopyRefusal(NamedTuple):
