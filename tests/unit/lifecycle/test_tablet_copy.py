@@ -492,3 +492,32 @@ def test_the_last_op_id_is_kept_from_the_tombstone_to_the_end() -> None:
     node.ask_until_end()
     assert set(seen) == {(DataState.COPYING, LAST)}
     assert BASE > LAST
+
+
+def test_a_copied_log_has_a_generation_of_its_own() -> None:
+    """Rule 22: each copy that begins, also one that was abandoned, has the next generation."""
+    node = CopyNode(tombstone_disk(), network())
+    node.network.on_chunk = lambda _item: (node.network.sources.clear(), LOST)[1]
+    node.ask_until_end()
+    assert node.block().generation == 2
+    again = CopyNode(node.disk.clone(), network())
+    assert again.ask_until_end().sequence.committed
+    assert again.block().generation == 3
+    check_complete(again, ADOPTED)
+
+
+def test_an_item_that_is_damaged_in_the_stage_is_fetched_again() -> None:
+    """T6: the disk lost a bit after the item had its digest."""
+    node = CopyNode(tombstone_disk(), network())
+    damaged: list[str] = []
+
+    def on_chunk(item: str) -> CopyOutcome | None:
+        if not damaged and item.startswith("rows/"):
+            damaged.append("log/21-23")
+            node.disk.damage(f"{LAYOUT.stage_of(TABLET)}/log/21-23", 40, 1)
+        return None
+
+    node.network.on_chunk = on_chunk
+    assert node.ask_until_end().sequence.committed and damaged
+    assert len(node.network.fetched) > CHUNKS
+    check_complete(node, ADOPTED)
