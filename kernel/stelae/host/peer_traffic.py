@@ -10,6 +10,7 @@ from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.peer_codec import PeerCodec, PeerMessage, PeerMessageHeader
 from stelae.host.ports import Timer, Turns
 from stelae.host.replica import Replica
+from stelae.host.start_copy import START_COPY, StartCopy
 from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.spi.consensus import Outbound, Status
 from stelae.spi.consensus_events import UNKNOWN, Event, PeerUnreachable, Removed
@@ -111,6 +112,11 @@ class PeerTraffic:
         """Ask a node to create an empty replica. The message is dropped if the node is not connected."""
         if self._link is not None:
             self._link.send(to, NEW_REPLICA, [self._encoder.encode(new)])
+
+    def start_copy(self, to: NodeId, asked: StartCopy) -> None:
+        """Ask a node to copy a tablet. The message is dropped if the node is not connected."""
+        if self._link is not None:
+            self._link.send(to, START_COPY, [self._encoder.encode(asked)])
 
     # -- arrivals --------------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ and asks a source for the snapshot itself."""
 
 import msgspec
 
+from stelae.host.superblock import Superblock
+from stelae.spi.consensus import CopyRequest, Status
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType
 
@@ -29,3 +31,36 @@ class StartCopy(msgspec.Struct, frozen=True, kw_only=True):
     #: The last op id of the recipient's log, if the leader knows it. The copy is refused if the log has gone on since.
     last: OpId | None = None
     sources: tuple[Member, ...]  #: The leader first, then other members that may serve the copy.
+
+
+def start_copy(request: CopyRequest, block: Superblock, status: Status, log_base: OpId) -> StartCopy | None:
+    """Return the message for a peer that needs a copy; ``None`` if it is no member any more.
+
+    The sources are this leader and the voters to which it replicates without problems.
+
+    Args:
+        request: of the leader's core.
+        block: the leader's superblock.
+        status: of the leader.
+        log_base: where the leader's log begins.
+    """
+    peer = status.config.member(request.peer)
+    if peer is None:
+        return None
+    healthy = {progress.node_id for progress in status.peers if progress.state == "REPLICATE"}
+    voting = [member for member in status.config.members if member.member_type is MemberType.VOTER]
+    leader = [member for member in voting if member.node_id == status.node_id]
+    others = [member for member in voting if member.node_id in healthy and member.node_id != request.peer]
+    return StartCopy(
+        to=request.peer,
+        leader=status.node_id,
+        term=status.term,
+        tablet_id=block.tablet_id,
+        table_name=block.table_name,
+        consensus=block.consensus_engine,
+        config=status.config.op_id,
+        member_type=peer.member_type,
+        hosted=request.hosted,
+        log_base=log_base,
+        sources=(*leader, *others),
+    )

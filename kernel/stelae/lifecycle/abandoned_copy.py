@@ -17,6 +17,7 @@ from collections.abc import Callable
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
+from stelae.lifecycle.copy_items import ItemKind
 from stelae.lifecycle.deletion import tombstone_of
 from stelae.spi.ids import LogId
 from stelae.spi.services import Files
@@ -48,10 +49,17 @@ def abandon_copy(
 def remove_copied_files(
     files: Files, layout: DirectoryLayout, block: Superblock, *, keep_stage: bool, crash: CrashPoints = NO_CRASH
 ) -> None:
-    """Remove the rows that the copy has installed, and the stage unless it is kept. Durable on return."""
-    directories = [(layout.data_of(block.tablet_id), layout.data)]
+    """Remove the rows that the copy has installed, and the stage unless it is kept. Durable on return.
+
+    Files of rows that were moved from a stage that is kept are moved back. The next copy verifies them."""
+    data, stage = layout.data_of(block.tablet_id), layout.stage_of(block.tablet_id)
+    rows = f"{stage}/{ItemKind.ROWS}"
+    if keep_stage and files.exists(data) and files.exists(stage) and not files.exists(rows):
+        files.rename(data, rows)
+        files.sync_directory(stage)
+    directories = [(data, layout.data)]
     if not keep_stage:
-        directories.append((layout.stage_of(block.tablet_id), layout.copying))
+        directories.append((stage, layout.copying))
     for directory, parent in directories:
         files.remove_tree(directory)
         files.sync_directory(parent)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from stelae.host.start_copy import StartCopy
 from stelae.lifecycle.deletion import LastOpId
 from stelae.spi.ids import ZERO, NodeId, OpId
-from stelae.spi.members import MemberType
+from stelae.spi.members import VOTING, MemberType
 
 
 class TargetState(StrEnum):
@@ -30,7 +30,7 @@ class TargetState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyTarget:
+class TargetFacts:
     """What the guards need to know of the node and of its tablet."""
 
     node_id: NodeId
@@ -58,6 +58,7 @@ class CopyRefusalCode(StrEnum):
     ILLEGAL_STATE = "ILLEGAL_STATE"
     LAST_OP_ID_UNKNOWN = "LAST_OP_ID_UNKNOWN"
     VOTER_WITHOUT_REPLICA = "VOTER_WITHOUT_REPLICA"
+    BEGINS_WITHOUT_ROWS = "BEGINS_WITHOUT_ROWS"
     BAD_TERM = "BAD_TERM"
     LEADS = "LEADS"
     OLD_CONFIG = "OLD_CONFIG"
@@ -70,6 +71,7 @@ class CopyRefusalCode(StrEnum):
     SOURCE_BEHIND = "SOURCE_BEHIND"
     SOURCE_CONFIG_OLD = "SOURCE_CONFIG_OLD"
     SOURCE_REFUSED = "SOURCE_REFUSED"
+    OTHER_STORE_ENGINE = "OTHER_STORE_ENGINE"
 
 
 class CopyRefusal(NamedTuple):
@@ -86,11 +88,10 @@ class Guard(NamedTuple):
     """One condition that refuses a copy."""
 
     code: CopyRefusalCode
-    applies: Callable[[StartCopy, CopyTarget], bool]
-    reason: Callable[[StartCopy, CopyTarget], str]
+    applies: Callable[[StartCopy, TargetFacts], bool]
+    reason: Callable[[StartCopy, TargetFacts], str]
 
 
-_VOTES = (MemberType.VOTER, MemberType.WITNESS)
 _HELD = (TargetState.DELETED, TargetState.READY)
 
 GUARDS: tuple[Guard, ...] = (
@@ -141,9 +142,14 @@ GUARDS: tuple[Guard, ...] = (
     ),
     Guard(
         CopyRefusalCode.VOTER_WITHOUT_REPLICA,
-        lambda asked, here: here.state is TargetState.DOES_NOT_EXIST and asked.member_type in _VOTES,
+        lambda asked, here: here.state is TargetState.DOES_NOT_EXIST and asked.member_type in VOTING,
         lambda asked, _here: f"a {asked.member_type} without a replica may have lost votes and entries that it "
         "acknowledged; remove the member, and add it again without a vote",
+    ),
+    Guard(
+        CopyRefusalCode.BEGINS_WITHOUT_ROWS,
+        lambda asked, here: here.state is TargetState.DOES_NOT_EXIST and asked.member_type is MemberType.PRE_WITNESS,
+        lambda _asked, _here: "a PRE_WITNESS begins with the log alone, without a copy; the leader asks for that, too",
     ),
     Guard(
         CopyRefusalCode.BAD_TERM,
@@ -183,7 +189,7 @@ GUARDS: tuple[Guard, ...] = (
 """The guards. The first one that applies refuses the request."""
 
 
-def refusal(asked: StartCopy, here: CopyTarget) -> CopyRefusal | None:
+def refusal(asked: StartCopy, here: TargetFacts) -> CopyRefusal | None:
     """Return why a request is refused, or ``None`` if the copy may begin."""
     for guard in GUARDS:
         if guard.applies(asked, here):

@@ -125,7 +125,7 @@ CANCELLABLE = frozenset(CopyState) - LAST - {CopyState.REHOSTING, CopyState.ENDE
 
 
 @dataclass(slots=True)
-class CopyProgress:
+class CopySequence:
     """The state of one copy, and what decides about its next state.
 
     Args:

@@ -141,15 +141,6 @@ class Workers(Protocol):
         """Run ``work`` off the event loop, then ``done(result or exception)`` on the loop."""
 
 
-class Channel(Protocol):
-    """Sends an engine's own message kinds to one peer. Copy transports use it."""
-
-    def send(self, kind: str, body: Sequence[Buffer]) -> None:
-        """Queue one message. Never blocks. It is dropped if the peer is not connected.
-
-        Raises ``Overloaded`` if the credit of the connection is used up."""
-
-
 @dataclass(frozen=True, slots=True)
 class EngineServices:
     """The services that an engine gets when it is opened."""

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from stelae.host.start_copy import StartCopy
-from stelae.lifecycle.copy_guards import GUARDS, CopyRefusalCode, CopyTarget, TargetState, refusal
+from stelae.lifecycle.copy_guards import GUARDS, CopyRefusalCode, TargetFacts, TargetState, refusal
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType
 
@@ -30,7 +30,7 @@ ASKED = StartCopy(
     log_base=OpId(4, 50),
     sources=(Member(node_id=LEADER, address="a:1"),),
 )
-TOMBSTONE = CopyTarget(
+TOMBSTONE = TargetFacts(
     node_id=HERE,
     hosts_tables=True,
     consensus="raft",
@@ -40,14 +40,14 @@ TOMBSTONE = CopyTarget(
     config=OpId(2, 10),
 )
 LAGGING = dataclasses.replace(TOMBSTONE, state=TargetState.READY)
-NEVER = CopyTarget(node_id=HERE, hosts_tables=True, consensus="raft", state=TargetState.DOES_NOT_EXIST)
+NEVER = TargetFacts(node_id=HERE, hosts_tables=True, consensus="raft", state=TargetState.DOES_NOT_EXIST)
 
 
 def asked(**changed: Any) -> StartCopy:
     return msgspec.structs.replace(ASKED, **changed)
 
 
-def code(request: StartCopy, here: CopyTarget) -> CopyRefusalCode | None:
+def code(request: StartCopy, here: TargetFacts) -> CopyRefusalCode | None:
     found = refusal(request, here)
     return None if found is None else found.code
 
@@ -67,12 +67,12 @@ def code(request: StartCopy, here: CopyTarget) -> CopyRefusalCode | None:
     ],
 )
 def test_a_copy_over_a_tombstone_over_a_lagging_replica_and_for_a_new_member_begins(
-    request_: StartCopy, here: CopyTarget
+    request_: StartCopy, here: TargetFacts
 ) -> None:
     assert refusal(request_, here) is None
 
 
-ALONE: list[tuple[CopyRefusalCode, dict[str, Any], CopyTarget, dict[str, Any]]] = [
+ALONE: list[tuple[CopyRefusalCode, dict[str, Any], TargetFacts, dict[str, Any]]] = [
     (Code.INVALID_NAME, {"to": OTHER}, TOMBSTONE, {}),
     (Code.NOT_A_TABLET_SERVER, {}, TOMBSTONE, {"hosts_tables": False}),
     (Code.OTHER_CONSENSUS_ENGINE, {"consensus": "x" * 10_000}, TOMBSTONE, {}),
@@ -87,6 +87,7 @@ ALONE: list[tuple[CopyRefusalCode, dict[str, Any], CopyTarget, dict[str, Any]]] 
     (Code.ILLEGAL_STATE, {}, LAGGING, {}),
     (Code.VOTER_WITHOUT_REPLICA, {}, NEVER, {}),
     (Code.VOTER_WITHOUT_REPLICA, {"member_type": MemberType.WITNESS}, NEVER, {}),
+    (Code.BEGINS_WITHOUT_ROWS, {"member_type": MemberType.PRE_WITNESS}, NEVER, {}),
     (Code.BAD_TERM, {"term": 4}, TOMBSTONE, {}),
     (Code.BAD_TERM, {"term": 4, "hosted": True}, LAGGING, {}),
     (Code.LEADS, {"hosted": True}, LAGGING, {"leads": True}),
@@ -101,7 +102,7 @@ ALONE: list[tuple[CopyRefusalCode, dict[str, Any], CopyTarget, dict[str, Any]]] 
 
 @pytest.mark.parametrize(("expected", "request_", "here", "changed"), ALONE)
 def test_each_guard_refuses_with_its_own_code_the_fact_and_the_next_step(
-    expected: CopyRefusalCode, request_: dict[str, Any], here: CopyTarget, changed: dict[str, Any]
+    expected: CopyRefusalCode, request_: dict[str, Any], here: TargetFacts, changed: dict[str, Any]
 ) -> None:
     found = refusal(asked(**request_), dataclasses.replace(here, **changed))
     assert found is not None and found.code is expected
@@ -154,7 +155,7 @@ def test_every_combination_of_facts_has_one_answer_that_is_that_of_the_first_gua
 
 
 def test_the_wrong_name_is_refused_before_anything_else_is_looked_at() -> None:
-    worst = CopyTarget(
+    worst = TargetFacts(
         node_id=HERE, hosts_tables=False, consensus="local", state=TargetState.COPYING, term=9, slots_free=0
     )
     assert code(asked(to=OTHER), worst) is Code.INVALID_NAME

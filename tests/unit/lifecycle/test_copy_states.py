@@ -13,7 +13,7 @@ from stelae.lifecycle.copy_states import (
     BEFORE_EFFECTS,
     CANCELLABLE,
     LAST,
-    CopyProgress,
+    CopySequence,
     CopyState,
     Outcome,
 )
@@ -22,13 +22,13 @@ ROUNDS = 2
 S, Out = CopyState, Outcome
 
 
-def frozen(progress: CopyProgress) -> tuple[object, ...]:
+def frozen(progress: CopySequence) -> tuple[object, ...]:
     return dataclasses.astuple(progress)
 
 
-def everything() -> Iterator[tuple[CopyProgress, Outcome, CopyProgress]]:
+def everything() -> Iterator[tuple[CopySequence, Outcome, CopySequence]]:
     """Every step that any sequence of outcomes can lead to."""
-    begun = [CopyProgress(replaces=replaces, rounds=ROUNDS) for replaces in (True, False)]
+    begun = [CopySequence(replaces=replaces, rounds=ROUNDS) for replaces in (True, False)]
     seen = {frozen(progress) for progress in begun}
     while begun:
         before = begun.pop()
@@ -66,7 +66,7 @@ def test_every_sequence_of_outcomes_ends() -> None:
             longest[of] = 1 + max((length(after, (*path, of)) for after in following.get(of, ())), default=0)
         return longest[of]
 
-    assert max(length(frozen(CopyProgress(replaces=r, rounds=ROUNDS)), ()) for r in (True, False)) < 60
+    assert max(length(frozen(CopySequence(replaces=r, rounds=ROUNDS)), ()) for r in (True, False)) < 60
 
 
 def test_what_is_marked_is_abandoned_or_committed_before_it_ends() -> None:
@@ -127,7 +127,7 @@ def test_a_full_disk_gets_its_space_back() -> None:
 
 @pytest.mark.parametrize("outcome", [Out.INTERRUPTED, Out.REFUSED, Out.DAMAGED])
 def test_a_lost_source_is_asked_again_or_replaced_as_long_as_there_are_rounds(outcome: Outcome) -> None:
-    progress = CopyProgress(replaces=False, rounds=ROUNDS)
+    progress = CopySequence(replaces=False, rounds=ROUNDS)
     for done in itertools.repeat(Out.DONE, 6):
         if progress.state is not S.FETCHING:
             progress.step(done)
@@ -138,6 +138,6 @@ def test_a_lost_source_is_asked_again_or_replaced_as_long_as_there_are_rounds(ou
 
 
 def test_items_that_stay_damaged_are_not_fetched_for_ever() -> None:
-    progress = CopyProgress(replaces=False, rounds=1, state=S.VERIFYING, marked=True)
+    progress = CopySequence(replaces=False, rounds=1, state=S.VERIFYING, marked=True)
     assert progress.step(Out.DAMAGED) is S.FETCHING and progress.step(Out.DONE) is S.VERIFYING
     assert progress.step(Out.DAMAGED) is S.ABANDONING and progress.drops_stage
