@@ -43,6 +43,10 @@ class DirectoryLayout:
         """Return the directory of a tablet's store."""
         return f"{self.data}/{tablet_id(tablet)}"
 
+    def stage_of(self, tablet: TabletId) -> str:
+        """Return the directory of a copy that is in progress: its stage."""
+        return f"{self.copying}/{tablet_id(tablet)}"
+
 
 def tablet_names(files: Files, directory: str) -> list[TabletId]:
     """Return the tablets that have a file in ``directory``, sorted. Other names are ignored."""

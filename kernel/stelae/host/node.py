@@ -152,6 +152,7 @@ class Node:
         self._clock_pool = machine.pool("clock", 1)
         self._apply = machine.pool("apply", threads.apply_threads)
         self.scans = machine.pool("scan", threads.apply_threads)
+        self.copies = machine.pool("copy", threads.copy_threads)
         self.time = HybridClock(
             self._clock,
             settings=self.config.clock,

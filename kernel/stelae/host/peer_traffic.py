@@ -10,6 +10,7 @@ from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.peer_codec import PeerCodec, PeerMessage, PeerMessageHeader
 from stelae.host.ports import Timer, Turns
 from stelae.host.replica import Replica
+from stelae.host.start_copy import START_COPY, StartCopy
 from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.spi.consensus import Outbound, Status
 from stelae.spi.consensus_events import UNKNOWN, Event, PeerUnreachable, Removed
@@ -55,8 +56,9 @@ class PeerTraffic:
         self._replicas: dict[TabletId, Replica] = {}
         self.voters: dict[TabletId, TombstoneVoter] = {}  #: Tombstones in memory.
         self.wake_voter: Callable[[TabletId, Callable[[], None]], None] | None = None
-        """Loads the tombstone of a tablet without a replica into ``voters``, then calls its second argument. While it
-        is not set, messages for such tablets are refused."""
+        """Called with a tablet without a replica, for which a message arrived. If the tombstone of the tablet accepts
+        messages, it is loaded into ``voters``, then the second argument is called. While this is not set, messages for
+        such tablets are refused."""
         self._link: MessageSender | None = None
         self._timer: Timer | None = None
         self._encoder = msgspec.msgpack.Encoder()
@@ -110,6 +112,11 @@ class PeerTraffic:
         """Ask a node to create an empty replica. The message is dropped if the node is not connected."""
         if self._link is not None:
             self._link.send(to, NEW_REPLICA, [self._encoder.encode(new)])
+
+    def start_copy(self, to: NodeId, asked: StartCopy) -> None:
+        """Ask a node to copy a tablet. The message is dropped if the node is not connected."""
+        if self._link is not None:
+            self._link.send(to, START_COPY, [self._encoder.encode(asked)])
 
     # -- arrivals --------------------------------------------------------------------------------
 
@@ -171,9 +178,7 @@ class PeerTraffic:
             if (voter := self.voters.get(tablet_id)) is not None:
                 voter.receive(sender, message)
 
-        if tablet_id in self.voters:
-            woken()
-        elif self.wake_voter is None:
+        if self.wake_voter is None:
             raise PeerError(f"tablet {tablet_id} is not on this node")
         else:
             self.wake_voter(tablet_id, woken)

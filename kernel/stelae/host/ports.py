@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from stelae.host.new_replica import NewReplica
+from stelae.host.start_copy import StartCopy
 from stelae.host.superblock import PartitionBounds
 from stelae.spi.consensus import Beats, CopyRequest, Fatal, HardState, Outbound, ReadReady
 from stelae.spi.consensus_events import Event
@@ -55,6 +56,9 @@ class PeerNetwork(Protocol):
 
     def create_replica(self, to: NodeId, new: NewReplica) -> None:
         """Ask the node of a new member to create an empty replica."""
+
+    def start_copy(self, to: NodeId, asked: StartCopy) -> None:
+        """Ask the node of a member to copy the tablet."""
 
 
 class HardStates(Protocol):

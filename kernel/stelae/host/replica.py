@@ -12,11 +12,11 @@ import logging
 from collections.abc import Callable
 
 from stelae.host.apply import Applier
+from stelae.host.copy_requests import CopyRequests
 from stelae.host.executor import ReadyExecutor
 from stelae.host.flush_and_collect import Flusher
 from stelae.host.leadership_transfers import PendingTransfers, TransferDone
 from stelae.host.member_changes import AbortDone, MembersChanged, PendingMemberChanges
-from stelae.host.new_replica import CopyRequests
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import Timer
 from stelae.host.read_faults import ReadFaults
@@ -87,10 +87,11 @@ class Replica:
         self.member_changes = member_changes
         self.flusher = flusher
         self._retention = flusher.retention
-        self._copy_requests = CopyRequests(self._ports.network.create_replica, self._ports.metrics)
+        network = self._ports.network
+        self._copy_requests = CopyRequests(network.create_replica, network.start_copy, self._ports.metrics)
 
     def start(self) -> None:
-        """Start to take part in the tablet's consensus group."""
+        """Start to take part in the consensus group."""
         log.info("replica starts tablet=%s term=%d last=%s", self.tablet_id, self.status.term, self.status.last)
         self._ports.members.config_changed(self.tablet_id, self.status.config)
         self._schedule_turn()

@@ -60,6 +60,9 @@ class WorkerSettings:
         high=64,
         reason="for votes: elections do not delay the log, and disks sync many files at once",
     )
+    copy_threads: int = setting(
+        4, unit="count", low=1, high=64, reason="copies of tablets to this node take long; votes wait for none"
+    )
     apply_threads: int = setting(
         2, unit="count", low=1, high=256, reason="for stores that cannot apply on the event loop"
     )

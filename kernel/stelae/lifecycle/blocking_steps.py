@@ -39,7 +39,14 @@ class Until:
     condition: Callable[[], bool]
 
 
-Step: TypeAlias = OffLoop | WithLog | Until
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Call ``begin`` on the event loop, and wait until it calls its argument, once, with a result or an exception."""
+
+    begin: Callable[[Callable[[Any], None]], None]
+
+
+Step: TypeAlias = OffLoop | WithLog | Until | Ask
 _Result = TypeVar("_Result")
 Steps: TypeAlias = Generator[Step, Any, _Result]
 
@@ -73,6 +80,8 @@ class StepRunner:
                     self.pool.run(key, step.work, resume)
                 case WithLog():
                     self.writer.submit_job(step.work, resume)
+                case Ask():
+                    step.begin(resume)
                 case Until():
                     ask(step)
 

@@ -86,28 +86,6 @@ def roll_forward(
     set_log_aside(layout, tombstone, set_aside, crash)
 
 
-def abandon_copy(
-    files: Files,
-    layout: DirectoryLayout,
-    block: Superblock,
-    drop_log: Callable[[LogId], None],
-    crash: CrashPoints = NO_CRASH,
-) -> Superblock:
-    """Turn a COPYING replica back into its tombstone, without reading its log (rule 19).
-
-    The last op id in the superblock is kept. A tablet that was never on this node before has none, and votes as a
-    replica with an empty log."""
-    tombstone = tombstone_of(block, ZERO if block.tombstone is None else block.tombstone, block.quarantine)
-    SuperblockFile(files, layout, block.tablet_id, crash).save(tombstone)
-    crash.hit("abandon.after_tombstone")
-    for directory, parent in ((layout.data_of(block.tablet_id), layout.data), (_stage(layout, block), layout.copying)):
-        files.remove_tree(directory)
-        files.sync_directory(parent)
-    crash.hit("abandon.after_data")
-    drop_log(block.log_id)
-    return tombstone
-
-
 def tombstone_of(block: Superblock, last: LastOpId, place: str | None) -> Superblock:
     """Return the tombstone of a superblock. It stays for ever, so it has only what a vote needs."""
     return msgspec.structs.replace(
@@ -125,7 +103,3 @@ def tombstone_of(block: Superblock, last: LastOpId, place: str | None) -> Superb
 def quarantine_of(layout: DirectoryLayout, tombstone: Superblock) -> str:
     """Return the path of the quarantine directory of a tombstone."""
     return f"{layout.root}/{tombstone.quarantine}"
-
-
-def _stage(layout: DirectoryLayout, block: Superblock) -> str:
-    return f"{layout.copying}/{block.tablet_id}"

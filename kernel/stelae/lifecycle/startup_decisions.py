@@ -22,6 +22,7 @@ from stelae.host.consensus_metadata import ConsensusMetadata, ConsensusRecord
 from stelae.host.directory_layout import DirectoryLayout, tablet_names
 from stelae.host.metadata_files import MetadataMissing, Record
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.abandoned_copy import is_first_copy
 from stelae.lifecycle.log_agreement import contradiction
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import Corrupt, StelaeError
@@ -36,7 +37,8 @@ class SuperblockFinding(StrEnum):
     ABSENT = "ABSENT"
     UNREADABLE = "UNREADABLE"
     DELETED = "DELETED"
-    COPYING = "COPYING"
+    COPYING = "COPYING"  #: Over a tombstone, whose last op id the superblock keeps.
+    FIRST_COPY = "FIRST_COPY"  #: COPYING, and the tablet was never on this node before.
     READY = "READY"
 
 
@@ -69,6 +71,7 @@ class StartupAction(StrEnum):
     TOMBSTONE = "TOMBSTONE"  #: It votes and does nothing else.
     ROLL_FORWARD = "ROLL_FORWARD"  #: Complete the deletion (steps 5 and 6), then as a tombstone.
     DELETE_SELF = "DELETE_SELF"  #: Back to DELETED with the superblock's op id, then as a tombstone.
+    REMOVE = "REMOVE"  #: Remove what a first copy has made. The tablet does not exist on this node then.
     FAIL = "FAIL"  #: It stays offline. A master or an operator must respond.
     OFFLINE = "OFFLINE"  #: It stays offline until the next start, which inspects it again.
 
@@ -105,12 +108,13 @@ ROWS: tuple[StartupRow, ...] = (
     StartupRow("C", "UNREADABLE", "*", "*", StartupAction.FAIL, "the superblock cannot be read"),
     StartupRow("D", "!UNREADABLE", "UNREADABLE", "*", StartupAction.FAIL,
         "the consensus metadata cannot be read: what was promised is unknown"),
-    StartupRow("E", "DELETED READY", "ABSENT", "*", StartupAction.FAIL,
+    StartupRow("E", "DELETED COPYING READY", "ABSENT", "*", StartupAction.FAIL,
         "the consensus metadata is gone: what was promised is unknown"),
     StartupRow("F", "DELETED", _READABLE, "ABSENT", StartupAction.TOMBSTONE, "deleted"),
     StartupRow("G", "DELETED", _READABLE, "!ABSENT", StartupAction.ROLL_FORWARD,
         "deleted, but its log is still there: the deletion was cut short"),
-    StartupRow("H", "COPYING", "!UNREADABLE", "*", StartupAction.DELETE_SELF, "a copy was cut short"),
+    StartupRow("H", "COPYING", _READABLE, "*", StartupAction.DELETE_SELF, "a copy was cut short"),
+    StartupRow("Q", "FIRST_COPY", "!UNREADABLE", "*", StartupAction.REMOVE, "a first copy was cut short"),
     StartupRow("I", "READY", _READABLE, "ABSENT", StartupAction.FAIL, "the log is gone"),
     StartupRow("J", "READY", _READABLE, "DAMAGED", StartupAction.FAIL, "the log is damaged"),
     StartupRow("P", "READY", _READABLE, "CONTRADICTS", StartupAction.FAIL,
@@ -167,6 +171,8 @@ def inspect_tablet(
     newest = max((log for log in logs if log.tablet_id == tablet), default=LogId(tablet, 0))
     log = logs.get(newest if superblock is None else superblock.log_id)
     state = block if superblock is None else superblock.data_state.value
+    if superblock is not None and is_first_copy(superblock):
+        state = SuperblockFinding.FIRST_COPY
     promised = meta if consensus is None else _promises(consensus)
     finding = _log_finding(log, problems)
     if log is not None and superblock is not None and consensus is not None and state == SuperblockFinding.READY:

@@ -1,7 +1,8 @@
 """Creates and recovers the tablets of a node when it starts.
 
-Operations that a crash has interrupted are completed first: deletions are finished, and copies are undone. A tombstone
-is not loaded into memory; it is loaded when a node asks for its vote (``tombstones``).
+Operations that a crash has interrupted are completed first: deletions are finished, and copies are undone. What a copy
+has fetched stays in its stage, for the next copy. A tombstone is not loaded into memory; it is loaded when a node asks
+for its vote (``tombstones``).
 
 A creation has three steps, so that a crash leaves either no tablet or a complete one:
 
@@ -18,8 +19,10 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.abandoned_copy import abandon_copy
 from stelae.lifecycle.configured_tablet import check_configured
-from stelae.lifecycle.deletion import abandon_copy, roll_forward
+from stelae.lifecycle.copy_stage import read_manifest, remove_stage
+from stelae.lifecycle.deletion import roll_forward
 from stelae.lifecycle.log_agreement import LogContradicts
 from stelae.lifecycle.quarantine import remove_unfinished
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding, inspect_tablet, scan_tablets
@@ -31,6 +34,8 @@ from stelae.spi.services import Files
 from stelae.spi.wal import LogState, WalEngine
 
 log = logging.getLogger(__name__)
+
+_OPERATION = {StartupAction.ROLL_FORWARD: "deletion", StartupAction.DELETE_SELF: "copy", StartupAction.REMOVE: "copy"}
 
 
 class TabletLoader:
@@ -119,6 +124,7 @@ class TabletLoader:
         for one in found:
             match one.decision.action:
                 case StartupAction.START:
+                    remove_stage(self._files, self._layout, one.tablet_id)  # Its copy has ended.
                     replica = self.recover(one)
                     recovered += [] if replica is None else [replica]
                 case StartupAction.FAIL:
@@ -129,7 +135,7 @@ class TabletLoader:
                     self.fail(one.tablet_id, one.failure)
                 case StartupAction.TOMBSTONE:
                     self._remove_leftovers(one.tablet_id)
-                case StartupAction.ROLL_FORWARD | StartupAction.DELETE_SELF:
+                case StartupAction.ROLL_FORWARD | StartupAction.DELETE_SELF | StartupAction.REMOVE:
                     self._end_deletion(one)
         for replica in recovered:
             if self._configured is not None and self._configured.id == replica.superblock.tablet_id:
@@ -160,10 +166,11 @@ class TabletLoader:
             if found.decision.action is StartupAction.ROLL_FORWARD:
                 roll_forward(files, layout, block, wal.set_aside, self._crash)
             else:
-                abandon_copy(files, layout, block, wal.drop, self._crash)
-            log.info("interrupted deletion completed tablet=%s", found.tablet_id)
+                intact = read_manifest(files, layout, found.tablet_id) is not None
+                abandon_copy(files, layout, block, wal.drop, keep_stage=intact, crash=self._crash)
+            log.info("interrupted operation ended tablet=%s action=%s", found.tablet_id, found.decision.action)
         except (StelaeError, OSError) as error:
-            self.fail(found.tablet_id, f"its interrupted deletion cannot be completed: {error}")
+            self.fail(found.tablet_id, f"its interrupted {_OPERATION[found.decision.action]} cannot be ended: {error}")
 
     def recover(self, found: TabletFinding) -> RecoveredTablet | None:
         """Recover one READY tablet. Return ``None`` if it failed; ``failed`` then has the reason."""

@@ -14,6 +14,7 @@ from stelae.host.hybrid_clock import physical_us
 from stelae.host.ports import BlockingPool
 from stelae.host.superblock import Superblock
 from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, WithLog
+from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.deletion import LastOpId, set_data_aside, set_log_aside, write_tombstone
 from stelae.lifecycle.leader_hints import repeat_hint
 from stelae.lifecycle.quarantine import DeletionRecord, purge, tablet_of
@@ -48,6 +49,9 @@ class TabletManager:
         self._node = node
         self._loader = loader
         self._in_progress: dict[TabletId, str] = {}
+        self.cancel_copy: Callable[[TabletId, str], bool] = lambda _tablet, _why: False
+        """Cancels the copy of a tablet to this node, for a reason. Returns False if none is in progress."""
+        self._waiting: dict[TabletId, Callable[[], None]] = {}  # The deletion that waits for the end of a copy.
 
     def create(self, new: TabletSettings, done: Done) -> None:
         """Create a tablet and start its replica. Harmless if it exists. ``done`` is called once.
@@ -60,7 +64,8 @@ class TabletManager:
     def delete(self, tablet_id: TabletId, reason: str, done: Done, *, seen: OpId | None) -> None:
         """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.
 
-        Harmless if the replica is already deleted.
+        Harmless if the replica is already deleted. A copy of the tablet that is in progress is cancelled first; one
+        deletion waits for its end.
 
         Args:
             tablet_id: the tablet. A tablet that was never on this node is an error, because it can have no tombstone.
@@ -70,6 +75,10 @@ class TabletManager:
                 or ``StorageError`` as for ``create``.
             seen: the op id of the tablet's committed config that the caller knows. ``None`` means that the table is
                 deleted for good."""
+        if tablet_id not in self._waiting and self.cancel_copy(tablet_id, f"the tablet is deleted: {reason}"):
+            steps = self._delete(tablet_id, reason, seen, copied=True)
+            self._waiting[tablet_id] = lambda: self._run(tablet_id, "deleted", steps, done)
+            return
         self._run(tablet_id, "deleted", self._delete(tablet_id, reason, seen), done)
 
     def purge(self, name: str, done: Done) -> None:
@@ -80,6 +89,17 @@ class TabletManager:
         for scans, where it does not delay votes."""
         tablet_id = tablet_of(name)
         self._run(tablet_id, "purged", self._purge(tablet_id, name), done, pool=self._node.scans)
+
+    def operation(self, tablet_id: TabletId) -> str:
+        """Return the operation on a tablet that is in progress, as a past participle, or an empty text."""
+        return self._in_progress.get(tablet_id, "")
+
+    def run(self, tablet_id: TabletId, what: str, steps: Steps[None], done: Done, *, pool: BlockingPool) -> None:
+        """Run an operation on a tablet while no other one is in progress.
+
+        ``what`` is a past participle. ``done`` is called once. It gets ``Unavailable`` if another operation is in
+        progress; no step was run then. Blocking steps run in ``pool``."""
+        self._run(tablet_id, what, steps, done, pool=pool)
 
     def _run(
         self, tablet_id: TabletId, what: str, steps: Steps[None], done: Done, *, pool: BlockingPool | None = None
@@ -95,6 +115,8 @@ class TabletManager:
                 log.error("tablet not %s tablet=%s", what, tablet_id, exc_info=result)
                 result = Unavailable(f"the tablet was not {what}: {result}")
             done(result)
+            if tablet_id in self._waiting and tablet_id not in self._in_progress:
+                self._waiting.pop(tablet_id)()
 
         node = self._node
         StepRunner(pool or node.metadata_pool, node.writer, node.turns).run(f"tablet/{tablet_id}", steps, ended)
@@ -107,7 +129,7 @@ class TabletManager:
             if replica.flusher.superblock.schemas[:1] != (new.schema.to_bytes(),):
                 raise TabletExists(f"tablet {new.id} exists on this node with another first schema")
             return
-        found = yield from self._look(new.id)
+        found = yield from self.look(new.id)
         if found.decision.action is StartupAction.TOMBSTONE:
             raise TabletExists(f"tablet {new.id} was on this node and was deleted; a new tablet needs a new id")
         if found.decision.action is not StartupAction.NOTHING:
@@ -116,7 +138,7 @@ class TabletManager:
         block = yield OffLoop(lambda: self._loader.save_consensus_metadata(new))
         yield WithLog(lambda wal: self._loader.create_log(wal, block))
         yield OffLoop(lambda: self._loader.save_superblock(block))
-        found = yield from self._look(new.id)
+        found = yield from self.look(new.id)
         recovered = yield OffLoop(lambda: self._loader.recover(found))
         if recovered is None:
             raise Unavailable(f"tablet {new.id} was created but has failed: {self._why_offline(found)}")
@@ -125,20 +147,32 @@ class TabletManager:
         if hinted and (made := self._node.replicas.get(new.id)) is not None:
             repeat_hint(made, self._node.turns)
 
-    def _delete(self, tablet_id: TabletId, reason: str, seen: OpId | None) -> Steps[None]:
+    def _delete(self, tablet_id: TabletId, reason: str, seen: OpId | None, *, copied: bool = False) -> Steps[None]:
         replica = self._node.replicas.get(tablet_id)
         if replica is not None:
             self._check_fence(replica.status.committed_config.op_id, tablet_id, seen)
-            last: LastOpId = yield from self._shut_down(replica)
-            block = replica.flusher.superblock
-        else:
-            found = yield from self._look(tablet_id)
-            if found.decision.action is StartupAction.TOMBSTONE:
-                return
-            block, last = self._offline(found, seen)
-            if last == "UNKNOWN":
-                self._loader.unknown_op_ids.add(tablet_id)
+            yield from self.set_aside(replica, reason)
+            return
+        found = yield from self.look(tablet_id)
         node = self._node
+        yield OffLoop(lambda: remove_stage(node.files, node.layout, tablet_id))
+        never = copied and found.decision.action is StartupAction.NOTHING  # A first copy, which left nothing.
+        if never or found.decision.action is StartupAction.TOMBSTONE:
+            return
+        block, last = self._offline(found, seen)
+        if last == "UNKNOWN":
+            self._loader.unknown_op_ids.add(tablet_id)
+        yield from self._leave_tombstone(block, last, reason)
+
+    def set_aside(self, replica: Replica, reason: str) -> Steps[None]:
+        """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.
+
+        After an error the replica is shut down, and READY or deleted; its files say which."""
+        last = yield from self._shut_down(replica)
+        yield from self._leave_tombstone(replica.flusher.superblock, last, reason)
+
+    def _leave_tombstone(self, block: Superblock, last: LastOpId, reason: str) -> Steps[None]:
+        node, tablet_id = self._node, block.tablet_id
         about = DeletionRecord(
             tablet_id=tablet_id,
             table_name=block.table_name,
@@ -154,7 +188,7 @@ class TabletManager:
         log.info("tablet deleted tablet=%s last=%s quarantine=%s: %s", tablet_id, last, tombstone.quarantine, reason)
 
     def _purge(self, tablet_id: TabletId, name: str) -> Steps[None]:
-        found = yield from self._look(tablet_id)
+        found = yield from self.look(tablet_id)
         if found.decision.action is StartupAction.ROLL_FORWARD:
             raise Unavailable(f"the deletion of tablet {tablet_id} is not complete: its log is not in quarantine yet")
         yield OffLoop(lambda: purge(self._node.files, self._node.layout, [name]))
@@ -196,7 +230,8 @@ class TabletManager:
         if seen is not None and seen != committed:
             raise FenceMismatch(f"the committed config of tablet {tablet_id} on this node is {committed}, not {seen}")
 
-    def _look(self, tablet_id: TabletId) -> Steps[TabletFinding]:
+    def look(self, tablet_id: TabletId) -> Steps[TabletFinding]:
+        """Inspect the files of a tablet, in the same way as at start."""
         logs: Mapping[LogId, LogState] = yield WithLog(_logs_of(tablet_id))
         found: TabletFinding = yield OffLoop(lambda: self._loader.inspect(tablet_id, logs))
         return found

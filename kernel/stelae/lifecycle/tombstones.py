@@ -3,7 +3,11 @@
 A deleted replica has given votes and acknowledged entries, so it stays a voter for ever. Its term and vote are in the
 consensus metadata, and the last op id of its log in the superblock. The tombstones of dropped tables accumulate on
 disk, where they are small, but not in memory (T13): at most ``AWAKE_MAX`` are loaded. The one whose last request is
-longest ago is unloaded first."""
+longest ago is unloaded first.
+
+A replica that is being copied goes on to vote as its tombstone. If it has none, because the tablet was never on this
+node, it has promised nothing and does not vote. At the end of a copy the voter is *held*: it takes no message any more,
+so that the replica starts with every vote that the voter gave."""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from stelae.host.metadata_files import MetadataMissing
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import TabletId
+from stelae.spi.ids import OpId, TabletId
 
 if TYPE_CHECKING:
     from stelae.host.node import Node
@@ -37,14 +41,41 @@ class Tombstones:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._waking: dict[TabletId, list[Callable[[], None]]] = {}
+        self._held: set[TabletId] = set()
 
     def start(self) -> None:
         """Start to answer for tablets without a replica on this node."""
-        self._node.peers.wake_voter = self._wake
+        self._node.peers.wake_voter = self._arrived
 
-    def _wake(self, tablet_id: TabletId, then: Callable[[], None]) -> None:
+    def voter(self, tablet_id: TabletId, then: Callable[[TombstoneVoter | None], None]) -> None:
+        """Load the voter of a tablet if necessary, and pass it to ``then``; ``None`` if it has none or is not readable.
+
+        It is called at once if the voter is in memory. A voter is in memory at least as long as it is not idle."""
+        voters = self._node.peers.voters
+        if tablet_id in voters:
+            then(voters[tablet_id])
+        else:
+            self._wake(tablet_id, lambda: then(voters.get(tablet_id)), bounded=False)
+
+    def hold(self, tablet_id: TabletId) -> None:
+        """Pass no message to the voter of a tablet any more, and do not load it, until ``release``."""
+        self._held.add(tablet_id)
+
+    def release(self, tablet_id: TabletId) -> None:
+        """End a hold. Harmless if there is none."""
+        self._held.discard(tablet_id)
+
+    def _arrived(self, tablet_id: TabletId, then: Callable[[], None]) -> None:
+        if tablet_id in self._held:
+            return  # The tablet will have a replica in a moment. Candidates ask again.
+        if tablet_id in self._node.peers.voters:
+            then()
+        else:
+            self._wake(tablet_id, then)
+
+    def _wake(self, tablet_id: TabletId, then: Callable[[], None], *, bounded: bool = True) -> None:
         waiting = self._waking.setdefault(tablet_id, [])
-        if len(waiting) >= WAITING_MAX:
+        if bounded and len(waiting) >= WAITING_MAX:
             return  # Candidates ask again.
         waiting.append(then)
         if len(waiting) > 1:
@@ -67,9 +98,10 @@ class Tombstones:
             log.warning("tombstone cannot be read tablet=%s reason=%s", tablet_id, found)
             if not isinstance(found, StelaeError):
                 raise found
-        elif isinstance(found, tuple) and tablet_id not in self._node.replicas:
+        elif isinstance(found, tuple) and tablet_id not in self._node.replicas and tablet_id not in self._held:
             block, record = found
-            if block.data_state is not DataState.READY:
+            first_copy = block.data_state is DataState.COPYING and block.tombstone is None
+            if block.data_state is not DataState.READY and not first_copy:
                 self._keep(self._voter(block, record))
         for then in waiting:
             then()
@@ -79,13 +111,14 @@ class Tombstones:
         core = node.engines.consensus.restore_voter(
             node_id=node.node_id,
             hard_state=record.hard_state,
-            last=None if isinstance(block.tombstone, str) else block.tombstone,
+            last=block.tombstone if isinstance(block.tombstone, OpId) else None,
             config=node.engines.consensus_config,
             now_us=node.turns.now_us(),
         )
         return TombstoneVoter(
             block.tablet_id,
             core,
+            record.hard_state,
             record.committed_config,
             turns=node.turns,
             hard_states=node.hard_states,

@@ -44,9 +44,9 @@ Lagging peers
     2. It adds this index to messages that it sends to its followers anyway. A core states the highest index that it
        received or computed, in any term, because committed entries that are durable on every member stay durable. A
        restored core states 0.
-    3. A peer that needs entries at or below the log's base is in state ``"COPY"``. The core makes one ``CopyRequest``
-       for it and sends it no more ranges. The state ends with ``CopyFinished``, or with a reply which shows that the
-       peer's log reaches the base by now."""
+    3. A peer that needs entries at or below the log's base is in state ``"COPY"``. The core sends it no more ranges,
+       and repeats its ``CopyRequest`` at growing intervals as long as the peer is alive. The state ends with
+       ``CopyFinished``, or with a reply which shows that the peer's log reaches the base by now."""
 
 import random
 from abc import ABC, abstractmethod
@@ -158,8 +158,8 @@ class ConfigChanged(msgspec.Struct, frozen=True, gc=False):
 class CopyRequest(msgspec.Struct, frozen=True):
     """A peer needs a copy: it lacks entries from ``first_index`` on that were collected, or does not host the tablet.
 
-    The core makes one request, when the peer enters the state ``"COPY"``. For a peer that does not host the tablet it
-    makes another one from time to time, until the peer hosts it."""
+    The core repeats the request at growing intervals until the peer's log reaches the base: a request may be lost, or
+    refused for the moment."""
 
     peer: NodeId
     first_index: int

@@ -133,6 +133,16 @@ class CopyFinished(msgspec.Struct, frozen=True, gc=False):
     through: OpId | None
 
 
+class MergeMetadata(msgspec.Struct, frozen=True, gc=False):
+    """A copy brings the consensus metadata of its source to a replica without a log.
+
+    The core (``ConsensusEngine.restore_voter``) merges ``term`` into its hard state as of this moment
+    (``core_restore.merged``). If its hard state changes, the next ``Ready`` has it. The config is not the core's: the
+    driver saves it together with the hard state."""
+
+    term: int  #: The source's term. Its vote is not part of the event, because it is never adopted.
+
+
 class Campaign(msgspec.Struct, frozen=True, gc=False):
     """Campaign at once. A hinted campaign has an effect only if no config was ever committed."""
 
@@ -188,4 +198,5 @@ class Removed(msgspec.Struct, frozen=True, gc=False):
 _Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent | RangeCompacted
 _Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
 _Leadership: TypeAlias = Campaign | Transfer | StepDown
-Event: TypeAlias = _Local | _Remote | _Leadership | CopyFinished | ChangeMembers | AbortChange | Removed
+_Copies: TypeAlias = CopyFinished | MergeMetadata
+Event: TypeAlias = _Local | _Remote | _Leadership | _Copies | ChangeMembers | AbortChange | Removed

@@ -1,4 +1,5 @@
-"""What consensus engines share when they make a core: a check of the durable state, and the status without a log."""
+"""What consensus engines share around a restore: a check of the durable state, the status without a log, and the merge
+of a hard state with that of the source of a copy."""
 
 from __future__ import annotations
 
@@ -56,3 +57,14 @@ def status_without_log(node_id: NodeId, hard_state: HardState, last: OpId | None
         config=no_config,
         committed_config=no_config,
     )
+
+
+def merged(local: HardState, source_term: int) -> HardState:
+    """Return the hard state of a replica after a copy from a source in ``source_term``.
+
+    Source: "Consensus metadata merge" of the tablet-copy design; ``durability.md`` rule 20. The highest term wins. At
+    or below the local term the local vote stays. A higher term begins without a vote: the source's vote is the vote of
+    another member. A promise (``promised_us``) was given by this replica, so it stays in any case."""
+    if source_term <= local.term:
+        return local
+    return HardState(source_term, None, local.promised_us)

@@ -20,6 +20,7 @@ from stelae.spi.consensus_events import (
     CopyFinished,
     Event,
     LeaderAlive,
+    MergeMetadata,
     PeerAlive,
     PeerUnreachable,
     Persisted,
@@ -79,6 +80,7 @@ class RaftCore(ConsensusCore):
             ChangeMembers: self._membership.change,
             AbortChange: self._membership.abort,
             Removed: self._on_removed,
+            MergeMetadata: lambda _event: None,  # Only for a replica without a log (``VoterCore``).
         }
         state.refresh_serving()
         state.reset_election_deadline()

@@ -64,7 +64,8 @@ class Leader:
             return
         peer.answered = True
         peer.heard_at_us = state.now_us
-        peer.retries = 0
+        if peer.state is not PeerState.COPY:  # There it counts the requests for a copy.
+            peer.retries = 0
         peer.round_acked = max(peer.round_acked, reply.round)
         if reply.withholds_us >= state.timeout_us:
             peer.round_promised = max(peer.round_promised, reply.round)
@@ -146,8 +147,10 @@ class Leader:
             return
         peer.answered = True
         peer.heard_at_us = max(peer.heard_at_us, event.heard_at_us)
-        if peer.state is PeerState.COPY:
+        if peer.state is PeerState.COPY and peer.was_unreachable:
             self._replicator.probe_again(leadership, peer, event.heard_at_us)
+        elif peer.state is PeerState.COPY:
+            self._replicator.request_copy_again(leadership, peer)
         elif peer.waiting and event.heard_at_us >= peer.retry_at_us(self._retry_us):
             peer.retries += 1
             peer.waiting = False

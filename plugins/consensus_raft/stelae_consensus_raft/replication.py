@@ -134,19 +134,34 @@ class Replicator:
         """Request a copy for a peer that needs entries which the log no longer has. A second request has no effect."""
         if peer.state is not PeerState.COPY:
             peer.to_copy()
+            peer.sent_at_us = self._state.now_us
             self._state.ready.copy_requests.append(CopyRequest(peer.node_id, first_index))
+
+    def request_copy_again(self, leadership: LeaderState, peer: Progress) -> None:
+        """Repeat the request for a peer in COPY that is alive, and probe it: its log may reach the base by now.
+
+        The request may be lost, or refused for the moment, for example because the peer has no free copy slot."""
+        if self._state.now_us >= peer.retry_at_us(self._retry_us):
+            peer.retries += 1
+            peer.sent_at_us = self._state.now_us
+            self._state.ready.copy_requests.append(CopyRequest(peer.node_id, peer.match + 1))
+            self.send_empty(leadership, peer, quiet=False)
 
     def request_replica(self, peer: Progress) -> None:
         """Request a replica for a peer that does not host the tablet, again and again until it does.
 
-        The request may be lost on its way, and only the peer knows when it has a replica."""
+        The request may be lost on its way, and only the peer knows when it has a replica. Once it does not refuse
+        heartbeats any more, it is probed."""
         again = peer.state is PeerState.COPY
+        if again:
+            peer.was_unreachable = True
         if again and self._state.now_us < peer.retry_at_us(self._retry_us):
             return
         if again:
             peer.retries += 1
         else:
             peer.to_copy()
+            peer.was_unreachable = True
         peer.sent_at_us = self._state.now_us
         self._state.ready.copy_requests.append(CopyRequest(peer.node_id, 1, hosted=False))
 

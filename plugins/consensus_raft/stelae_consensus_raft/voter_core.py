@@ -12,13 +12,14 @@ from stelae.spi.consensus_events import (
     ChangeMembers,
     Event,
     LeaderAlive,
+    MergeMetadata,
     Propose,
     ReadRequest,
     Received,
     Tick,
     Transfer,
 )
-from stelae.spi.core_restore import status_without_log
+from stelae.spi.core_restore import merged, status_without_log
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.rejections import Rejection, RejectReason
 from stelae_consensus_raft.config import RaftConfig
@@ -57,6 +58,10 @@ class VoterCore(ConsensusCore):
                 case LeaderAlive() if event.term == self._hard_state.term:
                     heard = max(self._leader_heard_at_us or 0, event.heard_at_us)
                     self._leader_heard_at_us = heard
+                case MergeMetadata():
+                    after = merged(self._hard_state, event.term)
+                    if after.term > self._hard_state.term:
+                        self._set_hard_state(after.term, after.voted_for)
                 case ReadRequest() | Transfer() | ChangeMembers() | AbortChange():
                     self._reject(event.token)
                 case Propose():

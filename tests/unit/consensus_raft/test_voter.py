@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stelae.spi.consensus import ConsensusCore, HardState, Ready
-from stelae.spi.consensus_events import LeaderAlive, Proposal, Propose, ReadRequest, Received, StepDown, Tick
-from stelae.spi.ids import OpId
+from stelae.spi.consensus_events import (
+    LeaderAlive,
+    MergeMetadata,
+    Proposal,
+    Propose,
+    ReadRequest,
+    Received,
+    StepDown,
+    Tick,
+)
+from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import EntryKind
 from stelae_consensus_raft import RaftEngine
 from stelae_consensus_raft.config import RaftConfig
@@ -101,3 +112,23 @@ def test_messages_that_a_voter_does_not_take_are_counted() -> None:
     core.step([Received(A, VoteRequest(term=1, last=OpId(5, 5)))])
     assert core.take_ready() is None
     assert sum(core.refused.values()) == 3
+
+
+@pytest.mark.parametrize("vote", [None, A])
+@pytest.mark.parametrize("source_term", [2, 3, 4])
+def test_the_term_of_the_source_of_a_copy_is_merged_and_its_vote_never(vote: NodeId | None, source_term: int) -> None:
+    """T3, rule 20: only a higher term changes anything, and it begins without a vote."""
+    core = RaftEngine.restore_voter(
+        node_id=ME, hard_state=HardState(3, vote, 7), last=OpId(2, 5), config=RaftConfig(), now_us=0
+    )
+    ready = stepped(core, Tick(1), MergeMetadata(source_term))
+    assert (ready.hard_state if ready is not None else None) == (HardState(4, None, 7) if source_term > 3 else None)
+    assert core.status().term == max(3, source_term)
+    assert asked(core, 3, OpId(2, 5)).refusal is not None or vote == A
+
+
+def test_a_vote_after_a_merge_counts_in_the_merged_term() -> None:
+    core = voter()
+    stepped(core, MergeMetadata(9))
+    assert asked(core, 8, OpId(7, 70)).refusal is VoteRefusal.STALE_TERM
+    assert asked(core, 9, OpId(7, 70)).refusal is None

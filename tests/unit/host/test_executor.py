@@ -11,6 +11,7 @@ from stelae.host.entry_cache import EntryCache
 from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.log_writer import CommitGroup, Completion, LogWriter
 from stelae.host.new_replica import NewReplica
+from stelae.host.start_copy import StartCopy
 from stelae.spi.consensus import (
     Accepted,
     Beats,
@@ -139,6 +140,9 @@ class Bench:
 
     def create_replica(self, to: NodeId, new: NewReplica) -> None:
         self.log.append(f"create replica on {to}")
+
+    def start_copy(self, to: NodeId, asked: StartCopy) -> None:
+        self.log.append(f"start copy to {to}")
 
     # sink
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.client.messenger_ports import QuietMetrics
-from stelae.host.new_replica import CopyRequests, NewReplica, new_replica
+from stelae.host.new_replica import NewReplica, new_replica
 from stelae.host.superblock import PartitionBounds, Superblock
-from stelae.spi.consensus import CopyRequest, Role, Status
+from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType, TabletConfig
 
@@ -58,15 +57,3 @@ def test_a_voter_that_has_lost_its_replica_gets_no_empty_one(member_type: Member
 def test_what_is_not_in_the_log_any_more_must_be_copied() -> None:
     found = new_replica(BLOCK, status(MemberType.PRE_VOTER), OpId(1, 4), PEER)
     assert found == "the log begins behind entry 1.4, and what is older must be copied"
-
-
-def test_a_copy_that_is_needed_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
-    created: list[NodeId] = []
-    requests = CopyRequests(lambda to, _new: created.append(to), QuietMetrics())
-    learner = status(MemberType.PRE_VOTER)
-    for base in (OpId(1, 4), OpId(1, 4), OpId(1, 5)):
-        requests.handle(CopyRequest(PEER, 1, hosted=False), BLOCK, learner, base)
-    requests.handle(CopyRequest(PEER, 3), BLOCK, learner, ZERO)
-    assert created == [] and len(caplog.records) == 3
-    requests.handle(CopyRequest(PEER, 1, hosted=False), BLOCK, learner, ZERO)
-    assert created == [PEER]

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, WithLog
+from stelae.lifecycle.blocking_steps import Ask, OffLoop, StepRunner, Steps, Until, WithLog
 from stelae.spi.errors import Full
 
 
@@ -103,3 +103,19 @@ def test_a_protocol_without_steps_ends_at_once(world: World) -> None:
 
     world.start(steps())
     assert world.results == [7] and world.ran == []
+
+
+def test_an_answer_that_comes_later_or_is_an_error_comes_back(world: World) -> None:
+    asked: list[Callable[[Any], None]] = []
+
+    def steps() -> Steps[str]:
+        try:
+            yield Ask(lambda done: done(Full("no space")))
+        except Full:
+            return str((yield Ask(asked.append)))
+        return "no error was raised"
+
+    world.start(steps())
+    assert world.results == []
+    asked[0]("late")
+    assert world.results == ["late"]

@@ -9,13 +9,12 @@ import pytest
 
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.metadata_files import CrashPoints
-from stelae.host.superblock import DataState, SuperblockFile
+from stelae.host.superblock import DataState
 from stelae.lifecycle.quarantine import list_quarantine
-from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
-from stelae.spi.ids import ZERO, LogId, OpId
+from stelae.spi.ids import LogId
 from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, TABLET, DiskNode, ids
 
 POINTS = [
@@ -135,24 +134,3 @@ def test_each_deletion_has_a_directory_of_its_own() -> None:
         ("other.1", "test"),
         ("t.1", "test"),
     ]
-
-
-@pytest.mark.parametrize("kept", [LAST, "UNKNOWN", None])
-def test_a_copy_that_was_cut_short_goes_back_to_its_tombstone_without_a_look_into_its_log(kept: object) -> None:
-    node = DiskNode.with_rows(TABLET, OTHER)
-    block = node.block()
-    changes = {"data_state": DataState.COPYING, "tombstone": kept, "generation": 2}
-    SuperblockFile(node.disk, LAYOUT, TABLET).save(type(block)(**{**as_dict(block), **changes}))
-    node.wal.create(LogId(TABLET, 2), OpId(9, 99))  # of another's history: not ours to speak of
-    again = DiskNode(node.disk.clone())
-    found = again.loader.inspect(TABLET, again.wal.logs())
-    assert found.decision.action is StartupAction.DELETE_SELF
-    assert TABLET not in again.recovered()
-    after = again.block()
-    assert after.data_state is DataState.DELETED and after.tombstone == (ZERO if kept is None else kept)
-    assert LogId(TABLET, 2) not in again.wal.logs()
-    assert not again.disk.exists(LAYOUT.data_of(TABLET))
-
-
-def as_dict(block: object) -> dict[str, object]:
-    return {name: getattr(block, name) for name in type(block).__struct_fields__}  # type: ignore[attr-defined]

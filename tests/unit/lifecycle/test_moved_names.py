@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.lifecycle.deletion import abandon_copy, set_data_aside, write_tombstone
+from stelae.lifecycle.abandoned_copy import abandon_copy
+from stelae.lifecycle.deletion import set_data_aside, write_tombstone
 from stelae.lifecycle.quarantine import DeletionRecord, list_quarantine, purge
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.ids import LogId
@@ -41,14 +42,14 @@ def an_abandoned_copy_is_gone_before_its_log_is() -> None:
     node.disk.replace(f"{stage}/manifest", b"half of it")
     for directory in (LAYOUT.copying, LAYOUT.data):
         node.disk.sync_directory(directory)
-    block: Superblock = msgspec.structs.replace(node.block(), data_state=DataState.COPYING)
+    block: Superblock = msgspec.structs.replace(node.block(), data_state=DataState.COPYING, tombstone=LAST)
     SuperblockFile(node.disk, LAYOUT, TABLET).save(block)
     found: list[VirtualDisk] = []
 
     def drop_log(log: LogId) -> None:
         found.append(after_power_was_lost(node.disk.clone()))
 
-    abandon_copy(node.disk, LAYOUT, block, drop_log)
+    abandon_copy(node.disk, LAYOUT, block, drop_log, keep_stage=False)
     assert not found[0].exists(LAYOUT.data_of(TABLET)), "a copy that begins again would find parts of this one"
     assert not found[0].exists(stage)
 

@@ -20,7 +20,7 @@ from stelae.lifecycle import tombstones as module
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState, Outbound
-from stelae.spi.errors import SyncFailed
+from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId, TabletId
 from stelae.spi.members import TabletConfig
 from stelae_consensus_raft.config import RaftConfig
@@ -65,7 +65,8 @@ class World:
             hard_states=HardStateWriter(self.disk, LAYOUT, self),
             engines=SimpleNamespace(consensus=RaftEngine, consensus_config=RaftConfig()),
         )
-        Tombstones(node).start()
+        self.tombstones = Tombstones(node)
+        self.tombstones.start()
 
     def save(self, block: Superblock) -> None:
         SuperblockFile(self.disk, LAYOUT, block.tablet_id).save(block)
@@ -241,7 +242,9 @@ def test_what_a_voter_says_keeps_its_order_behind_a_save() -> None:
     hard_states.save.side_effect = lambda *args: saves.append(args[-1])
     network.send.side_effect = lambda _tablet, out, _entries: sent.append(out)
     turns = SimpleNamespace(now_us=lambda: 10**9)
-    voter = TombstoneVoter(TabletId("t"), core, CONFIG, turns=turns, hard_states=hard_states, network=network)  # type: ignore[arg-type]
+    voter = TombstoneVoter(
+        TabletId("t"), core, HardState(3, None), CONFIG, turns=turns, hard_states=hard_states, network=network
+    )  # type: ignore[arg-type]
     for sender, term in ((CANDIDATE, 4), (RIVAL, 4), (RIVAL, 5)):
         voter.receive(
             sender, PeerMessage(PeerMessageHeader(TabletId("t"), 1, ZERO, ZERO), "vote", vote_request(term), ())
@@ -251,3 +254,120 @@ def test_what_a_voter_says_keeps_its_order_behind_a_save() -> None:
     assert [out.to for out in sent] == [CANDIDATE, RIVAL] and len(saves) == 1
     saves.pop()(None)
     assert [out.to for out in sent] == [CANDIDATE, RIVAL, RIVAL] and voter.idle
+
+
+# -- the metadata of the source of a copy (rule 20) --------------------------------------------------
+
+NEWER = TabletConfig(op_id=OpId(5, 40), members=())
+
+
+def merge(world: World, term: int, config: TabletConfig = NEWER) -> list[Any]:
+    """Merge at the voter of t1; return what ``done`` is called with, which may come later."""
+    ends: list[Any] = []
+
+    def found(voter: TombstoneVoter | None) -> None:
+        assert voter is not None
+        voter.merge(term, config, ends.append)
+
+    world.tombstones.voter(TabletId("t1"), found)
+    return ends
+
+
+def saved(world: World) -> tuple[HardState, OpId]:
+    found = ConsensusMetadata(world.disk, LAYOUT, TabletId("t1")).load()
+    return found.hard_state, found.committed_config.op_id
+
+
+@pytest.mark.parametrize("voted", [False, True])
+@pytest.mark.parametrize("source_term", [2, 3, 4, 5, 6])
+def test_the_metadata_of_the_source_are_merged_with_what_the_voter_promised(
+    world: World, voted: bool, source_term: int
+) -> None:
+    """T3: lower, equal and higher terms, with and without a vote in term 4 (3 without)."""
+    if voted:
+        world.ask("t1", CANDIDATE, vote_request(4))
+        world.work()
+    before = record(world, "t1")
+    ends = merge(world, source_term)
+    world.work()
+    assert ends == [None]
+    expected = before if source_term <= before.term else HardState(source_term, None)
+    assert saved(world) == (expected, NEWER.op_id)
+
+
+def test_a_vote_that_is_given_while_the_merge_is_saved_has_the_new_config_and_survives(world: World) -> None:
+    ends = merge(world, 5)
+    world.due.pop(0)()  # the files are read, and the save of the merge begins
+    world.ask("t1", CANDIDATE, vote_request(6, last=OpId(5, 50)))
+    assert ends == [] and world.answers() == []
+    world.work()
+    assert ends == [None] and [answer.refusal for answer in world.answers()] == [None]
+    assert saved(world) == (HardState(6, CANDIDATE), NEWER.op_id)
+
+
+def test_a_vote_that_is_on_its_way_to_the_disk_is_saved_before_the_merge(world: World) -> None:
+    world.ask("t1", CANDIDATE, vote_request(4))
+    world.due.pop(0)()
+    ends = merge(world, 4)
+    world.work()
+    assert ends == [None] and saved(world) == (HardState(4, CANDIDATE), NEWER.op_id)
+
+
+def test_a_merge_that_finds_no_space_fails_and_the_voter_goes_on_with_the_old_config_and_the_new_term(
+    world: World,
+) -> None:
+    merge(world, 3, CONFIG)
+    world.work()
+    world.disk.faults.capacity_bytes = 0
+    ends = merge(world, 5)
+    world.work()
+    assert [type(end) for end in ends] == [Full] and record(world, "t1") == HardState(3, None)
+    world.disk.faults.capacity_bytes = None
+    world.pass_time()
+    assert len(ends) == 1 and saved(world) == (HardState(5, None), ZERO)
+    world.ask("t1", CANDIDATE, vote_request(5))
+    world.work()
+    assert [answer.refusal for answer in world.answers()] == [None]
+
+
+def test_a_merge_that_cannot_be_saved_fails_and_nothing_is_sent_any_more(world: World) -> None:
+    ends = merge(world, 5)
+    world.due.pop(0)()
+    world.due[:] = [lambda: world.peers.voters[TabletId("t1")]._saved(SyncFailed("input/output error"))]
+    world.work()
+    ends += merge(world, 5)
+    world.ask("t1", CANDIDATE, vote_request(6))
+    world.work()
+    assert [type(end) for end in ends] == [SyncFailed, StorageError] and world.answers() == []
+
+
+def test_a_voter_that_is_held_gets_no_message_and_is_not_loaded_again(world: World) -> None:
+    """Its replica is about to start with what the voter has saved: a vote after that would be given twice."""
+    tablet = TabletId("t1")
+    world.ask("t1", CANDIDATE, vote_request(4))  # Its files are still being read when the hold begins.
+    world.tombstones.hold(tablet)
+    world.work()
+    assert world.answers() == [] and not world.peers.voters and record(world, "t1") == HardState(3, None)
+    world.ask("t1", CANDIDATE, vote_request(4))
+    assert world.due == []
+    world.tombstones.release(tablet)
+    world.ask("t1", CANDIDATE, vote_request(4))
+    world.work()
+    assert [answer.refusal for answer in world.answers()] == [None]
+
+
+def test_a_first_copy_has_promised_nothing_and_does_not_vote(world: World) -> None:
+    """A tombstone at 0.0 would vote like an empty replica, although a former replica may have been lost (rule 19)."""
+    world.save(Superblock(tablet_id=TabletId("t1"), data_state=DataState.COPYING, tombstone=None))
+    world.ask("t1", CANDIDATE, vote_request(4))
+    world.work()
+    assert world.answers() == [] and not world.peers.voters
+
+
+def test_a_copy_over_a_tombstone_votes_with_the_last_op_id_of_the_tombstone(world: World) -> None:
+    world.save(Superblock(tablet_id=TabletId("t1"), data_state=DataState.COPYING, tombstone=OpId(2, 20)))
+    world.ask("t1", CANDIDATE, vote_request(4, last=OpId(2, 19)))
+    world.ask("t1", RIVAL, vote_request(5, last=OpId(2, 20)))
+    world.work()
+    behind, granted = world.answers()
+    assert behind.refusal is not None and granted.refusal is None

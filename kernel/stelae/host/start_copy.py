@@ -1,0 +1,66 @@
+"""The message by which a leader starts a copy of a tablet on the node of a member (``StartTabletCopy``).
+
+Source: "Auto-vivifying Tablet Copy protocol" of the tablet-copy design. The message is idempotent: the leader repeats
+it until the member answers appends again. It needs no answer. The target checks it (``stelae.lifecycle.copy_guards``),
+and asks a source for the snapshot itself."""
+
+import msgspec
+
+from stelae.host.superblock import Superblock
+from stelae.spi.consensus import CopyRequest, Status
+from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.members import Member, MemberType
+
+START_COPY = "start_copy"
+
+
+class StartCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """Copy a tablet to this node, from one of the sources."""
+
+    to: NodeId  #: The recipient.
+    leader: NodeId  #: The sender, which leads the tablet in ``term``.
+    term: int
+    tablet_id: TabletId
+    table_name: str
+    consensus: str  #: Name of the consensus engine of the tablet.
+    config: OpId  #: The op id of the leader's config, which lists the recipient.
+    member_type: MemberType  #: Of the recipient in that config.
+    #: What the leader believes: whether the recipient has a replica of the tablet, although it lacks collected entries.
+    hosted: bool
+    log_base: OpId  #: The base of the leader's log. A replica whose log has this entry needs no copy.
+    #: The last op id of the recipient's log, if the leader knows it. The copy is refused if the log has gone on since.
+    last: OpId | None = None
+    sources: tuple[Member, ...]  #: The leader first, then other members that may serve the copy.
+
+
+def start_copy(request: CopyRequest, block: Superblock, status: Status, log_base: OpId) -> StartCopy | None:
+    """Return the message for a peer that needs a copy; ``None`` if it is no member any more, or a witness without rows.
+
+    The sources are this leader and the voters to which it replicates without problems.
+
+    Args:
+        request: of the leader's core.
+        block: the leader's superblock.
+        status: of the leader.
+        log_base: where the leader's log begins.
+    """
+    peer = status.config.member(request.peer)
+    if peer is None or peer.member_type is MemberType.WITNESS:
+        return None
+    healthy = {progress.node_id for progress in status.peers if progress.state == "REPLICATE"}
+    voting = [member for member in status.config.members if member.member_type is MemberType.VOTER]
+    leader = [member for member in voting if member.node_id == status.node_id]
+    others = [member for member in voting if member.node_id in healthy and member.node_id != request.peer]
+    return StartCopy(
+        to=request.peer,
+        leader=status.node_id,
+        term=status.term,
+        tablet_id=block.tablet_id,
+        table_name=block.table_name,
+        consensus=block.consensus_engine,
+        config=status.config.op_id,
+        member_type=peer.member_type,
+        hosted=request.hosted,
+        log_base=log_base,
+        sources=(*leader, *others),
+    )

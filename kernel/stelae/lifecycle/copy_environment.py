@@ -1,0 +1,75 @@
+"""What all copies of a node share: their sources, the transport, and the parts of the node that they use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from stelae.host.metadata_files import NO_CRASH, CrashPoints
+from stelae.lifecycle.copy_facts import CopyFacts
+from stelae.lifecycle.copy_settings import StageSettings
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.lifecycle.tombstones import Tombstones
+from stelae.spi.copy import CopyNetwork, CopyTarget
+from stelae.spi.copy_plan import CopyOffer, CopyProgress
+from stelae.spi.ids import TabletId
+from stelae.spi.members import Member
+
+if TYPE_CHECKING:
+    from stelae.host.node import Node
+    from stelae.lifecycle.tablet_manager import TabletManager
+
+PAUSE_US = 100_000
+"""After how long the transport asks again whether a paused copy goes on."""
+
+
+class CopySources(Protocol):
+    """The sources of copies on other nodes. All calls are on the event loop."""
+
+    def begin(self, source: Member, tablet_id: TabletId, done: Callable[[CopyOffer | Exception], None]) -> None:
+        """Ask a source to open a session. ``done`` is called once, with the offer or a ``StelaeError``."""
+
+    def end(self, offer: CopyOffer) -> None:
+        """End a session. Harmless if it has ended. The message may be lost; the session ends by itself then."""
+
+    def network(self) -> CopyNetwork:
+        """Return the way to the sources for one run of a transport, which uses it on another thread."""
+
+
+class CopyControlFlags:
+    """How the event loop controls the transport of a copy, which runs on another thread: a ``CopyControl``."""
+
+    def __init__(self) -> None:
+        self.why_cancelled = ""
+        self.paused = False
+        self.latest = CopyProgress(bytes_done=0, bytes_total=0, bytes_fetched=0, eta_ms=None)
+
+    def admit(self, size_bytes: int) -> int:
+        """Allow the copy to fetch bytes, unless it is paused."""
+        return PAUSE_US if self.paused else 0
+
+    def cancelled(self) -> bool:
+        """Return whether the copy must end."""
+        return bool(self.why_cancelled)
+
+    def progress(self, progress: CopyProgress) -> None:
+        """Take note of the progress."""
+        self.latest = progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyEnvironment:
+    """What all copies of a node share."""
+
+    node: Node
+    loader: TabletLoader
+    manager: TabletManager
+    tombstones: Tombstones
+    sources: CopySources
+    transport: CopyTarget
+    settings: StageSettings
+    #: Checks what only the server understands of a copied superblock. Raises ``StelaeError``.
+    check_facts: Callable[[CopyFacts], None]
+    hosts_tables: bool = True  #: False on a master.
+    crash: CrashPoints = NO_CRASH

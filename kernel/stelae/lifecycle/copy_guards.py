@@ -1,0 +1,192 @@
+"""The guards of ``StartTabletCopy``: decides whether a node may begin a copy. Pure.
+
+Source: the pseudo-code of "Auto-vivifying Tablet Copy protocol" in the tablet-copy design, in its order;
+``durability.md`` rules 17 and 19. The pseudo-code deletes the replica before its last checks. Here every guard, the
+free slot included, comes before the first effect, so a refused request changes no byte. The driver applies the guards
+twice: when it has locked the tablet, and again before the first effect, because the term of the replica may rise
+meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from stelae.host.start_copy import StartCopy
+from stelae.lifecycle.deletion import LastOpId
+from stelae.spi.ids import ZERO, NodeId, OpId
+from stelae.spi.members import MemberType
+
+
+class TargetState(StrEnum):
+    """The state of the tablet on the node that is asked to copy it."""
+
+    DOES_NOT_EXIST = "DOES_NOT_EXIST"
+    DELETED = "DELETED"  #: A tombstone, or what an interrupted copy has left of one.
+    COPYING = "COPYING"  #: A copy is in progress.
+    READY = "READY"
+    OFFLINE = "OFFLINE"  #: Something of it is on this node, but it did not start.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFacts:
+    """What the guards need to know of the node and of its tablet."""
+
+    node_id: NodeId
+    hosts_tables: bool  #: False for a master.
+    consensus: str  #: Name of the node's consensus engine.
+    state: TargetState
+    why_offline: str = ""
+    term: int = 0
+    last: LastOpId = ZERO  #: The last op id of the log, or of the tombstone.
+    config: OpId = ZERO  #: The op id of the committed config.
+    leads: bool = False  #: The replica leads the tablet in ``term``.
+    has_log_base: bool = False  #: READY: its log contains, or has collected, the entry at ``StartCopy.log_base``.
+    operation: str = ""  #: Another operation on the tablet that is in progress.
+    slots_free: int = 1  #: The number of copies that the node may begin.
+
+
+class CopyRefusalCode(StrEnum):
+    """Why a copy is refused. The values are stable: they are names in metrics and reports."""
+
+    INVALID_NAME = "INVALID_NAME"
+    NOT_A_TABLET_SERVER = "NOT_A_TABLET_SERVER"
+    OTHER_CONSENSUS_ENGINE = "OTHER_CONSENSUS_ENGINE"
+    ALREADY_IN_PROGRESS = "ALREADY_IN_PROGRESS"
+    OFFLINE = "OFFLINE"
+    ILLEGAL_STATE = "ILLEGAL_STATE"
+    LAST_OP_ID_UNKNOWN = "LAST_OP_ID_UNKNOWN"
+    VOTER_WITHOUT_REPLICA = "VOTER_WITHOUT_REPLICA"
+    BAD_TERM = "BAD_TERM"
+    LEADS = "LEADS"
+    OLD_CONFIG = "OLD_CONFIG"
+    OTHER_LAST_OP_ID = "OTHER_LAST_OP_ID"
+    NOT_NEEDED = "NOT_NEEDED"
+    BUSY = "BUSY"
+    THROTTLED = "THROTTLED"
+    # Of a source, not of a request (``copy_fences``).
+    SOURCE_INCONSISTENT = "SOURCE_INCONSISTENT"
+    SOURCE_BEHIND = "SOURCE_BEHIND"
+    SOURCE_CONFIG_OLD = "SOURCE_CONFIG_OLD"
+    SOURCE_REFUSED = "SOURCE_REFUSED"
+    OTHER_STORE_ENGINE = "OTHER_STORE_ENGINE"
+
+
+class CopyRefusal(NamedTuple):
+    """Why a copy is refused, and what to do next."""
+
+    code: CopyRefusalCode
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.reason}"
+
+
+class Guard(NamedTuple):
+    """One condition that refuses a copy."""
+
+    code: CopyRefusalCode
+    applies: Callable[[StartCopy, TargetFacts], bool]
+    reason: Callable[[StartCopy, TargetFacts], str]
+
+
+_VOTES = (MemberType.VOTER, MemberType.WITNESS)
+_HELD = (TargetState.DELETED, TargetState.READY)
+
+GUARDS: tuple[Guard, ...] = (
+    Guard(
+        CopyRefusalCode.INVALID_NAME,
+        lambda asked, here: asked.to != here.node_id,
+        lambda asked, here: f"the request is for node {asked.to}, and this is node {here.node_id}; "
+        "the leader must look up the address again",
+    ),
+    Guard(
+        CopyRefusalCode.NOT_A_TABLET_SERVER,
+        lambda _asked, here: not here.hosts_tables,
+        lambda _asked, _here: "this node is a master, and masters host no replicas of tables; remove the member",
+    ),
+    Guard(
+        CopyRefusalCode.OTHER_CONSENSUS_ENGINE,
+        lambda asked, here: asked.consensus != here.consensus,
+        lambda asked, here: f"the tablet has consensus engine {asked.consensus[:80]!r}, this node has "
+        f"{here.consensus!r}; place the replica on another node",
+    ),
+    Guard(
+        CopyRefusalCode.ALREADY_IN_PROGRESS,
+        lambda _asked, here: here.state is TargetState.COPYING,
+        lambda _asked, _here: "a copy of the tablet is in progress; wait for its end",
+    ),
+    Guard(
+        CopyRefusalCode.BUSY,
+        lambda _asked, here: bool(here.operation),
+        lambda _asked, here: f"the tablet is being {here.operation}; ask again",
+    ),
+    Guard(
+        CopyRefusalCode.LAST_OP_ID_UNKNOWN,
+        lambda _asked, here: here.last == "UNKNOWN",
+        lambda _asked, _here: "it is not known what this replica acknowledged, so it can never be a member again under "
+        "the uuid of this node; remove it, and let the masters add another one",
+    ),
+    Guard(
+        CopyRefusalCode.OFFLINE,
+        lambda _asked, here: here.state is TargetState.OFFLINE,
+        lambda _asked, here: f"the tablet is on this node but offline ({here.why_offline}); "
+        "remove the member, or restart the node once the cause is removed",
+    ),
+    Guard(
+        CopyRefusalCode.ILLEGAL_STATE,
+        lambda asked, here: asked.hosted != (here.state is TargetState.READY),
+        lambda asked, here: f"the leader believes that this node {'has a' if asked.hosted else 'has no'} replica, "
+        f"and the tablet is {here.state} here; the leader learns that from the next answer",
+    ),
+    Guard(
+        CopyRefusalCode.VOTER_WITHOUT_REPLICA,
+        lambda asked, here: here.state is TargetState.DOES_NOT_EXIST and asked.member_type in _VOTES,
+        lambda asked, _here: f"a {asked.member_type} without a replica may have lost votes and entries that it "
+        "acknowledged; remove the member, and add it again without a vote",
+    ),
+    Guard(
+        CopyRefusalCode.BAD_TERM,
+        lambda asked, here: asked.term < here.term,
+        lambda asked, here: f"the leader is of term {asked.term}, and this replica knows term {here.term}; "
+        "only the leader of the present term may ask",
+    ),
+    Guard(
+        CopyRefusalCode.LEADS,
+        lambda asked, here: here.leads and asked.term == here.term,
+        lambda _asked, here: f"this replica leads the tablet in term {here.term}, so nobody else does; ask it",
+    ),
+    Guard(
+        CopyRefusalCode.OLD_CONFIG,
+        lambda asked, here: here.state in _HELD and asked.config < here.config,
+        lambda asked, here: f"the leader has config {asked.config}, and this replica knows the committed config "
+        f"{here.config}; the leader must catch up first",
+    ),
+    Guard(
+        CopyRefusalCode.OTHER_LAST_OP_ID,
+        lambda asked, here: asked.last is not None and asked.last != here.last,
+        lambda asked, here: f"the leader believes that the log ends at {asked.last}, and it ends at {here.last}; "
+        "the leader must probe it again",
+    ),
+    Guard(
+        CopyRefusalCode.NOT_NEEDED,
+        lambda _asked, here: here.state is TargetState.READY and here.has_log_base,
+        lambda asked, here: f"the log ends at {here.last} and has entry {asked.log_base}, from which on the leader can "
+        "send the rest",
+    ),
+    Guard(
+        CopyRefusalCode.THROTTLED,
+        lambda _asked, here: here.slots_free < 1,
+        lambda _asked, _here: "all copy slots of this node are in use; ask again",
+    ),
+)  # fmt: skip
+"""The guards. The first one that applies refuses the request."""
+
+
+def refusal(asked: StartCopy, here: TargetFacts) -> CopyRefusal | None:
+    """Return why a request is refused, or ``None`` if the copy may begin."""
+    for guard in GUARDS:
+        if guard.applies(asked, here):
+            return CopyRefusal(guard.code, guard.reason(asked, here))
+    return None

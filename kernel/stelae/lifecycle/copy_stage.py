@@ -1,0 +1,253 @@
+"""The stage of a copy: the directory with what has arrived, until it is installed (``durability.md`` rule 21).
+
+::
+
+    copying/<tablet-id>/manifest        the snapshot that is being copied
+    copying/<tablet-id>/rows/<file>     an item that is complete, durable and has had its digest
+    copying/<tablet-id>/rows/.<file>    an item that has arrived in part
+    copying/<tablet-id>/log/, export/   likewise
+
+Ordering and durability
+    1. The manifest is durable before anything else is in the stage. A stage whose manifest cannot be read is not
+       intact, and is removed.
+    2. An item gets its name when it has its digest and is durable. So a name says that the item need not be fetched
+       again; a copy still verifies all items before it installs them.
+    3. When a copy goes on with another snapshot, the items that are not in both with the same size and digest are
+       durably removed before the manifest is replaced. So no item ever passes for another of its name.
+
+A part of an item may be torn after a crash. Its checksum is compared with that of the source before it is used."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import crc32c
+import msgspec
+
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.metadata_files import NO_CRASH, CrashPoints, FileKind, MetadataMissing, load, save
+from stelae.lifecycle.copy_items import ItemKind, file_of, kind_of
+from stelae.lifecycle.directory_size import bytes_below
+from stelae.spi.copy_plan import CopySnapshot
+from stelae.spi.errors import Corrupt, Full, StorageError
+from stelae.spi.ids import TabletId
+from stelae.spi.services import Buffer, File, Files
+from stelae.spi.wal import SnapshotUnit
+
+READ_BYTES = 1 << 20
+"""Bytes of an item that are read at a time."""
+
+
+class StageManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of the file ``manifest``."""
+
+    tablet_id: TabletId
+    used_us: int  #: Wall-clock microseconds of the last copy that used the stage, for the age limit.
+    snapshot: CopySnapshot
+
+
+STAGE = FileKind("copy-stage", b"STcs", 1, msgspec.msgpack.Decoder(StageManifest))
+
+
+def read_manifest(files: Files, layout: DirectoryLayout, tablet: TabletId) -> StageManifest | None:
+    """Return the manifest of a stage, or ``None`` if there is no intact stage of this tablet."""
+    try:
+        found = load(files, STAGE, f"{layout.stage_of(tablet)}/manifest")
+    except (StorageError, MetadataMissing):
+        return None
+    return found if found.tablet_id == tablet == found.snapshot.tablet_id else None
+
+
+def remove_stage(files: Files, layout: DirectoryLayout, tablet: TabletId) -> None:
+    """Remove the stage of a tablet. Durable on return. Costs no sync if there is none."""
+    if files.exists(layout.stage_of(tablet)):
+        files.remove_tree(layout.stage_of(tablet))
+        files.sync_directory(layout.copying)
+
+
+class CopyStage:
+    """The stage of one tablet. A ``CopySink``. It is used by one thread at a time, and all methods may block.
+
+    Args:
+        bytes_max: how large the stage may become.
+    """
+
+    def __init__(
+        self, files: Files, layout: DirectoryLayout, tablet: TabletId, bytes_max: int, crash: CrashPoints = NO_CRASH
+    ) -> None:
+        self._files = files
+        self._layout = layout
+        self._tablet = tablet
+        self._bytes_max = bytes_max
+        self._crash = crash
+        self._place = layout.stage_of(tablet)
+        self._items: dict[str, SnapshotUnit] = {}
+        self._open: dict[str, File] = {}
+        self._bytes = 0  # Of everything in the stage.
+
+    # -- the snapshot --------------------------------------------------------------------------------
+
+    def prepare(self, snapshot: CopySnapshot, now_us: int) -> None:
+        """Prepare the stage for a snapshot, and keep what it has of it. Durable on return. May be repeated.
+
+        The items were checked (``copy_items.check_items``). Raises ``Full`` if the snapshot is larger than the stage
+        may be; nothing was changed."""
+        size_bytes = sum(item.size_bytes for item in snapshot.items)
+        if size_bytes > self._bytes_max:
+            fact = f"the copy needs {size_bytes} bytes, and a stage may have {self._bytes_max}; raise stage_bytes_max"
+            raise Full(fact, path=self._place)
+        self.close()
+        old = read_manifest(self._files, self._layout, self._tablet)
+        if old is None:
+            remove_stage(self._files, self._layout, self._tablet)
+        for kind in ItemKind:
+            self._files.make_directory(f"{self._place}/{kind}")
+        self._items = {item.name: item for item in snapshot.items}
+        kept = set(self._items.values()) & set(old.snapshot.items) if old is not None else set()
+        self._keep_only({item.name for item in kept})
+        self._files.sync_directory(self._layout.copying)
+        self._crash.hit("copy.after_stage_cleaned")
+        manifest = StageManifest(tablet_id=self._tablet, used_us=now_us, snapshot=snapshot)
+        save(self._files, STAGE, f"{self._place}/manifest", manifest, self._crash)
+        self._bytes = bytes_below(self._files, self._place)
+
+    def _keep_only(self, names: set[str]) -> None:
+        for kind in ItemKind:
+            directory = f"{self._place}/{kind}"
+            for file in self._files.listdir(directory):
+                if f"{kind}/{file.removeprefix('.')}" not in names:
+                    self._files.remove(f"{directory}/{file}")
+            self._files.sync_directory(directory)
+
+    def have(self) -> dict[str, str]:
+        """Return the digests of the items that are durable, by name."""
+        return {name: item.digest for name, item in self._items.items() if self._files.exists(self._path(name))}
+
+    # -- CopySink ------------------------------------------------------------------------------------
+
+    def stored(self, item: str) -> int:
+        """Return how many bytes of an item that is not durable are stored, from its beginning on without gaps."""
+        file = self._part(item, create=False)
+        return 0 if file is None else file.size()
+
+    def checksum(self, item: str) -> int:
+        """Return the CRC32C of the stored bytes of an item. Raises ``StorageError``."""
+        file, crc = self._part(item, create=False), 0
+        if file is not None:
+            for data in _contents(file):
+                crc = crc32c.crc32c(data, crc)
+        return crc
+
+    def write(self, item: str, offset: int, data: Buffer) -> None:
+        """Store bytes of an item. ``offset`` equals ``stored(item)``.
+
+        Raises ``Full`` if the stage or the disk has no space, and another ``StorageError`` if it cannot be written."""
+        if self._bytes + len(data) > self._bytes_max:
+            raise Full(f"the stage has its {self._bytes_max} bytes; raise stage_bytes_max", path=self._place)
+        file = self._part(item, create=True)
+        assert file is not None
+        file.pwritev([data], offset)
+        self._bytes += len(data)
+        self._crash.hit("copy.after_chunk")
+
+    def finish(self, item: str) -> None:
+        """Verify the digest of an item and make it durable.
+
+        Raises ``Corrupt`` if the item does not have the digest of the snapshot; it is discarded. Raises as ``write``
+        does otherwise."""
+        file = self._part(item, create=True)
+        assert file is not None
+        if not self._has_digest(item, file):
+            self.discard(item)
+            raise Corrupt("the item does not have the digest that its source announced", path=self._path(item))
+        file.sync()
+        self._forget(item)
+        self._files.rename(self._part_path(item), self._path(item))
+        self._files.sync_directory(f"{self._place}/{kind_of(item)}")
+        self._crash.hit("copy.after_item")
+
+    def discard(self, item: str) -> None:
+        """Forget the stored bytes of an item. Raises ``StorageError``."""
+        self._forget(item)
+        if self._files.exists(self._part_path(item)):
+            self._files.remove(self._part_path(item))
+        self._bytes = bytes_below(self._files, self._place)
+
+    # -- what a copy installs ------------------------------------------------------------------------
+
+    def verify(self) -> list[str]:
+        """Read all items, and check their digests. Durably remove those that are damaged, and return their names."""
+        self.close()
+        damaged = [name for name in self._items if not self._is_intact(name)]
+        for name in damaged:
+            if self._files.exists(self._path(name)):
+                self._files.remove(self._path(name))
+                self._files.sync_directory(f"{self._place}/{kind_of(name)}")
+        return damaged
+
+    def read(self, item: str) -> bytes:
+        """Return the bytes of an item that is durable. Pieces of a log and of an export are small."""
+        return self._files.read_bytes(self._path(item))
+
+    def directory_of(self, kind: ItemKind) -> str:
+        """Return the directory with the items of a kind. It has no other files once all items are verified."""
+        return f"{self._place}/{kind}"
+
+    def close(self) -> None:
+        """Close the files of items that have arrived in part."""
+        for item in list(self._open):
+            self._forget(item)
+
+    def _is_intact(self, item: str) -> bool:
+        try:
+            file = self._files.open(self._path(item))
+        except FileNotFoundError:
+            return False
+        try:
+            return self._has_digest(item, file)
+        finally:
+            file.close()
+
+    def _has_digest(self, item: str, file: File) -> bool:
+        unit = self._items[item]
+        if file.size() != unit.size_bytes:
+            return False
+        digest = hashlib.sha256()
+        for data in _contents(file):
+            digest.update(data)
+        return digest.hexdigest() == unit.digest
+
+    def _part(self, item: str, *, create: bool) -> File | None:
+        """Return the open file of an item that has arrived in part."""
+        found = self._open.get(item)
+        if found is None:
+            path = self._part_path(item)
+            if self._files.exists(path):
+                found = self._files.open(path, writable=True)
+            elif create:
+                found = self._files.create(path)
+            else:
+                return None
+            self._open[item] = found
+        return found
+
+    def _forget(self, item: str) -> None:
+        if (file := self._open.pop(item, None)) is not None:
+            file.close()
+
+    def _path(self, item: str) -> str:
+        return f"{self._place}/{item}"
+
+    def _part_path(self, item: str) -> str:
+        return f"{self._place}/{kind_of(item)}/.{file_of(item)}"
+
+
+def _contents(file: File) -> Iterator[bytes]:
+    size, at = file.size(), 0
+    while at < size:
+        data = file.pread(READ_BYTES, at)
+        if not data:
+            raise StorageError(f"the file ends before its length of {size} bytes", path=file.path, offset=at)
+        yield data
+        at += len(data)

@@ -1,0 +1,165 @@
+"""The states of one copy on its target, and what follows from the outcome of each. Pure.
+
+Source: "Follower Tablet Copy" of the tablet-copy design, steps 1 to 6; ``durability.md`` rules 17 to 22. Each state has
+one piece of work, which ``copy_steps`` does. Its outcome leads to the next state, by a total table: a pair that the
+table does not name cannot happen, and ends in the safe way (``ABANDONING``, or ``ENDED`` before the first effect).
+
+The order follows from the rules:
+
+- Until ``SETTING_ASIDE`` or ``MARKING``, nothing on this node has changed. Guards and fences come before (rule 17).
+- ``MARKING`` is step 1 of the source: the superblock says COPYING, and keeps the last op id of the tombstone.
+- Fetching follows (steps 3 and 4). All that arrives is in the stage, and survives an interruption (rule 21).
+- Metadata is merged (step 2) when everything is verified and installed. So a copy that ends early changes no config.
+- ``COMMITTING`` is step 5: the superblock that says READY is the commit point (rule 22). Nothing cancels a copy from
+  here on, and there is no way back to a tombstone.
+- A copy that cannot go on is *abandoned*: the replica is the tombstone again that it was. The leader asks again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class CopyState(StrEnum):
+    """What a copy does at the moment."""
+
+    CHECKING = "CHECKING"  #: Guards under the lock of the tablet.
+    OPENING = "OPENING"  #: Asks a source for its snapshot.
+    FENCING = "FENCING"  #: Checks the snapshot, the fences, and the guards again.
+    SETTING_ASIDE = "SETTING_ASIDE"  #: Deletes the replica that lags, with quarantine.
+    REHOSTING = "REHOSTING"  #: Starts the replica again that could not be set aside.
+    MARKING = "MARKING"  #: Writes the superblock COPYING.
+    STAGING = "STAGING"  #: Writes the manifest of the stage, and removes what does not belong to the snapshot.
+    FETCHING = "FETCHING"
+    VERIFYING = "VERIFYING"  #: Checks length and digest of everything in the stage, and the fences.
+    INSTALLING_LOG = "INSTALLING_LOG"
+    INSTALLING_ROWS = "INSTALLING_ROWS"
+    MERGING = "MERGING"  #: Merges the consensus metadata.
+    COMMITTING = "COMMITTING"  #: Writes the superblock READY.
+    HOSTING = "HOSTING"
+    ABANDONING = "ABANDONING"
+    ENDED = "ENDED"
+
+
+class Outcome(StrEnum):
+    """How the work of a state ended."""
+
+    DONE = "DONE"
+    REFUSED = "REFUSED"  #: By a guard or a fence of this node, or by the source.
+    INTERRUPTED = "INTERRUPTED"  #: The source does not answer, or ended the session.
+    DAMAGED = "DAMAGED"  #: Bytes at the source, or in the stage, do not have their digest.
+    FULL = "FULL"  #: This node has no space.
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What follows from an outcome. ``retry``: to the first state while rounds are left, else to the second one."""
+
+    to: CopyState
+    otherwise: CopyState | None = None
+    drops_stage: bool = False
+
+
+_S, _O = CopyState, Outcome
+_END = _Row(_S.ENDED)
+_ABANDON = _Row(_S.ABANDONING)
+_ABANDON_ALL = _Row(_S.ABANDONING, drops_stage=True)
+_REOPEN = _Row(_S.OPENING, _S.ABANDONING)
+_REFETCH = _Row(_S.FETCHING, _S.ABANDONING, drops_stage=True)
+
+BEFORE_EFFECTS: Mapping[tuple[CopyState, Outcome], _Row] = {
+    (_S.CHECKING, _O.DONE): _Row(_S.OPENING),
+    (_S.OPENING, _O.DONE): _Row(_S.FENCING),
+    (_S.OPENING, _O.REFUSED): _Row(_S.OPENING, _S.ENDED),
+    (_S.OPENING, _O.INTERRUPTED): _Row(_S.OPENING, _S.ENDED),
+    (_S.OPENING, _O.DAMAGED): _Row(_S.OPENING, _S.ENDED),
+    (_S.FENCING, _O.DONE): _Row(_S.SETTING_ASIDE),
+    (_S.FENCING, _O.REFUSED): _Row(_S.OPENING, _S.ENDED),
+    (_S.SETTING_ASIDE, _O.DONE): _Row(_S.MARKING),
+    (_S.SETTING_ASIDE, _O.FULL): _Row(_S.REHOSTING),
+    (_S.SETTING_ASIDE, _O.FAILED): _Row(_S.REHOSTING),
+    (_S.MARKING, _O.DONE): _Row(_S.STAGING),
+    # After a failed sync the superblock may say COPYING.
+    (_S.MARKING, _O.FAILED): _ABANDON,
+}
+"""Until the superblock says COPYING. Every other pair ends the copy."""
+
+AFTER_MARKING: Mapping[tuple[CopyState, Outcome], _Row] = {
+    (_S.OPENING, _O.DONE): _Row(_S.FENCING),
+    (_S.OPENING, _O.REFUSED): _REOPEN,
+    (_S.OPENING, _O.INTERRUPTED): _REOPEN,
+    (_S.OPENING, _O.DAMAGED): _REOPEN,
+    (_S.FENCING, _O.DONE): _Row(_S.STAGING),
+    (_S.FENCING, _O.REFUSED): _REOPEN,
+    (_S.STAGING, _O.DONE): _Row(_S.FETCHING),
+    (_S.STAGING, _O.FULL): _ABANDON_ALL,
+    (_S.FETCHING, _O.DONE): _Row(_S.VERIFYING),
+    (_S.FETCHING, _O.REFUSED): _REOPEN,
+    (_S.FETCHING, _O.INTERRUPTED): _REOPEN,
+    (_S.FETCHING, _O.DAMAGED): _REOPEN,
+    (_S.FETCHING, _O.FULL): _ABANDON_ALL,
+    (_S.VERIFYING, _O.DONE): _Row(_S.INSTALLING_LOG),
+    (_S.VERIFYING, _O.DAMAGED): _REFETCH,
+    (_S.INSTALLING_LOG, _O.DONE): _Row(_S.INSTALLING_ROWS),
+    (_S.INSTALLING_LOG, _O.DAMAGED): _ABANDON_ALL,
+    (_S.INSTALLING_LOG, _O.FULL): _ABANDON_ALL,
+    (_S.INSTALLING_ROWS, _O.DONE): _Row(_S.MERGING),
+    (_S.INSTALLING_ROWS, _O.DAMAGED): _ABANDON_ALL,
+    (_S.INSTALLING_ROWS, _O.FULL): _ABANDON_ALL,
+    (_S.MERGING, _O.DONE): _Row(_S.COMMITTING),
+    (_S.COMMITTING, _O.DONE): _Row(_S.HOSTING),
+    (_S.COMMITTING, _O.FULL): _ABANDON,
+}
+"""Once the superblock says COPYING. Every other pair abandons the copy, and keeps the stage; except in ``LAST``."""
+
+LAST = frozenset({CopyState.COMMITTING, CopyState.HOSTING, CopyState.ABANDONING})
+"""From these states every pair that the tables do not name ends the copy. After a failed sync in ``COMMITTING``, the
+superblock says COPYING or READY: the tablet is offline until the next start. If abandoning fails, it still says
+COPYING: the next request, or the next start, repeats the way back."""
+
+CANCELLABLE = frozenset(CopyState) - LAST - {CopyState.REHOSTING, CopyState.ENDED}
+"""The states in which a cancellation has an effect."""
+
+
+@dataclass(slots=True)
+class CopySequence:
+    """The state of one copy, and what decides about its next state.
+
+    Args:
+        replaces: the node has a replica, which must be set aside.
+        rounds: how often the copy may ask a source again, or fetch again what was damaged."""
+
+    replaces: bool
+    rounds: int
+    state: CopyState = CopyState.CHECKING
+    marked: bool = False  #: The superblock may say COPYING.
+    committed: bool = False  #: The superblock says READY.
+    drops_stage: bool = False  #: When the copy is abandoned, what has arrived is removed, too.
+
+    def step(self, outcome: Outcome) -> CopyState:
+        """Go to the state that follows from the outcome of the present one, and return it."""
+        assert self.state is not CopyState.ENDED, "the copy has ended"
+        table = AFTER_MARKING if self.marked else BEFORE_EFFECTS
+        default = _ABANDON if self.marked and self.state not in LAST else _END
+        row = table.get((self.state, outcome), default)
+        self._note(outcome)
+        following = row.to
+        if row.otherwise is not None:
+            if self.rounds < 1:
+                following = row.otherwise
+            self.rounds -= 1
+        if following is CopyState.SETTING_ASIDE and not self.replaces:
+            following = CopyState.MARKING
+        if following is CopyState.ABANDONING:
+            self.drops_stage = self.drops_stage or row.drops_stage
+        self.state = following
+        return following
+
+    def _note(self, outcome: Outcome) -> None:
+        if self.state is CopyState.MARKING and outcome in (Outcome.DONE, Outcome.FAILED):
+            self.marked = True
+        if self.state is CopyState.COMMITTING and outcome is Outcome.DONE:
+            self.committed = True

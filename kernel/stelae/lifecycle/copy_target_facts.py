@@ -1,0 +1,102 @@
+"""Gathers what the guards of ``StartTabletCopy`` need to know of the node and its tablet. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stelae.host.start_copy import StartCopy
+from stelae.lifecycle.blocking_steps import OffLoop, Steps
+from stelae.lifecycle.copy_environment import CopyEnvironment
+from stelae.lifecycle.copy_guards import TargetFacts, TargetState
+from stelae.lifecycle.deletion import LastOpId
+from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.spi.consensus import Role
+from stelae.spi.errors import Compacted, StelaeError
+from stelae.spi.ids import ZERO, LogId, OpId
+from stelae.spi.wal import WalEngine
+
+if TYPE_CHECKING:
+    from stelae.host.node import Node
+    from stelae.host.replica import Replica
+
+_STATES = {
+    StartupAction.NOTHING: TargetState.DOES_NOT_EXIST,
+    StartupAction.REMOVE: TargetState.DOES_NOT_EXIST,  # An interrupted first copy. The next one removes what it left.
+    StartupAction.TOMBSTONE: TargetState.DELETED,
+    StartupAction.DELETE_SELF: TargetState.DELETED,  # An interrupted copy over a tombstone.
+}
+"""The states of tablets without a replica. In all other cases the tablet is offline."""
+
+
+def gather(
+    env: CopyEnvironment, asked: StartCopy, look: Callable[[], Steps[TabletFinding]], *, slot: bool
+) -> Steps[tuple[TargetFacts, TabletFinding | None]]:
+    """Return the facts, and what was found on the disk if there is no replica. ``slot``: there is a slot for the copy.
+
+    The caller has locked the tablet, so only term, vote and the log of a replica can change afterwards."""
+    node, loader = env.node, env.loader
+    common = TargetFacts(
+        node_id=node.node_id,
+        hosts_tables=env.hosts_tables,
+        consensus=node.config.consensus.name,
+        state=TargetState.DOES_NOT_EXIST,
+        slots_free=int(slot),
+    )
+    replica = node.replicas.get(asked.tablet_id)
+    if replica is not None and not replica.failure:
+        has_base = yield OffLoop(lambda: _has(node.engines.wal, replica.log, asked.log_base))
+        return _of_replica(node, replica, common, has_base), None
+    found = yield from look()
+    if replica is not None:
+        return _offline(common, f"the replica has failed: {replica.failure}", found, loader), found
+    return _of_files(node, loader, common, found), found
+
+
+def _has(wal: WalEngine, log: LogId, base: OpId) -> bool:
+    """Return whether a log contains the entry of an op id, or has collected it."""
+    try:
+        return wal.op_id_at(log, base.index) == base
+    except Compacted:
+        return True
+    except StelaeError:
+        return False  # The log ends before it.
+
+
+def _of_replica(node: Node, replica: Replica, common: TargetFacts, has_log_base: bool) -> TargetFacts:
+    status = replica.core.status()
+    return replace(
+        common,
+        state=TargetState.READY,
+        term=status.term,
+        last=node.writer.durable(replica.log),
+        config=status.committed_config.op_id,
+        leads=status.role is Role.LEADER,
+        has_log_base=has_log_base,
+    )
+
+
+def _of_files(node: Node, loader: TabletLoader, common: TargetFacts, found: TabletFinding) -> TargetFacts:
+    state = _STATES.get(found.decision.action)
+    if state is None:
+        return _offline(
+            common, loader.failed.get(found.tablet_id) or found.failure or "it did not start", found, loader
+        )
+    if state is TargetState.DOES_NOT_EXIST:
+        return replace(common, state=state)
+    assert found.superblock is not None and found.consensus is not None and found.superblock.tombstone is not None
+    voter = node.peers.voters.get(found.tablet_id)
+    return replace(
+        common,
+        state=state,
+        term=max(found.consensus.term, voter.status.term if voter is not None else 0),
+        last=found.superblock.tombstone,
+        config=found.consensus.committed_config.op_id,
+    )
+
+
+def _offline(common: TargetFacts, why: str, found: TabletFinding, loader: TabletLoader) -> TargetFacts:
+    last: LastOpId = "UNKNOWN" if found.tablet_id in loader.unknown_op_ids else ZERO
+    return replace(common, state=TargetState.OFFLINE, why_offline=why, last=last)

@@ -1,0 +1,127 @@
+"""The copies of tablets to one node: begins them when leaders ask, at most one for each tablet, within the copy slots.
+
+A leader repeats its request until the replica answers, so a request that is refused or whose copy was abandoned comes
+again (T5, T9). Copies run in a pool of their own: they take long, and votes must not wait for them. A deletion cancels
+the copy of its tablet (``TabletManager``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from stelae.host.ports import Timer
+from stelae.host.start_copy import StartCopy
+from stelae.lifecycle.copy_environment import CopyEnvironment
+from stelae.lifecycle.tablet_copy import TabletCopy
+from stelae.spi.copy_plan import CopyOffer
+from stelae.spi.errors import Overloaded, StelaeError
+from stelae.spi.ids import TabletId
+
+log = logging.getLogger(__name__)
+
+COPIED = "copied"
+
+REASONS_MAX = 1024
+"""The most tablets whose last refusal is kept."""
+
+LOOK_US = 200_000
+"""How often to look whether a copied replica has heard its leader."""
+
+
+class TabletCopies:
+    """The copies to one node, on its event loop."""
+
+    def __init__(self, environment: CopyEnvironment) -> None:
+        self._env = environment
+        self._running: dict[TabletId, TabletCopy] = {}
+        self._refusals: dict[TabletId, str] = {}
+        self._sessions: dict[TabletId, tuple[CopyOffer, Timer]] = {}  # Of copies that have ended.
+        environment.manager.cancel_copy = self.cancel
+
+    @property
+    def running(self) -> Mapping[TabletId, TabletCopy]:
+        """The copies that are in progress."""
+        return self._running
+
+    def start(self, asked: StartCopy) -> None:
+        """Begin a copy as a leader asks, unless a guard refuses it. Has no effect while one is in progress."""
+        tablet, env = asked.tablet_id, self._env
+        if tablet in self._running:
+            return
+        if busy := env.manager.operation(tablet):
+            log.info("copy not begun tablet=%s reason=it is being %s", tablet, busy)
+            return
+        slot = self._reserve(tablet)
+        copy = self._running[tablet] = TabletCopy(env, asked, slot=slot)
+
+        def ended(error: StelaeError | None) -> None:
+            del self._running[tablet]
+            if slot:
+                env.transport.release(tablet)
+            self._ended(asked, copy, error)
+
+        env.manager.run(tablet, COPIED, copy.steps(), ended, pool=env.node.copies)
+
+    def cancel(self, tablet_id: TabletId, why: str) -> bool:
+        """Cancel the copy of a tablet. Return False if none is in progress.
+
+        It ends soon: as a tombstone, or, if the superblock says READY by now, as a replica."""
+        copy = self._running.get(tablet_id)
+        if copy is not None:
+            copy.control.why_cancelled = copy.control.why_cancelled or why
+        return copy is not None
+
+    def stop(self) -> None:
+        """Cancel all copies, because the node stops. What has arrived stays in the stages."""
+        for tablet_id in self._running:
+            self.cancel(tablet_id, "the node stops")
+        for _, timer in self._sessions.values():
+            timer.cancel()
+
+    def _reserve(self, tablet_id: TabletId) -> bool:
+        try:
+            self._env.transport.reserve(tablet_id)
+        except Overloaded:
+            return False
+        return True
+
+    def _ended(self, asked: StartCopy, copy: TabletCopy, error: StelaeError | None) -> None:
+        tablet, metrics = asked.tablet_id, self._env.node.metrics
+        sequence = copy.sequence
+        if sequence.committed and copy.offer is not None:
+            self._end_when_heard(tablet, copy.offer, 0)
+        elif copy.offer is not None:
+            self._env.sources.end(copy.offer)
+        if error is not None or sequence.marked:
+            self._refusals.pop(tablet, None)
+            metrics.count("copies_completed" if sequence.committed else "copies_abandoned")
+            state = "complete" if sequence.committed else "abandoned"
+            what = (state, tablet, asked.leader, copy.control.latest.bytes_done, error or copy.reason)
+            log.info("copy %s tablet=%s leader=%s bytes=%d %s", *what)
+        else:
+            metrics.count("copies_refused")
+            self._note_refusal(tablet, asked, copy.reason)
+
+    def _note_refusal(self, tablet: TabletId, asked: StartCopy, reason: str) -> None:
+        """Log why no copy began. The leader asks again and again, so each reason is logged once."""
+        if self._refusals.get(tablet) != reason:
+            log.warning("copy not begun tablet=%s leader=%s reason=%s", tablet, asked.leader, reason)
+        if len(self._refusals) >= REASONS_MAX:
+            self._refusals.clear()
+        self._refusals[tablet] = reason
+
+    def _end_when_heard(self, tablet: TabletId, offer: CopyOffer, waited_us: int) -> None:
+        """End the session of a complete copy once the leader replicates to the replica (``durability.md`` rule 25).
+
+        Until then the session keeps the log that follows the copy. It ends by itself after its time to live."""
+        replica, turns = self._env.node.replicas.get(tablet), self._env.node.turns
+        waits = replica is not None and not replica.status.serving and waited_us < offer.ttl_ms * 1000
+        if tablet in self._sessions:
+            self._sessions.pop(tablet)
+        if not waits:
+            self._env.sources.end(offer)
+            return
+        timer = turns.call_at(
+            turns.now_us() + LOOK_US, lambda: self._end_when_heard(tablet, offer, waited_us + LOOK_US)
+        )
+        self._sessions[tablet] = (offer, timer)

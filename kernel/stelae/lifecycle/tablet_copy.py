@@ -1,0 +1,334 @@
+"""One copy of a tablet to this node: does the work of each ``CopyState``, until the replica runs or is abandoned.
+
+Source: "Auto-vivifying Tablet Copy protocol" and "Follower Tablet Copy" of the tablet-copy design; ``durability.md``
+rules 17 to 22. ``copy_states`` decides what follows. The tablet is locked from the first state to the last one. The
+transport fetches into the stage, and ``copied_tablet`` builds the replica."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from stelae.host.hybrid_clock import physical_us
+from stelae.host.start_copy import StartCopy
+from stelae.lifecycle.blocking_steps import Ask, OffLoop, Steps
+from stelae.lifecycle.copied_tablet import CopiedTablet
+from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
+from stelae.lifecycle.copy_facts import CopyFacts
+from stelae.lifecycle.copy_fences import CopyFences
+from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, TargetFacts, TargetState, refusal
+from stelae.lifecycle.copy_stage import CopyStage
+from stelae.lifecycle.copy_states import CANCELLABLE, CopySequence, CopyState, Outcome
+from stelae.lifecycle.copy_target_facts import gather
+from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
+from stelae.spi.copy_plan import (
+    Complete,
+    CopyOffer,
+    CopyOutcome,
+    CopyPlan,
+    CopySnapshot,
+    Fences,
+    Interruption,
+    Partial,
+    Refused,
+    SourceDamaged,
+)
+from stelae.spi.errors import Corrupt, Full, RetryableError, StelaeError
+from stelae.spi.ids import NodeId, OpId
+
+log = logging.getLogger(__name__)
+
+SET_ASIDE = "it lags behind the log of the leader, and a copy replaces it"
+
+
+class TabletCopy:
+    """One copy. ``steps`` is run under the tablet's lock, in the pool for copies.
+
+    Args:
+        asked: the request of the leader.
+        slot: whether a slot was free. The caller holds it until the copy has ended.
+    """
+
+    def __init__(self, environment: CopyEnvironment, asked: StartCopy, *, slot: bool) -> None:
+        self._env = environment
+        self._asked = asked
+        self._slot = slot
+        self.control = CopyControlFlags()
+        self.refused: CopyRefusal | None = None  #: Why this node refused the request. Nothing was changed.
+        self.reason = ""  #: Why the last work that was not done was not done.
+        self.offer: CopyOffer | None = None  #: The open session. The caller ends it.
+        self.sequence = CopySequence(replaces=False, rounds=len(asked.sources) - 1)
+        self._found: TabletFinding | None = None
+        self._here: TargetFacts | None = None
+        self._facts: CopyFacts | None = None
+        self._damaged: set[NodeId] = set()
+        self._source = 0  # The position of the source to ask, among those that are not damaged.
+        self._stays = True  # Ask the same source again, and use its session if it has not ended.
+        self._asked_before = False
+        self._bytes_done = 0
+        node, crash = environment.node, environment.crash
+        self._stage = CopyStage(node.files, node.layout, asked.tablet_id, environment.settings.bytes_max, crash)
+        self._tablet = CopiedTablet(
+            node,
+            environment.loader,
+            environment.manager.look,
+            environment.tombstones,
+            asked.tablet_id,
+            self._stage,
+            crash,
+        )
+
+    def steps(self) -> Steps[None]:
+        """Do the copy. Operating errors are not raised: they are in ``refused`` and ``reason``."""
+        sequence, tablet = self.sequence, self._asked.tablet_id
+        while sequence.state is not CopyState.ENDED:
+            before = sequence.state
+            outcome = yield from self._outcome()
+            after = sequence.step(outcome)
+            why = "" if outcome is Outcome.DONE else f" reason={self.reason}"
+            log.info("copy tablet=%s from=%s outcome=%s to=%s%s", tablet, before, outcome, after, why)
+
+    def _outcome(self) -> Steps[Outcome]:
+        """Do the work of the present state."""
+        if self.control.cancelled() and self.sequence.state in CANCELLABLE:
+            self.reason = self.control.why_cancelled
+            return Outcome.CANCELLED
+        try:
+            return (yield from self._WORKS[self.sequence.state](self))
+        except Full as error:
+            outcome, self.reason = Outcome.FULL, str(error)
+        except Corrupt as error:
+            outcome, self.reason = Outcome.DAMAGED, str(error)
+        except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
+            outcome, self.reason = Outcome.FAILED, str(error)
+        return outcome
+
+    # -- before the first effect ---------------------------------------------------------------------
+
+    def _check(self) -> Steps[Outcome]:
+        """Apply the guards. ``steps`` is run under the lock, so only term, vote and log can change afterwards."""
+        env, asked = self._env, self._asked
+        self._here, self._found = yield from gather(
+            env, asked, lambda: env.manager.look(asked.tablet_id), slot=self._slot
+        )
+        self.sequence.replaces = self._here.state is TargetState.READY
+        found = refusal(asked, self._here)
+        return Outcome.DONE if found is None else self._refuse(found)
+
+    def _refuse(self, why: CopyRefusal) -> Outcome:
+        self.refused, self.reason = why, str(why)
+        return Outcome.REFUSED
+
+    def _open(self) -> Steps[Outcome]:
+        """Ask a source for its snapshot: after an interruption the same source, whose session may still be open."""
+        env = self._env
+        if not self._stays:
+            self._end_session()
+            self._source += 1
+        usable = [source for source in self._asked.sources if source.node_id not in self._damaged]
+        if not usable:
+            self.reason, self.sequence.rounds = "the bytes of every source are damaged", 0
+            return Outcome.REFUSED
+        if self._asked_before:
+            yield Ask(self._after_pause)
+        self._asked_before, self._stays = True, False
+        source = usable[self._source % len(usable)]
+        try:
+            self.offer = yield Ask(lambda done: env.sources.begin(source, self._asked.tablet_id, done))
+        except StelaeError as error:
+            self.reason = f"{source.node_id} does not serve the copy: {error}"
+            return Outcome.INTERRUPTED if isinstance(error, RetryableError) else Outcome.REFUSED
+        return Outcome.DONE
+
+    def _after_pause(self, done: Callable[[object], None]) -> None:
+        turns = self._env.node.turns
+        turns.call_at(turns.now_us() + self._env.settings.pause_ms * 1000, lambda: done(None))
+
+    def _end_session(self) -> None:
+        if self.offer is not None:
+            self._env.sources.end(self.offer)
+            self.offer = None
+
+    def _fence(self) -> Steps[Outcome]:
+        """Check the snapshot, and before the first effect the guards again (rules 17 and 18)."""
+        wrong = self._fence_refusal(self._last_op_id())
+        if wrong is not None:
+            self.reason = str(wrong)
+            return Outcome.REFUSED
+        self._facts = CopyFacts.from_bytes(self._snapshot.facts)
+        try:
+            self._env.check_facts(self._facts)
+        except StelaeError as error:
+            self.reason = f"the copied superblock cannot be used: {error}"
+            return Outcome.REFUSED
+        if self.sequence.marked:
+            return Outcome.DONE
+        again = yield from self._check()
+        if again is Outcome.REFUSED:
+            self.sequence.rounds = 0  # No other source changes that.
+        return again
+
+    def _fence_refusal(self, last: OpId | None) -> CopyRefusal | None:
+        node = self._env.node
+        assert self._here is not None
+        fences = CopyFences(
+            tablet_id=self._asked.tablet_id,
+            op_ids=self._fences(last),
+            consensus=node.config.consensus.name,
+            store=node.config.store.name,
+            keeps_rows="durable_flush" in node.engines.store.capabilities,
+        )
+        return fences.refusal(self._snapshot)
+
+    def _fences(self, last: OpId | None) -> Fences:
+        assert self._here is not None
+        return Fences(tombstone=last or OpId(0, 0), config_op_id=self._here.config)
+
+    def _last_op_id(self) -> OpId:
+        """Return the last op id that this replica ever had, as far as it is known now."""
+        if self.sequence.marked:
+            kept = self._tablet.block.tombstone
+            return kept if isinstance(kept, OpId) else OpId(0, 0)
+        assert self._here is not None and isinstance(self._here.last, OpId)
+        return self._here.last
+
+    @property
+    def _snapshot(self) -> CopySnapshot:
+        assert self.offer is not None
+        return self.offer.snapshot
+
+    def _set_aside(self) -> Steps[Outcome]:
+        node, manager, tablet = self._env.node, self._env.manager, self._asked.tablet_id
+        yield from manager.set_aside(node.replicas[tablet], SET_ASIDE)
+        self._found = yield from manager.look(tablet)
+        return Outcome.DONE
+
+    def _rehost(self) -> Steps[Outcome]:
+        """Start the replica again that could not be set aside. If it is a tombstone by now, it stays one."""
+        env = self._env
+        found = yield from env.manager.look(self._asked.tablet_id)
+        if found.decision.action is StartupAction.START:
+            recovered = yield OffLoop(lambda: env.loader.recover(found))
+            if recovered is not None:
+                env.node.host(recovered)
+        return Outcome.DONE
+
+    # -- from the superblock COPYING on --------------------------------------------------------------
+
+    def _mark(self) -> Steps[Outcome]:
+        """Make the superblock COPYING durable, if the source has reached what was set aside, too (rule 18)."""
+        old = self._found.superblock if self._found is not None else None
+        if old is not None and old.tombstone is not None:
+            last = old.tombstone if isinstance(old.tombstone, OpId) else None
+            unknown = CopyRefusal(CopyRefusalCode.LAST_OP_ID_UNKNOWN, "its last op id is not known any more")
+            wrong = unknown if last is None else self._fence_refusal(last)
+            if wrong is not None:
+                return self._refuse(wrong)
+        yield from self._tablet.mark(old, self._asked.table_name)
+        self.sequence.rounds = self._env.settings.rounds_max
+        return Outcome.DONE
+
+    def _prepare_stage(self) -> Steps[Outcome]:
+        now_us = physical_us(self._env.node.time.last)
+        yield OffLoop(lambda: self._stage.prepare(self._snapshot, now_us))
+        return Outcome.DONE
+
+    def _fetch(self) -> Steps[Outcome]:
+        env, stage = self._env, self._stage
+        assert self.offer is not None
+        fences = self._fences(self._last_op_id())
+        plan = CopyPlan(offers=(self.offer,), items=self._snapshot.items, fences=fences)
+        network = env.sources.network()
+        result: CopyOutcome = yield OffLoop(
+            lambda: env.transport.run(plan, have=stage.have(), sink=stage, network=network, control=self.control)
+        )
+        yield OffLoop(stage.close)
+        done = self.control.latest.bytes_done
+        if done > self._bytes_done:  # Rounds count only while nothing arrives.
+            self._bytes_done, self.sequence.rounds = done, env.settings.rounds_max
+        return self._fetched(result)
+
+    def _fetched(self, result: CopyOutcome) -> Outcome:
+        match result:
+            case Complete():
+                return Outcome.DONE
+            case Partial():
+                self.reason = f"{result.why}: {result.reason}"
+                self._stays = True
+                return _INTERRUPTIONS[result.why]
+            case SourceDamaged():
+                self._damaged.add(result.source)
+                self.reason = f"item {result.item!r} at {result.source} is damaged: {result.detail}"
+                return Outcome.DAMAGED
+            case Refused():
+                self.reason = f"{result.code}: {result.reason}"
+                return Outcome.REFUSED
+
+    def _verify(self) -> Steps[Outcome]:
+        """Check digests and fences again: the kernel does not rely on the transport."""
+        wrong = self._fence_refusal(self._last_op_id())
+        if wrong is not None:
+            self.reason = str(wrong)
+            return Outcome.FAILED
+        damaged = yield OffLoop(self._stage.verify)
+        if damaged:
+            self.reason = f"{len(damaged)} items in the stage are damaged, the first one is {damaged[0]!r}"
+            return Outcome.DAMAGED
+        self._env.crash.hit("copy.after_verified")
+        return Outcome.DONE
+
+    def _install_log(self) -> Steps[Outcome]:
+        complete = yield from self._tablet.install_log(self._snapshot, self.control.cancelled)
+        if not complete:
+            self.reason = self.control.why_cancelled
+        return Outcome.DONE if complete else Outcome.CANCELLED
+
+    def _install_rows(self) -> Steps[Outcome]:
+        assert self._facts is not None
+        yield from self._tablet.install_rows(self._snapshot, self._facts)
+        return Outcome.DONE
+
+    def _merge(self) -> Steps[Outcome]:
+        yield from self._tablet.merge_metadata(self._snapshot)
+        return Outcome.DONE
+
+    def _commit(self) -> Steps[Outcome]:
+        assert self._facts is not None
+        yield from self._tablet.commit(self._snapshot, self._facts)
+        return Outcome.DONE
+
+    def _host(self) -> Steps[Outcome]:
+        yield from self._tablet.host()
+        return Outcome.DONE
+
+    def _abandon(self) -> Steps[Outcome]:
+        yield from self._tablet.abandon(drops_stage=self.sequence.drops_stage)
+        return Outcome.DONE
+
+    _WORKS: ClassVar[Mapping[CopyState, Callable[[TabletCopy], Steps[Outcome]]]] = {
+        CopyState.CHECKING: _check,
+        CopyState.OPENING: _open,
+        CopyState.FENCING: _fence,
+        CopyState.SETTING_ASIDE: _set_aside,
+        CopyState.REHOSTING: _rehost,
+        CopyState.MARKING: _mark,
+        CopyState.STAGING: _prepare_stage,
+        CopyState.FETCHING: _fetch,
+        CopyState.VERIFYING: _verify,
+        CopyState.INSTALLING_LOG: _install_log,
+        CopyState.INSTALLING_ROWS: _install_rows,
+        CopyState.MERGING: _merge,
+        CopyState.COMMITTING: _commit,
+        CopyState.HOSTING: _host,
+        CopyState.ABANDONING: _abandon,
+    }
+
+
+_INTERRUPTIONS = {
+    Interruption.CANCELLED: Outcome.CANCELLED,
+    Interruption.SOURCES_LOST: Outcome.INTERRUPTED,
+    Interruption.SESSIONS_ENDED: Outcome.INTERRUPTED,
+    Interruption.NO_SPACE: Outcome.FULL,
+    Interruption.STAGE_FAILED: Outcome.FAILED,
+}

@@ -1,0 +1,96 @@
+"""What a leader does for a peer that needs a copy: an empty replica, or a copy from a source that is alive."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+
+from stelae.client.messenger_ports import QuietMetrics
+from stelae.host.copy_requests import CopyRequests
+from stelae.host.new_replica import NewReplica
+from stelae.host.start_copy import StartCopy
+from stelae.spi.consensus import CopyRequest, PeerProgress, Status
+from stelae.spi.ids import ZERO, NodeId, OpId
+from stelae.spi.members import Member, MemberType, TabletConfig
+from tests.unit.host.test_new_replica import BLOCK, LEADER, PEER, status
+
+THIRD, FOURTH = NodeId("c" * 32), NodeId("d" * 32)
+BASE = OpId(1, 4)
+
+
+class Sent:
+    """Notes the messages of a leader."""
+
+    def __init__(self) -> None:
+        self.messages: list[NewReplica | StartCopy] = []
+        self.requests = CopyRequests(self._note, self._note, QuietMetrics())
+
+    def _note(self, to: NodeId, message: NewReplica | StartCopy) -> None:
+        assert to == PEER
+        self.messages.append(message)
+
+    def handle(self, base: OpId, leads: Status, **changed: Any) -> NewReplica | StartCopy | None:
+        before = len(self.messages)
+        self.requests.handle(CopyRequest(PEER, 3, **changed), BLOCK, leads, base)
+        return self.messages[-1] if len(self.messages) > before else None
+
+
+def with_peers(leads: Status, **states: str) -> Status:
+    """The status of a leader with two more voters, in these states of replication."""
+    more = (Member(node_id=THIRD, address="c:1"), Member(node_id=FOURTH, address="d:1"))
+    config = TabletConfig(op_id=leads.config.op_id, members=(*leads.config.members, *more))
+    peers = tuple(
+        PeerProgress(node_id=NodeId(name * 32), match_index=1, next_index=2, state=state, in_flight=0)
+        for name, state in states.items()
+    )
+    return msgspec.structs.replace(leads, config=config, peers=peers)
+
+
+def test_a_peer_whose_log_ends_below_that_of_the_leader_is_asked_to_copy_from_those_who_are_well() -> None:
+    leads = with_peers(status(MemberType.VOTER), b="COPY", c="REPLICATE", d="PROBE")
+    found = Sent().handle(BASE, leads)
+    assert isinstance(found, StartCopy)
+    assert (found.to, found.leader, found.term, found.hosted) == (PEER, LEADER, 2, True)
+    assert (found.config, found.log_base, found.member_type) == (OpId(2, 7), BASE, MemberType.VOTER)
+    assert [source.node_id for source in found.sources] == [LEADER, THIRD]
+    assert (found.table_name, found.consensus, found.last) == ("table", "raft", None)
+
+
+@pytest.mark.parametrize("member", [MemberType.PRE_VOTER, MemberType.NON_VOTER])
+def test_a_new_member_gets_an_empty_replica_and_a_copy_in_turn_until_it_has_one(member: MemberType) -> None:
+    """A node with a tombstone refuses the empty replica; it was asked for one again and again, and never joined."""
+    sent = Sent()
+    kinds = [type(sent.handle(ZERO, status(member), hosted=False)) for _ in range(4)]
+    assert kinds == [NewReplica, StartCopy, NewReplica, StartCopy]
+    assert isinstance(sent.messages[1], StartCopy) and not sent.messages[1].hosted
+
+
+def test_where_the_log_was_collected_a_new_member_is_copied_at_once() -> None:
+    sent = Sent()
+    for _ in range(2):
+        assert isinstance(sent.handle(BASE, status(MemberType.PRE_VOTER), hosted=False), StartCopy)
+
+
+def test_a_voter_without_a_replica_gets_no_empty_one() -> None:
+    """Its node refuses the copy, too, unless it has a tombstone (rule 19)."""
+    sent = Sent()
+    for _ in range(2):
+        assert isinstance(sent.handle(ZERO, status(MemberType.VOTER), hosted=False), StartCopy)
+
+
+@pytest.mark.parametrize("member", [None, MemberType.WITNESS])
+@pytest.mark.parametrize("hosted", [True, False])
+def test_a_former_member_and_a_witness_get_no_copy(member: MemberType | None, hosted: bool) -> None:
+    assert Sent().handle(BASE, status(member), hosted=hosted) is None
+
+
+def test_a_copy_that_is_needed_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
+    sent, learner = Sent(), status(MemberType.PRE_VOTER)
+    with caplog.at_level(logging.INFO):
+        for base in (BASE, BASE, OpId(1, 5)):
+            sent.handle(base, learner, hosted=False)
+        sent.handle(BASE, learner)
+    assert len(caplog.records) == 3 and len(sent.messages) == 4

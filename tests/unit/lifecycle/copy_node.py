@@ -1,0 +1,453 @@
+"""A node that copies a tablet: real files on a virtual disk, real voters and state machines; sources and transport are
+fakes that can be interrupted anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import msgspec
+
+from stelae.client.messenger_ports import QuietMetrics
+from stelae.host.consensus_metadata import ConsensusMetadata, ConsensusRecord, HardStateWriter
+from stelae.host.metadata_files import CrashPoints
+from stelae.host.peer_codec import PeerMessage, PeerMessageHeader
+from stelae.host.peer_traffic import PeerTraffic
+from stelae.host.start_copy import StartCopy
+from stelae.host.superblock import DataState, Superblock, SuperblockFile
+from stelae.lifecycle.blocking_steps import Steps
+from stelae.lifecycle.copy_environment import CopyEnvironment
+from stelae.lifecycle.copy_facts import CopyFacts, facts_of_export, facts_of_files
+from stelae.lifecycle.copy_items import log_item, rows_item
+from stelae.lifecycle.copy_log import encode_entries
+from stelae.lifecycle.copy_rows import export_pieces
+from stelae.lifecycle.copy_settings import StageSettings
+from stelae.lifecycle.copy_states import CopyState
+from stelae.lifecycle.tablet_copies import TabletCopies
+from stelae.lifecycle.tablet_copy import TabletCopy
+from stelae.lifecycle.tablet_manager import TabletManager
+from stelae.lifecycle.tombstones import Tombstones
+from stelae.sim.disk import VirtualDisk
+from stelae.spi.consensus import HardState
+from stelae.spi.copy_plan import (
+    Complete,
+    CopyOffer,
+    CopyOutcome,
+    CopyPlan,
+    CopyProgress,
+    CopySnapshot,
+    Interruption,
+    Partial,
+    SourceDamaged,
+)
+from stelae.spi.errors import Corrupt, Full, Overloaded, StelaeError, Unavailable
+from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import Member, MemberType, TabletConfig, encode_config
+from stelae.spi.wal import Append, SnapshotUnit
+from stelae_consensus_raft.config import RaftConfig
+from stelae_consensus_raft.engine import RaftEngine
+from stelae_consensus_raft.messages import VoteReply, VoteRequest
+from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, TABLET, DiskNode, ids, row
+
+LEADER, FOLLOWER = NodeId("b" * 32), NodeId("c" * 32)
+SOURCES = tuple(Member(node_id=node, address=f"{node[0]}:1") for node in (LEADER, FOLLOWER))
+CONFIG = TabletConfig(op_id=OpId(4, 22), members=(Member(node_id=NODE, address="a:1"), *SOURCES))
+BASE, END, TERM = OpId(3, 20), OpId(5, 26), 6
+
+
+class Killed(BaseException):
+    """The process ended here. No error handler catches it."""
+
+
+class KillAt(CrashPoints):
+    """Ends the process when a point is passed for the n-th time. Counts the points that were passed."""
+
+    def __init__(self, point: str = "", nth: int = 1) -> None:
+        self.point, self.left = point, nth
+        self.passed: list[str] = []
+
+    def hit(self, point: str) -> None:
+        self.passed.append(point)
+        if point == self.point:
+            self.left -= 1
+            if self.left == 0:
+                raise Killed(point)
+
+
+class Served(msgspec.Struct, frozen=True):
+    """What a source serves: a snapshot, and the bytes of its items."""
+
+    snapshot: CopySnapshot
+    contents: Mapping[str, bytes]
+
+    def changed(self, **changed: Any) -> Served:
+        return Served(msgspec.structs.replace(self.snapshot, **changed), self.contents)
+
+
+def served(*, export: bool = False, further: int = 0) -> Served:
+    """The snapshot of a source with the rows 1 to 20, and the entries 21 to 26 and ``further`` ones in its log."""
+    node = DiskNode.with_rows(TABLET)
+    log = LogId(TABLET, 1)
+    entries = [row(index, 3) for index in range(10, 21)]
+    node.wal.commit({log: Append(entries=tuple(entries), commit_hint=20)}, sync=True)
+    recovered = node.recovered()[TABLET]
+    edit = recovered.store.flush()
+    assert edit is not None and edit.flushed == BASE
+    block = msgspec.structs.replace(
+        node.block(),
+        table_name="the table",
+        manifest=edit.manifest,
+        flushed=edit.flushed,
+        timestamp=recovered.timestamp,
+        results=recovered.results.dump(),
+    )
+    tail = [row(21, 4), Entry(OpId(4, 22), EntryKind.CONFIG, 22 << 12, encode_config(CONFIG)), row(23, 4)]
+    rest = [row(24, 5), row(25, 5), row(26, 5), *(row(index, 5) for index in range(27, 27 + further))]
+    contents = {log_item(21, 23): encode_entries(tail), log_item(24, 26 + further): encode_entries(rest)}
+    if export:
+        contents |= dict(export_pieces(recovered.store.export()))
+        facts = facts_of_export(block, block)
+    else:
+        file = edit.manifest.decode()
+        contents[rows_item(file)] = node.disk.read_bytes(f"{LAYOUT.data_of(TABLET)}/{file}")
+        facts = facts_of_files(block)
+    snapshot = CopySnapshot(
+        tablet_id=TABLET,
+        log=log,
+        base=BASE,
+        last=OpId(5, 26 + further),
+        term=TERM,
+        committed_config=CONFIG,
+        facts=facts.to_bytes(),
+        items=tuple(
+            SnapshotUnit(name=name, size_bytes=len(data), digest=hashlib.sha256(data).hexdigest())
+            for name, data in contents.items()
+        ),
+    )
+    return Served(snapshot, contents)
+
+
+class FakeNetwork:
+    """Sources by node, and the transport that fetches from them: a ``CopySources`` and a ``CopyTarget``."""
+
+    def __init__(self, sources: Mapping[NodeId, Served | StelaeError]) -> None:
+        self.sources = dict(sources)
+        self.asked: list[NodeId] = []
+        self.open: set[str] = set()
+        self.fetched: list[str] = []
+        self.slots = 1
+        self.chunk_bytes = 64
+        #: Called before each chunk with the item; returns how the run ends there, or ``None``.
+        self.on_chunk: Callable[[str], CopyOutcome | None] = lambda _item: None
+
+    # -- CopySources -----------------------------------------------------------------------------
+
+    def begin(self, source: Member, tablet_id: TabletId, done: Callable[[CopyOffer | Exception], None]) -> None:
+        self.asked.append(source.node_id)
+        found = self.sources.get(source.node_id, Unavailable("it does not answer"))
+        if isinstance(found, StelaeError):
+            done(found)
+            return
+        self.open.add(source.node_id)
+        done(CopyOffer(source=source.node_id, session=source.node_id, ttl_ms=1000, snapshot=found.snapshot))
+
+    def end(self, offer: CopyOffer) -> None:
+        self.open.discard(offer.session)
+
+    def network(self) -> Any:
+        return None
+
+    # -- CopyTarget ------------------------------------------------------------------------------
+
+    def reserve(self, tablet_id: TabletId) -> None:
+        if self.slots < 1:
+            raise Overloaded("all slots are in use")
+        self.slots -= 1
+
+    def release(self, tablet_id: TabletId) -> None:
+        self.slots += 1
+
+    def run(self, plan: CopyPlan, *, have: Mapping[str, str], sink: Any, network: Any, control: Any) -> CopyOutcome:
+        source = self.sources[plan.offers[0].source]
+        assert isinstance(source, Served)
+        done = sum(item.size_bytes for item in plan.items if item.name in have)
+        total = plan.bytes_total
+        for item in plan.items:
+            if have.get(item.name) == item.digest:
+                continue
+            data = source.contents[item.name]
+            done += sink.stored(item.name)
+            for at in range(sink.stored(item.name), max(1, len(data)), self.chunk_bytes):
+                if control.cancelled():
+                    return Partial(why=Interruption.CANCELLED, have={}, reason="cancelled")
+                if (ends := self.on_chunk(item.name)) is not None:
+                    return ends
+                self.fetched.append(item.name)
+                try:
+                    sink.write(item.name, at, data[at : at + self.chunk_bytes])
+                except Full as error:
+                    return Partial(why=Interruption.NO_SPACE, have={}, reason=str(error))
+                done += len(data[at : at + self.chunk_bytes])
+                control.progress(CopyProgress(bytes_done=done, bytes_total=total, bytes_fetched=done, eta_ms=None))
+            try:
+                sink.finish(item.name)
+            except Corrupt as error:
+                return SourceDamaged(source=plan.offers[0].source, item=item.name, detail=str(error), have={})
+        return Complete(bytes_fetched=done)
+
+
+class _Manager(TabletManager):
+    """The real one, but a replica of these tests has no parts that must be shut down."""
+
+    def _shut_down(self, replica: Any) -> Steps[OpId]:
+        self._node.peers._replicas.pop(replica.tablet_id)  # type: ignore[attr-defined]
+        replica.shut_down()
+        return LAST
+        yield
+
+
+class CopyNode:
+    """Brings the tablets of a disk up, and copies. Everything runs at once, in the caller's turn, except for timers."""
+
+    def __init__(self, disk: VirtualDisk, network: FakeNetwork, crash: CrashPoints | None = None) -> None:
+        self.disk = disk
+        self.network = network
+        self.crash = crash or CrashPoints()
+        self.base = DiskNode(disk, self.crash)
+        self.wal = self.base.wal
+        self.loader = self.base.loader
+        self.engines = replace(self.loader._engines, consensus=RaftEngine, consensus_config=RaftConfig())
+        self.loader._engines = self.engines
+        self.sent: list[tuple[TabletId, Any]] = []
+        self.timers: list[Callable[[], None]] = []
+        self.now_us = 10**9
+        self.peers = PeerTraffic(MagicMock(), MagicMock(), QuietMetrics(), 1)
+        self.peers.send = lambda tablet, out, entries: self.sent.append((tablet, out))  # type: ignore[method-assign]
+        self.hosted: dict[TabletId, ConsensusRecord] = {}
+        self.metrics = SimpleNamespace(counts=[], count=lambda name, amount=1: self.metrics.counts.append(name))
+        config = {kind: SimpleNamespace(name=name) for kind, name in _NAMES.items()}
+        self.node: Any = SimpleNamespace(
+            node_id=NODE,
+            files=disk,
+            layout=LAYOUT,
+            peers=self.peers,
+            replicas=self.peers._replicas,
+            engines=self.engines,
+            config=SimpleNamespace(**config),
+            turns=SimpleNamespace(now_us=lambda: self.now_us, call_at=self._call_at),
+            time=SimpleNamespace(last=0),
+            writer=self,
+            metadata_pool=self,
+            copies=self,
+            scans=self,
+            hard_states=HardStateWriter(disk, LAYOUT, self),
+            host=self._host,
+            metrics=self.metrics,
+        )
+        self.recovered = {one.superblock.tablet_id: one for one in self.loader.recover_all()}
+        self.manager = _Manager(self.node, self.loader)
+        self.tombstones = Tombstones(self.node)
+        self.tombstones.start()
+        self.copies = TabletCopies(
+            CopyEnvironment(
+                node=self.node,
+                loader=self.loader,
+                manager=self.manager,
+                tombstones=self.tombstones,
+                sources=network,
+                transport=network,  # type: ignore[arg-type]
+                settings=StageSettings(rounds_max=2),
+                check_facts=self.check_facts,
+                crash=self.crash,
+            )
+        )
+
+    def check_facts(self, facts: CopyFacts) -> None:
+        assert facts.table_name == "the table"
+
+    # -- what a node has: pools, log writer, timers ----------------------------------------------
+
+    def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        done(_outcome(work))
+
+    def submit_job(self, work: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
+        done(_outcome(lambda: work(self.wal)))
+
+    def durable(self, log: LogId) -> OpId:
+        return self.wal.logs()[log].last
+
+    def close_log(self, log: LogId) -> None: ...
+
+    def _call_at(self, _when_us: int, call: Callable[[], None]) -> Any:
+        self.timers.append(call)
+        return SimpleNamespace(cancel=lambda: None)
+
+    def pass_time(self) -> None:
+        """Let every timer fire that is set now."""
+        timers, self.timers = self.timers, []
+        for call in timers:
+            call()
+
+    def pass_all_time(self) -> None:
+        while self.timers:
+            self.pass_time()
+
+    def _host(self, recovered: Any) -> None:
+        tablet = recovered.superblock.tablet_id
+        self.hosted[tablet] = recovered.consensus
+        self.recovered[tablet] = recovered
+        self.peers.voters.pop(tablet, None)
+        self.add_replica(tablet, recovered.superblock, recovered.consensus)
+
+    def add_replica(self, tablet: TabletId, block: Superblock, consensus: ConsensusRecord, **changed: Any) -> Any:
+        status = SimpleNamespace(
+            term=consensus.term, committed_config=consensus.committed_config, role="FOLLOWER", serving=True
+        )
+        replica: Any = SimpleNamespace(
+            tablet_id=tablet,
+            log=block.log_id,
+            status=status,
+            core=SimpleNamespace(status=lambda: status),
+            failure="",
+            flusher=SimpleNamespace(superblock=block),
+            shut_down=lambda: None,
+            receive=lambda sender, message: None,
+        )
+        vars(status).update(changed)
+        self.peers._replicas[tablet] = replica
+        return replica
+
+    # -- what tests do and look at ---------------------------------------------------------------
+
+    def ask(self, **changed: Any) -> TabletCopy | None:
+        """Ask for a copy, as the leader does. Return it if it was begun, or refused by a guard."""
+        started: list[TabletCopy] = []
+        run = self.manager.run
+
+        def noted(tablet_id: TabletId, what: str, steps: Any, done: Any, *, pool: Any) -> None:
+            started.append(self.copies.running[tablet_id])
+            run(tablet_id, what, steps, done, pool=pool)
+
+        self.manager.run = noted  # type: ignore[method-assign]
+        try:
+            self.copies.start(msgspec.structs.replace(ASKED, **changed))
+        finally:
+            self.manager.run = run  # type: ignore[method-assign]
+        return started[0] if started else None
+
+    def ask_until_end(self, **changed: Any) -> TabletCopy:
+        copy = self.ask(**changed)
+        assert copy is not None
+        self.pass_all_time()
+        assert copy.sequence.state is CopyState.ENDED
+        return copy
+
+    def block(self, tablet: TabletId = TABLET) -> Superblock:
+        return SuperblockFile(self.disk, LAYOUT, tablet).load()
+
+    def metadata(self) -> tuple[HardState, OpId]:
+        found = ConsensusMetadata(self.disk, LAYOUT, TABLET).load()
+        return found.hard_state, found.committed_config.op_id
+
+    def vote(self, term: int, candidate: NodeId = LEADER, last: OpId = OpId(5, 99)) -> VoteReply | None:
+        """Ask the voter of the tablet for its vote; ``None`` if there is no answer."""
+        request = VoteRequest(term=term, last=last, attempt=1, pre=False, transfer=False)
+        before = len(self.sent)
+        self.peers._to_voter(candidate, PeerMessage(PeerMessageHeader(TABLET, 1, ZERO, ZERO), "vote", request, ()))
+        answers = [out.message for _, out in self.sent[before:]]
+        return answers[0] if answers else None
+
+
+_NAMES = {"wal": "segmented", "consensus": "raft", "store": "durable"}
+
+ASKED = StartCopy(
+    to=NODE,
+    leader=LEADER,
+    term=TERM,
+    tablet_id=TABLET,
+    table_name="the table",
+    consensus="raft",
+    config=CONFIG.op_id,
+    member_type=MemberType.VOTER,
+    hosted=False,
+    log_base=BASE,
+    sources=SOURCES,
+)
+
+
+def _outcome(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except Exception as error:
+        return error
+
+
+# -- where a copy begins, and what is checked at its end -------------------------------------------
+
+
+def tombstone_disk() -> VirtualDisk:
+    """A node that deleted its replica: last op id 1.9, term 4, with a vote."""
+    node = DiskNode.with_rows(TABLET, OTHER)
+    node.delete()
+    return node.disk.clone()
+
+
+def never_disk() -> VirtualDisk:
+    """A node that never had the tablet."""
+    return DiskNode.with_rows(OTHER).disk.clone()
+
+
+def lagging_disk() -> VirtualDisk:
+    """A node whose replica lags behind the log of the leader."""
+    return DiskNode.with_rows(TABLET, OTHER).disk.clone()
+
+
+def check_complete(node: CopyNode, voted: HardState, further: int = 0) -> None:
+    """The tablet is a READY replica with everything of the source, and nothing else is left of the copy."""
+    block = node.block()
+    assert block.data_state is DataState.READY and block.tombstone is None and block.quarantine is None
+    assert block.flushed == BASE and block.table_name == "the table"
+    assert node.metadata() == (voted, CONFIG.op_id)
+    logs = [(log, state) for log, state in node.wal.logs().items() if log.tablet_id == TABLET]
+    assert [log for log, _ in logs] == [block.log_id], "no log of another generation"
+    assert [(state.base, state.last) for _, state in logs] == [(BASE, OpId(5, 26 + further))]
+    assert not node.disk.exists(LAYOUT.stage_of(TABLET))
+    again = CopyNode(node.disk.clone(), FakeNetwork({}))
+    assert not again.loader.failed
+    assert ids(again.recovered[TABLET]) == list(range(1, 21))
+    assert again.recovered[TABLET].log.last == OpId(5, 26 + further)
+    assert not again.disk.exists(LAYOUT.stage_of(TABLET))
+    check_others(again)
+
+
+def check_tombstone(node: CopyNode, voted: HardState, last: OpId = LAST) -> None:
+    """The tablet is the tombstone that it was, and votes as it did."""
+    block = node.block()
+    assert block.data_state is DataState.DELETED and block.tombstone == last
+    assert not block.manifest and not block.schemas
+    assert node.metadata()[0] == voted
+    check_nothing_is_installed(node)
+
+
+def check_never(node: CopyNode) -> None:
+    """The tablet does not exist on the node, and has no vote."""
+    for path in (LAYOUT.superblock_of(TABLET), LAYOUT.consensus_of(TABLET)):
+        assert not node.disk.exists(path)
+    check_nothing_is_installed(node)
+    assert node.vote(50) is None
+
+
+def check_nothing_is_installed(node: CopyNode) -> None:
+    assert TABLET not in node.recovered and TABLET not in node.peers.replicas
+    assert not [log for log in node.wal.logs() if log.tablet_id == TABLET]
+    assert not node.disk.exists(LAYOUT.data_of(TABLET))
+    check_others(node)
+
+
+def check_others(node: CopyNode) -> None:
+    assert ids(node.recovered[OTHER]) == list(range(1, 10)), "nobody else is disturbed"

@@ -1,0 +1,186 @@
+"""A crash at every step of a copy: a clean tombstone or a finished copy, and a new copy succeeds (T2, T9)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from stelae.host.superblock import DataState
+from stelae.lifecycle.copy_stage import read_manifest
+from stelae.lifecycle.startup_decisions import StartupAction
+from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk_faults import PowerLost
+from stelae.spi.consensus import HardState
+from stelae.spi.members import MemberType
+from tests.unit.lifecycle.copy_node import (
+    FOLLOWER,
+    LEADER,
+    TERM,
+    CopyNode,
+    FakeNetwork,
+    KillAt,
+    Killed,
+    Served,
+    check_complete,
+    check_never,
+    check_tombstone,
+    lagging_disk,
+    never_disk,
+    served,
+    tombstone_disk,
+)
+from tests.unit.lifecycle.disk_node import LAYOUT, NODE, TABLET
+
+VOTED, ADOPTED = HardState(4, NODE), HardState(TERM, None)
+FILES, EXPORT = served(), served(export=True)
+
+PLACES: dict[str, tuple[Callable[[], VirtualDisk], Served, dict[str, Any]]] = {
+    "tombstone": (tombstone_disk, FILES, {}),
+    "never": (never_disk, EXPORT, {"member_type": MemberType.PRE_VOTER}),
+    "lagging": (lagging_disk, FILES, {"hosted": True}),
+}
+
+POINTS = [
+    "superblock.before_replace",
+    "superblock.after_replace",
+    "copy.after_marked",
+    "copy.after_stage_cleaned",
+    "copy-stage.before_replace",
+    "copy-stage.after_replace",
+    "copy.after_chunk",
+    "copy.after_item",
+    "copy.after_verified",
+    "copy.after_log_created",
+    "copy.after_log_piece",
+    "copy.after_log",
+    "copy.after_rows",
+    "copy.after_merge",
+    "copy.after_ready",
+    "copy.after_stage_removed",
+]
+
+
+def node_on(disk: VirtualDisk, place: str, crash: KillAt | None = None) -> CopyNode:
+    """Start a node. If its replica is not copied yet, it lags."""
+    node = CopyNode(disk, FakeNetwork({LEADER: PLACES[place][1], FOLLOWER: PLACES[place][1]}), crash)
+    one = node.recovered.get(TABLET)
+    if one is not None:
+        node.add_replica(TABLET, one.superblock, one.consensus)
+        if one.superblock.flushed.index < 20:
+            del node.recovered[TABLET]
+    return node
+
+
+def copy(node: CopyNode, place: str) -> None:
+    changed = dict(PLACES[place][2])
+    changed["hosted"] = TABLET in node.peers.replicas
+    node.ask_until_end(**changed)
+
+
+def check_after(disk: VirtualDisk, place: str) -> str:
+    """Start after a crash, check that the tablet is in no state between, and copy it. Return what it was."""
+    node = node_on(disk, place)
+    assert not node.loader.failed, node.loader.failed
+    found = node.loader.inspect(TABLET, node.wal.logs())
+    intact = read_manifest(disk, LAYOUT, TABLET) is not None
+    assert intact or not disk.exists(LAYOUT.stage_of(TABLET)), "no orphan files"
+    if found.decision.action is StartupAction.NOTHING:
+        assert place == "never", "the tombstone is gone, and with it what the replica has acknowledged"
+        state = "never"
+        check_never(node)
+    elif node.block().data_state is DataState.DELETED:
+        state = "tombstone"
+        merged = node.metadata()[0]
+        assert merged in (VOTED, ADOPTED), "term and vote never go back"
+        check_tombstone(node, merged)
+    elif TABLET in node.recovered:
+        check_complete(node, ADOPTED)
+        return "complete"
+    else:
+        state = "lagging"
+        assert node.metadata()[0] == VOTED and not intact
+    copy(node, place)
+    check_complete(node, ADOPTED)
+    return state
+
+
+def points_of(place: str) -> list[str]:
+    crash = KillAt()
+    node = node_on(PLACES[place][0](), place, crash)
+    crash.passed.clear()
+    copy(node, place)
+    check_complete(node, ADOPTED)
+    return crash.passed
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_step_has_a_crash_point(place: str) -> None:
+    passed = set(points_of(place)) - {point for point in points_of(place) if point.startswith("consensus-meta")}
+    assert passed == set(POINTS)
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_process_that_is_killed_at_a_step_leaves_a_tombstone_or_a_replica(place: str, point: str) -> None:
+    passed = points_of(place)
+    ready = len(passed) - passed[::-1].index("superblock.after_replace") - 1
+    where = [number for number, name in enumerate(passed) if name == point]
+    for nth in sorted({1, (len(where) + 1) // 2, len(where)}):
+        disk = PLACES[place][0]().clone()
+        node = node_on(disk, place, KillAt(point, nth))
+        with pytest.raises(Killed):
+            copy(node, place)
+        state = check_after(disk.clone(), place)
+        assert (state == "complete") == (where[nth - 1] >= ready), (nth, state)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_power_lost_at_any_operation_leaves_a_tombstone_or_a_replica(place: str) -> None:
+    make = PLACES[place][0]
+    clean = node_on(make(), place)
+    begun = clean.disk.faults.operations
+    copy(clean, place)
+    count = clean.disk.faults.operations - begun
+    before = {"tombstone": {"tombstone"}, "never": {"never"}, "lagging": {"lagging", "tombstone"}}[place]
+    seen = set()
+    for number in range(1, count + 1):
+        node = node_on(make(), place)
+        node.disk.faults.lose_power_after(operations=number)
+        with suppress(PowerLost):
+            copy(node, place)
+        seen.add(check_after(node.disk.crash(random.Random(number)), place))
+    assert count > 40 and seen == before | {"complete"}
+
+
+def test_power_lost_on_the_way_back_leaves_a_tombstone() -> None:
+    """The sources are gone when the log is installed: the copy is abandoned, and the power is lost meanwhile."""
+
+    def abandoned(number: int | None) -> VirtualDisk:
+        node = node_on(tombstone_disk(), "tombstone")
+
+        def fails(tablet: Any, then: Any) -> None:
+            if number is not None:
+                node.disk.faults.lose_power_after(operations=number)
+            then(None)
+
+        node.tombstones.voter = fails  # type: ignore[method-assign]
+        before = node.disk.faults.operations
+        with suppress(PowerLost):
+            copy(node, "tombstone")
+        counts.append(node.disk.faults.operations - before)
+        return node.disk
+
+    counts: list[int] = []
+    assert check_after(abandoned(None).clone(), "tombstone") == "tombstone"
+    for number in range(1, 100):
+        disk = abandoned(number)
+        powered = disk.faults.powered
+        assert check_after(disk.crash(random.Random(number)), "tombstone") == "tombstone"
+        if powered:
+            assert number > 5
+            return
+    raise AssertionError("the way back does not end")
