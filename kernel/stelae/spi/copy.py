@@ -84,13 +84,13 @@ class KeepAlive(msgspec.Struct, frozen=True, tag="keep_alive"):
 SourceRequest: TypeAlias = FetchChunk | ChecksumPart | KeepAlive
 
 
-class PartChecksum(msgspec.Struct, frozen=True):
+class PartChecksum(msgspec.Struct, frozen=True, tag="part"):
     """The answer to ``ChecksumPart``."""
 
     crc: int
 
 
-class Alive(msgspec.Struct, frozen=True):
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
     """The answer to ``KeepAlive``."""
 
 
