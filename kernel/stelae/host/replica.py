@@ -111,6 +111,11 @@ class Replica:
         return self.log.tablet_id
 
     @property
+    def log_only(self) -> bool:
+        """True if this replica has no rows, as that of a witness."""
+        return self.flusher.superblock.log_only
+
+    @property
     def state(self) -> ReplicaState:
         """The run state of the replica."""
         if self.failure or self._failing:
@@ -322,6 +327,8 @@ class Replica:
         status = self.status
         if status.role is not Role.LEADER:
             return NotLeader(status.leader)
+        if status.caretaker:
+            return Unavailable("a witness leads the tablet until a voter has all of its log; try again")
         if not status.serving:
             return Unavailable("the tablet is CONFIGURING: no entry of this term is committed yet")
         if needs_room and not self._accepts_input:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.host.new_replica import NewReplica, new_replica
+from stelae.host.new_replica import LogStart, NewReplica, new_replica
 from stelae.host.superblock import PartitionBounds, Superblock
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
@@ -57,3 +57,11 @@ def test_a_voter_that_has_lost_its_replica_gets_no_empty_one(member_type: Member
 def test_what_is_not_in_the_log_any_more_must_be_copied() -> None:
     found = new_replica(BLOCK, status(MemberType.PRE_VOTER), OpId(1, 4), PEER)
     assert found == "the log begins behind entry 1.4, and what is older must be copied"
+
+
+def test_a_witness_gets_a_log_that_begins_at_the_committed_config_however_far_the_log_was_collected() -> None:
+    learner = status(MemberType.PRE_WITNESS)
+    for base, begins in ((ZERO, OpId(2, 7)), (OpId(1, 4), OpId(2, 7)), (OpId(2, 8), OpId(2, 8))):
+        made = new_replica(BLOCK, learner, base, PEER)
+        assert isinstance(made, NewReplica)
+        assert made.log_only == LogStart(base=begins, committed=learner.committed_config)
