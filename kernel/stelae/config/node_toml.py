@@ -26,7 +26,7 @@ from stelae.wire.settings import WireSettings
 _SECTIONS = ("node", "cluster", "tablet", "engines", "wire", "log", "clock", "workers", "maintenance", "masters")
 _TELEMETRY = {"metrics": MetricsSettings, "logging": LoggingSettings}
 _LIST_HINT = "See what is installed with: stelae plugins list"
-_NODE_ENGINES = (EngineKind.WAL, EngineKind.CONSENSUS, EngineKind.STORE)
+_NODE_ENGINES = (EngineKind.WAL, EngineKind.CONSENSUS, EngineKind.STORE, EngineKind.COPY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def parse_config(text: str, path: str, registry: Registry, extra: Mapping[str, t
     _check_registry(source, registry)
     node = read_node(source)
     wire = fill(source, ("wire",), WireSettings, leave_out=frozenset({"insecure_listen"}))
-    wal, consensus, store = (_pick(source, registry, kind) for kind in _NODE_ENGINES)
+    wal, consensus, store, copy = (_pick(source, registry, kind) for kind in _NODE_ENGINES)
     masters = read_masters(source)
     _check_metrics(source)
     return NodeConfig(
@@ -80,6 +80,7 @@ def parse_config(text: str, path: str, registry: Registry, extra: Mapping[str, t
         wal=wal,
         consensus=consensus,
         store=store,
+        copy=copy,
         wire=dataclasses.replace(wire, insecure_listen=node.insecure_listen),
         log=fill(source, ("log",), LogSettings),
         clock=fill(source, ("clock",), ClockSettings),

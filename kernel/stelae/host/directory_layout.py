@@ -12,7 +12,8 @@ class DirectoryLayout:
     """The paths below ``root``, the directory of one node.
 
     ``wals`` belongs to the log engine. ``data`` has one directory for each tablet's store, ``copying`` one for each
-    copy in progress, and ``quarantine`` one for each deleted replica whose data is kept."""
+    copy in progress, and ``quarantine`` one for each deleted replica whose data is kept. ``serving`` has what this node
+    wrote for the copies that it serves. It is made when it is needed, and nothing in it outlives the process."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -25,6 +26,7 @@ class DirectoryLayout:
         self.data = f"{root}/data"
         self.copying = f"{root}/copying"
         self.quarantine = f"{root}/quarantine"
+        self.serving = f"{root}/serving"
 
     def directories(self) -> tuple[str, ...]:
         """Return every directory that format creates, parents first."""

@@ -153,6 +153,8 @@ class Node:
         self._apply = machine.pool("apply", threads.apply_threads)
         self.scans = machine.pool("scan", threads.apply_threads)
         self.copies = machine.pool("copy", threads.copy_threads)
+        self.copy_snapshots = machine.pool("copy-take", threads.copy_serve_threads)
+        self.copy_reads = machine.pool("copy-read", threads.copy_serve_threads)
         self.time = HybridClock(
             self._clock,
             settings=self.config.clock,

@@ -63,6 +63,9 @@ class WorkerSettings:
     copy_threads: int = setting(
         4, unit="count", low=1, high=64, reason="copies of tablets to this node take long; votes wait for none"
     )
+    copy_serve_threads: int = setting(
+        2, unit="count", low=1, high=64, reason="they take snapshots for copies from this node, and as many read them"
+    )
     apply_threads: int = setting(
         2, unit="count", low=1, high=256, reason="for stores that cannot apply on the event loop"
     )
@@ -144,4 +147,5 @@ class NodeConfig:
     maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     masters: tuple[Member, ...] = ()
     policy: ChosenEngine | None = None  #: For masters only.
+    copy: ChosenEngine | None = None  #: ``None``: the node neither serves nor makes copies.
     extra: Mapping[str, Any] = field(default_factory=dict)  #: The sections of services, by name.

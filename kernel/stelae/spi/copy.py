@@ -84,13 +84,13 @@ class KeepAlive(msgspec.Struct, frozen=True, tag="keep_alive"):
 SourceRequest: TypeAlias = FetchChunk | ChecksumPart | KeepAlive
 
 
-class PartChecksum(msgspec.Struct, frozen=True):
+class PartChecksum(msgspec.Struct, frozen=True, tag="part"):
     """The answer to ``ChecksumPart``."""
 
     crc: int
 
 
-class Alive(msgspec.Struct, frozen=True):
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
     """The answer to ``KeepAlive``."""
 
 
@@ -169,7 +169,9 @@ class CopySource(ABC):
 
 
 class CopySink(Protocol):
-    """Where a target stores what it fetches: the stage of one tablet. Only the thread of ``run`` uses it."""
+    """Where a target stores what it fetches: the stage of one tablet. Only the thread of ``run`` uses it.
+
+    Each method returns well within the time to live of a session, because no session is kept alive meanwhile."""
 
     def stored(self, item: str) -> int:
         """Return how many bytes of an item that is not durable are stored, from its beginning on without gaps."""
@@ -237,8 +239,8 @@ class CopyTarget(ABC):
     ) -> CopyOutcome:
         """Fetch the items of the plan that are not in ``have``. Return the outcome. Blocks. Raises nothing.
 
-        While it runs it keeps the sessions of all offers alive, also when it is paused, or the sink is slow. It does
-        not end them: the caller does, when the leader's log is known to be kept for the new replica.
+        While it runs it keeps the sessions of all offers alive, also when it is paused. It does not end them: the
+        caller does, when the leader's log is known to be kept for the new replica.
 
         Args:
             plan: what to fetch, from which sessions.
@@ -249,7 +251,11 @@ class CopyTarget(ABC):
 
 
 class CopyTransport(Engine):
-    """Makes both sides of a transport. Subclasses are registered through the hook ``stelae_copy_transports``."""
+    """Makes both sides of a transport. Subclasses are registered through the hook ``stelae_copy_transports``.
+
+    Capabilities:
+
+    - ``parallel``: several sources are used at the same time. Without it the next source is used when one is lost."""
 
     contract_version: ClassVar[int] = COPY_CONTRACT_VERSION
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stelae.host.node import Node
+from stelae.server.tserver.copy_service import CopyService
 from stelae.server.tserver.heartbeats import HeartbeatSender
 from stelae.server.tserver.leadership import LeadershipService
 from stelae.server.tserver.load_meter import LoadMeter
@@ -26,6 +27,7 @@ class TabletServer:
             ReplicaLifecycle(node),
             LeadershipService(node),
             MemberService(node),
+            CopyService(node),
             Maintenance(node),
             MemoryLimit(node),
             HeartbeatSender(node, load),

@@ -1,0 +1,148 @@
+"""Serves copies of this node's replicas to other nodes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any
+
+from stelae.host.node import Node
+from stelae.host.ports import Timer
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.copy_messages import (
+    ASK_COPY,
+    BEGIN_COPY,
+    END_COPY,
+    REQUEST_BYTES_MAX,
+    AskSource,
+    BeginCopy,
+    EndCopy,
+    encode_answer,
+)
+from stelae.server.frames import only_frame
+from stelae.server.tserver.loop_calls import LoopCalls
+from stelae.server.tserver.served_snapshot import SnapshotTaker
+from stelae.spi.copy import CopySession, CopySource, SessionKey, SessionView, SourceAnswer
+from stelae.spi.copy_plan import CopyOffer
+from stelae.spi.errors import CallerError, StelaeError, StorageError, TooLarge
+from stelae.spi.ids import tablet_id
+from stelae.wire.refusals import HandlerFailed
+from stelae.wire.requests import Request
+from stelae.wire.settings import Lane
+
+log = logging.getLogger(__name__)
+
+EXPIRE_US = 500_000
+"""How often idle sessions are looked for."""
+
+
+class CopyService:
+    """The serving side of copies on one node. A ``Service`` (``stelae.spi.hooks``).
+
+    It does nothing if the node's settings choose no transport."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._numbers = count(1)
+        self._timer: Timer | None = None
+        self.source: CopySource | None = None
+
+    def start(self) -> None:
+        """Make the transport's side, and register the handlers."""
+        node, chosen = self._node, self._node.config.copy
+        if chosen is None:
+            return
+        incarnation = node.messenger.identity.incarnation_id
+        self.source = chosen.engine.source(chosen.config, node.engines.services, incarnation)
+        self._calls = LoopCalls()
+        self._taker = SnapshotTaker(node, self._calls, f"{node.layout.serving}/{incarnation}")
+        node.copy_snapshots.submit(partial(_remove_leftovers, node, incarnation))
+        for kind, handler in ((BEGIN_COPY, self._begin), (ASK_COPY, self._ask), (END_COPY, self._end)):
+            node.messenger.serve(kind, handler, lane=Lane.BULK)
+        self._expire()
+
+    def stop(self) -> None:
+        """End all sessions. Copies that are in progress elsewhere continue from another source."""
+        if self.source is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._calls.stop()
+        self.source.end_all()
+
+    def sessions(self) -> list[SessionView]:
+        """Return the open sessions."""
+        return [] if self.source is None else list(self.source.sessions())
+
+    def _begin(self, request: Request) -> None:
+        asked = decode(_small(request), BeginCopy)
+        tablet_id(asked.tablet_id)
+        if not asked.store_engine.isidentifier():
+            raise CallerError(f"{asked.store_engine[:80]!r} is not the name of a store engine")
+        assert self.source is not None, "handlers are registered with a source"
+        # A target that changed its store engine needs another snapshot.
+        key = SessionKey(asked.tablet_id, request.sender, f"{asked.store_engine}/{asked.durable_store:d}")
+        name = f"copy-{next(self._numbers)}"
+        work = partial(self.source.begin, key, partial(self._taker.take, asked, name))
+
+        def begun(session: CopySession) -> None:
+            snapshot = session.snapshot
+            what = (asked.tablet_id, request.sender, session.id, snapshot.base, snapshot.last, len(snapshot.items))
+            log.info("copy served tablet=%s peer=%s session=%s base=%s last=%s items=%d", *what)
+            offer = CopyOffer(
+                source=self._node.node_id, session=session.id, ttl_ms=session.ttl_ms, snapshot=session.snapshot
+            )
+            request.reply([encode(offer)])
+
+        self._node.copy_snapshots.submit(work, partial(self._answered, request, begun))
+
+    def _ask(self, request: Request) -> None:
+        asked = decode(_small(request), AskSource)
+        assert self.source is not None, "handlers are registered with a source"
+
+        def served(answer: SourceAnswer) -> None:
+            request.reply(encode_answer(answer))
+
+        work = partial(self.source.answer, request.sender, asked.request)
+        self._node.copy_reads.submit(work, partial(self._answered, request, served))
+
+    def _end(self, request: Request) -> None:
+        assert self.source is not None, "handlers are registered with a source"
+        self.source.end(request.sender, decode(_small(request), EndCopy).session)
+        request.reply()
+
+    def _answered(self, request: Request, served: Callable[[Any], None], result: Any) -> None:
+        if isinstance(result, StelaeError):
+            if isinstance(result, StorageError):
+                log.warning("copy not served peer=%s kind=%s reason=%s", request.sender, request.kind, result)
+            request.refuse(result)
+        elif isinstance(result, Exception):
+            log.error("a request of a copy failed kind=%s", request.kind, exc_info=result)
+            request.refuse(HandlerFailed(f"unexpected error: {result}; the log of the node has its traceback"))
+        else:
+            served(result)
+
+    def _expire(self) -> None:
+        assert self.source is not None, "the timer runs with a source"
+        self.source.expire()
+        self._node.metrics.gauge("copy_sessions", len(self.source.sessions()))
+        turns = self._node.turns
+        self._timer = turns.call_at(turns.now_us() + EXPIRE_US, self._expire)
+
+
+def _small(request: Request) -> memoryview:
+    frame = only_frame(request)
+    if frame.nbytes > REQUEST_BYTES_MAX:
+        raise TooLarge(f"body of {request.kind}", frame.nbytes, REQUEST_BYTES_MAX)
+    return frame
+
+
+def _remove_leftovers(node: Node, incarnation: str) -> None:
+    """Remove what an earlier process wrote for copies that it served."""
+    directory = node.layout.serving
+    if node.files.exists(directory):
+        for name in node.files.listdir(directory):
+            if name != incarnation:
+                node.files.remove_tree(f"{directory}/{name}")

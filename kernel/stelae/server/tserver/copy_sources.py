@@ -1,0 +1,167 @@
+"""The sources of copies on other nodes, as the target of a copy reaches them: over the lane for bulk.
+
+Implements ``lifecycle.copy_environment.CopySources``, and ``CopyNetwork`` for the transport."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+
+from stelae.host.node import Node
+from stelae.lifecycle.copy_offer_check import check_offer
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy, decode_answer
+from stelae.server.tserver.loop_calls import LoopCalls
+from stelae.spi.copy import CopyNetwork, SourceAnswer, SourceRequest
+from stelae.spi.copy_plan import CopyOffer
+from stelae.spi.errors import CallerError, PeerError, StelaeError, Unavailable
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.members import Member
+from stelae.wire.messenger import Response
+from stelae.wire.settings import Lane
+
+BEGIN_DEADLINE_MS = 300_000
+"""A source reads its replica once to describe the snapshot."""
+
+ASK_DEADLINE_MS = 30_000
+CONNECT_US_MAX = 5_000_000
+CONNECT_LOOK_US = 20_000
+
+
+class MessengerSources:
+    """Reaches sources through the node's messenger. Constructed and used on the event loop."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._calls = LoopCalls()
+
+    def begin(self, source: Member, tablet_id: TabletId, done: Callable[[CopyOffer | Exception], None]) -> None:
+        """Ask a source to open a session, once there is a connection to it.
+
+        ``done`` is called once, with a checked offer or a ``StelaeError``: ``Unavailable`` without a connection,
+        ``PeerError`` if the offer cannot be used, or the error of the source."""
+        node = self._node
+        try:
+            if node.messenger.connected(source.node_id, Lane.BULK) is None:
+                node.messenger.add_peer(source.node_id, source.address)
+        except StelaeError as error:
+            done(error)
+            return
+        self._when_connected(
+            source.node_id, node.turns.now_us() + CONNECT_US_MAX, lambda: self._ask(source, tablet_id, done)
+        )
+
+    def end(self, offer: CopyOffer) -> None:
+        """End a session. Harmless if it has ended. The message may be lost."""
+        body = encode(EndCopy(session=offer.session))
+        deadline_ms = _bounded(self._node, ASK_DEADLINE_MS)
+        call = self._node.messenger.call(offer.source, END_COPY, [body], deadline_ms=deadline_ms, lane=Lane.BULK)
+        call.add_done_callback(_result_of)
+
+    def network(self) -> CopyNetwork:
+        """Return the way to the sources for one run of a transport."""
+        return MessengerNetwork(self._node, self._calls)
+
+    def stop(self) -> None:
+        """Let no copy wait for this node's loop any more."""
+        self._calls.stop()
+
+    def _when_connected(self, source: NodeId, until_us: int, go_on: Callable[[], None]) -> None:
+        """Go on when the lane is connected, or when it was waited for long enough: the call then fails at once."""
+        turns = self._node.turns
+        if self._node.messenger.connected(source, Lane.BULK) is not None or turns.now_us() >= until_us:
+            go_on()
+            return
+        turns.call_at(turns.now_us() + CONNECT_LOOK_US, lambda: self._when_connected(source, until_us, go_on))
+
+    def _ask(self, source: Member, tablet_id: TabletId, done: Callable[[CopyOffer | Exception], None]) -> None:
+        store = self._node.config.store
+        begin = BeginCopy(
+            tablet_id=tablet_id, store_engine=store.name, durable_store="durable_flush" in store.engine.capabilities
+        )
+        deadline_ms = _bounded(self._node, BEGIN_DEADLINE_MS)
+        call = self._node.messenger.call(
+            source.node_id, BEGIN_COPY, [encode(begin)], deadline_ms=deadline_ms, lane=Lane.BULK
+        )
+
+        def answered(call: asyncio.Future[Response]) -> None:
+            found = _result_of(call)
+            if not isinstance(found, Response):
+                done(found)
+                return
+            try:
+                offer = check_offer(_offer(found), source.node_id, tablet_id)
+            except StelaeError as error:
+                done(error)
+            else:
+                done(offer)
+
+        call.add_done_callback(answered)
+
+
+class MessengerNetwork:
+    """A ``CopyNetwork`` over the node's messenger. One thread asks and waits; answers arrive on the event loop."""
+
+    def __init__(self, node: Node, calls: LoopCalls) -> None:
+        self._node = node
+        self._calls = calls
+        self._answers: SimpleQueue[tuple[int, SourceAnswer | StelaeError]] = SimpleQueue()
+
+    def ask(self, ticket: int, source: NodeId, request: SourceRequest) -> None:
+        """Send a request over the loop."""
+        if not self._calls.post(lambda: self._send(ticket, source, request)):
+            self._answers.put((ticket, Unavailable("the node has stopped")))
+
+    def wait(self, timeout_us: int) -> Sequence[tuple[int, SourceAnswer | StelaeError]]:
+        """Block until there is an answer, or the time has passed."""
+        found = []
+        try:
+            found.append(self._answers.get(timeout=timeout_us / 1_000_000))
+            while True:
+                found.append(self._answers.get_nowait())
+        except Empty:
+            return found
+
+    def _send(self, ticket: int, source: NodeId, request: SourceRequest) -> None:
+        try:
+            body = encode(AskSource(request=request))
+            deadline_ms = _bounded(self._node, ASK_DEADLINE_MS)
+            call = self._node.messenger.call(source, ASK_COPY, [body], deadline_ms=deadline_ms, lane=Lane.BULK)
+        except StelaeError as error:
+            self._answers.put((ticket, error))
+            return
+        call.add_done_callback(lambda call: self._answers.put((ticket, _answer(call))))
+
+
+def _bounded(node: Node, deadline_ms: int) -> int:
+    return min(deadline_ms, node.config.wire.deadline_ms_max)
+
+
+def _offer(response: Response) -> CopyOffer:
+    if len(response.body) != 1:
+        raise PeerError(f"an offer of a copy has {len(response.body)} frames")
+    try:
+        return decode(response.body[0], CopyOffer)
+    except CallerError as error:
+        raise PeerError(str(error)) from error
+
+
+def _answer(call: asyncio.Future[Response]) -> SourceAnswer | StelaeError:
+    found = _result_of(call)
+    if not isinstance(found, Response):
+        return found
+    try:
+        return decode_answer(list(found.body))
+    except CallerError as error:
+        return PeerError(f"{found.sender} answers a copy with something else: {error}")
+
+
+def _result_of(call: asyncio.Future[Response]) -> Response | StelaeError:
+    """Return the result of a call that is done. A call that was cancelled has an error too."""
+    if call.cancelled():
+        return Unavailable("the node is stopping")
+    error = call.exception()
+    if error is None:
+        return call.result()
+    return error if isinstance(error, StelaeError) else Unavailable(f"the call failed: {error}")

@@ -1,0 +1,33 @@
+"""The conformance suite for copy transports, as a pytest class over a world without threads and real time.
+
+A transport's author subclasses ``CopyConformance`` in a test module and overrides ``harness``::
+
+    class TestMyTransport(CopyConformance):
+        @pytest.fixture
+        def harness(self) -> CopyHarness:
+            return CopyHarness(MyTransport)
+
+The checks use only the contract. The network damages, loses and delays chunks, sources vanish and come back, stages are
+torn and full, and time is virtual."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.testing.conformance.copy_control import ControlChecks
+from stelae.testing.conformance.copy_failures import FailureChecks
+from stelae.testing.conformance.copy_fetching import FetchChecks
+from stelae.testing.conformance.copy_harness import CopyHarness
+from stelae.testing.conformance.copy_histories import HistoryChecks
+from stelae.testing.conformance.copy_sessions import SessionChecks
+
+__all__ = ["CopyConformance", "CopyHarness"]
+
+
+class CopyConformance(SessionChecks, FetchChecks, FailureChecks, ControlChecks, HistoryChecks):
+    """The suite. ``harness`` must be overridden."""
+
+    @pytest.fixture
+    def harness(self) -> CopyHarness:
+        """The transport under test."""
+        raise LookupError("override `harness` with the transport under test")

@@ -1,0 +1,27 @@
+"""The engine class: it makes both sides."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from stelae.spi.copy import CopySource, CopyTarget, CopyTransport
+from stelae.spi.services import EngineServices
+from stelae_copy_streaming.config import Config
+from stelae_copy_streaming.source import StreamingSource
+from stelae_copy_streaming.target import StreamingTarget
+
+
+class StreamingTransport(CopyTransport):
+    """Fetches in chunks, from several sources at a time, and resumes within an item."""
+
+    name: ClassVar[str] = "streaming"
+    Config: ClassVar[type[Any]] = Config
+    capabilities: ClassVar[frozenset[str]] = frozenset({"parallel"})
+
+    @classmethod
+    def source(cls, config: Any, services: EngineServices, incarnation: str) -> CopySource:
+        return StreamingSource(config, services.clock, services.metrics, incarnation)
+
+    @classmethod
+    def target(cls, config: Any, services: EngineServices) -> CopyTarget:
+        return StreamingTarget(config, services.clock, services.metrics)
