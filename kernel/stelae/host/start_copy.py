@@ -34,9 +34,7 @@ class StartCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_copy(request: CopyRequest, block: Superblock, status: Status, log_base: OpId) -> StartCopy | None:
-    """Return the message for a peer that needs a copy; ``None`` if it gets no copy.
-
-    A former member gets none. A witness without a replica needs no rows (``new_replica``).
+    """Return the message for a peer that needs a copy; ``None`` if it is no member any more.
 
     The sources are this leader and the voters to which it replicates without problems.
 
@@ -47,7 +45,7 @@ def start_copy(request: CopyRequest, block: Superblock, status: Status, log_base
         log_base: where the leader's log begins.
     """
     peer = status.config.member(request.peer)
-    if peer is None or (not request.hosted and peer.member_type in (MemberType.WITNESS, MemberType.PRE_WITNESS)):
+    if peer is None:
         return None
     healthy = {progress.node_id for progress in status.peers if progress.state == "REPLICATE"}
     voting = [member for member in status.config.members if member.member_type is MemberType.VOTER]

@@ -149,9 +149,6 @@ class Leader:
             return
         peer.answered = True
         peer.heard_at_us = max(peer.heard_at_us, event.heard_at_us)
-        if peer.state is PeerState.COPY and peer.no_replica:
-            # It has one now. If that is in this term already, as one without rows may be, nothing else says so.
-            peer.no_replica, peer.was_unreachable = False, True
         if peer.state is PeerState.COPY and peer.was_unreachable:
             self._replicator.probe_again(leadership, peer, event.heard_at_us)
         elif peer.state is PeerState.COPY:

@@ -52,7 +52,6 @@ class Progress:
         "log_only",
         "match",
         "next",
-        "no_replica",
         "node_id",
         "retries",
         "round_acked",
@@ -106,8 +105,6 @@ class Progress:
         """Set what is not known yet of the node as a member, and what is known only in COPY."""
         #: True if the peer has no rows, as its last answer said; ``None`` before its first answer.
         self.log_only: bool | None = None
-        #: COPY only: the peer said that it does not host the tablet, and has not acknowledged a heartbeat since.
-        self.no_replica = False
         #: COPY only: the peer was unreachable, or did not run, since it was last probed.
         self.was_unreachable = False
 

@@ -154,12 +154,15 @@ class Replicator:
         The request may be lost on its way, and only the peer knows when it has a replica. Once it does not refuse
         heartbeats any more, it is probed."""
         again = peer.state is PeerState.COPY
-        if not again:
-            peer.to_copy()
-        peer.no_replica = True
+        if again:
+            peer.was_unreachable = True
         if again and self._state.now_us < peer.retry_at_us(self._retry_us):
             return
-        peer.retries += again
+        if again:
+            peer.retries += 1
+        else:
+            peer.to_copy()
+            peer.was_unreachable = True
         peer.sent_at_us = self._state.now_us
         self._state.ready.copy_requests.append(CopyRequest(peer.node_id, 1, hosted=False))
 
