@@ -43,8 +43,9 @@ ROLE_PLACES = {
 MEMBER_PLACES = {
     OUTSIDE: (125, 180),
     "PRE_VOTER": (370, 50),
-    "NON_VOTER": (370, 310),
+    "NON_VOTER": (680, 180),
     "VOTER": (680, 50),
+    "PRE_WITNESS": (370, 310),
     "WITNESS": (680, 310),
 }
 """The centre of each type of member in the diagram, in pixels."""

@@ -11,20 +11,22 @@ import pytest
 from stelae.spi.consensus import Outbound
 from stelae.spi.consensus_events import ChangeMembers, RangeCompacted, RangeSent, Removed
 from stelae.spi.ids import ZERO, NodeId, OpId
+from stelae.spi.members import ChangeRole, Member, MemberType, TabletConfig
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
-from stelae_consensus_raft import RaftEngine, election, membership
+from stelae_consensus_raft import RaftEngine, config_change_rules, election, membership
 from stelae_consensus_raft.commit_rule import RaftCommitRule
-from stelae_consensus_raft.config_change_rules import changed_members
+from stelae_consensus_raft.config_change_rules import Refusal, changed_members
 from stelae_consensus_raft.config_history import ConfigHistory
 from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.leader import Leader
+from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.leadership_transfer import RaftTransfers
 from stelae_consensus_raft.membership import RaftMembership
 from stelae_consensus_raft.messages import TimeoutNow, VoteRefusal, VoteRequest
 from stelae_consensus_raft.progress import Progress
-from stelae_consensus_raft.raft_state import LeaderState, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.ready_builder import ReadyBuilder
 from stelae_consensus_raft.replication import Replicator
 from stelae_consensus_raft.vote_rules import VoterState, decide_vote
@@ -236,6 +238,48 @@ def _aborts_what_is_appended(self: RaftTransfers) -> bool:
     return True
 
 
+def _serves_as_a_caretaker(self: RaftState) -> None:
+    self.serving = self.term > 0 and self.log.term_at(self.commit) == self.term
+    self.is_caretaker = False
+
+
+def _keeps_the_office(self: RaftTransfers, leadership: object) -> None:
+    return None
+
+
+def _hands_over_to_anybody(self: RaftTransfers, leadership: LeaderState, match_min: int = 0) -> NodeId | None:
+    return next((peer.node_id for peer in leadership.voting), None)
+
+
+def _asks_for_no_rows(self: RaftMembership, leadership: object, change: object) -> None:
+    return None
+
+
+def _promotes_without_rows(self: RaftMembership, peer: Progress, now: MemberType) -> MemberType | None:
+    return MemberType.VOTER if now is MemberType.WITNESS or self._is_caught_up(peer) else None
+
+
+def _promotes_no_witness(self: RaftMembership, peer: Progress, now: MemberType) -> MemberType | None:
+    return MemberType.VOTER if now is MemberType.PRE_VOTER and self._is_caught_up(peer) else None
+
+
+def _lets_no_witness_win(self: RaftState) -> None:
+    LOAD_MEMBERS(self)
+    self._may_campaign = self._may_campaign and not self.is_caretaker
+
+
+def _forgets_who_was_demoted(config: TabletConfig, member: Member | None, change: ChangeRole) -> object:
+    found = RETYPED(config, member, change)
+    if isinstance(found, Refusal):
+        return found
+    return tuple(msgspec.structs.replace(one, was_voter=msgspec.UNSET) for one in found)
+
+
+def _asks_no_idle_witness(self: Replicator, leadership: object, peer: object) -> bool:
+    return False
+
+
+RETYPED = config_change_rules._retyped
 LOAD_PEERS, LOAD_MEMBERS = RaftState.load_peers, RaftState._load_members
 
 PLANTED = [
@@ -260,6 +304,16 @@ PLANTED = [
     (RaftState, "_load_members", _gives_up_its_vote_at_append, "a_voter_that_a_pending_config_removes"),
     (membership, "without_live_majority", _asks_no_majority, "a_config_whose_majority_is_silent"),
     (membership, "leaderless", _leads_nobody, "a_config_without_a_possible_leader"),
+    (RaftState, "refresh_serving", _serves_as_a_caretaker, "a_caretaker_serves_nobody"),
+    (RaftTransfers, "_hand_back", _keeps_the_office, "a_witness_with_the_only_copy_of_an_entry"),
+    (RaftTransfers, "_best_successor", _hands_over_to_anybody, "a_leader_hands_over_to_no_witness"),
+    (RaftMembership, "_without_rows", _asks_for_no_rows, "a_witness_becomes_a_voter_once_it_has_all_rows"),
+    (RaftMembership, "_promoted", _promotes_without_rows, "a_witness_becomes_a_voter_once_it_has_all_rows"),
+    (RaftMembership, "_promoted", _promotes_without_rows, "a_member_without_rows_is_no_voter"),
+    (RaftMembership, "_promoted", _promotes_no_witness, "a_witness_joins_at_a_committed_entry"),
+    (RaftState, "_load_members", _lets_no_witness_win, "a_witness_with_the_only_copy_of_an_entry"),
+    (config_change_rules, "_retyped", _forgets_who_was_demoted, "a_voter_that_was_demoted_is_known"),
+    (Replicator, "_asks_for_rows", _asks_no_idle_witness, "a_witness_becomes_a_voter_once_it_has_all_rows"),
     (RaftTransfers, "abort_change", _aborts_what_is_appended, "an_appended_change_cannot_be_aborted"),
     (Leader, "on_range_compacted", _hears_no_compaction, "a_copy_is_requested_once_for_a_peer"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_count"),

@@ -13,8 +13,8 @@ from types import ModuleType
 
 import pytest
 
-from stelae.spi.members import MemberType
-from stelae_consensus_raft.config_change_rules import _JOINING, _MAY_BECOME
+from stelae.spi.members import JOINING, MemberType
+from stelae_consensus_raft.config_change_rules import _MAY_BECOME
 from stelae_consensus_raft.transitions import TRANSITIONS
 from tests.tidy.tree import ROOT
 
@@ -64,7 +64,7 @@ def test_the_diagram_of_roles_shows_exactly_the_transitions_of_the_table(diagram
 
 def test_the_diagram_of_members_shows_exactly_the_changes_that_the_rules_allow(diagrams: ModuleType) -> None:
     outside = diagrams.OUTSIDE
-    expected = {(f"AddServer {joined}", outside): joined.value for joined in _JOINING}
+    expected = {(f"AddServer {joined}", outside): joined.value for joined in JOINING}
     expected |= {("RemoveServer", kind.value): outside for kind in MemberType}
     expected |= {(f"ChangeRole {to}", kind.value): to.value for kind, types in _MAY_BECOME.items() for to in types}
     assert read_back(diagrams.member_diagram()) == expected
@@ -73,7 +73,9 @@ def test_the_diagram_of_members_shows_exactly_the_changes_that_the_rules_allow(d
 def test_the_table_of_members_has_an_answer_for_each_change_of_each_type(diagrams: ModuleType) -> None:
     lines = diagrams.member_lines()
     assert len(lines) == 2 + 2 * len(MemberType) + 1
-    assert "| `ChangeRole VOTER` | (not a member) | (no change) | VOTER | VOTER | VOTER |" in lines
+    assert (
+        "| `ChangeRole VOTER` | (not a member) | (no change) | VOTER | VOTER | (wrong member type) | VOTER |" in lines
+    )
     assert all(line.count("|") == 2 + 1 + len(MemberType) for line in lines)
 
 

@@ -24,6 +24,8 @@ Commands (times in ms, nodes by number):
     transfer N [TO]             ask node N to hand leadership over
     step-down N                 tell node N to give up leadership
     join N                      node N runs, with an empty log and no config
+    witness N LEADER            node N runs without rows, from the commit index and the committed config of LEADER on
+    rows N                      node N, which has no rows, restarts with all of them
     add N NODE [TYPE]           ask node N to add a member, as PRE_VOTER unless another type is given
     remove N NODE [ID]          ask node N to remove a member; ID is the compare-and-set id
     role N NODE TYPE            ask node N to change the type of a member
@@ -69,6 +71,7 @@ from stelae.spi.log import Entry
 from stelae.spi.members import ChangeRole, Member, MemberType, RemoveServer, TabletConfig
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_nodes import ClusterNode, InFlightMessage, node_name
+from stelae.testing.conformance.consensus_witnesses import has_rows, join_witness
 from stelae_consensus_raft import RaftEngine
 
 SEPARATOR = "----"
@@ -158,6 +161,12 @@ class Trace:
 
     def do_join(self, number: str) -> None:
         self.cluster.join(int(number))
+
+    def do_witness(self, number: str, leader: str) -> None:
+        join_witness(self.cluster, int(number), int(leader))
+
+    def do_rows(self, number: str) -> None:
+        has_rows(self.cluster, int(number))
 
     def do_add(self, number: str, added: str, member_type: str = "PRE_VOTER") -> None:
         self.cluster.add(int(number), int(added), MemberType(member_type))

@@ -4,8 +4,8 @@ The sources are the seeds "Consensus" and "Raft config change" (the numbered pro
 them), the sections 3.10, 4.1, 4.2.1 to 4.2.3, 6.4 and 6.4.1 of the Raft dissertation, and, for traces that come from
 elsewhere, the Raft paper, the seed "Tablet copy" and the rules of ``docs/explanation/durability.md``.
 
-Two things have no trace. The appendix of "Raft config change" is about witnesses, which are a separate step (ADR 68).
-Reads by followers (dissertation 6.4) are not offered: a follower refuses a read and names the leader."""
+One thing has no trace. Reads by followers (dissertation 6.4) are not offered: a follower refuses a read and names the
+leader."""
 
 from __future__ import annotations
 
@@ -85,6 +85,10 @@ SCENARIOS = (
     _scenario(CONFIG_CHANGE, "disruptive servers", "one that was cut off", "partitioned_server", "vote_withheld"),
     _scenario(CONFIG_CHANGE, "moving a tablet", "add, then remove", "tablet_moved"),
     _scenario(CONFIG_CHANGE, "restoring availability", "steps 1 to 5", "availability_restored"),
+    _scenario(CONFIG_CHANGE, "appendix, t=1 to t=5", "a witness until the rows are there", "witness"),
+    _scenario(CONFIG_CHANGE, "appendix, t=4", "the failed voter returns before that", "witness_not_needed"),
+    _scenario(CONFIG_CHANGE, "appendix, electable", "only the witness has an entry", "witness_is_caretaker"),
+    _scenario(DURABILITY, "12", "a caretaker serves nobody and hands over", "witness_is_caretaker"),
     _scenario(DISSERTATION, "3.10", "a transfer succeeds", "transfer"),
     _scenario(DISSERTATION, "3.10", "the successor lags, and gets the log first", "transfer"),
     _scenario(DISSERTATION, "3.10", "the successor dies, and the leader goes on", "transfer_target_dies"),

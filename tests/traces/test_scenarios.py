@@ -44,6 +44,7 @@ def test_every_step_and_section_has_a_scenario() -> None:
     steps = [f"adding, step {step}" for step in range(1, 6)] + [f"removing, step {step}" for step in range(1, 4)]
     processes = ["One-by-one", "implementation details", *steps]
     processes += ["disruptive servers", "moving a tablet", "restoring availability"]
+    processes += ["appendix, t=1 to t=5", "appendix, t=4", "appendix, electable"]
     assert [name for name in processes if (CONFIG_CHANGE, name) not in sections] == []
     chapters = ["3.10", "4.1", "4.2.1", "4.2.2", "4.2.3", "6.4", "6.4.1"]
     assert [name for name in chapters if (DISSERTATION, name) not in sections] == []

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stelae.spi.members import MemberType
-
-VOTING = (MemberType.VOTER, MemberType.WITNESS)
+from stelae.spi.members import VOTING, MemberType
 
 
 def losses_survived(voters: int, down: int = 0) -> int:
@@ -24,13 +22,20 @@ def tolerance_text(types: Sequence[MemberType], down: int = 0) -> str:
     voters = sum(one in VOTING for one in types)
     if not voters:
         return "no majority: there is no voter"
+    with_rows = sum(one is MemberType.VOTER for one in types)
     more = losses_survived(voters, down)
+    if more >= 0:
+        # A tablet without a replica that has rows serves nobody, even with a majority.
+        more = min(more, max(with_rows - down - 1, 0))
     majority = f"{voters // 2 + 1} of {_counted(voters, 'voter')}"
     if more < 0:
         return f"no majority: {majority} must run, but {down} {'is' if down == 1 else 'are'} down"
     if more == 0:
+        if with_rows < voters and losses_survived(voters, down) > 0:
+            have = "has" if with_rows == 1 else "have"
+            return f"survives the loss of no VOTER: {with_rows} of {_counted(voters, 'voter')} {have} the rows"
         return f"survives the loss of no voter: the {majority} that run are all needed" if down else _none(voters)
-    return f"survives the loss of any {_counted(more, 'voter')} ({majority} must run)"
+    return f"survives the loss of any {_counted(more, 'voter')} ({majority} must run{_witnesses(voters - with_rows)})"
 
 
 def losses_text(losses: Sequence[int]) -> str:
@@ -45,5 +50,11 @@ def _none(voters: int) -> str:
     return f"survives the loss of no voter: all {voters} must run; an odd number of voters is better"
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
+def _witnesses(count: int) -> str:
+    if not count:
+        return ""
+    return f"; {_counted(count, 'witness', 'witnesses')} among them {'has' if count == 1 else 'have'} the log only"
+
+
+def _counted(count: int, what: str, several: str = "") -> str:
+    return f"{count} {what if count == 1 else several or what + 's'}"

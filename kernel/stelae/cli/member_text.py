@@ -49,7 +49,7 @@ def _log(member: Member, view: ConfigView) -> str:
         return "-"
     if known.state == "COPY":
         return copy_text(member.member_type, view).partition(":")[0]
-    return f"entry {known.match_index} of {view.last.index}"
+    return f"entry {known.match_index} of {view.last.index}" + (", no rows" if known.log_only else "")
 
 
 def _difference(view: ConfigView) -> str:
@@ -103,6 +103,7 @@ def _plain_members(config: TabletConfig, view: ConfigView) -> list[dict[str, Any
             "type": member.member_type.value,
             "match_index": progress[member.node_id].match_index if member.node_id in progress else None,
             "progress": progress[member.node_id].state if member.node_id in progress else None,
+            "log_only": progress[member.node_id].log_only if member.node_id in progress else None,
         }
         for member in config.members
     ]

@@ -14,14 +14,13 @@ from stelae.cli.kit.terminal_layout import counted
 from stelae.cli.masters_target import MastersTarget
 from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError
-from stelae.spi.members import MemberType
+from stelae.spi.members import VOTING, MemberType
 from stelae.spi.policy import Action, MasterPolicy, NodeHealth, PolicySnapshot, TabletView
 
 FILE_BYTES_MAX = 1 << 30
 """Greatest size of a snapshot file. A cluster of 100,000 tablets needs about 100 MB."""
 NO_PLACE = "that can take"
 """A part of the text for a tablet that needs a server for a replica."""
-_VOTING = (MemberType.VOTER, MemberType.WITNESS)
 
 
 def read_snapshot(path: Path) -> PolicySnapshot:
@@ -101,7 +100,7 @@ def _waits_for(snapshot: PolicySnapshot, tablet: TabletView) -> str:
         return f"{wanted} servers {NO_PLACE} it"
     if tablet.change_pending:
         return "a pending change of its members"
-    voters = [replica for replica in tablet.replicas if replica.member_type in _VOTING]
+    voters = [replica for replica in tablet.replicas if replica.member_type in VOTING]
     down = {node_id for node_id, node in snapshot.nodes.items() if node.health is NodeHealth.DEAD}
     healthy = [replica for replica in voters if replica.healthy and replica.node_id not in down]
     if len(healthy) < len(voters) // 2 + 1:

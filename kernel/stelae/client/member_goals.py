@@ -9,9 +9,16 @@ from typing import assert_never
 
 from stelae.protocol.member_messages import ConfigView
 from stelae.spi.ids import ZERO, NodeId
-from stelae.spi.members import AddServer, ChangeRole, MemberChange, MemberType, RemoveServer, TabletConfig
-
-VOTING = (MemberType.VOTER, MemberType.WITNESS)
+from stelae.spi.members import (
+    VOTING,
+    AddServer,
+    ChangeRole,
+    MemberChange,
+    MemberType,
+    RemoveServer,
+    TabletConfig,
+    may_have_become,
+)
 
 
 def is_made(change: MemberChange, config: TabletConfig) -> bool:
@@ -33,7 +40,7 @@ def is_made(change: MemberChange, config: TabletConfig) -> bool:
 
 
 def _is_type(found: MemberType, wanted: MemberType) -> bool:
-    return found is wanted or (wanted is MemberType.PRE_VOTER and found in VOTING)
+    return found is wanted or may_have_become(wanted, found)
 
 
 def is_promoted(node_id: NodeId, view: ConfigView) -> bool:
@@ -53,7 +60,8 @@ def lag_text(node_id: NodeId, view: ConfigView) -> str:
         return f"{member.member_type}, leads in term {view.term}" if leads else member.member_type.value
     if known.state == "COPY":
         return f"{member.member_type}, {copy_text(member.member_type, view)}"
-    return f"{member.member_type}, has entry {known.match_index} of {view.last.index}"
+    rows = ", without rows" if known.log_only else ""
+    return f"{member.member_type}, has entry {known.match_index} of {view.last.index}{rows}"
 
 
 def copy_text(member_type: MemberType, view: ConfigView) -> str:

@@ -43,7 +43,7 @@ from stelae.spi.errors import (
     WrongConfigId,
 )
 from stelae.spi.ids import NodeId, OpId, TabletId, node_id
-from stelae.spi.members import AddServer, ChangeRole, MemberChange, MemberType, RemoveServer
+from stelae.spi.members import PROMOTED, AddServer, ChangeRole, MemberChange, MemberType, RemoveServer
 from stelae.wire.addresses import split_address
 from stelae.wire.messenger import Lane
 
@@ -119,8 +119,9 @@ class AsyncReplicas:
         Args:
             address: ``host:port`` of the node.
             node: its uuid; ``None``: the node at the address is asked.
-            member_type: ``"PRE_VOTER"``, or ``"NON_VOTER"`` for a replica that shall never vote.
-            wait: wait until the replica is a voter.
+            member_type: ``"PRE_VOTER"``; ``"NON_VOTER"`` for a replica that shall never vote; or ``"WITNESS"`` for one
+                that votes as soon as it has the newest entries of the log, and serves nobody before it has the rows.
+            wait: wait until the replica has its vote.
             config_id: op id of the committed config that the change is meant for.
             on_progress: called while the call waits.
             timeout_s: how long all this may take.
@@ -133,12 +134,14 @@ class AsyncReplicas:
             Unavailable: no leader, or no node at the address, answered in time.
         """
         wanted = _type("member_type", member_type)
+        if wanted is MemberType.WITNESS:
+            wanted = MemberType.PRE_WITNESS  # It joins without a vote, as every member does.
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
         _check_address(address)
         name = await self.node_at(address) if node is None else _node(node)
         change = AddServer(node_id=name, address=address, member_type=wanted)
         made = await self._change(change, config_id, deadline, on_progress)
-        if not wait or wanted is not MemberType.PRE_VOTER:
+        if not wait or wanted not in PROMOTED:
             return made
         return ChangeResult(changed=made.changed, view=await self._until_promoted(name, deadline, on_progress))
 

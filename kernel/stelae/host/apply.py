@@ -11,6 +11,7 @@ from typing import Any
 
 from stelae.host.entry_cache import EntryCache
 from stelae.host.exactly_once_results import Admission, ResultsTable
+from stelae.host.log_only import LogOnlyStore, PassedGroup
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool, LogReader
 from stelae.spi.errors import Full, SchemaMismatch, StelaeError, StorageError
@@ -194,9 +195,14 @@ class Applier:
         else:
             self._fail(f"committed entries cannot be read: {result}")
 
+    def _group(self, entries: Sequence[Entry]) -> ApplyGroup | PassedGroup:
+        if isinstance(self.store, LogOnlyStore):
+            return PassedGroup(entries, self.store)
+        return ApplyGroup(entries, self.results, self.store.schema)
+
     def _apply(self, entries: Sequence[Entry]) -> None:
         try:
-            group = ApplyGroup(entries, self.results, self.store.schema)
+            group = self._group(entries)
             if not group.to_apply or self.store.applies_inline(group.to_apply):
                 self._finish(group, self.store.apply(group.to_apply) if group.to_apply else [])
                 return
@@ -205,7 +211,7 @@ class Applier:
             return
         self._off_loop(partial(self.store.apply, group.to_apply), partial(self._applied_off_loop, group))
 
-    def _applied_off_loop(self, group: ApplyGroup, result: list[ApplyResult] | Exception) -> None:
+    def _applied_off_loop(self, group: ApplyGroup | PassedGroup, result: list[ApplyResult] | Exception) -> None:
         if not isinstance(result, Exception):
             try:
                 self._finish(group, result)
@@ -214,7 +220,7 @@ class Applier:
         if isinstance(result, Exception):
             self._fail(f"entries after {self.applied} cannot be applied: {result}")
 
-    def _finish(self, group: ApplyGroup, applied: Sequence[ApplyResult]) -> None:
+    def _finish(self, group: ApplyGroup | PassedGroup, applied: Sequence[ApplyResult]) -> None:
         answers = group.record(applied)
         self.metrics.count("rows_applied", group.row_count)
         self.applied = group.last

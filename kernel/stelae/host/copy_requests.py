@@ -41,7 +41,7 @@ class CopyRequests:
         peer, reason = request.peer, f"the log no longer has entry {request.first_index}"
         if not request.hosted:
             new = new_replica(block, status, log_base, peer)
-            if isinstance(new, NewReplica) and peer not in self._asked_empty:
+            if isinstance(new, NewReplica) and (new.log_only is not None or peer not in self._asked_empty):
                 self._asked_empty.add(peer)
                 self._create(peer, new)
                 return

@@ -4,6 +4,10 @@ Source: "Tablet copy", *Tablet auto-vivification*: to add a replica, only the le
 which the leader's log still begins at its first entry, so that nothing must be copied. In all other cases the leader
 starts a copy (``start_copy``).
 
+A ``PRE_WITNESS`` gets a replica without rows (rule 12). Its log begins where the leader's store is flushed, so this
+works however far the leader's log was collected. That op id is committed, and rows that are copied later are
+never older, as the flushed op id of a store only rises.
+
 A member that votes never gets a replica in this way. It has had one, with votes and entries that count. Without them it
 could vote for a leader that lacks acknowledged entries (``durability.md`` rule 19)."""
 
@@ -12,15 +16,24 @@ import msgspec
 from stelae.host.superblock import PartitionBounds, Superblock
 from stelae.spi.consensus import Status
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
-from stelae.spi.members import MemberType
+from stelae.spi.members import JOINING, MemberType, TabletConfig
 
 NEW_REPLICA = "new_replica"
 
-_WITHOUT_VOTE = (MemberType.PRE_VOTER, MemberType.NON_VOTER)
+
+_NO_CONFIG = TabletConfig(op_id=ZERO, members=())
+
+
+class LogStart(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the log of a replica without rows begins."""
+
+    base: OpId  #: Committed. The log has the entries after it.
+    #: The committed config, if its entry is not after ``base``, so that the log never gets it; else the empty config.
+    committed: TabletConfig
 
 
 class NewReplica(msgspec.Struct, frozen=True, kw_only=True):
-    """Create an empty replica. It has no effect on a node that ever had the tablet."""
+    """Create a replica without entries. It has no effect on a node that ever had the tablet."""
 
     tablet_id: TabletId
     table_name: str
@@ -28,6 +41,7 @@ class NewReplica(msgspec.Struct, frozen=True, kw_only=True):
     partition: PartitionBounds
     consensus: str  #: Name of the consensus engine of the tablet.
     config: OpId  #: The op id of the config with the new member.
+    log_only: LogStart | None = None  #: Set for a replica without rows.
 
 
 def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId) -> NewReplica | str:
@@ -39,9 +53,13 @@ def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId)
         log_base: where the leader's log begins.
         peer: the member."""
     member = status.config.member(peer)
-    if member is None or member.member_type not in _WITHOUT_VOTE:
+    if member is None or member.member_type not in JOINING:
         return "a member with a vote has lost its replica"
-    if log_base != ZERO:
+    log_only = None
+    if member.member_type is MemberType.PRE_WITNESS:
+        known = status.committed_config if status.committed_config.op_id <= block.flushed else _NO_CONFIG
+        log_only = LogStart(base=block.flushed, committed=known)
+    elif log_base != ZERO:
         return f"the log begins behind entry {log_base}, and what is older must be copied"
     return NewReplica(
         tablet_id=block.tablet_id,
@@ -50,4 +68,5 @@ def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId)
         partition=block.partition,
         consensus=block.consensus_engine,
         config=status.config.op_id,
+        log_only=log_only,
     )

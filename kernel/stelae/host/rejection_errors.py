@@ -14,7 +14,8 @@ from stelae.spi.errors import (
     Unavailable,
     WrongConfigId,
 )
-from stelae.spi.rejections import Rejection, RejectReason
+from stelae.spi.rejections import Rejection
+from stelae.spi.rejections import RejectReason as Why
 
 
 class NotProposed:
@@ -36,37 +37,37 @@ class ProposalNotLeader(NotProposed, NotLeader):
 def rejection_error(rejection: Rejection) -> StelaeError:
     """Return the error for a rejection."""
     match rejection.reason:
-        case RejectReason.NOT_LEADER:
+        case Why.NOT_LEADER:
             return ProposalNotLeader(rejection.leader, rejection.reason.value)
-        case RejectReason.LEADERSHIP_LOST:
+        case Why.LEADERSHIP_LOST:
             return NotLeader(rejection.leader, rejection.reason.value)
-        case RejectReason.CONFIGURING:
+        case Why.CONFIGURING:
             return ProposalUnavailable("the tablet is CONFIGURING")
-        case RejectReason.OVERLOADED:
+        case Why.OVERLOADED:
             return ProposalOverload("too many proposals are not committed yet")
-        case RejectReason.TRANSFERRING:
+        case Why.TRANSFERRING:
             return ProposalUnavailable("leadership is being handed over")
-        case RejectReason.NO_SUCCESSOR:
+        case Why.NO_SUCCESSOR:
             return Unavailable("no other voter could take over in time; this replica is still the leader")
-        case RejectReason.NOT_A_VOTER:
+        case Why.NOT_A_VOTER:
             return CallerError("leadership can be handed over only to a voter of the tablet")
-        case RejectReason.STEPPING_DOWN:
+        case Why.STEPPING_DOWN:
             return NotLeader(rejection.leader, f"{rejection.reason}: {rejection.detail}")
-        case RejectReason.NO_CHANGE:
+        case Why.NO_CHANGE:
             return NoChange(rejection.detail)
-        case RejectReason.WRONG_CONFIG_ID:
+        case Why.WRONG_CONFIG_ID:
             return WrongConfigId(rejection.detail)
-        case RejectReason.CANNOT_ABORT:
+        case Why.CANNOT_ABORT:
             return CannotAbort(rejection.detail)
-        case RejectReason.CHANGE_PENDING | RejectReason.NOT_CAUGHT_UP | RejectReason.NO_LIVE_MAJORITY:
+        case Why.CHANGE_PENDING | Why.NOT_CAUGHT_UP | Why.NO_LIVE_MAJORITY | Why.ROWS_MISSING:
             return ChangeNotYet(f"{rejection.reason}: {rejection.detail}")
-        case RejectReason.NOT_A_MEMBER | RejectReason.WRONG_MEMBER_TYPE | RejectReason.LEADERLESS:
+        case Why.NOT_A_MEMBER | Why.WRONG_MEMBER_TYPE | Why.LEADERLESS:
             return MemberChangeRefused(f"{rejection.reason}: {rejection.detail}")
-        case RejectReason.ABORTED:
+        case Why.ABORTED:
             return MemberChangeRefused("the change was aborted on request")
-        case RejectReason.UNSUPPORTED if rejection.detail:
+        case Why.UNSUPPORTED if rejection.detail:
             return MemberChangeRefused(f"{rejection.reason}: {rejection.detail}")
-        case RejectReason.TOO_LARGE | RejectReason.UNSUPPORTED:
+        case Why.TOO_LARGE | Why.UNSUPPORTED:
             return CallerError(f"the proposal can never be accepted: {rejection.reason}")
         case _:
             assert_never(rejection.reason)

@@ -24,6 +24,7 @@ from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.rejection_errors import rejection_error
 from stelae.host.replica_ports import ReplicaPorts
 from stelae.host.replica_state import STATUS_CHANGED, ReplicaState, member_difference, visible_state
+from stelae.host.rows_for_witnesses import RowsForWitnesses
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import Beats, ConsensusCore, CopyRequest, Fatal, ReadReady, Role
 from stelae.spi.consensus_events import Applied, Event, Received, StepDown, Tick
@@ -89,6 +90,7 @@ class Replica:
         self._retention = flusher.retention
         network = self._ports.network
         self._copy_requests = CopyRequests(network.create_replica, network.start_copy, self._ports.metrics)
+        self._rows_for_witnesses = RowsForWitnesses(network.start_copy, network.cancel_rows)
 
     def start(self) -> None:
         """Start to take part in the consensus group."""
@@ -109,6 +111,11 @@ class Replica:
     def tablet_id(self) -> TabletId:
         """The id of the tablet."""
         return self.log.tablet_id
+
+    @property
+    def log_only(self) -> bool:
+        """True if this replica has no rows, as that of a witness."""
+        return self.flusher.superblock.log_only
 
     @property
     def state(self) -> ReplicaState:
@@ -260,6 +267,7 @@ class Replica:
     def _note_status(self) -> None:
         before, after = self.status, self.core.status()
         self.status = after
+        self._rows_for_witnesses.consider(after, self.flusher.superblock, self.flusher.log_base, self._core_us)
         if after.all_replicated_index != before.all_replicated_index:
             self._retention.all_replicated(after.all_replicated_index)
         if after.config != before.config:
@@ -322,6 +330,8 @@ class Replica:
         status = self.status
         if status.role is not Role.LEADER:
             return NotLeader(status.leader)
+        if status.caretaker:
+            return Unavailable("a witness leads the tablet until a voter has all of its log; try again")
         if not status.serving:
             return Unavailable("the tablet is CONFIGURING: no entry of this term is committed yet")
         if needs_room and not self._accepts_input:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from stelae.host.start_copy import StartCopy
 from stelae.lifecycle.deletion import LastOpId
 from stelae.spi.ids import ZERO, NodeId, OpId
-from stelae.spi.members import MemberType
+from stelae.spi.members import VOTING, MemberType
 
 
 class TargetState(StrEnum):
@@ -58,6 +58,7 @@ class CopyRefusalCode(StrEnum):
     ILLEGAL_STATE = "ILLEGAL_STATE"
     LAST_OP_ID_UNKNOWN = "LAST_OP_ID_UNKNOWN"
     VOTER_WITHOUT_REPLICA = "VOTER_WITHOUT_REPLICA"
+    BEGINS_WITHOUT_ROWS = "BEGINS_WITHOUT_ROWS"
     BAD_TERM = "BAD_TERM"
     LEADS = "LEADS"
     OLD_CONFIG = "OLD_CONFIG"
@@ -91,7 +92,6 @@ class Guard(NamedTuple):
     reason: Callable[[StartCopy, TargetFacts], str]
 
 
-_VOTES = (MemberType.VOTER, MemberType.WITNESS)
 _HELD = (TargetState.DELETED, TargetState.READY)
 
 GUARDS: tuple[Guard, ...] = (
@@ -142,9 +142,14 @@ GUARDS: tuple[Guard, ...] = (
     ),
     Guard(
         CopyRefusalCode.VOTER_WITHOUT_REPLICA,
-        lambda asked, here: here.state is TargetState.DOES_NOT_EXIST and asked.member_type in _VOTES,
+        lambda asked, here: here.state is TargetState.DOES_NOT_EXIST and asked.member_type in VOTING,
         lambda asked, _here: f"a {asked.member_type} without a replica may have lost votes and entries that it "
         "acknowledged; remove the member, and add it again without a vote",
+    ),
+    Guard(
+        CopyRefusalCode.BEGINS_WITHOUT_ROWS,
+        lambda asked, here: here.state is TargetState.DOES_NOT_EXIST and asked.member_type is MemberType.PRE_WITNESS,
+        lambda _asked, _here: "a PRE_WITNESS begins with the log alone, without a copy; the leader asks for that, too",
     ),
     Guard(
         CopyRefusalCode.BAD_TERM,

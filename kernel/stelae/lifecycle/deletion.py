@@ -94,6 +94,7 @@ def tombstone_of(block: Superblock, last: LastOpId, place: str | None) -> Superb
         tombstone=last,
         quarantine=place,
         schemas=(),
+        log_only=False,
         manifest=b"",
         flushed=ZERO,
         results=b"",

@@ -88,6 +88,10 @@ class TabletLoader:
         metadata = ConsensusMetadata(self._files, self._layout, tablet.id, self._crash)
         metadata.save(HardState(), tablet.initial_config())
         self._crash.hit("tablet.create.after_consensus")
+        return self.superblock_of(tablet)
+
+    def superblock_of(self, tablet: TabletSettings) -> Superblock:
+        """Return the superblock of a new tablet with the engines of this node. Nothing is written."""
         return Superblock(
             tablet_id=tablet.id,
             table_name=tablet.table_name,

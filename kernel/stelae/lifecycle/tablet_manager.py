@@ -17,6 +17,7 @@ from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, W
 from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.deletion import LastOpId, set_data_aside, set_log_aside, write_tombstone
 from stelae.lifecycle.leader_hints import repeat_hint
+from stelae.lifecycle.log_only_creation import LogOnlyCreation
 from stelae.lifecycle.quarantine import DeletionRecord, purge, tablet_of
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
 from stelae.lifecycle.tablet_loader import TabletLoader
@@ -25,6 +26,7 @@ from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.wal import LogState, WalEngine
 
 if TYPE_CHECKING:
+    from stelae.host.new_replica import LogStart
     from stelae.host.node import Node
     from stelae.host.replica import Replica
     from stelae.host.settings import TabletSettings
@@ -60,6 +62,12 @@ class TabletManager:
         operation on the tablet is in progress or the tablet has failed, and ``StorageError`` if the disk fails; the
         call can then be repeated."""
         self._run(new.id, "created", self._create(new), done)
+
+    def create_log_only(self, new: TabletSettings, start: LogStart, done: Done) -> None:
+        """Create a replica without rows, whose log begins at ``start.base``, and start it. ``done`` as for ``create``.
+
+        Harmless if the tablet has a replica here."""
+        self._run(new.id, "created", self._create_log_only(new, start), done)
 
     def delete(self, tablet_id: TabletId, reason: str, done: Done, *, seen: OpId | None) -> None:
         """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.
@@ -129,23 +137,46 @@ class TabletManager:
             if replica.flusher.superblock.schemas[:1] != (new.schema.to_bytes(),):
                 raise TabletExists(f"tablet {new.id} exists on this node with another first schema")
             return
-        found = yield from self.look(new.id)
-        if found.decision.action is StartupAction.TOMBSTONE:
-            raise TabletExists(f"tablet {new.id} was on this node and was deleted; a new tablet needs a new id")
-        if found.decision.action is not StartupAction.NOTHING:
-            raise Unavailable(f"tablet {new.id} is on this node but offline: {self._why_offline(found)}")
+        yield from self._check_absent(new.id)
         self._node.engines.consensus.check_members(self._node.node_id, new.initial_config())
         block = yield OffLoop(lambda: self._loader.save_consensus_metadata(new))
         yield WithLog(lambda wal: self._loader.create_log(wal, block))
         yield OffLoop(lambda: self._loader.save_superblock(block))
-        found = yield from self.look(new.id)
-        recovered = yield OffLoop(lambda: self._loader.recover(found))
-        if recovered is None:
-            raise Unavailable(f"tablet {new.id} was created but has failed: {self._why_offline(found)}")
         hinted = new.hinted_leader == self._node.node_id
-        self._node.host(recovered, campaign=hinted)
+        yield from self._host(new.id, campaign=hinted)
         if hinted and (made := self._node.replicas.get(new.id)) is not None:
             repeat_hint(made, self._node.turns)
+
+    def _create_log_only(self, new: TabletSettings, start: LogStart) -> Steps[None]:
+        if new.id in self._node.replicas:
+            return
+        yield from self._check_absent(new.id, log_only=True)
+        node = self._node
+        creation = LogOnlyCreation(node.files, node.layout, self._loader.superblock_of(new), start)
+        yield OffLoop(creation.begin)
+        yield WithLog(creation.create_log)
+        yield OffLoop(creation.save_metadata)
+        yield OffLoop(creation.finish)
+        yield from self._host(new.id, campaign=False)
+
+    def _check_absent(self, tablet_id: TabletId, *, log_only: bool = False) -> Steps[None]:
+        """Check that the tablet was never on this node. An unfinished creation without rows may be repeated."""
+        found = yield from self.look(tablet_id)
+        block = found.superblock
+        if log_only and found.decision.action is StartupAction.REMOVE and block is not None and block.log_only:
+            return
+        if found.decision.action is StartupAction.TOMBSTONE:
+            raise TabletExists(f"tablet {tablet_id} was on this node and was deleted; a new tablet needs a new id")
+        if found.decision.action is not StartupAction.NOTHING:
+            raise Unavailable(f"tablet {tablet_id} is on this node but offline: {self._why_offline(found)}")
+
+    def _host(self, tablet_id: TabletId, *, campaign: bool) -> Steps[None]:
+        """Recover a tablet that was just created, and start its replica."""
+        found = yield from self.look(tablet_id)
+        recovered = yield OffLoop(lambda: self._loader.recover(found))
+        if recovered is None:
+            raise Unavailable(f"tablet {tablet_id} was created but has failed: {self._why_offline(found)}")
+        self._node.host(recovered, campaign=campaign)
 
     def _delete(self, tablet_id: TabletId, reason: str, seen: OpId | None, *, copied: bool = False) -> Steps[None]:
         replica = self._node.replicas.get(tablet_id)
@@ -168,7 +199,7 @@ class TabletManager:
         """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.
 
         After an error the replica is shut down, and READY or deleted; its files say which."""
-        last = yield from self._shut_down(replica)
+        last = yield from self.shut_down(replica)
         yield from self._leave_tombstone(replica.flusher.superblock, last, reason)
 
     def _leave_tombstone(self, block: Superblock, last: LastOpId, reason: str) -> Steps[None]:
@@ -193,7 +224,15 @@ class TabletManager:
             raise Unavailable(f"the deletion of tablet {tablet_id} is not complete: its log is not in quarantine yet")
         yield OffLoop(lambda: purge(self._node.files, self._node.layout, [name]))
 
-    def _shut_down(self, replica: Replica) -> Steps[OpId]:
+    def start_again(self, replica: Replica) -> Steps[None]:
+        """Start a replica again that was shut down, from its files. The tablet is offline if that is not possible."""
+        self._node.writer.close_log(replica.log)
+        found = yield from self.look(replica.tablet_id)
+        recovered = yield OffLoop(lambda: self._loader.recover(found))
+        if recovered is not None:
+            self._node.host(recovered)
+
+    def shut_down(self, replica: Replica) -> Steps[OpId]:
         """Step 1 of a deletion: stop appends, applying and flushing, and close the store. Return the last op id."""
         failed = bool(replica.failure)
         replica.stop()

@@ -9,17 +9,20 @@
 5. The base, the end, the terms and the config entries of the log are returned, to restore the core
    (``host.assembly``)."""
 
+from collections.abc import Sequence
+
 from stelae.host.apply import ApplyGroup
 from stelae.host.assembly import Engines, RecoveredTablet
 from stelae.host.consensus_metadata import ConsensusRecord
 from stelae.host.exactly_once_results import ResultsTable
+from stelae.host.log_only import LogOnlyStore, PassedGroup
 from stelae.host.log_sizes import LogSizes
 from stelae.host.superblock import Superblock
 from stelae.lifecycle.log_agreement import LogContradicts, contradiction
 from stelae.spi.consensus import LogView
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import LogId, OpId
-from stelae.spi.log import EntryKind
+from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import TabletConfig, decode_config
 from stelae.spi.schema import Schema
 from stelae.spi.store import TabletStore
@@ -37,7 +40,8 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
     state = _checked_log(superblock, consensus, engines.wal)
     commit = min(max(superblock.flushed.index, state.commit_hint), state.last.index)
     schemas = [Schema.from_bytes(body) for body in superblock.schemas]
-    store = engines.store.open(
+    kind = LogOnlyStore if superblock.log_only else engines.store
+    store = kind.open(
         directory,
         superblock.manifest,
         superblock.flushed,
@@ -56,6 +60,7 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
             last=state.last,
             term_runs=_term_runs(engines.wal, log, state),
             configs=tuple(replay.configs),
+            log_only=superblock.log_only,
         ),
         store=store,
         results=replay.results,
@@ -109,11 +114,16 @@ class _Replay:
                     self.configs.append(decode_config(entry))
             due = [e for e in entries if flushed.index < e.op_id.index <= commit]
             if due:
-                group = ApplyGroup(due, self.results, self._store.schema)
+                group = self._group(due)
                 group.record(self._store.apply(group.to_apply) if group.to_apply else [])
                 self.applied = group.last
                 self.schemas += [schema.to_bytes() for schema in group.schemas]
                 self.timestamp = max(self.timestamp, group.timestamp)
+
+    def _group(self, due: Sequence[Entry]) -> ApplyGroup | PassedGroup:
+        if isinstance(self._store, LogOnlyStore):
+            return PassedGroup(due, self._store)
+        return ApplyGroup(due, self.results, self._store.schema)
 
 
 def _term_runs(wal: WalEngine, log: LogId, state: LogState) -> tuple[tuple[int, int], ...]:

@@ -31,6 +31,7 @@ class MemberProgress(msgspec.Struct, frozen=True, kw_only=True):
     match_index: int  #: Up to this index the member has acknowledged the log.
     #: ``"PROBE"``, ``"REPLICATE"`` or ``"COPY"``, as ``stelae.spi.consensus.PeerProgress`` has it.
     state: str
+    log_only: bool = False  #: The member has no rows (a witness).
 
 
 class ConfigView(msgspec.Struct, frozen=True, kw_only=True):

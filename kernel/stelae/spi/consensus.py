@@ -30,10 +30,16 @@ Heartbeats
 
 Members
     A config is active from the moment at which its entry is appended until the entry is replaced. At most one change is
-    pending: a leader appends the next one when the last one is committed. Two changes come from the leader itself: it
-    makes a ``PRE_VOTER`` a ``VOTER`` once the rest can be sent within an election timeout, and it removes a new member
+    pending: a leader appends the next one when the last one is committed. Three changes come from the leader itself: it
+    makes a ``PRE_VOTER`` a ``VOTER``, or a ``PRE_WITNESS`` a ``WITNESS``, once the rest can be sent within an election
+    timeout; it makes a ``WITNESS`` a ``VOTER`` once that one says that it has all rows; and it removes a new member
     that never answers. Heartbeats, progress and votes of a member end with the config that removes it. A core accepts
     requests from any node, because its own config may be old; the driver must not drop them.
+
+Witnesses
+    A replica with ``LogView.log_only`` keeps the log from a committed op id on and has no rows. It votes if the config
+    says so, and may win an election, because it may have the only copy of an acknowledged entry. As leader it is a
+    *caretaker*: it rejects all requests, replicates, and hands over to the first ``VOTER`` that has all of its log.
 
 Lagging peers
     The driver collects a log no further than ``Status.all_replicated_index``, unless an operator has set a bound. So a
@@ -97,6 +103,7 @@ class LogView(msgspec.Struct, frozen=True, kw_only=True):
     #: For each sequence of entries with equal terms above ``base``, ascending: ``(first index, term)``.
     term_runs: tuple[tuple[int, int], ...] = ()
     configs: tuple[TabletConfig, ...] = ()  #: The configs of all config entries above ``base``, ascending.
+    log_only: bool = False  #: The replica has no rows, as that of a witness. Everything below ``base`` is missing.
 
 
 # -- effects: the output of take_ready() ----------------------------------------------------------
@@ -205,6 +212,7 @@ class PeerProgress(msgspec.Struct, frozen=True, kw_only=True):
     next_index: int
     state: str  #: ``"PROBE"``, ``"REPLICATE"``, or ``"COPY"`` if the log no longer has the entries that it needs.
     in_flight: int
+    log_only: bool = False  #: The peer has no rows, as it said itself.
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,6 +232,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     committed_config: TabletConfig
     peers: tuple[PeerProgress, ...] = ()
     all_replicated_index: int = 0  #: Every member is known to hold the committed log durably up to this index.
+    caretaker: bool = False  #: It may lead only until a voter has caught up, and never serves meanwhile (a witness).
 
 
 class ConsensusCore(ABC):

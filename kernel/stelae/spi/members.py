@@ -1,7 +1,7 @@
 """The members of a consensus group: its config, and the changes that can be asked for."""
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -15,8 +15,27 @@ class MemberType(StrEnum):
 
     VOTER = "VOTER"
     PRE_VOTER = "PRE_VOTER"  #: A learner that the leader promotes once it has caught up.
-    NON_VOTER = "NON_VOTER"
+    NON_VOTER = "NON_VOTER"  #: A learner that stays one.
+    #: A learner whose replica has the log only, and no rows. The leader makes it a ``WITNESS`` once it has caught up.
+    PRE_WITNESS = "PRE_WITNESS"
+    #: It votes and keeps the log, and serves nobody. The leader makes it a ``VOTER`` once it has all rows.
     WITNESS = "WITNESS"
+
+
+VOTING = (MemberType.VOTER, MemberType.WITNESS)
+"""The types of the members that count towards a majority."""
+
+JOINING = (MemberType.PRE_VOTER, MemberType.NON_VOTER, MemberType.PRE_WITNESS)
+"""The types that a member can have when it is added. It has no vote."""
+
+PROMOTED = {MemberType.PRE_VOTER: MemberType.VOTER, MemberType.PRE_WITNESS: MemberType.WITNESS}
+"""What a leader makes of a member by itself once its log has caught up."""
+
+
+def may_have_become(added_as: MemberType, now: MemberType) -> bool:
+    """Return whether a member of type ``now`` may be one that was added as ``added_as`` and was promoted since."""
+    promoted = PROMOTED.get(added_as)
+    return promoted is not None and now in (promoted, MemberType.VOTER)
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +44,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     address: str
     member_type: MemberType = MemberType.VOTER
+    #: Set for a ``NON_VOTER`` that was a ``VOTER``. If it returns, no witness needs to copy the rows.
+    was_voter: Literal[True] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +59,7 @@ class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def voters(self) -> tuple[NodeId, ...]:
         """Return the node ids of the members that count towards a majority."""
-        voting = (MemberType.VOTER, MemberType.WITNESS)
-        return tuple(m.node_id for m in self.members if m.member_type in voting)
+        return tuple(m.node_id for m in self.members if m.member_type in VOTING)
 
     def learners(self) -> tuple[NodeId, ...]:
         """Return the node ids of the members that have no vote."""
@@ -68,7 +88,7 @@ _MEMBERS = msgspec.msgpack.Decoder(tuple[Member, ...])
 
 
 class AddServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Add a member. A new member does not vote: it is a ``PRE_VOTER``, which is promoted, or a ``NON_VOTER``."""
+    """Add a member. A new member does not vote: ``member_type`` is one of ``JOINING``."""
 
     node_id: NodeId
     address: str

@@ -7,7 +7,8 @@ from stelae.spi.consensus_events import Proposal, Propose, ReadRequest
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES, Entry, EntryKind
 from stelae.spi.rejections import RejectReason
-from stelae_consensus_raft.raft_state import LeaderState, RaftState
+from stelae_consensus_raft.leader_state import LeaderState
+from stelae_consensus_raft.raft_state import RaftState
 
 CORE_KINDS = (EntryKind.NOOP, EntryKind.CONFIG)
 """Kinds of entries that only the core itself appends to the log."""

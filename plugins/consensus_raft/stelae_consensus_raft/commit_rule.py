@@ -6,8 +6,9 @@ nothing (Raft paper, 5.4.2 and figure 8)."""
 
 from __future__ import annotations
 
+from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.progress import Progress
-from stelae_consensus_raft.raft_state import LeaderState, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 
 
 class RaftCommitRule:

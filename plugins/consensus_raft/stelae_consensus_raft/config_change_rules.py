@@ -13,17 +13,26 @@ from typing import assert_never
 import msgspec
 
 from stelae.spi.ids import NodeId
-from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
+from stelae.spi.members import (
+    JOINING,
+    VOTING,
+    AddServer,
+    ChangeRole,
+    Member,
+    MemberChange,
+    MemberType,
+    RemoveServer,
+    TabletConfig,
+    may_have_become,
+)
 from stelae.spi.rejections import RejectReason
-
-VOTING = (MemberType.VOTER, MemberType.WITNESS)
-_JOINING = (MemberType.PRE_VOTER, MemberType.NON_VOTER)
 
 _MAY_BECOME = {
     MemberType.VOTER: (MemberType.NON_VOTER,),
-    MemberType.PRE_VOTER: (MemberType.NON_VOTER, MemberType.WITNESS, MemberType.VOTER),
-    MemberType.NON_VOTER: (MemberType.PRE_VOTER, MemberType.WITNESS, MemberType.VOTER),
-    MemberType.WITNESS: (MemberType.NON_VOTER, MemberType.VOTER),
+    MemberType.PRE_VOTER: (MemberType.NON_VOTER, MemberType.VOTER),
+    MemberType.NON_VOTER: (MemberType.PRE_VOTER, MemberType.VOTER),
+    MemberType.PRE_WITNESS: (MemberType.WITNESS,),
+    MemberType.WITNESS: (MemberType.VOTER,),
 }
 """The types that a member of each type can get by one change."""
 
@@ -54,15 +63,16 @@ def changed_members(config: TabletConfig, change: MemberChange) -> tuple[Member,
 
 def _added(config: TabletConfig, member: Member | None, change: AddServer) -> tuple[Member, ...] | Refusal:
     node, wanted = change.node_id, change.member_type
-    if wanted not in _JOINING:
+    if wanted not in JOINING:
+        first = MemberType.PRE_WITNESS if wanted is MemberType.WITNESS else MemberType.PRE_VOTER
         fact = f"node {node} was to be added as {wanted}, but a new member has no vote"
-        return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; add it as PRE_VOTER, and the leader promotes it")
+        return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; add it as {first}, and the leader promotes it")
     if member is None:
         joined = Member(node_id=node, address=change.address, member_type=wanted)
         return tuple(sorted((*config.members, joined), key=lambda m: m.node_id))
     if member.address != change.address:
         return _with(config, msgspec.structs.replace(member, address=change.address))
-    if member.member_type is wanted or (wanted is MemberType.PRE_VOTER and member.member_type in VOTING):
+    if member.member_type is wanted or may_have_become(wanted, member.member_type):
         return Refusal(RejectReason.NO_CHANGE, f"node {node} is a member already: {member.member_type}")
     fact = f"node {node} is a member already, as {member.member_type}, and was to be added as {wanted}"
     return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; change its role instead")
@@ -79,7 +89,9 @@ def _retyped(config: TabletConfig, member: Member | None, change: ChangeRole) ->
     if wanted not in possible:
         fact = f"node {node} is {member.member_type} and cannot become {wanted} in one change"
         return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; possible: {', '.join(possible)}")
-    return _with(config, msgspec.structs.replace(member, member_type=wanted))
+    demoted = member.member_type is MemberType.VOTER and wanted is MemberType.NON_VOTER
+    was_voter = True if demoted else msgspec.UNSET
+    return _with(config, msgspec.structs.replace(member, member_type=wanted, was_voter=was_voter))
 
 
 def _with(config: TabletConfig, changed: Member) -> tuple[Member, ...]:

@@ -80,7 +80,7 @@ class RaftCore(ConsensusCore):
             ChangeMembers: self._membership.change,
             AbortChange: self._membership.abort,
             Removed: self._on_removed,
-            MergeMetadata: lambda _event: None,  # Only for a replica without a log (``VoterCore``).
+            MergeMetadata: self._on_merge,
         }
         state.refresh_serving()
         state.reset_election_deadline()
@@ -164,6 +164,7 @@ class RaftCore(ConsensusCore):
             committed_config=state.configs.committed,
             peers=tuple(p.snapshot() for p in leadership.peers.values()) if leadership is not None else (),
             all_replicated_index=state.all_replicated,
+            caretaker=state.is_caretaker,
         )
 
     def validate_state(self) -> None:
@@ -260,6 +261,9 @@ class RaftCore(ConsensusCore):
         state = self._state
         if event.config_id > state.config.op_id and state.role is not Role.LEADER:
             state.removed(event.config_id)
+
+    def _on_merge(self, event: MergeMetadata) -> None:
+        raise BrokenInvariant("a replica that has a log was asked to merge the metadata of a copy's source")
 
     def _on_step_down(self, event: StepDown) -> None:
         self._state.step_down(Cause.STEP_DOWN)

@@ -126,6 +126,7 @@ class Follower:
             rejected=message.prev.index,
             hint=hint,
             withholds_us=state.promised_us() if message.term == state.term else 0,
+            log_only=state.log_only,
         )
         state.send(sender, reply)
 
@@ -155,6 +156,7 @@ class Follower:
             round=self._ack_round,
             session=self._ack_session,
             withholds_us=state.promised_us(),
+            log_only=state.log_only,
         )
         if self._ack_match > state.durable.index:
             state.send_durable(state.leader, reply)

@@ -35,6 +35,7 @@ def _check_role(state: RaftState) -> None:
     if state.role is Role.CANDIDATE:
         assert state.may_campaign
     if state.role is Role.LEADER:
+        assert not (state.is_caretaker and state.serving), "a caretaker serves"
         assert state.voted_for == state.node_id
         assert state.election_deadline_us is None
     elif state.may_campaign:

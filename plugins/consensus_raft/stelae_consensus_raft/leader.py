@@ -9,9 +9,10 @@ from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import encode_config
 from stelae_consensus_raft.commit_rule import RaftCommitRule
+from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.messages import NUMBER_MAX, AppendRefusal, AppendReply
 from stelae_consensus_raft.progress import PeerState, Progress
-from stelae_consensus_raft.raft_state import LeaderState, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.replication import Replicator
 from stelae_consensus_raft.transitions import Cause
 
@@ -63,6 +64,7 @@ class Leader:
             state.count_refused("answer to a message that was never sent")
             return
         peer.answered = True
+        peer.log_only = reply.log_only
         peer.heard_at_us = state.now_us
         if peer.state is not PeerState.COPY:  # There it counts the requests for a copy.
             peer.retries = 0
@@ -83,7 +85,7 @@ class Leader:
         peer = leadership.peers.get(sender) if leadership is not None else None
         if leadership is None or peer is None or reply.term != state.term or reply.refusal is not None:
             return False
-        if peer.catch_up is not None or reply.session != peer.session:
+        if peer.catch_up is not None or peer in leadership.witnesses or reply.session != peer.session:
             return False
         settled = peer.state is PeerState.REPLICATE and peer.next > state.log.last_index and not len(leadership.reads)
         return (
@@ -250,6 +252,8 @@ class Leader:
         leadership = self._state.leadership
         if leadership is None:
             return
+        self._progressed |= leadership.majority_changed
+        leadership.majority_changed = False
         if leadership.reads.start_round():
             leadership.lease.round_begins(leadership.reads.round, self._state.now_us)
             self._replicator.send_read_round(leadership)

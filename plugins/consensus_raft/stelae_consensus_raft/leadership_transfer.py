@@ -13,8 +13,9 @@ from stelae.spi.ids import NodeId
 from stelae.spi.members import MemberType
 from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.election import Elections
+from stelae_consensus_raft.leader_state import Handover, LeaderState
 from stelae_consensus_raft.messages import TimeoutNow
-from stelae_consensus_raft.raft_state import Handover, LeaderState, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 
 
 class RaftTransfers:
@@ -60,6 +61,7 @@ class RaftTransfers:
         handover = leadership.handover if leadership is not None else None
         if leadership is None or handover is None or not handover.for_change or handover.timeout_now_sent:
             return False
+        assert handover.token is not None
         self._state.reject(handover.token, RejectReason.ABORTED)
         leadership.handover = None
         return True
@@ -74,23 +76,33 @@ class RaftTransfers:
         state.take_role_in_config()
 
     def _eligible(self) -> set[NodeId]:
-        """Return the members that may lead: voters, but no witnesses."""
+        """Return the members that may lead for longer than a caretaker: voters, but no witnesses."""
         members = self._state.config.members
         return {m.node_id for m in members if m.member_type is MemberType.VOTER}
 
-    def _best_successor(self, leadership: LeaderState) -> NodeId | None:
-        """Return the voter with the longest log among those that answered within one election timeout, if any."""
+    def _best_successor(self, leadership: LeaderState, match_min: int = 0) -> NodeId | None:
+        """Return the voter with the longest log among those that answered within one election timeout, if any.
+
+        Its log must reach ``match_min``."""
         state, eligible = self._state, self._eligible()
         since = state.now_us - state.timeout_us
-        recent = [peer for peer in leadership.voting if peer.node_id in eligible and peer.heard_at_us >= since]
+        recent = [
+            peer
+            for peer in leadership.voting
+            if peer.node_id in eligible and not peer.log_only and peer.heard_at_us >= since and peer.match >= match_min
+        ]
         best = max(recent, key=lambda peer: (peer.match, peer.heard_at_us), default=None)
         return best.node_id if best is not None else None
 
     def flush(self) -> None:
-        """Ask the successor to campaign, once, when it has all of the log."""
+        """Ask the successor to campaign, once, when it has all of the log. A caretaker chooses one by itself."""
         state, leadership = self._state, self._state.leadership
-        handover = leadership.handover if leadership is not None else None
-        if leadership is None or handover is None or handover.timeout_now_sent:
+        if leadership is None:
+            return
+        if state.is_caretaker and leadership.handover is None:
+            self._hand_back(leadership)
+        handover = leadership.handover
+        if handover is None or handover.timeout_now_sent:
             return
         peer = leadership.peers.get(handover.to)
         if peer is not None and peer.match == state.log.last_index:
@@ -98,16 +110,22 @@ class RaftTransfers:
             leadership.lease.give_up()
             state.send(handover.to, TimeoutNow(term=state.term))
 
+    def _hand_back(self, leadership: LeaderState) -> None:
+        """Begin to hand over to the first voter that has all of a caretaker's log (durability rule 12)."""
+        state = self._state
+        to = self._best_successor(leadership, state.log.last_index)
+        if to is not None:
+            leadership.handover = Handover(None, to, state.now_us + state.timeout_us)
+
     def tick(self) -> None:
         """Give up the transfer if the successor has not won in time."""
         leadership = self._state.leadership
-        if (
-            leadership is not None
-            and leadership.handover is not None
-            and self._state.now_us >= leadership.handover.deadline_us
-        ):
-            self._state.reject(leadership.handover.token, RejectReason.NO_SUCCESSOR)
-            leadership.handover = None
+        handover = leadership.handover if leadership is not None else None
+        if leadership is None or handover is None or self._state.now_us < handover.deadline_us:
+            return
+        if handover.token is not None:
+            self._state.reject(handover.token, RejectReason.NO_SUCCESSOR)
+        leadership.handover = None
 
     # -- the successor's side --------------------------------------------------------------------
 

@@ -1,5 +1,9 @@
 """Changes of config on the leader: those that are asked for, and its own: promotion, and removal of a silent newcomer.
 
+A witness keeps the log and has no rows (seed "Raft config change", appendix). It is added as a ``PRE_WITNESS``. The
+leader makes it a ``WITNESS`` once its log has caught up, and a ``VOTER`` once it says that it has all rows. The same
+holds for every replica without rows, whatever it was added as: it never becomes a ``VOTER``.
+
 At most one change is pending. The leader appends a change only while it serves, that is, once an entry of its own term
 is committed; otherwise two majorities that do not overlap could each commit a config (Raft thesis, 4.1, as corrected).
 The change of its own membership is the exception to "append": the leader hands over first (seed "Raft config change",
@@ -11,7 +15,16 @@ from stelae.spi.consensus import ConfigChanged
 from stelae.spi.consensus_events import AbortChange, ChangeMembers
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.members import ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig, encode_config
+from stelae.spi.members import (
+    PROMOTED,
+    ChangeRole,
+    Member,
+    MemberChange,
+    MemberType,
+    RemoveServer,
+    TabletConfig,
+    encode_config,
+)
 from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.config_change_rules import (
     Refusal,
@@ -20,9 +33,10 @@ from stelae_consensus_raft.config_change_rules import (
     leaderless,
     without_live_majority,
 )
+from stelae_consensus_raft.leader_state import LeaderState, PendingChange
 from stelae_consensus_raft.leadership_transfer import RaftTransfers
 from stelae_consensus_raft.progress import PeerState, Progress
-from stelae_consensus_raft.raft_state import LeaderState, PendingChange, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 
 
 class RaftMembership:
@@ -67,6 +81,7 @@ class RaftMembership:
             or leaderless(members)
             or without_live_majority(members, leadership.live_nodes(state).__contains__)
             or self._not_caught_up(leadership, members)
+            or self._without_rows(leadership, change)
         )
         if refusal is not None:
             return refusal
@@ -97,6 +112,16 @@ class RaftMembership:
             return None
         fact = f"node {peer.node_id} would get a vote, but its log ends at {peer.match} of {state.log.last_index}"
         return Refusal(RejectReason.NOT_CAUGHT_UP, f"{fact}; a PRE_VOTER is promoted by itself once it has caught up")
+
+    def _without_rows(self, leadership: LeaderState, change: MemberChange) -> Refusal | None:
+        """Refuse to make a VOTER of a member that has no rows, or that has not said yet whether it has them."""
+        if not isinstance(change, ChangeRole) or change.member_type is not MemberType.VOTER:
+            return None
+        peer = leadership.peers.get(change.node_id)
+        if peer is None or peer.log_only is False:
+            return None
+        fact = f"node {peer.node_id} would become a VOTER, but it has the log only, and not all rows"
+        return Refusal(RejectReason.ROWS_MISSING, f"{fact}; a WITNESS is promoted by itself once it has copied them")
 
     def _ends_leadership(self, change: MemberChange) -> bool:
         """Return true if this replica could not lead after the change."""
@@ -154,14 +179,14 @@ class RaftMembership:
         if not state.may_campaign:
             # Only a leader that was elected before the commit of its own removal gets here.
             self._transfers.resign()
-        elif leadership.learners and state.serving and leadership.handover is None:
+        elif (leadership.learners or leadership.witnesses) and state.serving and leadership.handover is None:
             self._promote_or_remove(leadership)
 
     def _promote_or_remove(self, leadership: LeaderState) -> None:
         state = self._state
         if state.config.op_id != state.configs.committed.op_id:
             return
-        for peer in leadership.learners:
+        for peer in (*leadership.learners, *leadership.witnesses):
             members = self._own_change(peer)
             if members is None:
                 continue
@@ -171,12 +196,12 @@ class RaftMembership:
             leadership.own_change_from_us = state.now_us + state.timeout_us
 
     def _own_change(self, peer: Progress) -> tuple[Member, ...] | None:
-        """Return the members after the leader's own change about a member without a vote, or ``None``."""
+        """Return the members after the leader's own change about a member, or ``None``."""
         state = self._state
         member = state.config.member(peer.node_id)
         assert member is not None
-        if member.member_type is MemberType.PRE_VOTER and self._is_caught_up(peer):
-            change: MemberChange = ChangeRole(node_id=peer.node_id, member_type=MemberType.VOTER)
+        if (better := self._promoted(peer, member.member_type)) is not None:
+            change: MemberChange = ChangeRole(node_id=peer.node_id, member_type=better)
         elif (until := self._joins_until_us(peer)) is not None and state.now_us >= until:
             change = RemoveServer(node_id=peer.node_id)
         else:
@@ -184,6 +209,16 @@ class RaftMembership:
         members = changed_members(state.config, change)
         assert not isinstance(members, Refusal)
         return members
+
+    def _promoted(self, peer: Progress, now: MemberType) -> MemberType | None:
+        """Return what to make of a member now, or ``None`` to leave it as it is."""
+        if now is MemberType.WITNESS:
+            heard = self._state.now_us - peer.heard_at_us < self._state.timeout_us
+            return MemberType.VOTER if heard and peer.log_only is False else None
+        better = PROMOTED.get(now)
+        if better is None or (better is MemberType.VOTER and peer.log_only) or not self._is_caught_up(peer):
+            return None
+        return better
 
     def _is_caught_up(self, peer: Progress) -> bool:
         """Return true if a member without a vote could vote now and commits would not wait for it."""
@@ -197,12 +232,12 @@ class RaftMembership:
     def _joins_until_us(self, peer: Progress) -> int | None:
         """Return until when a newcomer must answer, or ``None`` if it has answered, or is not new.
 
-        A member is new if this leader has added it. A PRE_VOTER is new to every leader: it is about to join. Another
-        learner may have been down for long on purpose, and stays."""
+        A member is new if this leader has added it. One that is to be promoted is new to every leader: it is about to
+        join. Another learner may have been down for long on purpose, and stays."""
         if peer.answered:
             return None
         member = self._state.config.member(peer.node_id)
-        is_joining = member is not None and member.member_type is MemberType.PRE_VOTER
+        is_joining = member is not None and member.member_type in PROMOTED
         return peer.since_us + self._join_timeout_us if is_joining or peer.session else None
 
     def deadline_us(self, leadership: LeaderState) -> int | None:

@@ -49,6 +49,7 @@ class Progress:
         "commit_sent",
         "heard_at_us",
         "in_flight_bytes",
+        "log_only",
         "match",
         "next",
         "node_id",
@@ -90,8 +91,7 @@ class Progress:
         self.commit_sent = 0
         #: The all-replicated index that was last sent to the peer.
         self.all_replicated_sent = 0
-        #: COPY only: the peer was unreachable, or did not run, since it was last probed.
-        self.was_unreachable = False
+        self._init_member()
         #: Time up to which the sent messages that carried only a commit index have used the peer's allowance.
         self.commit_only_paid_us = 0
         #: Newest read rounds that the peer confirmed, and that it confirmed with the promise that a lease needs.
@@ -100,6 +100,13 @@ class Progress:
         self.retries = 0
         self._in_flight: deque[tuple[int, int]] = deque()
         self.in_flight_bytes = 0
+
+    def _init_member(self) -> None:
+        """Set what is not known yet of the node as a member, and what is known only in COPY."""
+        #: True if the peer has no rows, as its last answer said; ``None`` before its first answer.
+        self.log_only: bool | None = None
+        #: COPY only: the peer was unreachable, or did not run, since it was last probed.
+        self.was_unreachable = False
 
     @property
     def in_flight_count(self) -> int:
@@ -188,6 +195,7 @@ class Progress:
             next_index=self.next,
             state=self.state,
             in_flight=len(self._in_flight) + self.waiting,
+            log_only=self.log_only is True,
         )
 
     def validate(self) -> None:

@@ -16,18 +16,18 @@ import msgspec
 from stelae.spi.consensus import Beats, HardState, LogView, Role
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.members import MemberType, TabletConfig
+from stelae.spi.members import VOTING, MemberType, TabletConfig
 from stelae.spi.rejections import Rejection, RejectReason
 from stelae_consensus_raft.catch_up import CatchUp
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.config_history import ConfigHistory
 from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.entry_sizes import EntrySizes
+from stelae_consensus_raft.leader_state import Handover, LeaderState
 from stelae_consensus_raft.log_terms import LogTerms
 from stelae_consensus_raft.message_checks import config_of_entry
 from stelae_consensus_raft.progress import Progress
-from stelae_consensus_raft.read_index import ReadQueue
-from stelae_consensus_raft.read_lease import ReadLease, lease_length_us
+from stelae_consensus_raft.read_lease import lease_length_us
 from stelae_consensus_raft.ready_builder import ReadyBuilder
 from stelae_consensus_raft.transitions import TRANSITIONS, Cause
 from stelae_consensus_raft.vote_rules import VoteTally
@@ -35,64 +35,15 @@ from stelae_consensus_raft.vote_rules import VoteTally
 HISTORY_LENGTH_MAX = 64
 """Number of role changes and votes that are remembered for ``Fatal``."""
 
+VOTER_WAIT = (1.0, 2.0)
+"""Bounds, in election timeouts, of the time without a leader after which a voter campaigns."""
+
+CARETAKER_WAIT = (2.0, 3.0)
+"""The same of a replica that would be a caretaker. It campaigns only if no voter could win."""
+
 
 class BrokenInvariant(Exception):
     """A broken invariant. It is raised inside the core only; ``step`` turns it into ``Fatal``."""
-
-
-class Handover(msgspec.Struct):
-    """A leadership transfer that is under way."""
-
-    token: int
-    to: NodeId  #: The successor.
-    deadline_us: int  #: When the leader gives up the transfer.
-    for_change: bool = False  #: True if the token is that of a change of config that would end this leadership.
-    timeout_now_sent: bool = False  #: True once the successor had all of the log and was asked to campaign.
-
-
-class PendingChange(msgspec.Struct):
-    """A change of config that this leader has appended and that is not committed yet."""
-
-    token: int | None  #: ``None`` for a change of the leader's own.
-    index: int  #: The index of the config entry.
-
-
-class LeaderState:
-    """The state that exists only while this replica leads."""
-
-    __slots__ = (
-        "first_index",
-        "handover",
-        "learners",
-        "lease",
-        "own_change_from_us",
-        "peers",
-        "pending_change",
-        "reads",
-        "reads_sent_at_us",
-        "voting",
-    )
-
-    def __init__(self, first_index: int, lease_length_us: int = 0) -> None:
-        self.first_index = first_index
-        """The index of the first entry of this leadership."""
-        self.peers: dict[NodeId, Progress] = {}
-        self.voting: list[Progress] = []
-        """The voters among ``peers``: those that count towards a majority."""
-        self.learners: list[Progress] = []
-        """The other ``peers``."""
-        self.reads = ReadQueue()
-        self.lease = ReadLease(lease_length_us)
-        self.reads_sent_at_us = 0
-        self.handover: Handover | None = None
-        self.pending_change: PendingChange | None = None
-        self.own_change_from_us = 0
-        """When the leader may try a change of its own again."""
-
-    def live_nodes(self, state: RaftState) -> set[NodeId]:
-        """Return the nodes that were heard within one and a half election timeouts, this replica included."""
-        since = state.now_us - state.timeout_us * 3 // 2
-        return {state.node_id, *(peer.node_id for peer in self.peers.values() if peer.heard_at_us >= since)}
 
 
 class RaftState:
@@ -119,15 +70,7 @@ class RaftState:
         self.term = hard_state.term
         self.voted_for = hard_state.voted_for
         self._init_promises(hard_state.promised_us)
-        self.log = LogTerms(log.base, log.last, log.term_runs)
-        self.sizes = EntrySizes(log.last.index, settings.entry_bytes_estimate)
-        self.durable = DurableIndex(log.last.index)
-        self.configs = ConfigHistory(committed_config, log.configs)
-        self.ready = ReadyBuilder(log.last.index)
-        self.commit = max(commit, log.base.index)
-        self.applied = applied
-        #: Up to this index every member is known to hold the log durably. It is not stored: a start knows nothing.
-        self.all_replicated = 0
+        self._init_log(log, commit, applied, committed_config)
         self._init_volatile()
         if self.configs.commit(self.commit):
             self.ready.committed_config = self.configs.committed
@@ -135,6 +78,21 @@ class RaftState:
         self.role = self._role_in_config()
         if self.lease_length_us and self.term and not self.promises_durable:
             self.persist_hard_state()
+
+    def _init_log(self, log: LogView, commit: int, applied: int, committed_config: TabletConfig) -> None:
+        self.log = LogTerms(log.base, log.last, log.term_runs)
+        #: True if this replica has no rows: it is, or is to become, a witness.
+        self.log_only = log.log_only
+        self.sizes = EntrySizes(log.last.index, self.settings.entry_bytes_estimate)
+        self.durable = DurableIndex(log.last.index)
+        self.configs = ConfigHistory(committed_config, log.configs)
+        self.ready = ReadyBuilder(log.last.index)
+        self.commit = max(commit, log.base.index)
+        self.applied = applied
+        #: Up to this index every member is known to hold the log durably. It is not stored: a start knows nothing.
+        self.all_replicated = 0
+        #: True if this replica would lead as a caretaker only.
+        self.is_caretaker = self.log_only
 
     def _init_promises(self, promised_us: int) -> None:
         """Withhold the vote for as long as this replica may have promised before its start (rule 13).
@@ -179,7 +137,7 @@ class RaftState:
 
     @property
     def may_campaign(self) -> bool:
-        """True if this replica may lead: it is a voter, and not a witness.
+        """True if this replica may lead: it has a vote. A witness leads as a caretaker only.
 
         A voter that a config removes or demotes may lead until that config is committed. Its vote may be needed until
         then, and if its log is longer than those of the others, only it can be elected (Raft thesis, 4.2.2)."""
@@ -192,8 +150,10 @@ class RaftState:
         self.majority = len(self.voters) // 2 + 1
         self.peer_ids = tuple(m.node_id for m in config.members if m.node_id != self.node_id)
         members = (config.member(self.node_id), committed.member(self.node_id))
-        electable = any(member is not None and member.member_type is MemberType.VOTER for member in members)
+        electable = any(member is not None and member.member_type in VOTING for member in members)
         self._may_campaign = electable and self.removed_by <= config.op_id
+        own = config.member(self.node_id)
+        self.is_caretaker = self.log_only or (own is not None and own.member_type is MemberType.WITNESS)
 
     def _role_in_config(self) -> Role:
         if self.removed_by > self.config.op_id:
@@ -211,6 +171,7 @@ class RaftState:
         self._load_members()
         if self.leadership is not None:
             self.load_peers(self.leadership)
+            self.refresh_serving()
         else:
             self.take_role_in_config()
 
@@ -237,10 +198,13 @@ class RaftState:
         session = self.config.op_id.index if self.config.op_id.index > leadership.first_index else 0
         leadership.peers = {n: known.get(n) or Progress(n, next_index, self.now_us, session) for n in self.peer_ids}
         leadership.voting, leadership.learners = [], []
+        types = {member.node_id: member.member_type for member in self.config.members}
         for node, peer in leadership.peers.items():
             votes = node in self.voters
             (leadership.voting if votes else leadership.learners).append(peer)
             peer.catch_up = None if votes else peer.catch_up or CatchUp()
+        leadership.witnesses = [peer for peer in leadership.voting if types[peer.node_id] is MemberType.WITNESS]
+        leadership.majority_changed = True
         self.ready.beats = Beats(self.term, self.peer_ids)
         leadership.lease.config_changed(leadership.reads.round)
 
@@ -284,19 +248,20 @@ class RaftState:
             self.reject(token, RejectReason.LEADERSHIP_LOST)
         if lost.pending_change is not None and lost.pending_change.token is not None:
             self.reject(lost.pending_change.token, RejectReason.LEADERSHIP_LOST)
-        if lost.handover is not None:
-            self._end_handover(lost.handover, cause)
+        if lost.handover is not None and lost.handover.token is not None:
+            self._end_handover(lost.handover, lost.handover.token, cause)
+        self.refresh_serving()
 
-    def _end_handover(self, handover: Handover, cause: Cause) -> None:
+    def _end_handover(self, handover: Handover, token: int, cause: Cause) -> None:
         # The successor was asked to campaign, and now there is a later term: this is its campaign.
         succeeded = handover.timeout_now_sent and cause is Cause.HIGHER_TERM
         if not succeeded:
-            self.reject(handover.token, RejectReason.LEADERSHIP_LOST)
+            self.reject(token, RejectReason.LEADERSHIP_LOST)
         elif handover.for_change:
             detail = f"this leader has handed over to node {handover.to}; send the change to that node"
-            self.ready.rejections.append(Rejection(handover.token, RejectReason.STEPPING_DOWN, handover.to, detail))
+            self.ready.rejections.append(Rejection(token, RejectReason.STEPPING_DOWN, handover.to, detail))
         else:
-            self.ready.handed_over.append(handover.token)
+            self.ready.handed_over.append(token)
 
     def set_term(self, term: int, voted_for: NodeId | None) -> None:
         """Enter a later term. ``voted_for`` is this replica's vote in it, or ``None`` if it has not voted yet."""
@@ -365,15 +330,16 @@ class RaftState:
         may_have_promised = self.lease_length_us > 0 or self.now_us < self.withhold_until_us
         return may_have_promised and self.leader_is_alive()
 
-    def draw_timeout_us(self, low: float = 1.0, high: float = 2.0) -> int:
+    def draw_timeout_us(self, low: float = VOTER_WAIT[0], high: float = VOTER_WAIT[1]) -> int:
         """Return a random time between ``low`` and ``high`` election timeouts, in microseconds."""
         return int((low + (high - low) * self.rng.random()) * self.timeout_us)
 
     def reset_election_deadline(self) -> None:
         """Draw a new time at which this replica campaigns if it hears from no leader until then.
 
-        It is not before the end of a promise that was made before the start."""
-        at = max(self.now_us, self.withhold_until_us - self.timeout_us) + self.draw_timeout_us()
+        It is not before the end of a promise that was made before the start. A caretaker lets the others try first."""
+        low, high = CARETAKER_WAIT if self.is_caretaker else VOTER_WAIT
+        at = max(self.now_us, self.withhold_until_us - self.timeout_us) + self.draw_timeout_us(low, high)
         self.election_deadline_us = at if self._may_campaign else None
 
     # -- log and commit --------------------------------------------------------------------------
@@ -451,8 +417,11 @@ class RaftState:
         self.log.collect(base)
 
     def refresh_serving(self) -> None:
-        """Serve once an entry of the current term is known to be committed (durability rule 10)."""
-        self.serving = self.term > 0 and self.log.term_at(self.commit) == self.term
+        """Serve once an entry of the current term is known to be committed (durability rule 10).
+
+        A caretaker serves nobody (rule 12)."""
+        ready = self.term > 0 and self.log.term_at(self.commit) == self.term
+        self.serving = ready and not (self.is_caretaker and self.role is Role.LEADER)
 
     # -- messages --------------------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from stelae.spi.consensus import CopyRequest, Range
 from stelae.spi.ids import OpId
+from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.messages import AppendEntries
 from stelae_consensus_raft.progress import PeerState, Progress
-from stelae_consensus_raft.raft_state import LeaderState, RaftState
+from stelae_consensus_raft.raft_state import RaftState
 
 IDLE_LOG_BYTES = 64 << 10
 """A peer of an idle tablet gets a message with only ``all_replicated`` if it frees this much of the peer's log."""
@@ -191,13 +192,25 @@ class Replicator:
             return False
         return state.sizes.between(sent, known) >= IDLE_LOG_BYTES
 
+    def _asks_for_rows(self, leadership: LeaderState, peer: Progress) -> bool:
+        """Return true if a peer must be asked from time to time whether it has all rows, until it is a voter.
+
+        An idle tablet sends nothing else, and the peer can say it only in an answer."""
+        heard = self._state.now_us - peer.heard_at_us < self._state.timeout_us
+        waits = peer.log_only is True or peer in leadership.witnesses
+        return waits and heard and peer.state is PeerState.REPLICATE and not peer.in_flight_count
+
     def deadline_us(self, leadership: LeaderState) -> int | None:
         """Return when the next retry or message with only a commit index is due, or ``None``."""
         due = [p.retry_at_us(self._retry_us) for p in leadership.peers.values() if self._needs_retry(p)]
         due += [
             p.commit_only_from_us(self._commit_notice_us) for p in leadership.peers.values() if self._has_new_commit(p)
         ]
-        due += [p.sent_at_us + self._idle_us for p in leadership.peers.values() if self._needs_idle_message(p)]
+        due += [
+            p.sent_at_us + self._idle_us
+            for p in leadership.peers.values()
+            if self._needs_idle_message(p) or self._asks_for_rows(leadership, p)
+        ]
         if len(leadership.reads):
             due.append(leadership.reads_sent_at_us + self._retry_us)
         return min(due, default=None)
@@ -210,6 +223,8 @@ class Replicator:
                 self._repeat(leadership, peer)
             elif self._needs_idle_message(peer) and now_us >= peer.sent_at_us + self._idle_us:
                 self.send_empty(leadership, peer, quiet=True)
+            elif self._asks_for_rows(leadership, peer) and now_us >= peer.sent_at_us + self._idle_us:
+                self.send_empty(leadership, peer, quiet=False)
         if len(leadership.reads) and now_us >= leadership.reads_sent_at_us + self._retry_us:
             self.send_read_round(leadership)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from stelae.spi.members import MemberType
+from stelae.spi.members import VOTING, MemberType
 from stelae.spi.policy import NodeHealth
 from stelae_placement_policy.numbered_snapshot import NumberedSnapshot, NumberedTablet
 
 _PRE_VOTER = MemberType.PRE_VOTER
-_VOTING = (MemberType.VOTER, MemberType.WITNESS)
 
 
 class MemberStates:
@@ -36,7 +35,7 @@ class MemberStates:
             health = cluster.health(number)
             answers = replica.healthy and health is not NodeHealth.DEAD
             failed = not answers and health is not NodeHealth.MAINTENANCE
-            if replica.member_type in _VOTING:
+            if replica.member_type in VOTING:
                 self._voter(number, answers, failed, health)
                 if answers and replica.member_type is MemberType.VOTER:
                     self.able.add(number)

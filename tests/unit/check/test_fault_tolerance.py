@@ -23,7 +23,19 @@ def test_the_losses_that_are_left(voters: int, down: int, more: int) -> None:
     [
         ([V, V, V], 0, "survives the loss of any 1 voter (2 of 3 voters must run)"),
         ([V, V, V, N, P], 0, "survives the loss of any 1 voter (2 of 3 voters must run)"),
-        ([V, V, W], 0, "survives the loss of any 1 voter (2 of 3 voters must run)"),
+        (
+            [V, V, W],
+            0,
+            "survives the loss of any 1 voter (2 of 3 voters must run; 1 witness among them has the log only)",
+        ),
+        ([V, W, W], 0, "survives the loss of no VOTER: 1 of 3 voters has the rows"),
+        (
+            [V, V, W, W, W],
+            0,
+            "survives the loss of any 1 voter (3 of 5 voters must run; 3 witnesses among them have the log only)",
+        ),
+        ([V, V, W, W, W], 1, "survives the loss of no VOTER: 2 of 5 voters have the rows"),
+        ([V, V, W], 1, "survives the loss of no voter: the 2 of 3 voters that run are all needed"),
         ([V] * 5, 0, "survives the loss of any 2 voters (3 of 5 voters must run)"),
         ([V], 0, "survives the loss of no voter: there is only one"),
         ([V, V], 0, "survives the loss of no voter: all 2 must run; an odd number of voters is better"),

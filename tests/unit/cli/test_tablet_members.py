@@ -81,6 +81,7 @@ def test_the_plain_values_have_both_configs_and_the_progress() -> None:
         "type": "PRE_VOTER",
         "match_index": 4,
         "progress": "REPLICATE",
+        "log_only": False,
     }
     assert msgspec.json.decode(msgspec.json.encode(plain)) == plain
 

@@ -10,6 +10,7 @@ from stelae.spi.members import AddServer, ChangeRole, MemberChange, MemberType, 
 from tests.unit.client.member_views import LEADER, NEW, OTHER, config, view
 
 V, P, N, W = MemberType.VOTER, MemberType.PRE_VOTER, MemberType.NON_VOTER, MemberType.WITNESS
+PW = MemberType.PRE_WITNESS
 
 
 def add(member_type: MemberType, address: str = "new:1") -> AddServer:
@@ -22,7 +23,11 @@ def add(member_type: MemberType, address: str = "new:1") -> AddServer:
         (add(P), None, False),
         (add(P), P, True),
         (add(P), V, True),
-        (add(P), W, True),
+        (add(P), W, False),
+        (add(PW), PW, True),
+        (add(PW), W, True),
+        (add(PW), V, True),
+        (add(PW), P, False),
         (add(P), N, False),
         (add(N), N, True),
         (add(N), V, False),

@@ -52,9 +52,8 @@ class Schedule:
         """Fault upon fault, then heal, and everything must come to rest on one log."""
         weights = [weight for weight, _ in self._moves]
         moves = [move for _, move in self._moves]
-        numbers = list(self.cluster.nodes)
         for move in self.random.choices(moves, weights, k=steps):
-            move(self.random.choice(numbers))
+            move(self.random.choice(list(self.cluster.nodes)))
         self.settle()
 
     def settle(self) -> None:

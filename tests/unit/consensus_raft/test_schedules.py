@@ -22,7 +22,7 @@ from stelae_consensus_raft.commit_rule import RaftCommitRule
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.leader import Leader
-from stelae_consensus_raft.raft_state import LeaderState
+from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.ready_builder import ReadyBuilder
 from stelae_consensus_raft.transitions import TRANSITIONS
 from stelae_consensus_raft.vote_rules import VoteTally

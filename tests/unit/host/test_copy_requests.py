@@ -81,10 +81,18 @@ def test_a_voter_without_a_replica_gets_no_empty_one() -> None:
         assert isinstance(sent.handle(ZERO, status(MemberType.VOTER), hosted=False), StartCopy)
 
 
-@pytest.mark.parametrize("member", [None, MemberType.WITNESS])
 @pytest.mark.parametrize("hosted", [True, False])
-def test_a_former_member_and_a_witness_get_no_copy(member: MemberType | None, hosted: bool) -> None:
-    assert Sent().handle(BASE, status(member), hosted=hosted) is None
+def test_a_former_member_gets_no_copy(hosted: bool) -> None:
+    assert Sent().handle(BASE, status(None), hosted=hosted) is None
+
+
+def test_a_witness_without_a_replica_gets_one_without_rows_and_one_that_lacks_entries_is_copied() -> None:
+    sent = Sent()
+    for _ in range(3):
+        assert isinstance(sent.handle(BASE, status(MemberType.PRE_WITNESS), hosted=False), NewReplica)
+    assert sent.handle(BASE, status(MemberType.WITNESS), hosted=False) is None
+    for member in (MemberType.PRE_WITNESS, MemberType.WITNESS):
+        assert isinstance(sent.handle(BASE, status(member)), StartCopy)
 
 
 def test_a_copy_that_is_needed_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:

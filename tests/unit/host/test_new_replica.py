@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from stelae.host.new_replica import NewReplica, new_replica
+from stelae.host.new_replica import LogStart, NewReplica, new_replica
 from stelae.host.superblock import PartitionBounds, Superblock
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
@@ -57,3 +58,15 @@ def test_a_voter_that_has_lost_its_replica_gets_no_empty_one(member_type: Member
 def test_what_is_not_in_the_log_any_more_must_be_copied() -> None:
     found = new_replica(BLOCK, status(MemberType.PRE_VOTER), OpId(1, 4), PEER)
     assert found == "the log begins behind entry 1.4, and what is older must be copied"
+
+
+@pytest.mark.parametrize("log_base", [ZERO, OpId(1, 4)])
+def test_a_witness_gets_a_log_that_begins_where_the_store_is_flushed_however_far_the_log_was_collected(
+    log_base: OpId,
+) -> None:
+    learner = status(MemberType.PRE_WITNESS)
+    for flushed, known in ((ZERO, False), (OpId(2, 6), False), (OpId(2, 7), True), (OpId(2, 8), True)):
+        made = new_replica(msgspec.structs.replace(BLOCK, flushed=flushed), learner, log_base, PEER)
+        assert isinstance(made, NewReplica)
+        committed = learner.committed_config if known else TabletConfig(op_id=ZERO, members=())
+        assert made.log_only == LogStart(base=flushed, committed=committed)

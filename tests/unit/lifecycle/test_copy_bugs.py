@@ -18,6 +18,7 @@ from stelae.lifecycle.copy_stage import CopyStage
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.spi.consensus import HardState
 from tests.unit.lifecycle import test_copy_crashes as crashes
+from tests.unit.lifecycle import test_interrupted_copy as interrupted
 from tests.unit.lifecycle import test_tablet_copy as copies
 from tests.unit.lifecycle.disk_node import LAYOUT, TABLET
 
@@ -146,7 +147,7 @@ def test_items_that_are_not_verified_again_are_missed(monkeypatch: pytest.Monkey
     """Rule 21: the transport reports as complete what is damaged on the disk."""
     monkeypatch.setattr(CopyStage, "verify", lambda _stage: [])
     with pytest.raises(AssertionError):
-        copies.test_an_item_that_is_damaged_in_the_stage_is_fetched_again()
+        interrupted.test_an_item_that_is_damaged_in_the_stage_is_fetched_again()
 
 
 def test_a_superblock_that_is_ready_too_early_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,4 +173,4 @@ def test_a_generation_that_does_not_rise_is_missed(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(copied_tablet, "copying_block", planted)
     with pytest.raises(AssertionError):
-        copies.test_a_copied_log_has_a_generation_of_its_own()
+        interrupted.test_a_copied_log_has_a_generation_of_its_own()

@@ -87,6 +87,7 @@ ALONE: list[tuple[CopyRefusalCode, dict[str, Any], TargetFacts, dict[str, Any]]]
     (Code.ILLEGAL_STATE, {}, LAGGING, {}),
     (Code.VOTER_WITHOUT_REPLICA, {}, NEVER, {}),
     (Code.VOTER_WITHOUT_REPLICA, {"member_type": MemberType.WITNESS}, NEVER, {}),
+    (Code.BEGINS_WITHOUT_ROWS, {"member_type": MemberType.PRE_WITNESS}, NEVER, {}),
     (Code.BAD_TERM, {"term": 4}, TOMBSTONE, {}),
     (Code.BAD_TERM, {"term": 4, "hosted": True}, LAGGING, {}),
     (Code.LEADS, {"hosted": True}, LAGGING, {"leads": True}),

@@ -9,17 +9,14 @@ import msgspec
 import pytest
 
 from stelae.host.consensus_metadata import ConsensusMetadata
-from stelae.host.settings import TabletSettings
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle.copy_guards import CopyRefusalCode
-from stelae.lifecycle.copy_settings import StageSettings
 from stelae.spi.consensus import HardState
-from stelae.spi.copy_plan import CopyOutcome, Interruption, Partial
+from stelae.spi.copy_plan import CopyOutcome
 from stelae.spi.errors import Overloaded, StelaeError
 from stelae.spi.ids import OpId
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_node import (
-    BASE,
     CONFIG,
     FOLLOWER,
     LEADER,
@@ -27,14 +24,12 @@ from tests.unit.lifecycle.copy_node import (
     CopyNode,
     FakeNetwork,
     check_complete,
-    check_never,
-    check_tombstone,
     lagging_disk,
     never_disk,
     served,
     tombstone_disk,
 )
-from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, SCHEMA, TABLET
+from tests.unit.lifecycle.disk_node import LAYOUT, NODE, TABLET
 
 SERVED = served()
 EXPORTED = served(export=True)
@@ -287,237 +282,3 @@ def test_a_first_copy_does_not_vote() -> None:
     node.network.on_chunk = lambda _item: votes.append(node.vote(TERM + 3))
     assert node.ask_until_end(member_type=MemberType.PRE_VOTER).sequence.committed
     assert votes and set(votes) == {None}
-
-
-# -- interruptions (T7, T9) ------------------------------------------------------------------------
-
-
-def interrupting(after: int, ends: CopyOutcome, times: int = 1) -> Any:
-    """End a run at each ``after``-th chunk, ``times`` times."""
-    seen = {"chunks": 0, "times": times}
-
-    def on_chunk(_item: str) -> CopyOutcome | None:
-        seen["chunks"] += 1
-        if seen["chunks"] % after == 0 and seen["times"]:
-            seen["times"] -= 1
-            return ends
-        return None
-
-    return on_chunk
-
-
-LOST = Partial(why=Interruption.SOURCES_LOST, have={}, reason="no answer")
-ENDED = Partial(why=Interruption.SESSIONS_ENDED, have={}, reason="the session has expired")
-
-
-@pytest.mark.parametrize("ends", [LOST, ENDED])
-def test_an_interrupted_copy_goes_on_with_what_it_has_as_long_as_something_arrives(ends: CopyOutcome) -> None:
-    node = CopyNode(tombstone_disk(), network())
-    node.network.on_chunk = interrupting(3, ends, times=10)
-    assert node.ask_until_end().sequence.committed
-    assert CHUNKS > 10 and len(node.network.fetched) == CHUNKS, "nothing was fetched twice"
-    check_complete(node, ADOPTED)
-
-
-def test_a_copy_whose_sources_are_gone_is_abandoned_and_the_next_one_fetches_the_rest() -> None:
-    node = CopyNode(tombstone_disk(), network())
-    node.network.on_chunk = interrupting(8, LOST)
-    lose = node.network.on_chunk
-
-    def on_chunk(item: str) -> CopyOutcome | None:
-        ends = lose(item)
-        if ends is not None:
-            node.network.sources.clear()
-        return ends
-
-    node.network.on_chunk = on_chunk
-    copy = node.ask_until_end()
-    assert copy.sequence.marked and not copy.sequence.committed
-    check_tombstone(node, VOTED)
-    assert node.metrics.counts == ["copies_abandoned"] and node.network.slots == 1
-    again = CopyNode(node.disk.clone(), network())
-    assert again.ask_until_end().sequence.committed
-    assert len(node.network.fetched) == 7 and len(again.network.fetched) == CHUNKS - 7
-    check_complete(again, ADOPTED)
-
-
-def test_a_source_with_damaged_bytes_is_not_used_again() -> None:
-    """T6."""
-    spoiled = {name: data[:-1] + bytes([data[-1] ^ 1]) for name, data in SERVED.contents.items()}
-    damaged = type(SERVED)(SERVED.snapshot, spoiled)
-    node = CopyNode(tombstone_disk(), network(leader=damaged))
-    assert node.ask_until_end().sequence.committed
-    assert node.network.asked[0] == LEADER and set(node.network.asked[1:]) == {FOLLOWER}
-    check_complete(node, ADOPTED)
-    node = CopyNode(tombstone_disk(), network(leader=damaged, follower=damaged))
-    copy = node.ask_until_end()
-    assert not copy.sequence.committed and "damaged" in copy.reason
-    check_tombstone(node, VOTED)
-
-
-def test_a_source_that_goes_on_meanwhile_is_copied_as_it_is_then() -> None:
-    node = CopyNode(tombstone_disk(), network())
-    lose = interrupting(8, ENDED)
-
-    def on_chunk(item: str) -> CopyOutcome | None:
-        ends = lose(item)
-        if ends is not None:
-            node.network.sources[LEADER] = served(further=3)
-        return ends
-
-    node.network.on_chunk = on_chunk
-    assert node.ask_until_end().sequence.committed
-    check_complete(node, ADOPTED, further=3)
-
-
-def test_a_full_disk_ends_the_copy_and_gets_back_what_the_stage_used() -> None:
-    """T9."""
-    for spare in (0, 300, 900, 1500):
-        node = CopyNode(tombstone_disk(), network())
-        used = sum(len(data) for data in node.disk.tree().values())
-        node.disk.faults.capacity_bytes = used + spare
-        copy = node.ask_until_end()
-        assert not copy.sequence.committed
-        node.disk.faults.capacity_bytes = None
-        again = CopyNode(node.disk.clone(), network())
-        check_tombstone(again, VOTED)
-        assert again.ask_until_end().sequence.committed
-        check_complete(again, ADOPTED)
-
-
-def test_a_replica_that_finds_no_space_for_its_tombstone_starts_again() -> None:
-    """It was offline until the next start of its node, because the disk was full for a moment."""
-    node = lagging()
-    node.disk.faults.capacity_bytes = sum(len(data) for data in node.disk.tree().values())
-    copy = node.ask_until_end(hosted=True)
-    assert not copy.sequence.marked and TABLET in node.peers.replicas
-    node.disk.faults.capacity_bytes = None
-    assert node.ask_until_end(hosted=True).sequence.committed
-
-
-def test_a_snapshot_that_is_larger_than_a_stage_may_be_is_given_up() -> None:
-    node = CopyNode(tombstone_disk(), network())
-    node.copies._env = dataclasses.replace(node.copies._env, settings=StageSettings(bytes_max=1 << 20, rounds_max=0))
-    object.__setattr__(node.copies._env.settings, "bytes_max", 100)
-    copy = node.ask_until_end()
-    assert "raise stage_bytes_max" in copy.reason
-    check_tombstone(node, VOTED)
-
-
-# -- cancelling and deleting -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", ["tombstone", "never"])
-def test_a_deletion_cancels_the_copy_and_leaves_no_stage(place: str) -> None:
-    node = begun(place, network())
-    done: list[Any] = []
-
-    def delete(_item: str) -> CopyOutcome | None:
-        if not done and not node.manager._waiting:
-            node.manager.delete(TABLET, "the table was dropped", done.append, seen=None)
-            assert done == []
-        return None
-
-    node.network.on_chunk = delete
-    changed = {"member_type": MemberType.PRE_VOTER} if place == "never" else {}
-    copy = node.ask_until_end(**changed)
-    assert done == [None] and not copy.sequence.committed and "the table was dropped" in copy.control.why_cancelled
-    assert not node.disk.exists(LAYOUT.stage_of(TABLET))
-    if place == "never":
-        check_never(node)
-    else:
-        check_tombstone(node, VOTED)
-
-
-def test_a_cancelled_copy_keeps_its_stage_for_the_next_one() -> None:
-    node = CopyNode(tombstone_disk(), network())
-    chunks: list[str] = []
-
-    def cancel(item: str) -> CopyOutcome | None:
-        chunks.append(item)
-        if len(chunks) == 8:
-            node.copies.cancel(TABLET, "by an operator")
-        return None
-
-    node.network.on_chunk = cancel
-    assert not node.ask_until_end().sequence.committed
-    check_tombstone(node, VOTED)
-    node.network.on_chunk = lambda _item: None
-    before = len(node.network.fetched)
-    assert node.ask_until_end().sequence.committed
-    assert (
-        len(node.network.fetched)
-        == before + sum(-(-len(data) // node.network.chunk_bytes) for data in SERVED.contents.values()) - before
-    )
-    check_complete(node, ADOPTED)
-
-
-def test_nothing_else_runs_on_a_tablet_that_is_being_copied() -> None:
-    node = CopyNode(tombstone_disk(), network())
-    refused: list[Any] = []
-
-    def create(_item: str) -> CopyOutcome | None:
-        node.manager.create(TabletSettings(id=TABLET, schema=SCHEMA, members=()), refused.append)
-        return None
-
-    node.network.on_chunk = create
-    assert node.ask_until_end().sequence.committed
-    assert refused and all("is being copied" in str(error) for error in refused)
-
-
-def test_a_session_is_kept_until_the_replica_hears_its_leader() -> None:
-    """Rule 25: otherwise the log that follows the copy could be collected before the leader sends it."""
-    node = CopyNode(tombstone_disk(), network())
-    host = node._host
-
-    def silent(recovered: Any) -> None:
-        host(recovered)
-        node.node.replicas[TABLET].status.serving = False
-
-    node.node.host = silent
-    node.ask()
-    for _ in range(3):
-        assert node.network.open == {LEADER}
-        node.pass_time()
-    node.node.replicas[TABLET].status.serving = True
-    node.pass_time()
-    assert node.network.open == set()
-
-
-def test_the_last_op_id_is_kept_from_the_tombstone_to_the_end() -> None:
-    """Rule 19: whatever the state, the superblock has the last op id, or a log that has reached it."""
-    node = CopyNode(tombstone_disk(), network())
-    seen: list[object] = []
-    node.network.on_chunk = lambda _item: seen.append((node.block().data_state, node.block().tombstone))
-    node.ask_until_end()
-    assert set(seen) == {(DataState.COPYING, LAST)}
-    assert BASE > LAST
-
-
-def test_a_copied_log_has_a_generation_of_its_own() -> None:
-    """Rule 22: each copy that begins, also one that was abandoned, has the next generation."""
-    node = CopyNode(tombstone_disk(), network())
-    node.network.on_chunk = lambda _item: (node.network.sources.clear(), LOST)[1]
-    node.ask_until_end()
-    assert node.block().generation == 2
-    again = CopyNode(node.disk.clone(), network())
-    assert again.ask_until_end().sequence.committed
-    assert again.block().generation == 3
-    check_complete(again, ADOPTED)
-
-
-def test_an_item_that_is_damaged_in_the_stage_is_fetched_again() -> None:
-    """T6: the disk lost a bit after the item had its digest."""
-    node = CopyNode(tombstone_disk(), network())
-    damaged: list[str] = []
-
-    def on_chunk(item: str) -> CopyOutcome | None:
-        if not damaged and item.startswith("rows/"):
-            damaged.append("log/21-23")
-            node.disk.damage(f"{LAYOUT.stage_of(TABLET)}/log/21-23", 40, 1)
-        return None
-
-    node.network.on_chunk = on_chunk
-    assert node.ask_until_end().sequence.committed and damaged
-    assert len(node.network.fetched) > CHUNKS
-    check_complete(node, ADOPTED)

@@ -141,6 +141,7 @@ def test_a_tombstone_refuses_and_says_so_once_although_the_leader_asks_again(cap
 def test_an_empty_replica_does_not_describe_its_tablet() -> None:
     """A client that asked it first was given no members, and failed with an IndexError."""
     empty: Any = SimpleNamespace(
+        log_only=False,
         status=SimpleNamespace(config=TabletConfig(op_id=OpId(0, 0), members=()), leader=None),
         applier=SimpleNamespace(store=SimpleNamespace(schema=SCHEMA)),
     )

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stelae.host.new_replica import NEW_REPLICA, NewReplica
+from stelae.host.new_replica import NEW_REPLICA, LogStart, NewReplica
 from stelae.host.node import Node
 from stelae.host.settings import TabletSettings
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.partition.tablet_partition import TabletPartition
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.spi.errors import PeerError, StelaeError
-from stelae.spi.ids import TabletId, tablet_id
+from stelae.spi.ids import ZERO, NodeId, TabletId, tablet_id
 from stelae.spi.schema import Schema
 from stelae.spi.services import Buffer
 
@@ -27,8 +27,9 @@ REASONS_MAX = 1024
 class NewReplicas:
     """Creates replicas on one node.
 
-    A replica that is created has no config: it gets its members with the log, and has no vote until then. So a message
-    that comes late, from a leader that has removed this node again, leaves a replica that does nothing."""
+    A replica that is created has no vote. It has no config and gets its members with the log, or it has no rows and a
+    config in which it is a ``PRE_WITNESS``. So a message that comes late, from a leader that has removed this node
+    again, leaves a replica that does nothing."""
 
     def __init__(self, node: Node, manager: TabletManager) -> None:
         self._node = node
@@ -57,7 +58,10 @@ class NewReplicas:
         def done(error: StelaeError | None) -> None:
             self._ended(new, error)
 
-        self._manager.create(settings, done)
+        if new.log_only is not None:
+            self._manager.create_log_only(settings, new.log_only, done)
+        else:
+            self._manager.create(settings, done)
 
     def _settings(self, new: NewReplica) -> TabletSettings:
         configured = self._node.config.tablet
@@ -68,6 +72,8 @@ class NewReplicas:
             raise PeerError(f"the tablet has consensus engine {new.consensus[:80]!r}, this node has {chosen!r}")
         if new.tablet_id == SYSTEM_TABLET:
             raise PeerError("only masters host the system tablet")
+        if new.log_only is not None and not _is_sound(new.log_only, self._node.node_id):
+            raise PeerError(f"the log would begin at {new.log_only.base}, with a config that does not fit")
         schema = Schema.from_bytes(new.schema)
         if new.partition.scheme:
             TabletPartition(schema, new.partition.scheme, new.partition.hash_buckets)
@@ -86,3 +92,10 @@ class NewReplicas:
         if len(self._refused) >= REASONS_MAX:
             self._refused.clear()
         self._refused[new.tablet_id] = str(error)
+
+
+def _is_sound(start: LogStart, node_id: NodeId) -> bool:
+    """Return whether a log can begin there: the config is not newer than the base, and gives this node no vote."""
+    config = start.committed
+    known = bool(config.members) == (config.op_id > ZERO)
+    return known and ZERO <= config.op_id <= start.base and node_id not in config.voters()

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from stelae.host.log_only import NoRows
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.host.replica_state import ReplicaState
@@ -213,7 +214,10 @@ class TabletService:
         self._node.scans.run(f"split_keys/{asked.tablet_id}", work, done)
 
     def _replica(self, tablet_id: TabletId) -> Replica:
-        return replica_of(self._node, tablet_id)
+        replica = replica_of(self._node, tablet_id)
+        if replica.log_only:
+            raise NoRows("the replica on this node is a witness: it keeps the log and has no rows; ask another one")
+        return replica
 
 
 def _check_values(spec: ScanSpec) -> None:

@@ -28,6 +28,7 @@ from stelae.testing.conformance.consensus_members import MemberChecks
 from stelae.testing.conformance.consensus_service import ServiceChecks
 from stelae.testing.conformance.consensus_single_voter import SingleVoterChecks
 from stelae.testing.conformance.consensus_transfer import TransferChecks
+from stelae.testing.conformance.consensus_witnesses import WitnessChecks
 
 __all__ = ["ConsensusConformance", "ConsensusHarness"]
 
@@ -40,6 +41,7 @@ class ConsensusConformance(
     TransferChecks,
     MemberChecks,
     MemberRefusalChecks,
+    WitnessChecks,
     FailureChecks,
     SingleVoterChecks,
     FixedMembersChecks,

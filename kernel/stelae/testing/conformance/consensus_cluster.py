@@ -419,6 +419,15 @@ class ConsensusCluster:
         while self.role(number) is not Role.LEADER:
             self.deliver(self.network.popleft())
 
+    def win_with(self, number: int, voter: int) -> None:
+        """As ``win``, by the vote of one other node, which becomes durable although that node holds."""
+        self.now_us += self.timeout_us
+        self.step(number, Campaign(hinted=False))
+        while self.role(number) is not Role.LEADER:
+            self.deliver(self.network.popleft())
+            while self.nodes[voter].pending and self.role(number) is not Role.LEADER:
+                self.persist(voter)
+
     def role(self, number: int) -> Role:
         """The role of a running node."""
         return self.nodes[number].status.role

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stelae.spi.consensus import HardState, LogView, Ready
 from stelae.spi.ids import ZERO, OpId
@@ -20,6 +20,7 @@ class ConsensusDisk:
     hard_state: HardState = field(default_factory=HardState)
     entries: list[Entry] = field(default_factory=list)
     commit_hint: int = 0
+    log_only: bool = False  #: The replica has no rows: that of a witness.
 
     @property
     def last(self) -> OpId:
@@ -42,11 +43,13 @@ class ConsensusDisk:
             if not runs or runs[-1][1] != entry.op_id.term:
                 runs.append((entry.op_id.index, entry.op_id.term))
         configs = [decode_config(e) for e in self.entries if e.kind is EntryKind.CONFIG]
-        return LogView(base=self.base, last=self.last, term_runs=tuple(runs), configs=tuple(configs))
+        return LogView(
+            base=self.base, last=self.last, term_runs=tuple(runs), configs=tuple(configs), log_only=self.log_only
+        )
 
     def copy(self) -> ConsensusDisk:
         """An independent copy."""
-        return ConsensusDisk(self.config, self.base, self.hard_state, list(self.entries), self.commit_hint)
+        return replace(self, entries=list(self.entries))
 
 
 def effects_of(ready: Ready, log: list[Entry], base: OpId) -> list[Callable[[ConsensusDisk], None]]:

@@ -33,6 +33,10 @@ REFUSED: list[tuple[MemberChange, str]] = [
     (_retype(2, MemberType.VOTER), "NO_CHANGE"),
     (_retype(2, MemberType.PRE_VOTER), "WRONG_MEMBER_TYPE"),
     (_retype(2, MemberType.WITNESS), "WRONG_MEMBER_TYPE"),
+    (_retype(4, MemberType.WITNESS), "WRONG_MEMBER_TYPE"),
+    (_retype(4, MemberType.PRE_WITNESS), "WRONG_MEMBER_TYPE"),
+    (_add(4, MemberType.PRE_WITNESS), "WRONG_MEMBER_TYPE"),
+    (_add(2, MemberType.PRE_WITNESS), "NO_CHANGE"),
 ]
 
 

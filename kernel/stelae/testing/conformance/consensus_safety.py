@@ -6,6 +6,7 @@ from stelae.spi.consensus import Role
 from stelae.spi.consensus_events import Applied
 from stelae.spi.ids import NodeId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_nodes import ClusterNode
 
 
@@ -35,6 +36,8 @@ class RaftSafety:
         """Check election safety, one pending change of config, and that terms and votes never go back."""
         if node.core is None or node.fatal is not None:
             return
+        if node.disk.log_only:
+            self._check_without_rows(node)
         if node.status.role is Role.LEADER:
             self._check_leader(node)
         durable = node.disk.hard_state
@@ -44,6 +47,14 @@ class RaftSafety:
             key = (node.number, durable.term)
             vote = self._votes.setdefault(key, durable.voted_for)
             assert vote == durable.voted_for, f"two votes in term {durable.term}"
+
+    def _check_without_rows(self, node: ClusterNode) -> None:
+        """Check that a replica without rows neither serves nor is one of those that the tablet's rows depend on."""
+        status = node.status
+        assert status.role is not Role.LEADER or not status.serving, "a leader without rows serves"
+        member = status.config.member(status.node_id)
+        is_voter = member is not None and member.member_type is MemberType.VOTER
+        assert not is_voter, "a replica without rows became a VOTER"
 
     def _check_leader(self, node: ClusterNode) -> None:
         status = node.status

@@ -11,11 +11,10 @@ import msgspec
 
 from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId, OpId, TabletId
-from stelae.spi.members import MemberType
+from stelae.spi.members import VOTING, MemberType
 from stelae.spi.policy import Action, ActionKind, NodeHealth, NodeView, PolicySnapshot, ReplicaView, TabletView
 
 GIB = 1 << 30
-VOTING = (MemberType.VOTER, MemberType.WITNESS)
 _LEARNER_ROLE, _VOTER_ROLE = Role.LEARNER, Role.FOLLOWER
 
 

@@ -14,10 +14,9 @@ from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness
 from stelae.spi import policy
 from stelae.spi.ids import NodeId
-from stelae.spi.members import Member, MemberType, TabletConfig
+from stelae.spi.members import VOTING, Member, MemberType, TabletConfig
 from stelae.spi.policy import ActionKind, NodeHealth
 
-_VOTING = (MemberType.VOTER, MemberType.WITNESS)
 _MODES = {ServerMode.RETIRING: NodeHealth.RETIRING, ServerMode.MAINTENANCE: NodeHealth.MAINTENANCE}
 
 
@@ -106,7 +105,7 @@ def _addition_objection(
 
 
 def _majority_objection(view: ClusterView, tablet: TabletRecord, members: tuple[Member, ...]) -> str | None:
-    voters = [m.node_id for m in members if m.member_type in _VOTING]
+    voters = [m.node_id for m in members if m.member_type in VOTING]
     leader = view.leader_of(tablet.tablet_id)
     healthy = sum(is_healthy(view, tablet, node_id, leader) for node_id in voters)
     if healthy > len(voters) // 2:

@@ -17,10 +17,8 @@ from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness
 from stelae.spi.consensus import Role
 from stelae.spi.ids import ZERO, IncarnationId, NodeId, TabletId
-from stelae.spi.members import Member, MemberType, TabletConfig
+from stelae.spi.members import VOTING, Member, TabletConfig
 from stelae.spi.policy import NodeView, PolicySnapshot, ReplicaView, TabletView
-
-_VOTING = (MemberType.VOTER, MemberType.WITNESS)
 
 
 class _Standing(NamedTuple):
@@ -136,4 +134,4 @@ def _role(member: Member, leader: tuple[NodeId, ReplicaStatus] | None, status: R
         return Role.LEADER
     if status is not None and status.role is not Role.LEADER:
         return status.role
-    return Role.FOLLOWER if member.member_type in _VOTING else Role.LEARNER
+    return Role.FOLLOWER if member.member_type in VOTING else Role.LEARNER

@@ -1,0 +1,72 @@
+"""Witnesses on real nodes: the sequence t=1 to t=4 of the appendix of "Raft config change"."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from stelae.client import AsyncClient, connect_async
+from stelae.host.log_only import NoRows
+from stelae.protocol.codec import encode
+from stelae.protocol.tablet_messages import DESCRIBE, DescribeRequest
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.members import MemberType
+from tests.e2e.master_nodes import Cluster, running
+from tests.e2e.test_replicas import types
+
+
+def rows(first: int, end: int) -> list[dict[str, object]]:
+    return [{"id": number, "text": "x"} for number in range(first, end)]
+
+
+def test_a_witness_restores_the_fault_tolerance_before_anything_is_copied(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            running(tmp_path, 1, 4) as cluster,
+            await connect_async(cluster.addresses[cluster.masters[0]]) as client,
+        ):
+            table = await client.create_table("t", {"id": "int64", "text": "string"}, ["id"])
+            await table.insert(rows(0, 100))
+            (tablet,) = await client.tablet_ids()
+            replicas = await client.replicas(tablet)
+            view = await replicas.config()
+            leader, members = view.node_id, set(types(view))
+            (spare,) = set(cluster.servers) - members
+            dead, other = members - {leader}
+            await cluster.stop(dead)
+            address = cluster.addresses[spare]
+            added = await replicas.add(address, member_type="WITNESS", wait=True)
+            assert types(added.view)[spare] is MemberType.WITNESS
+            assert not (await replicas.add(address, member_type="WITNESS", wait=True)).changed
+            await replicas.change_role(dead, "NON_VOTER")
+            await cluster.stop(other)
+            await table.insert(rows(100, 200))
+            assert await table.scan().count() == 200, "the leader and the witness are a majority"
+            for _ in range(8):  # Any replica may serve these reads, and each begins at a random one.
+                assert await table.scan(own_writes=True).count() == 200
+            await _has_the_log_only(cluster, client, spare, tablet)
+            await cluster.stop(spare)
+            await cluster.start(spare)
+            await table.insert(rows(200, 300))
+            await _has_the_log_only(cluster, client, spare, tablet)
+            await cluster.start(dead)
+            back = await replicas.change_role(dead, "VOTER")
+            assert types(back.view)[dead] is MemberType.VOTER
+            await replicas.remove(spare)
+            await cluster.start(other)
+            assert await table.scan().count() == 300
+            assert set(types(await replicas.config())) == members
+
+    asyncio.run(scenario())
+
+
+async def _has_the_log_only(cluster: Cluster, client: AsyncClient, node_id: NodeId, tablet: TabletId) -> None:
+    node = cluster.nodes[node_id]
+    replica = node.replicas[tablet]
+    assert replica.log_only and replica.status.caretaker
+    assert replica.applier.applied.index > 0 and not node.files.exists(node.layout.data_of(tablet))
+    await client.connection.reach(cluster.addresses[node_id])
+    with pytest.raises(NoRows, match="is a witness: it keeps the log and has no rows"):
+        await client.connection.ask(node_id, DESCRIBE, encode(DescribeRequest(tablet)))
