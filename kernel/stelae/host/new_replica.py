@@ -43,8 +43,9 @@ def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId)
         status: of the leader.
         log_base: where the leader's log begins.
         peer: the member."""
-    member = status.config.member(peer)
-    if member is None or member.member_type not in _WITHOUT_VOTE:
+    # A vote that a pending change takes away is still counted by members that do not know the change.
+    known = [config.member(peer) for config in (status.config, status.committed_config)]
+    if known[0] is None or any(member and member.member_type not in _WITHOUT_VOTE for member in known):
         return "a member with a vote has lost its replica"
     if log_base != ZERO:
         return f"the log begins behind entry {log_base}, and what is older must be copied"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from stelae.client.messenger_ports import QuietMetrics
@@ -53,6 +54,13 @@ def test_a_member_without_a_vote_gets_the_first_schema_and_the_partition_of_the_
 def test_a_voter_that_has_lost_its_replica_gets_no_empty_one(member_type: MemberType | None) -> None:
     """It may have acknowledged entries and given votes. A new empty replica would act as if it had not (rule 19)."""
     assert new_replica(BLOCK, status(member_type), ZERO, PEER) == "a member with a vote has lost its replica"
+
+
+def test_a_vote_that_only_a_pending_change_takes_away_still_counts() -> None:
+    """Until the change commits, a member that does not know it may still ask this replica for a vote."""
+    voter, learner = status(MemberType.VOTER), status(MemberType.NON_VOTER)
+    pending = msgspec.structs.replace(learner, committed_config=voter.config)
+    assert new_replica(BLOCK, pending, ZERO, PEER) == "a member with a vote has lost its replica"
 
 
 def test_what_is_not_in_the_log_any_more_must_be_copied() -> None:
