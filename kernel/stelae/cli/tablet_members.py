@@ -53,7 +53,7 @@ def add_replica(
     tablet: TabletArgument,
     node: Annotated[str, typer.Argument(help="Node: its address host:port. With masters also its uuid.")],
     member_type: Annotated[
-        str, typer.Option("--type", help="PRE_VOTER: becomes a voter. NON_VOTER: never votes.")
+        str, typer.Option("--type", metavar="TYPE", help="PRE_VOTER: becomes a voter. NON_VOTER: never votes.")
     ] = "PRE_VOTER",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the replica is a voter.")] = False,
     config_id: ConfigIdOption = "",
