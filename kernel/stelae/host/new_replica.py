@@ -4,8 +4,9 @@ Source: "Tablet copy", *Tablet auto-vivification*: to add a replica, only the le
 which the leader's log still begins at its first entry, so that nothing must be copied. In all other cases the leader
 starts a copy (``start_copy``).
 
-A ``PRE_WITNESS`` gets a replica without rows, whose log begins at a committed op id of the leader (rule 12). Such a
-log needs nothing older, so this works however far the leader's log was collected.
+A ``PRE_WITNESS`` gets a replica without rows (rule 12). Its log begins where the leader's store is flushed, so this
+works however far the leader's log was collected. That op id is committed, and rows that are copied later are
+never older, as the flushed op id of a store only rises.
 
 A member that votes never gets a replica in this way. It has had one, with votes and entries that count. Without them it
 could vote for a leader that lacks acknowledged entries (``durability.md`` rule 19)."""
@@ -20,11 +21,15 @@ from stelae.spi.members import JOINING, MemberType, TabletConfig
 NEW_REPLICA = "new_replica"
 
 
+_NO_CONFIG = TabletConfig(op_id=ZERO, members=())
+
+
 class LogStart(msgspec.Struct, frozen=True, kw_only=True):
     """Where the log of a replica without rows begins."""
 
     base: OpId  #: Committed. The log has the entries after it.
-    committed: TabletConfig  #: The committed config at ``base``. Its entry may be at or below ``base``.
+    #: The committed config, if its entry is not after ``base``, so that the log never gets it; else the empty config.
+    committed: TabletConfig
 
 
 class NewReplica(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +57,8 @@ def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId)
         return "a member with a vote has lost its replica"
     log_only = None
     if member.member_type is MemberType.PRE_WITNESS:
-        committed = status.committed_config
-        log_only = LogStart(base=max(committed.op_id, log_base), committed=committed)
+        known = status.committed_config if status.committed_config.op_id <= block.flushed else _NO_CONFIG
+        log_only = LogStart(base=block.flushed, committed=known)
     elif log_base != ZERO:
         return f"the log begins behind entry {log_base}, and what is older must be copied"
     return NewReplica(

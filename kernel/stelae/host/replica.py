@@ -24,6 +24,7 @@ from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.rejection_errors import rejection_error
 from stelae.host.replica_ports import ReplicaPorts
 from stelae.host.replica_state import STATUS_CHANGED, ReplicaState, member_difference, visible_state
+from stelae.host.rows_for_witnesses import RowsForWitnesses
 from stelae.host.writes import WritePath
 from stelae.spi.consensus import Beats, ConsensusCore, CopyRequest, Fatal, ReadReady, Role
 from stelae.spi.consensus_events import Applied, Event, Received, StepDown, Tick
@@ -89,6 +90,7 @@ class Replica:
         self._retention = flusher.retention
         network = self._ports.network
         self._copy_requests = CopyRequests(network.create_replica, network.start_copy, self._ports.metrics)
+        self._rows_for_witnesses = RowsForWitnesses(network.start_copy, network.cancel_rows)
 
     def start(self) -> None:
         """Start to take part in the consensus group."""
@@ -265,6 +267,7 @@ class Replica:
     def _note_status(self) -> None:
         before, after = self.status, self.core.status()
         self.status = after
+        self._rows_for_witnesses.consider(after, self.flusher.superblock, self.flusher.log_base, self._core_us)
         if after.all_replicated_index != before.all_replicated_index:
             self._retention.all_replicated(after.all_replicated_index)
         if after.config != before.config:

@@ -12,6 +12,15 @@ from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType
 
 START_COPY = "start_copy"
+CANCEL_ROWS = "cancel_rows"
+
+
+class CancelRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Cancel the copy of the rows to a replica without rows: they are not needed any more."""
+
+    tablet_id: TabletId
+    term: int  #: In which the sender leads the tablet.
+    why: str
 
 
 class StartCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +40,7 @@ class StartCopy(msgspec.Struct, frozen=True, kw_only=True):
     #: The last op id of the recipient's log, if the leader knows it. The copy is refused if the log has gone on since.
     last: OpId | None = None
     sources: tuple[Member, ...]  #: The leader first, then other members that may serve the copy.
+    rows_only: bool = False  #: The recipient has the log, and no rows (a witness). It goes on to vote meanwhile.
 
 
 def start_copy(request: CopyRequest, block: Superblock, status: Status, log_base: OpId) -> StartCopy | None:
@@ -44,15 +54,25 @@ def start_copy(request: CopyRequest, block: Superblock, status: Status, log_base
         status: of the leader.
         log_base: where the leader's log begins.
     """
-    peer = status.config.member(request.peer)
+    return _to_member(request.peer, block, status, log_base, hosted=request.hosted)
+
+
+def copy_rows(peer: NodeId, block: Superblock, status: Status, log_base: OpId) -> StartCopy | None:
+    """Return the message for a member that has the log and no rows; ``None`` if it is no member any more."""
+    asked = _to_member(peer, block, status, log_base, hosted=True)
+    return None if asked is None else msgspec.structs.replace(asked, rows_only=True)
+
+
+def _to_member(node: NodeId, block: Superblock, status: Status, log_base: OpId, *, hosted: bool) -> StartCopy | None:
+    peer = status.config.member(node)
     if peer is None:
         return None
     healthy = {progress.node_id for progress in status.peers if progress.state == "REPLICATE"}
     voting = [member for member in status.config.members if member.member_type is MemberType.VOTER]
     leader = [member for member in voting if member.node_id == status.node_id]
-    others = [member for member in voting if member.node_id in healthy and member.node_id != request.peer]
+    others = [member for member in voting if member.node_id in healthy and member.node_id != node]
     return StartCopy(
-        to=request.peer,
+        to=node,
         leader=status.node_id,
         term=status.term,
         tablet_id=block.tablet_id,
@@ -60,7 +80,7 @@ def start_copy(request: CopyRequest, block: Superblock, status: Status, log_base
         consensus=block.consensus_engine,
         config=status.config.op_id,
         member_type=peer.member_type,
-        hosted=request.hosted,
+        hosted=hosted,
         log_base=log_base,
         sources=(*leader, *others),
     )

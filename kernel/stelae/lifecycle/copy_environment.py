@@ -27,8 +27,17 @@ PAUSE_US = 100_000
 class CopySources(Protocol):
     """The sources of copies on other nodes. All calls are on the event loop."""
 
-    def begin(self, source: Member, tablet_id: TabletId, done: Callable[[CopyOffer | Exception], None]) -> None:
-        """Ask a source to open a session. ``done`` is called once, with the offer or a ``StelaeError``."""
+    def begin(
+        self,
+        source: Member,
+        tablet_id: TabletId,
+        done: Callable[[CopyOffer | Exception], None],
+        *,
+        as_export: bool = False,
+    ) -> None:
+        """Ask a source to open a session. ``done`` is called once, with the offer or a ``StelaeError``.
+
+        ``as_export``: ask for the rows as of now, in the form that every store engine can read, and not for files."""
 
     def end(self, offer: CopyOffer) -> None:
         """End a session. Harmless if it has ended. The message may be lost; the session ends by itself then."""

@@ -10,10 +10,11 @@ import logging
 from collections.abc import Mapping
 
 from stelae.host.ports import Timer
-from stelae.host.start_copy import StartCopy
+from stelae.host.start_copy import CancelRows, StartCopy
 from stelae.lifecycle.copy_environment import CopyEnvironment
 from stelae.lifecycle.copy_guards import refusal
 from stelae.lifecycle.copy_target_facts import at_once
+from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.spi.copy_plan import CopyOffer
 from stelae.spi.errors import Overloaded, StelaeError
@@ -26,6 +27,9 @@ COPIED = "copied"
 REASONS_MAX = 1024
 """The most tablets whose last refusal is kept."""
 
+WHY_CHARACTERS_MAX = 300
+"""The most characters of a peer's reason that are kept."""
+
 LOOK_US = 200_000
 """How often to look whether a copied replica has heard its leader."""
 
@@ -35,13 +39,13 @@ class TabletCopies:
 
     def __init__(self, environment: CopyEnvironment) -> None:
         self._env = environment
-        self._running: dict[TabletId, TabletCopy] = {}
+        self._running: dict[TabletId, TabletCopy | RowsCopy] = {}
         self._refusals: dict[TabletId, str] = {}
         self._sessions: dict[TabletId, tuple[CopyOffer, Timer]] = {}  # Of copies that have ended.
         environment.manager.cancel_copy = self.cancel
 
     @property
-    def running(self) -> Mapping[TabletId, TabletCopy]:
+    def running(self) -> Mapping[TabletId, TabletCopy | RowsCopy]:
         """The copies that are in progress."""
         return self._running
 
@@ -59,7 +63,8 @@ class TabletCopies:
             if not copying:
                 self._refused(asked, str(refused))
             return
-        copy = self._running[tablet] = TabletCopy(env, asked)
+        kind = RowsCopy if asked.rows_only else TabletCopy
+        copy = self._running[tablet] = kind(env, asked)
 
         def ended(error: StelaeError | None) -> None:
             del self._running[tablet]
@@ -77,6 +82,13 @@ class TabletCopies:
             copy.control.why_cancelled = copy.control.why_cancelled or why
         return copy is not None
 
+    def cancel_rows(self, cancelled: CancelRows) -> None:
+        """Cancel the copy of the rows to a replica without rows, because its leader says that they are not needed."""
+        copy = self._running.get(cancelled.tablet_id)
+        replica = self._env.node.replicas.get(cancelled.tablet_id)
+        if isinstance(copy, RowsCopy) and replica is not None and cancelled.term >= replica.status.term:
+            self.cancel(cancelled.tablet_id, cancelled.why[:WHY_CHARACTERS_MAX])
+
     def stop(self) -> None:
         """Cancel all copies, because the node stops. What has arrived stays in the stages."""
         for tablet_id in self._running:
@@ -91,17 +103,16 @@ class TabletCopies:
             return False
         return True
 
-    def _ended(self, asked: StartCopy, copy: TabletCopy, error: StelaeError | None) -> None:
+    def _ended(self, asked: StartCopy, copy: TabletCopy | RowsCopy, error: StelaeError | None) -> None:
         tablet, metrics = asked.tablet_id, self._env.node.metrics
-        sequence = copy.sequence
-        if sequence.committed and copy.offer is not None:
+        if copy.committed and copy.offer is not None and not asked.rows_only:
             self._end_when_heard(tablet, copy.offer, 0)
         elif copy.offer is not None:
             self._env.sources.end(copy.offer)
-        if error is not None or sequence.marked:
+        if error is not None or copy.begun:
             self._refusals.pop(tablet, None)
-            metrics.count("copies_completed" if sequence.committed else "copies_abandoned")
-            state = "complete" if sequence.committed else "abandoned"
+            metrics.count("copies_completed" if copy.committed else "copies_abandoned")
+            state = "complete" if copy.committed else "abandoned"
             what = (state, tablet, asked.leader, copy.control.latest.bytes_done, error or copy.reason)
             log.info("copy %s tablet=%s leader=%s bytes=%d %s", *what)
         else:

@@ -77,6 +77,16 @@ class TabletCopy:
             crash,
         )
 
+    @property
+    def begun(self) -> bool:
+        """Whether the superblock may say COPYING, or did so."""
+        return self.sequence.marked
+
+    @property
+    def committed(self) -> bool:
+        """Whether the superblock says READY."""
+        return self.sequence.committed
+
     def steps(self) -> Steps[None]:
         """Do the copy. Operating errors are not raised: they are in ``refused`` and ``reason``."""
         sequence, tablet = self.sequence, self._asked.tablet_id

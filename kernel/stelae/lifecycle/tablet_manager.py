@@ -199,7 +199,7 @@ class TabletManager:
         """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.
 
         After an error the replica is shut down, and READY or deleted; its files say which."""
-        last = yield from self._shut_down(replica)
+        last = yield from self.shut_down(replica)
         yield from self._leave_tombstone(replica.flusher.superblock, last, reason)
 
     def _leave_tombstone(self, block: Superblock, last: LastOpId, reason: str) -> Steps[None]:
@@ -224,7 +224,15 @@ class TabletManager:
             raise Unavailable(f"the deletion of tablet {tablet_id} is not complete: its log is not in quarantine yet")
         yield OffLoop(lambda: purge(self._node.files, self._node.layout, [name]))
 
-    def _shut_down(self, replica: Replica) -> Steps[OpId]:
+    def start_again(self, replica: Replica) -> Steps[None]:
+        """Start a replica again that was shut down, from its files. The tablet is offline if that is not possible."""
+        self._node.writer.close_log(replica.log)
+        found = yield from self.look(replica.tablet_id)
+        recovered = yield OffLoop(lambda: self._loader.recover(found))
+        if recovered is not None:
+            self._node.host(recovered)
+
+    def shut_down(self, replica: Replica) -> Steps[OpId]:
         """Step 1 of a deletion: stop appends, applying and flushing, and close the store. Return the last op id."""
         failed = bool(replica.failure)
         replica.stop()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from stelae.host.hybrid_clock import HybridClock
 from stelae.host.new_replica import NewReplica
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, PeerTraffic
-from stelae.host.start_copy import StartCopy
+from stelae.host.start_copy import CancelRows, StartCopy
 from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import FactFeed
 from stelae.sim.network import Network
@@ -145,6 +145,10 @@ class ObservedNetwork:
     def create_replica(self, to: NodeId, new: NewReplica) -> None:
         """Send the message."""
         self._traffic.create_replica(to, new)
+
+    def cancel_rows(self, to: NodeId, cancelled: CancelRows) -> None:
+        """Forward to the network."""
+        self._traffic.cancel_rows(to, cancelled)
 
     def start_copy(self, to: NodeId, asked: StartCopy) -> None:
         """Send the message."""

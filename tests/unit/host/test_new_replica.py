@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from stelae.host.new_replica import LogStart, NewReplica, new_replica
@@ -59,9 +60,13 @@ def test_what_is_not_in_the_log_any_more_must_be_copied() -> None:
     assert found == "the log begins behind entry 1.4, and what is older must be copied"
 
 
-def test_a_witness_gets_a_log_that_begins_at_the_committed_config_however_far_the_log_was_collected() -> None:
+@pytest.mark.parametrize("log_base", [ZERO, OpId(1, 4)])
+def test_a_witness_gets_a_log_that_begins_where_the_store_is_flushed_however_far_the_log_was_collected(
+    log_base: OpId,
+) -> None:
     learner = status(MemberType.PRE_WITNESS)
-    for base, begins in ((ZERO, OpId(2, 7)), (OpId(1, 4), OpId(2, 7)), (OpId(2, 8), OpId(2, 8))):
-        made = new_replica(BLOCK, learner, base, PEER)
+    for flushed, known in ((ZERO, False), (OpId(2, 6), False), (OpId(2, 7), True), (OpId(2, 8), True)):
+        made = new_replica(msgspec.structs.replace(BLOCK, flushed=flushed), learner, log_base, PEER)
         assert isinstance(made, NewReplica)
-        assert made.log_only == LogStart(base=begins, committed=learner.committed_config)
+        committed = learner.committed_config if known else TabletConfig(op_id=ZERO, members=())
+        assert made.log_only == LogStart(base=flushed, committed=committed)

@@ -36,7 +36,14 @@ class MessengerSources:
         self._node = node
         self._calls = LoopCalls()
 
-    def begin(self, source: Member, tablet_id: TabletId, done: Callable[[CopyOffer | Exception], None]) -> None:
+    def begin(
+        self,
+        source: Member,
+        tablet_id: TabletId,
+        done: Callable[[CopyOffer | Exception], None],
+        *,
+        as_export: bool = False,
+    ) -> None:
         """Ask a source to open a session, once there is a connection to it.
 
         ``done`` is called once, with a checked offer or a ``StelaeError``: ``Unavailable`` without a connection,
@@ -49,7 +56,9 @@ class MessengerSources:
             done(error)
             return
         self._when_connected(
-            source.node_id, node.turns.now_us() + CONNECT_US_MAX, lambda: self._ask(source, tablet_id, done)
+            source.node_id,
+            node.turns.now_us() + CONNECT_US_MAX,
+            lambda: self._ask(source, tablet_id, done, as_export=as_export),
         )
 
     def end(self, offer: CopyOffer) -> None:
@@ -75,10 +84,14 @@ class MessengerSources:
             return
         turns.call_at(turns.now_us() + CONNECT_LOOK_US, lambda: self._when_connected(source, until_us, go_on))
 
-    def _ask(self, source: Member, tablet_id: TabletId, done: Callable[[CopyOffer | Exception], None]) -> None:
+    def _ask(
+        self, source: Member, tablet_id: TabletId, done: Callable[[CopyOffer | Exception], None], *, as_export: bool
+    ) -> None:
         store = self._node.config.store
         begin = BeginCopy(
-            tablet_id=tablet_id, store_engine=store.name, durable_store="durable_flush" in store.engine.capabilities
+            tablet_id=tablet_id,
+            store_engine="" if as_export else store.name,
+            durable_store="durable_flush" in store.engine.capabilities,
         )
         deadline_ms = _bounded(self._node, BEGIN_DEADLINE_MS)
         call = self._node.messenger.call(

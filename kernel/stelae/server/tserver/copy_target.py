@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from stelae.host.node import Node
-from stelae.host.start_copy import START_COPY, StartCopy
+from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
 from stelae.lifecycle.copy_environment import CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_settings import StageSettings
+from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copies import TabletCopies
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.tablet_loader import TabletLoader
@@ -44,17 +45,19 @@ class CopyTargetService:
         self._manager = manager
         self._tombstones = tombstones
         self._decoder = msgspec.msgpack.Decoder(StartCopy)
+        self._cancellations = msgspec.msgpack.Decoder(CancelRows)
         self._copies: TabletCopies | None = None
 
     @property
-    def running(self) -> Mapping[TabletId, TabletCopy]:
+    def running(self) -> Mapping[TabletId, TabletCopy | RowsCopy]:
         """The copies that are in progress."""
         return {} if self._copies is None else self._copies.running
 
     def start(self) -> None:
-        """Make the transport's side, and register the handler."""
+        """Make the transport's side, and register the handlers."""
         node, chosen = self._node, self._node.config.copy
         node.messenger.on_message(START_COPY, self._arrived)
+        node.messenger.on_message(CANCEL_ROWS, self._cancelled)
         if chosen is None:
             return
         assert isinstance(node.tablets, TabletLoader)
@@ -95,6 +98,15 @@ class CopyTargetService:
         if self._copies is None:
             raise PeerError(f"a copy of tablet {asked.tablet_id} was refused: [engines] copy is not set on this node")
         self._copies.start(asked)
+
+    def _cancelled(self, message: OneWayMessage) -> None:
+        """Cancel the copy of the rows to a witness. Raises ``PeerError`` if the message is malformed."""
+        try:
+            cancelled = self._cancellations.decode(message.body[0])
+        except (IndexError, ValueError, RecursionError) as error:
+            raise PeerError(f"malformed {CANCEL_ROWS}: {error}") from error
+        if self._copies is not None:
+            self._copies.cancel_rows(cancelled)
 
     def _decode(self, sender: NodeId, frames: Sequence[Buffer]) -> StartCopy:
         try:

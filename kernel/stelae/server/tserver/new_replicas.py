@@ -97,4 +97,5 @@ class NewReplicas:
 def _is_sound(start: LogStart, node_id: NodeId) -> bool:
     """Return whether a log can begin there: the config is not newer than the base, and gives this node no vote."""
     config = start.committed
-    return ZERO < config.op_id <= start.base and bool(config.members) and node_id not in config.voters()
+    known = bool(config.members) == (config.op_id > ZERO)
+    return known and ZERO <= config.op_id <= start.base and node_id not in config.voters()
