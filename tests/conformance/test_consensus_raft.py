@@ -315,7 +315,7 @@ PLANTED = [
     (config_change_rules, "_retyped", _forgets_who_was_demoted, "a_voter_that_was_demoted_is_known"),
     (Replicator, "_asks_for_rows", _asks_no_idle_witness, "a_witness_becomes_a_voter_once_it_has_all_rows"),
     (RaftTransfers, "abort_change", _aborts_what_is_appended, "an_appended_change_cannot_be_aborted"),
-    (Leader, "on_range_compacted", _hears_no_compaction, "a_copy_is_requested_once_for_a_peer"),
+    (Leader, "on_range_compacted", _hears_no_compaction, "a_copy_is_requested_again_and_again_for_a_peer"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_count"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_learners, "entries_that_a_learner_lacks"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_itself, "entries_not_durable_on_the_leader"),

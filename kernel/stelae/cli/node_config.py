@@ -7,6 +7,7 @@ from typing import Any
 from stelae.config.node_toml import load_config
 from stelae.config.registry import Registry
 from stelae.host.settings import NodeConfig
+from stelae.lifecycle.copy_settings import StageSettings
 from stelae.lifecycle.quarantine import QuarantineSettings
 from stelae.local.chaos.settings import ChaosSettings
 from stelae.rows.limits import LimitSettings
@@ -19,6 +20,7 @@ SECTIONS: dict[str, type[Any]] = {
     "tserver": TabletServerSettings,
     "limits": LimitSettings,
     "quarantine": QuarantineSettings,
+    "stage": StageSettings,
     "chaos": ChaosSettings,
 }
 """Sections of services, in addition to those of the node itself."""

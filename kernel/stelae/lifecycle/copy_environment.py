@@ -80,5 +80,6 @@ class CopyEnvironment:
     settings: StageSettings
     #: Checks what only the server understands of a copied superblock. Raises ``StelaeError``.
     check_facts: Callable[[CopyFacts], None]
-    hosts_tables: bool = True  #: False on a master.
+    #: Whether a node of this kind hosts the tablet: masters host only their own.
+    hosts: Callable[[TabletId], bool] = lambda _tablet: True
     crash: CrashPoints = NO_CRASH

@@ -32,18 +32,18 @@ _STATES = {
 
 
 def gather(
-    env: CopyEnvironment, asked: StartCopy, look: Callable[[], Steps[TabletFinding]], *, slot: bool
+    env: CopyEnvironment, asked: StartCopy, look: Callable[[], Steps[TabletFinding]]
 ) -> Steps[tuple[TargetFacts, TabletFinding | None]]:
-    """Return the facts, and what was found on the disk if there is no replica. ``slot``: there is a slot for the copy.
+    """Return the facts, and what was found on the disk if there is no replica.
 
-    The caller has locked the tablet, so only term, vote and the log of a replica can change afterwards."""
+    The caller has locked the tablet and holds a slot, so only term, vote and the log of a replica can change
+    afterwards."""
     node, loader = env.node, env.loader
     common = TargetFacts(
         node_id=node.node_id,
-        hosts_tables=env.hosts_tables,
+        hosts_tables=env.hosts(asked.tablet_id),
         consensus=node.config.consensus.name,
         state=TargetState.DOES_NOT_EXIST,
-        slots_free=int(slot),
     )
     replica = node.replicas.get(asked.tablet_id)
     if replica is not None and not replica.failure:
@@ -53,6 +53,22 @@ def gather(
     if replica is not None:
         return _offline(common, f"the replica has failed: {replica.failure}", found, loader), found
     return _of_files(node, loader, common, found), found
+
+
+def at_once(env: CopyEnvironment, asked: StartCopy, *, copying: bool, slot: bool) -> TargetFacts:
+    """Return what is known without a look at any file. The rest is as the leader believes.
+
+    So a node that has no slot, or nothing to do with the tablet, refuses many requests cheaply."""
+    believed = TargetState.READY if asked.hosted else TargetState.DELETED
+    return TargetFacts(
+        node_id=env.node.node_id,
+        hosts_tables=env.hosts(asked.tablet_id),
+        consensus=env.node.config.consensus.name,
+        state=TargetState.COPYING if copying else believed,
+        last=asked.last or ZERO,
+        operation=env.manager.operation(asked.tablet_id),
+        slots_free=int(slot),
+    )
 
 
 def _has(wal: WalEngine, log: LogId, base: OpId) -> bool:

@@ -46,14 +46,12 @@ class RowsCopy:
     """One copy. ``steps`` is run under the tablet's lock, in the pool for copies.
 
     Args:
-        asked: the request of the leader.
-        slot: whether a slot was free. The caller holds it until the copy has ended.
+        asked: the request of the leader. The caller holds a slot until the copy has ended.
     """
 
-    def __init__(self, environment: CopyEnvironment, asked: StartCopy, *, slot: bool) -> None:
+    def __init__(self, environment: CopyEnvironment, asked: StartCopy) -> None:
         self._env = environment
         self._asked = asked
-        self._slot = slot
         self.control = CopyControlFlags()
         self.reason = ""  #: Why the copy did not complete.
         self.offer: CopyOffer | None = None  #: The open session. The caller ends it.
@@ -86,7 +84,7 @@ class RowsCopy:
             return "this node has no running replica without rows of the tablet"
         if asked.term < replica.status.term:
             return f"the leader is of term {asked.term}, and this replica knows term {replica.status.term}"
-        return "" if self._slot else "all copy slots of this node are in use; the leader asks again"
+        return ""
 
     def _copy(self, replica: Replica) -> Steps[None]:
         node, crash = self._env.node, self._env.crash

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from stelae.host.ports import Timer
 from stelae.host.start_copy import CancelRows, StartCopy
 from stelae.lifecycle.copy_environment import CopyEnvironment
+from stelae.lifecycle.copy_guards import refusal
+from stelae.lifecycle.copy_target_facts import at_once
 from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.spi.copy_plan import CopyOffer
@@ -48,21 +50,25 @@ class TabletCopies:
         return self._running
 
     def start(self, asked: StartCopy) -> None:
-        """Begin a copy as a leader asks, unless a guard refuses it. Has no effect while one is in progress."""
+        """Begin a copy as a leader asks, unless a guard refuses it. Has no effect while one is in progress.
+
+        The guards that need no file are applied at once, so requests beyond the slots cost little (T5)."""
         tablet, env = asked.tablet_id, self._env
-        if tablet in self._running:
+        copying = tablet in self._running
+        slot = not copying and self._reserve(tablet)
+        refused = refusal(asked, at_once(env, asked, copying=copying, slot=slot))
+        if refused is not None:
+            if slot:
+                env.transport.release(tablet)
+            if not copying:
+                self._refused(asked, str(refused))
             return
-        if busy := env.manager.operation(tablet):
-            log.info("copy not begun tablet=%s reason=it is being %s", tablet, busy)
-            return
-        slot = self._reserve(tablet)
         kind = RowsCopy if asked.rows_only else TabletCopy
-        copy = self._running[tablet] = kind(env, asked, slot=slot)
+        copy = self._running[tablet] = kind(env, asked)
 
         def ended(error: StelaeError | None) -> None:
             del self._running[tablet]
-            if slot:
-                env.transport.release(tablet)
+            env.transport.release(tablet)
             self._ended(asked, copy, error)
 
         env.manager.run(tablet, COPIED, copy.steps(), ended, pool=env.node.copies)
@@ -110,11 +116,12 @@ class TabletCopies:
             what = (state, tablet, asked.leader, copy.control.latest.bytes_done, error or copy.reason)
             log.info("copy %s tablet=%s leader=%s bytes=%d %s", *what)
         else:
-            metrics.count("copies_refused")
-            self._note_refusal(tablet, asked, copy.reason)
+            self._refused(asked, copy.reason)
 
-    def _note_refusal(self, tablet: TabletId, asked: StartCopy, reason: str) -> None:
+    def _refused(self, asked: StartCopy, reason: str) -> None:
         """Log why no copy began. The leader asks again and again, so each reason is logged once."""
+        tablet = asked.tablet_id
+        self._env.node.metrics.count("copies_refused")
         if self._refusals.get(tablet) != reason:
             log.warning("copy not begun tablet=%s leader=%s reason=%s", tablet, asked.leader, reason)
         if len(self._refusals) >= REASONS_MAX:

@@ -46,14 +46,12 @@ class TabletCopy:
     """One copy. ``steps`` is run under the tablet's lock, in the pool for copies.
 
     Args:
-        asked: the request of the leader.
-        slot: whether a slot was free. The caller holds it until the copy has ended.
+        asked: the request of the leader. The caller holds a slot until the copy has ended.
     """
 
-    def __init__(self, environment: CopyEnvironment, asked: StartCopy, *, slot: bool) -> None:
+    def __init__(self, environment: CopyEnvironment, asked: StartCopy) -> None:
         self._env = environment
         self._asked = asked
-        self._slot = slot
         self.control = CopyControlFlags()
         self.refused: CopyRefusal | None = None  #: Why this node refused the request. Nothing was changed.
         self.reason = ""  #: Why the last work that was not done was not done.
@@ -119,9 +117,7 @@ class TabletCopy:
     def _check(self) -> Steps[Outcome]:
         """Apply the guards. ``steps`` is run under the lock, so only term, vote and log can change afterwards."""
         env, asked = self._env, self._asked
-        self._here, self._found = yield from gather(
-            env, asked, lambda: env.manager.look(asked.tablet_id), slot=self._slot
-        )
+        self._here, self._found = yield from gather(env, asked, lambda: env.manager.look(asked.tablet_id))
         self.sequence.replaces = self._here.state is TargetState.READY
         found = refusal(asked, self._here)
         return Outcome.DONE if found is None else self._refuse(found)

@@ -48,6 +48,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     unhealthy: tuple[NodeId, ...] = ()
     op_id_lost: bool = False  #: Its last op id is UNKNOWN, so it never votes again (``durability.md`` rule 19).
     endpoint: str = ""  #: The address of the replica, if it differs from the server's address.
+    copied_bytes: int = 0  #: COPYING only: the bytes that have arrived.
+    copy_bytes: int = 0  #: COPYING only: the bytes of the whole copy; 0 while they are not known.
 
 
 class ServerReport(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -90,7 +90,6 @@ def test_a_witness_without_a_replica_gets_one_without_rows_and_one_that_lacks_en
     sent = Sent()
     for _ in range(3):
         assert isinstance(sent.handle(BASE, status(MemberType.PRE_WITNESS), hosted=False), NewReplica)
-    assert sent.handle(BASE, status(MemberType.WITNESS), hosted=False) is None
     for member in (MemberType.PRE_WITNESS, MemberType.WITNESS):
         assert isinstance(sent.handle(BASE, status(member)), StartCopy)
 

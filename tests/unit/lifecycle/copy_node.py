@@ -204,7 +204,7 @@ class FakeNetwork:
 class _Manager(TabletManager):
     """The real one, but a replica of these tests has no parts that must be shut down."""
 
-    def _shut_down(self, replica: Any) -> Steps[OpId]:
+    def shut_down(self, replica: Any) -> Steps[OpId]:
         self._node.peers._replicas.pop(replica.tablet_id)  # type: ignore[attr-defined]
         replica.shut_down()
         return LAST
@@ -339,6 +339,12 @@ class CopyNode:
         finally:
             self.manager.run = run  # type: ignore[method-assign]
         return started[0] if started else None
+
+    def refusal(self, **changed: Any) -> str:
+        """Ask for a copy that is refused; return the code."""
+        self.ask(**changed)
+        self.pass_all_time()
+        return self.copies._refusals[TABLET].partition(":")[0]
 
     def ask_until_end(self, **changed: Any) -> TabletCopy:
         copy = self.ask(**changed)

@@ -12,6 +12,7 @@ from stelae.host.replica_state import ReplicaState
 from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.server.tserver.replica_changes import ReplicaChanges
 from stelae.spi.consensus import Role
+from stelae.spi.copy_plan import CopyProgress
 from stelae.spi.ids import ZERO, OpId, TabletId
 from stelae.spi.members import TabletConfig
 
@@ -38,7 +39,8 @@ class World:
         self.replicas = {T: replica(T), U: replica(U)}
         self.failed: dict[TabletId, str] = {}
         node: Any = SimpleNamespace(replicas=self.replicas, failed_tablets=self.failed, tablets=None)
-        self.changes = ReplicaChanges(node, self.watch)
+        self.copies: dict[TabletId, Any] = {}
+        self.changes = ReplicaChanges(node, self.watch, lambda: self.copies)
         assert [one.tablet_id for one in self.changes.take()] == [T, U]
 
     def _take(self) -> set[TabletId]:
@@ -98,3 +100,26 @@ def test_what_is_gone_is_told_once_and_what_comes_in_its_place_is_new(world: Wor
     assert world.told() == [(T, ReportedDataState.READY)]
     world.replicas[U] = replica(U)
     assert world.told() == [], "it says what the one before it said"
+
+
+def copying(done: int) -> Any:
+    progress = CopyProgress(bytes_done=done, bytes_total=100, bytes_fetched=done, eta_ms=None)
+    return SimpleNamespace(control=SimpleNamespace(latest=progress))
+
+
+def test_a_copy_is_reported_with_its_progress_until_it_is_a_replica_or_gone(world: World) -> None:
+    tablet = TabletId("v")
+    for done in (0, 40):
+        world.copies[tablet] = copying(done)
+        (found,) = world.changes.take()
+        assert (found.data_state, found.copied_bytes, found.copy_bytes) == (ReportedDataState.COPYING, done, 100)
+    assert world.told() == []
+    del world.copies[tablet]
+    world.replicas[tablet] = replica(tablet)
+    assert world.told() == [(tablet, ReportedDataState.READY)]
+    world.copies[tablet] = copying(1)
+    assert world.told() == [], "the replica that lags is still there"
+    del world.replicas[tablet]
+    assert world.told() == [(tablet, ReportedDataState.COPYING)]
+    del world.copies[tablet]
+    assert world.told() == [(tablet, ReportedDataState.DELETED)]

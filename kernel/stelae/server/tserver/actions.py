@@ -30,6 +30,7 @@ from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
 from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.server.frames import only_frame
 from stelae.server.partition_bounds import stored_bounds
+from stelae.server.tserver.copy_target import CopyTargetService
 from stelae.server.tserver.tablet_service import refuse_system_tablet
 from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unsupported
@@ -52,11 +53,13 @@ class ActionService:
 
     Args:
         manager: creates and deletes replicas; ``ReplicaLifecycle`` shares its own.
+        copies: the copies to this node.
     """
 
-    def __init__(self, node: Node, manager: TabletManager) -> None:
+    def __init__(self, node: Node, manager: TabletManager, copies: CopyTargetService) -> None:
         self._node = node
         self._manager = manager
+        self._copies = copies
 
     def start(self) -> None:
         """Register the handler."""
@@ -103,17 +106,10 @@ class ActionService:
                 leads=status.role is Role.LEADER and status.serving,
                 change_pending=status.config.op_id != status.committed_config.op_id,
             )
+        if tablet_id in self._copies.running:
+            return _not_running(ReportedDataState.COPYING)
         if tablet_id in self._node.failed_tablets:
-            # The replica did not start, so its configs are unknown. The newest possible op id makes every fence on a
-            # config refuse; only a fence that needs no config, as when the table was dropped, can hold.
-            return LocalReplica(
-                data_state=ReportedDataState.FAILED,
-                committed_config=ZERO,
-                newest_config=OpId(1 << 62, 1 << 62),
-                schema_version=0,
-                leads=False,
-                change_pending=False,
-            )
+            return _not_running(ReportedDataState.FAILED)
         return None
 
     def _effect(self, action: ServerAction, reason: str, done: Done) -> None:
@@ -143,6 +139,21 @@ class ActionService:
 
     def _replica(self, action: ServerAction) -> Replica:
         return self._node.replicas[action.tablet_id]
+
+
+def _not_running(data_state: ReportedDataState) -> LocalReplica:
+    """Return the state of a replica that did not start, or is being copied, so that its configs are unknown.
+
+    The newest possible op id makes every fence on a config refuse; only a fence that needs no config, as when the table
+    was dropped, can hold."""
+    return LocalReplica(
+        data_state=data_state,
+        committed_config=ZERO,
+        newest_config=OpId(1 << 62, 1 << 62),
+        schema_version=0,
+        leads=False,
+        change_pending=False,
+    )
 
 
 def _check(action: ServerAction) -> None:

@@ -12,6 +12,7 @@ from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply
+from stelae.server.tserver.copy_target import CopyTargetService
 from stelae.server.tserver.load_meter import LoadMeter
 from stelae.server.tserver.master_list import MasterList
 from stelae.server.tserver.node_info import NodeInfoService
@@ -49,9 +50,10 @@ class HeartbeatSender:
 
     Args:
         load: the meter whose reading the heartbeats carry.
+        copies: the copies to this node, which are reported as well.
     """
 
-    def __init__(self, node: Node, load: LoadMeter) -> None:
+    def __init__(self, node: Node, load: LoadMeter, copies: CopyTargetService) -> None:
         self._node = node
         self._load = load
         self._timer: Timer | None = None
@@ -60,7 +62,7 @@ class HeartbeatSender:
         self._settings = node.config.extra.get("tserver") or TabletServerSettings()
         self._list = MasterList(node)
         self._stats = ReplicaStats(node)
-        self._changes = ReplicaChanges(node, self._stats)
+        self._changes = ReplicaChanges(node, self._stats, lambda: copies.running)
         self._node_info = NodeInfoService(node, self._stats, self._settings.location)
 
     def start(self) -> None:

@@ -5,16 +5,22 @@ by identity."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
 
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.host.replica_state import ReplicaState
+from stelae.lifecycle.rows_copy import RowsCopy
+from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
 from stelae.server.tserver.replica_stats import ReplicaStats
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import OpId, TabletId
+
+Copies: TypeAlias = Mapping[TabletId, TabletCopy | RowsCopy]
+"""The copies to a node that are in progress."""
 
 
 class _Marks(NamedTuple):
@@ -39,11 +45,15 @@ class ReplicaChanges:
 
     Args:
         stats: sizes of replicas, and the unhealthy followers of leaders.
+        copies: the copies to this node that are in progress.
     """
 
-    def __init__(self, node: Node, stats: ReplicaStats) -> None:
+    def __init__(
+        self, node: Node, stats: ReplicaStats, copies: Callable[[], Mapping[TabletId, TabletCopy | RowsCopy]]
+    ) -> None:
         self._node = node
         self._stats = stats
+        self._copies = copies
         self._reported: dict[TabletId, ReplicaStatus] = {}
         self._marks: dict[TabletId, _Marks] = {}
 
@@ -67,11 +77,19 @@ class ReplicaChanges:
         for tablet_id in failed:
             marks.pop(tablet_id, None)  # So a replica that runs again is checked again.
             candidates.append(self._not_running(tablet_id, ReportedDataState.FAILED))
+        for tablet_id, copy in self._copying():
+            candidates.append(_copying(tablet_id, copy))
         return candidates
 
-    def _gone(self) -> list[ReplicaStatus]:
+    def _copying(self) -> list[tuple[TabletId, TabletCopy | RowsCopy]]:
+        """Return the copies that have no replica beside them: one that lags is reported until it is set aside."""
         replicas, failed = self._node.replicas, self._node.failed_tablets
-        gone = [tablet_id for tablet_id in self._reported if tablet_id not in replicas and tablet_id not in failed]
+        copies = self._copies().items()
+        return [(tablet, copy) for tablet, copy in copies if tablet not in replicas and tablet not in failed]
+
+    def _gone(self) -> list[ReplicaStatus]:
+        present = {*self._node.replicas, *self._node.failed_tablets, *self._copies()}
+        gone = [tablet_id for tablet_id in self._reported if tablet_id not in present]
         for tablet_id in gone:
             del self._reported[tablet_id]
             self._marks.pop(tablet_id, None)
@@ -100,3 +118,14 @@ class ReplicaChanges:
             unhealthy=self._stats.unhealthy.get(tablet_id, ()),
             change_pending=status.config.op_id != status.committed_config.op_id,
         )
+
+
+def _copying(tablet_id: TabletId, copy: TabletCopy | RowsCopy) -> ReplicaStatus:
+    """Return the status of a tablet that is being copied to this node."""
+    progress = copy.control.latest
+    return ReplicaStatus(
+        tablet_id=tablet_id,
+        data_state=ReportedDataState.COPYING,
+        copied_bytes=progress.bytes_done,
+        copy_bytes=progress.bytes_total,
+    )

@@ -1,6 +1,7 @@
 """Starts the services that create, delete and clean up a node's replicas.
 
-They are the masters' actions, the replicas that leaders create, the tombstones that vote, and the quarantine."""
+They are the masters' actions, the replicas that leaders create or copy, the tombstones that vote, the stages of copies,
+and the quarantine."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.server.tserver.actions import ActionService
+from stelae.server.tserver.copy_target import CopyTargetService
 from stelae.server.tserver.new_replicas import NewReplicas
 from stelae.server.tserver.quarantine_keeper import QuarantineKeeper
+from stelae.server.tserver.stage_keeper import StageKeeper
 
 
 class ReplicaLifecycle:
@@ -20,8 +23,10 @@ class ReplicaLifecycle:
         assert isinstance(node.tablets, TabletLoader)
         self.manager = TabletManager(node, node.tablets)
         self._tombstones = Tombstones(node)
-        self._actions = ActionService(node, self.manager)
+        self.copies = CopyTargetService(node, self.manager, self._tombstones)
+        self._actions = ActionService(node, self.manager, self.copies)
         self._new_replicas = NewReplicas(node, self.manager)
+        self._stages = StageKeeper(node, self.manager, self.copies)
         self._quarantine = QuarantineKeeper(node, self.manager)
 
     def start(self) -> None:
@@ -29,8 +34,12 @@ class ReplicaLifecycle:
         self._actions.start()
         self._new_replicas.start()
         self._tombstones.start()
+        self.copies.start()
+        self._stages.start()
         self._quarantine.start()
 
     def stop(self) -> None:
-        """Stop the quarantine's timer. An operation that is under way ends by itself, or after the next start."""
+        """Stop the timers, and cancel copies. Another operation ends by itself, or after the next start."""
         self._quarantine.stop()
+        self._stages.stop()
+        self.copies.stop()

@@ -21,16 +21,17 @@ class TabletServer:
 
     def __init__(self, node: Node) -> None:
         load = LoadMeter()  # The tablet service counts operations, and heartbeats report the rate.
+        lifecycle = ReplicaLifecycle(node)
         self._services: list[Service] = [
             TabletService(node, load),
             SchemaService(node),
-            ReplicaLifecycle(node),
+            lifecycle,
             LeadershipService(node),
             MemberService(node),
             CopyService(node),
             Maintenance(node),
             MemoryLimit(node),
-            HeartbeatSender(node, load),
+            HeartbeatSender(node, load, lifecycle.copies),
         ]
 
     def start(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stelae.spi.consensus import CopyRequest
 from stelae.spi.consensus_events import CopyFinished, PeerUnreachable
 from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
@@ -93,17 +94,24 @@ class LaggingChecks:
 
     # -- copies ------------------------------------------------------------------------------------
 
-    def test_a_copy_is_requested_once_for_a_peer_that_the_log_cannot_catch_up(self, harness: ConsensusHarness) -> None:
+    def test_a_copy_is_requested_again_and_again_for_a_peer_that_the_log_cannot_catch_up(
+        self, harness: ConsensusHarness
+    ) -> None:
         cluster = self._with_a_gap(harness)
         assert self._state(cluster, 3) == "COPY"
-        requests = [request for ready in cluster.nodes[1].readies for request in ready.copy_requests]
-        assert [(request.peer, request.first_index) for request in requests] == [(node_name(3), 2)]
-        ranges = self._ranges(cluster, 3)
+        asked, ranges = self._requests(cluster), self._ranges(cluster, 3)
+        assert {(request.peer, request.first_index) for request in asked} == {(node_name(3), 2)}
         for _ in range(5):
             self._propose(cluster, 1, 1)
             cluster.advance(2 * cluster.timeout_us)
         assert self._state(cluster, 3) == "COPY" and self._ranges(cluster, 3) == ranges
-        assert len([r for ready in cluster.nodes[1].readies for r in ready.copy_requests]) == 1
+        again = self._requests(cluster)
+        assert len(asked) < len(again) < len(asked) + 50, "again and again, at growing intervals"
+        cluster.crash(3)
+        cluster.advance(cluster.timeout_us)
+        silent = self._requests(cluster)
+        cluster.advance(8 * cluster.timeout_us)
+        assert self._requests(cluster) == silent, "nothing is asked of a peer that is not alive"
 
     def test_after_a_copy_replication_to_the_peer_goes_on_from_the_end_of_its_log(
         self, harness: ConsensusHarness
@@ -120,10 +128,11 @@ class LaggingChecks:
 
     def test_a_copy_that_failed_is_requested_again(self, harness: ConsensusHarness) -> None:
         cluster = self._with_a_gap(harness)
+        before = len(self._requests(cluster))
         cluster.step(1, CopyFinished(node_name(3), None))
         cluster.deliver_all()
         assert self._state(cluster, 3) == "COPY"
-        assert len([r for ready in cluster.nodes[1].readies for r in ready.copy_requests]) == 2
+        assert len(self._requests(cluster)) == before + 1
 
     def test_a_peer_that_was_restored_by_other_means_needs_no_copy(self, harness: ConsensusHarness) -> None:
         cluster = self._with_a_gap(harness)
@@ -135,6 +144,9 @@ class LaggingChecks:
         self._propose(cluster, 1, 1)
         assert self._state(cluster, 3) == "REPLICATE"
         assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
+
+    def _requests(self, cluster: ConsensusCluster) -> list[CopyRequest]:
+        return [request for ready in cluster.nodes[1].readies for request in ready.copy_requests]
 
     def _with_a_gap(self, harness: ConsensusHarness) -> ConsensusCluster:
         """Make a cluster in which node 1 leads and has collected entries that node 3, which runs again, lacks."""

@@ -1,0 +1,129 @@
+"""Copies tablets to this node as their leaders ask (``lifecycle.tablet_copies``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from stelae.host.node import Node
+from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
+from stelae.lifecycle.copy_environment import CopyEnvironment
+from stelae.lifecycle.copy_facts import CopyFacts
+from stelae.lifecycle.copy_settings import StageSettings
+from stelae.lifecycle.rows_copy import RowsCopy
+from stelae.lifecycle.tablet_copies import TabletCopies
+from stelae.lifecycle.tablet_copy import TabletCopy
+from stelae.lifecycle.tablet_loader import TabletLoader
+from stelae.lifecycle.tablet_manager import TabletManager
+from stelae.lifecycle.tombstones import Tombstones
+from stelae.partition.tablet_partition import TabletPartition
+from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.server.tserver.copy_sources import MessengerSources
+from stelae.spi.errors import PeerError, StelaeError
+from stelae.spi.ids import NodeId, TabletId, node_id, tablet_id
+from stelae.spi.schema import Schema
+from stelae.spi.services import Buffer
+from stelae.wire.requests import OneWayMessage
+
+SOURCES_MAX = 64
+"""The most sources of one request. A tablet has fewer members."""
+
+
+class CopyTargetService:
+    """The receiving side of copies on one node.
+
+    It refuses all requests if the node's settings choose no transport.
+
+    Args:
+        manager: locks tablets.
+        tombstones: the voters that stay in service during a copy.
+    """
+
+    def __init__(self, node: Node, manager: TabletManager, tombstones: Tombstones) -> None:
+        self._node = node
+        self._manager = manager
+        self._tombstones = tombstones
+        self._decoder = msgspec.msgpack.Decoder(StartCopy)
+        self._cancellations = msgspec.msgpack.Decoder(CancelRows)
+        self._copies: TabletCopies | None = None
+
+    @property
+    def running(self) -> Mapping[TabletId, TabletCopy | RowsCopy]:
+        """The copies that are in progress."""
+        return {} if self._copies is None else self._copies.running
+
+    def start(self) -> None:
+        """Make the transport's side, and register the handlers."""
+        node, chosen = self._node, self._node.config.copy
+        node.messenger.on_message(START_COPY, self._arrived)
+        node.messenger.on_message(CANCEL_ROWS, self._cancelled)
+        if chosen is None:
+            return
+        assert isinstance(node.tablets, TabletLoader)
+        self._sources = MessengerSources(node)
+        self._copies = TabletCopies(
+            CopyEnvironment(
+                node=node,
+                loader=node.tablets,
+                manager=self._manager,
+                tombstones=self._tombstones,
+                sources=self._sources,
+                transport=chosen.engine.target(chosen.config, node.engines.services),
+                settings=node.config.extra.get("stage") or StageSettings(),
+                check_facts=check_facts,
+                hosts=self._hosts,
+            )
+        )
+
+    def stop(self) -> None:
+        """Cancel all copies. What has arrived stays in their stages, for the next start."""
+        if self._copies is not None:
+            self._copies.stop()
+            self._sources.stop()
+
+    def _hosts(self, tablet: TabletId) -> bool:
+        """Return whether this kind of node hosts a tablet: masters host the system tablet, and nothing else."""
+        configured = self._node.config.tablet
+        master = configured is not None and configured.id == SYSTEM_TABLET
+        return master == (tablet == SYSTEM_TABLET)
+
+    def _arrived(self, message: OneWayMessage) -> None:
+        """Begin a copy as a message says.
+
+        Raises:
+            PeerError: the message is malformed, or no leader sends it. Nothing was done.
+        """
+        asked = self._decode(message.sender, message.body)
+        if self._copies is None:
+            raise PeerError(f"a copy of tablet {asked.tablet_id} was refused: [engines] copy is not set on this node")
+        self._copies.start(asked)
+
+    def _cancelled(self, message: OneWayMessage) -> None:
+        """Cancel the copy of the rows to a witness. Raises ``PeerError`` if the message is malformed."""
+        try:
+            cancelled = self._cancellations.decode(message.body[0])
+        except (IndexError, ValueError, RecursionError) as error:
+            raise PeerError(f"malformed {CANCEL_ROWS}: {error}") from error
+        if self._copies is not None:
+            self._copies.cancel_rows(cancelled)
+
+    def _decode(self, sender: NodeId, frames: Sequence[Buffer]) -> StartCopy:
+        try:
+            asked = self._decoder.decode(frames[0])
+            tablet_id(asked.tablet_id)
+            for source in asked.sources:
+                node_id(source.node_id)
+        except (IndexError, ValueError, RecursionError, StelaeError) as error:
+            raise PeerError(f"malformed {START_COPY}: {error}") from error
+        if asked.leader != sender or not 0 < len(asked.sources) <= SOURCES_MAX or asked.term < 0:
+            fact = f"{len(asked.sources)} sources, leader {asked.leader[:32]!r}"
+            raise PeerError(f"malformed {START_COPY} of {sender}: {fact}")
+        return asked
+
+
+def check_facts(facts: CopyFacts) -> None:
+    """Check the schemas and the partition of a copied superblock. Raises ``StelaeError`` if they cannot be used."""
+    schemas = [Schema.from_bytes(body) for body in facts.schemas]
+    if facts.partition.scheme:
+        TabletPartition(schemas[0], facts.partition.scheme, facts.partition.hash_buckets)
