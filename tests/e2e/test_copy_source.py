@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stelae.host.node import Node
@@ -23,7 +24,7 @@ from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.server.tserver.copy_sources import MessengerSources
 from stelae.spi.copy import FetchChunk
 from stelae.spi.copy_plan import Complete, CopyOffer, CopyOutcome, CopyPlan, CopySessionEnded, Interruption, Partial
-from stelae.spi.errors import CallerError, TooLarge, Unsupported
+from stelae.spi.errors import CallerError, TooLarge, Unavailable, Unsupported
 from stelae.spi.ids import ZERO, NodeId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member
@@ -63,7 +64,7 @@ class Target:
         self.transport = chosen.engine.target(chosen.config, self.node.engines.services)
         self.control = MemoryControl(VirtualClock())
 
-    async def begin(self, source: NodeId, tablet: TabletId = TABLET) -> CopyOffer:
+    async def begin(self, source: NodeId, tablet: TabletId = TABLET, *, as_export: bool = False) -> CopyOffer:
         answer: asyncio.Future[CopyOffer] = asyncio.get_running_loop().create_future()
 
         def done(found: CopyOffer | Exception) -> None:
@@ -72,7 +73,9 @@ class Target:
             else:
                 answer.set_result(found)
 
-        self.sources.begin(Member(node_id=source, address=self.cluster.address(source)), tablet, done)
+        self.sources.begin(
+            Member(node_id=source, address=self.cluster.address(source)), tablet, done, as_export=as_export
+        )
         async with asyncio.timeout(WAIT_S):
             return await answer
 
@@ -372,6 +375,43 @@ def test_a_target_without_a_durable_store_gets_the_whole_log_or_a_refusal(tmp_pa
         assert not _sessions(cluster.nodes[source])
 
     on_cluster(tmp_path, settings_of("lmdb", "columnar"), work, settings_of("lmdb", "memory"))
+
+
+def test_an_export_has_the_rows_as_of_now_also_for_the_same_engine(tmp_path: Path) -> None:
+    async def work(cluster: Cluster, target: Target) -> None:
+        source = leader_of(cluster)
+        replica = cluster.nodes[source].replicas[TABLET]
+        offer = await target.begin(source, as_export=True)
+        files = await target.begin(source)
+        assert files.session != offer.session, "another form is another snapshot"
+        facts = CopyFacts.from_bytes(offer.snapshot.facts)
+        assert facts.rows_form is RowsForm.EXPORT
+        assert offer.snapshot.base == replica.applier.applied
+        sink = MemorySink(offer.snapshot.items)
+        assert isinstance(await target.fetch(offer, sink=sink), Complete)
+        store = built(target.node, offer, sink, str(tmp_path / "built"))
+        assert store.checksum(None) == checksum_of(cluster.nodes[source])
+        store.close()
+
+    on_cluster(tmp_path, settings_of(), work)
+
+
+def test_a_replica_without_rows_and_a_failed_one_serve_no_copies(tmp_path: Path) -> None:
+    async def work(cluster: Cluster, target: Target) -> None:
+        source = next(node for node in cluster.ids[:3] if node != cluster.leader())
+        replica = cluster.nodes[source].replicas[TABLET]
+        block = replica.flusher.superblock
+        replica.flusher.superblock = msgspec.structs.replace(block, log_only=True)
+        with pytest.raises(Unsupported, match="no rows"):
+            await target.begin(source)
+        replica.flusher.superblock = block
+        replica.fail("a test")
+        with pytest.raises(Unavailable, match="a test"):
+            await target.begin(source)
+        assert not _anchors(cluster.nodes[source])
+        assert not _spools(cluster.nodes[source])
+
+    on_cluster(tmp_path, '[engines]\nstore = "columnar"\n', work)
 
 
 def test_malformed_requests_are_refused_and_the_node_goes_on(tmp_path: Path) -> None:

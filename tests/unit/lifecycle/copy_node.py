@@ -353,6 +353,12 @@ class CopyNode:
             self.manager.run = run  # type: ignore[method-assign]
         return started[0] if started else None
 
+    def refusal(self, **changed: Any) -> str:
+        """Ask for a copy that is refused; return the code."""
+        self.ask(**changed)
+        self.pass_all_time()
+        return self.copies._refusals[TABLET].partition(":")[0]
+
     def ask_until_end(self, **changed: Any) -> TabletCopy:
         copy = self.ask(**changed)
         assert copy is not None

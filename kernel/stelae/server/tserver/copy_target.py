@@ -64,7 +64,7 @@ class CopyTargetService:
         return {} if self._copies is None else self._copies.running
 
     def start(self) -> None:
-        """Make the transport's side, and register the handler."""
+        """Make the transport's side, and register the handlers."""
         node, chosen = self._node, self._node.config.copy
         node.messenger.on_message(START_COPY, self._arrived)
         node.messenger.on_message(CANCEL_ROWS, self._cancel_rows)

@@ -6,17 +6,21 @@ by identity."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.host.replica_state import ReplicaState
+from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
 from stelae.server.tserver.replica_stats import ReplicaStats
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import OpId, TabletId
+
+Copies: TypeAlias = Mapping[TabletId, TabletCopy | RowsCopy]
+"""The copies to a node that are in progress."""
 
 
 class _Marks(NamedTuple):
@@ -44,7 +48,9 @@ class ReplicaChanges:
         copies: the copies to this node that are in progress.
     """
 
-    def __init__(self, node: Node, stats: ReplicaStats, copies: Callable[[], Mapping[TabletId, TabletCopy]]) -> None:
+    def __init__(
+        self, node: Node, stats: ReplicaStats, copies: Callable[[], Mapping[TabletId, TabletCopy | RowsCopy]]
+    ) -> None:
         self._node = node
         self._stats = stats
         self._copies = copies
@@ -75,7 +81,7 @@ class ReplicaChanges:
             candidates.append(_copying(tablet_id, copy))
         return candidates
 
-    def _copying(self) -> list[tuple[TabletId, TabletCopy]]:
+    def _copying(self) -> list[tuple[TabletId, TabletCopy | RowsCopy]]:
         """Return the copies that have no replica beside them: one that lags is reported until it is set aside."""
         replicas, failed = self._node.replicas, self._node.failed_tablets
         copies = self._copies().items()
@@ -114,7 +120,7 @@ class ReplicaChanges:
         )
 
 
-def _copying(tablet_id: TabletId, copy: TabletCopy) -> ReplicaStatus:
+def _copying(tablet_id: TabletId, copy: TabletCopy | RowsCopy) -> ReplicaStatus:
     """Return the status of a tablet that is being copied to this node."""
     progress = copy.control.latest
     return ReplicaStatus(
