@@ -1,38 +1,140 @@
-"""Real processes: a replica that fell behind the log of the others is copied and joins again, without a person."""
+"""Real processes: a replica that fell behind the logs of the others is copied and joins again, without a person."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from stelae.client import connect
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.local.node_process import NodeProcess
-from tests.e2e.test_lagging_replica import RUN_S, Servers, serving, until
+from stelae.machine.files import RealFiles
+from stelae.spi.errors import StelaeError
+from tests.e2e.test_lagging_replica import RUN_S, Servers, serving, until, waiting
 
-BOUND = {"log": {"lagging_peer_bytes_max": 30000}}
+BOUND: dict[str, dict[str, Any]] = {"log": {"lagging_peer_bytes_max": 30000}}
+SLOW: dict[str, dict[str, Any]] = {
+    **BOUND,
+    "copy.streaming": {"fetch_bytes_per_s_max": 20_000, "chunk_bytes": 4096},
+    "stage": {"pause_ms": 50},
+}
+"""A copy takes seconds, so that processes can be killed in the middle of it."""
+
+
+class Lagging:
+    """A cluster whose killed server lags beyond the logs of the others."""
+
+    def __init__(self, servers: Servers) -> None:
+        self.servers = servers
+        self.late, self.ended = servers.kill_follower()
+        servers.load(lambda: len(servers.bases()) == 2 and min(servers.bases().values()) > self.ended)
+        self.others = [node for node in servers.cluster.servers if node is not self.late]
+        for node in self.others:  # What they wrote themselves they still have in memory.
+            node.kill()
+            node.start()
+
+    def block(self) -> Superblock:
+        """The superblock of the server that lags."""
+        layout = DirectoryLayout(str((self.late.directory / "data").resolve()))
+        return SuperblockFile(RealFiles(), layout, self.servers.tablet_id).load()
+
+    def wait_for(self, state: DataState) -> None:
+        """Wait for a data state of the superblock, which may last for a moment only."""
+        deadline = time.monotonic() + RUN_S
+        while time.monotonic() < deadline:
+            with suppress(StelaeError, OSError):
+                if self.block().data_state is state:
+                    return
+            time.sleep(0.001)
+        pytest.fail(f"the superblock never said {state}")
+
+    def check_joined(self) -> None:
+        """The server has all rows, without the log that is gone, and takes part again."""
+        servers = self.servers
+        until(lambda: len(servers.facts()) == 3 and len(servers.applied()) == 1)
+        until(lambda: servers.verdict() == "HEALTHY: ")
+        assert servers.bases()[self.late.node_id] > self.ended
+        assert self.block().data_state is DataState.READY and self.block().tombstone is None
+        servers.load(lambda: True)
+        until(lambda: len(servers.applied()) == 1)
+        assert rows_of(servers) == list(range(servers.count)), "no acknowledged row is lost"
+        self.others[0].kill()
+        until(lambda: rows_of(servers) == list(range(servers.count)))
 
 
 def rows_of(servers: Servers) -> list[int]:
     with connect(servers.cluster.addresses[0]) as client:
-        table = client.open_table("late")
-        return sorted(row["id"] for row in table.scan(timeout_s=RUN_S).to_pylist())
+        rows = client.table("late").scan(timeout_s=RUN_S).to_pylist()
+    return sorted(row["id"] for row in rows)
 
 
-def lag_beyond_the_log(servers: Servers) -> tuple[NodeProcess, int]:
-    """Kill a follower, and write until the logs of the others begin behind its end. Return it, and where it ends."""
-    late, ended = servers.kill_follower()
-    servers.load(lambda: len(servers.bases()) == 2 and min(servers.bases().values()) > ended)
-    for node in servers.cluster.servers:  # What they wrote themselves they still have in memory.
-        if node is not late:
-            node.kill()
-            node.start()
-    return late, ended
+@contextmanager
+def lagging(directory: Path, settings: dict[str, dict[str, Any]]) -> Iterator[Lagging]:
+    with serving(directory / "cluster", settings) as servers:
+        yield Lagging(servers)
 
 
 def test_a_server_that_lags_beyond_the_log_is_copied_joins_and_serves(tmp_path: Path) -> None:
-    with serving(tmp_path / "cluster", BOUND) as servers:
-        late, ended = lag_beyond_the_log(servers)
-        late.start()
-        until(lambda: len(servers.facts()) == 3 and len(servers.applied()) == 1)
-        until(lambda: servers.verdict() == "HEALTHY: ")
-        assert servers.bases()[late.node_id] > ended
-        assert rows_of(servers) == list(range(servers.count))
+    with lagging(tmp_path, BOUND) as cluster:
+        cluster.late.start()
+        cluster.check_joined()
+
+
+def test_a_target_that_is_killed_again_and_again_resumes_its_copy(tmp_path: Path) -> None:
+    """Killed at the beginning of the copy, and in the middle of it, it goes on with what it has (T2, T7, T9)."""
+    with lagging(tmp_path, SLOW) as cluster:
+        stage = cluster.late.directory / "data" / "copying" / cluster.servers.tablet_id
+        cluster.late.start()
+        cluster.wait_for(DataState.COPYING)
+        cluster.late.kill()
+        assert cluster.block().tombstone is not None, "its last op id is kept"
+        kept: list[int] = []
+        for _ in range(2):
+            cluster.late.start()
+            for _ in waiting():
+                if sum(size_of(stage)) > sum(kept[-1:]):
+                    break
+            cluster.late.kill()
+            kept.append(sum(size_of(stage)))
+        cluster.late.start()
+        cluster.check_joined()
+        assert kept[-1] > 0 and not stage.exists()
+
+
+def size_of(directory: Path) -> list[int]:
+    sizes = []
+    for path in directory.rglob("*"):
+        with suppress(FileNotFoundError):
+            if path.is_file() and path.name != "manifest":
+                sizes.append(path.stat().st_size)
+    return sizes
+
+
+def test_when_the_source_is_killed_in_the_middle_another_one_is_copied(tmp_path: Path) -> None:
+    with lagging(tmp_path, SLOW) as cluster:
+        cluster.late.start()
+        cluster.wait_for(DataState.COPYING)
+        source = leader_of(cluster)
+        source.kill()
+        time.sleep(1.0)
+        source.start()
+        cluster.check_joined()
+
+
+def leader_of(cluster: Lagging) -> NodeProcess:
+    """The first source of the copy."""
+    tablet = cluster.servers.tablet_id
+    for _ in waiting():
+        leaders = {
+            facts.reports[tablet].leader for facts in cluster.servers.facts().values() if tablet in facts.reports
+        }
+        for node in cluster.others:
+            if node.node_id in leaders:
+                return node
+    raise AssertionError

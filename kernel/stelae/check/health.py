@@ -122,10 +122,7 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 _RUNS = ("RUNNING", "CONFIGURING")
 
-REMEDY = (
-    "a replica cannot be copied yet, and the others have all rows: to have as many replicas as before, write the table "
-    "to a file (stelae export), create it anew (stelae table create), and load the file (stelae import)"
-)
+REMEDY = "the leader has it copied from another replica; if that does not begin, the log of its server says why"
 """What an operator can do about a replica that needs a copy."""
 
 SILENT = "does not answer"
@@ -225,7 +222,7 @@ def _why_copy(lagging: ReplicaHealth, replicas: Sequence[ReplicaHealth]) -> str:
     others = [(r.address, r.log_begins) for r in replicas if r is not lagging and r.log_begins is not None]
     begin = ", ".join(f"{first} on {address}" for address, first in others)
     if lagging.problem and any(first == 1 for _, first in others):
-        return "its server has no replica of it and creates none if it deleted one before"
+        return "its server has no replica of it"
     if lagging.problem:
         return f"its log ended before those of all others begin, which is at index {begin}"
     last_index = int(lagging.last.partition(".")[2])

@@ -70,7 +70,7 @@ def copy_text(member_type: MemberType, view: ConfigView) -> str:
         return f"needs a copy: the leader's log begins behind entry {view.log_base}"
     if member_type in VOTING:
         return "has lost its replica: remove this member, and add one on another node"
-    return "has no replica yet: the leader asks for one, which a node refuses that had one and deleted it"
+    return "has no replica yet: the leader asks for one, or for a copy over the replica that was deleted there"
 
 
 def change_text(change: MemberChange) -> str:

@@ -72,6 +72,7 @@ class CopyRefusalCode(StrEnum):
     SOURCE_CONFIG_OLD = "SOURCE_CONFIG_OLD"
     SOURCE_REFUSED = "SOURCE_REFUSED"
     OTHER_STORE_ENGINE = "OTHER_STORE_ENGINE"
+    TOO_LARGE = "TOO_LARGE"
 
 
 class CopyRefusal(NamedTuple):

@@ -21,6 +21,7 @@ from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, TargetFac
 from stelae.lifecycle.copy_stage import CopyStage
 from stelae.lifecycle.copy_states import CANCELLABLE, CopySequence, CopyState, Outcome
 from stelae.lifecycle.copy_target_facts import gather
+from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
 from stelae.spi.copy_plan import (
     Complete,
@@ -170,10 +171,24 @@ class TabletCopy:
             return Outcome.REFUSED
         if self.sequence.marked:
             return Outcome.DONE
+        if (too_large := (yield from self._too_large())) is not None:
+            self.sequence.rounds = 0
+            return self._refuse(too_large)
         again = yield from self._check()
         if again is Outcome.REFUSED:
             self.sequence.rounds = 0  # No other source changes that.
         return again
+
+    def _too_large(self) -> Steps[CopyRefusal | None]:
+        """Return why the copy would not fit on this node. A replica that lags is not set aside for it then."""
+        node, limit = self._env.node, self._env.settings.bytes_max
+        size_bytes = sum(item.size_bytes for item in self._snapshot.items)
+        free_bytes: int = yield OffLoop(lambda: node.files.space_left(node.layout.root))
+        held: int = yield OffLoop(lambda: bytes_below(node.files, node.layout.stage_of(self._asked.tablet_id)))
+        if size_bytes <= limit and size_bytes - held <= free_bytes:
+            return None
+        fact = f"the copy needs {size_bytes} bytes, a stage may have {limit}, and {free_bytes} are free on the disk"
+        return CopyRefusal(CopyRefusalCode.TOO_LARGE, f"{fact}; free space, or raise [stage] bytes_max")
 
     def _fence_refusal(self, last: OpId | None) -> CopyRefusal | None:
         node = self._env.node

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import DataState
-from stelae.lifecycle.copy_settings import StageSettings
+from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.spi.copy_plan import CopyOutcome, Interruption, Partial
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_node import (
@@ -107,38 +106,53 @@ def test_a_source_that_goes_on_meanwhile_is_copied_as_it_is_then() -> None:
     check_complete(node, ADOPTED, further=3)
 
 
-def test_a_full_disk_ends_the_copy_and_gets_back_what_the_stage_used() -> None:
-    """T9."""
-    for spare in (0, 300, 900, 1500):
-        node = CopyNode(tombstone_disk(), network())
+@pytest.mark.parametrize("room", [1.0, 1.3, 2.0, 3.0])
+def test_a_full_disk_ends_the_copy_and_gets_back_what_the_stage_used(room: float) -> None:
+    """T9: there was space when it began, and less and less of it was left."""
+    node = CopyNode(tombstone_disk(), network())
+    used = sum(len(data) for data in node.disk.tree().values())
+    total = sum(item.size_bytes for item in SERVED.snapshot.items)
+    node.disk.faults.capacity_bytes = used + int(room * total)
+    node.network.on_chunk = lambda _item: setattr(
+        node.disk.faults, "capacity_bytes", (node.disk.faults.capacity_bytes or 0) - 120
+    )
+    copy = node.ask_until_end()
+    assert not copy.sequence.committed and copy.sequence.marked
+    node.disk.faults.capacity_bytes = None
+    again = CopyNode(node.disk.clone(), network())
+    check_tombstone(again, VOTED)
+    assert again.ask_until_end().sequence.committed
+    check_complete(again, ADOPTED)
+
+
+@pytest.mark.parametrize("stage", [True, False])
+def test_a_replica_is_not_set_aside_for_a_copy_that_does_not_fit(stage: bool) -> None:
+    node = lagging()
+    if stage:
+        object.__setattr__(node.copies._env.settings, "bytes_max", 100)
+    else:
         used = sum(len(data) for data in node.disk.tree().values())
-        node.disk.faults.capacity_bytes = used + spare
-        copy = node.ask_until_end()
-        assert not copy.sequence.committed
-        node.disk.faults.capacity_bytes = None
-        again = CopyNode(node.disk.clone(), network())
-        check_tombstone(again, VOTED)
-        assert again.ask_until_end().sequence.committed
-        check_complete(again, ADOPTED)
+        node.disk.faults.capacity_bytes = used + 100
+    tree = node.disk.tree()
+    assert node.refusal(hosted=True) == CopyRefusalCode.TOO_LARGE
+    assert node.disk.tree() == tree and TABLET in node.peers.replicas and node.network.open == set()
 
 
 def test_a_replica_that_finds_no_space_for_its_tombstone_starts_again() -> None:
     """It was offline until the next start of its node, because the disk was full for a moment."""
     node = lagging()
-    node.disk.faults.capacity_bytes = sum(len(data) for data in node.disk.tree().values())
+    shut_down = node.manager.shut_down
+
+    def fill(replica: Any) -> Any:
+        node.disk.faults.capacity_bytes = sum(len(data) for data in node.disk.tree().values())
+        return (yield from shut_down(replica))
+
+    node.manager.shut_down = fill  # type: ignore[method-assign]
     copy = node.ask_until_end(hosted=True)
     assert not copy.sequence.marked and TABLET in node.peers.replicas
     node.disk.faults.capacity_bytes = None
+    node.manager.shut_down = shut_down  # type: ignore[method-assign]
     assert node.ask_until_end(hosted=True).sequence.committed
-
-
-def test_a_snapshot_that_is_larger_than_a_stage_may_be_is_given_up() -> None:
-    node = CopyNode(tombstone_disk(), network())
-    node.copies._env = dataclasses.replace(node.copies._env, settings=StageSettings(bytes_max=1 << 20, rounds_max=0))
-    object.__setattr__(node.copies._env.settings, "bytes_max", 100)
-    copy = node.ask_until_end()
-    assert "raise stage_bytes_max" in copy.reason
-    check_tombstone(node, VOTED)
 
 
 # -- cancelling and deleting -----------------------------------------------------------------------
