@@ -1,4 +1,4 @@
-"""Witnesses on real nodes: the sequence t=1 to t=4 of the appendix of "Raft config change"."""
+"""Witnesses on real nodes: the sequence t=1 to t=5 of the appendix of "Raft config change"."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from stelae.client import AsyncClient, connect_async
 from stelae.host.log_only import NoRows
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import DESCRIBE, DescribeRequest
-from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.ids import ZERO, NodeId, TabletId
 from stelae.spi.members import MemberType
-from tests.e2e.master_nodes import Cluster, running
+from tests.e2e.master_nodes import Cluster, running, until
+from tests.e2e.nodes import WAIT_S
 from tests.e2e.test_replicas import types
+
+SLOW_COPIES = """
+[copy.streaming]
+fetch_bytes_per_s_max = 1
+"""
+"""The rows never arrive, so that the tablet stays at t=4."""
 
 
 def rows(first: int, end: int) -> list[dict[str, object]]:
@@ -24,7 +31,7 @@ def rows(first: int, end: int) -> list[dict[str, object]]:
 def test_a_witness_restores_the_fault_tolerance_before_anything_is_copied(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with (
-            running(tmp_path, 1, 4) as cluster,
+            running(tmp_path, 1, 4, SLOW_COPIES) as cluster,
             await connect_async(cluster.addresses[cluster.masters[0]]) as client,
         ):
             table = await client.create_table("t", {"id": "int64", "text": "string"}, ["id"])
@@ -34,6 +41,7 @@ def test_a_witness_restores_the_fault_tolerance_before_anything_is_copied(tmp_pa
             view = await replicas.config()
             leader, members = view.node_id, set(types(view))
             (spare,) = set(cluster.servers) - members
+            await _flushed(cluster, leader, tablet)
             dead, other = members - {leader}
             await cluster.stop(dead)
             address = cluster.addresses[spare]
@@ -60,6 +68,47 @@ def test_a_witness_restores_the_fault_tolerance_before_anything_is_copied(tmp_pa
             assert set(types(await replicas.config())) == members
 
     asyncio.run(scenario())
+
+
+def test_a_witness_copies_the_rows_by_itself_becomes_a_voter_and_serves_alone_with_one_other(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            running(tmp_path, 1, 4) as cluster,
+            await connect_async(cluster.addresses[cluster.masters[0]]) as client,
+        ):
+            table = await client.create_table("t", {"id": "int64", "text": "string"}, ["id"])
+            await table.insert(rows(0, 100))
+            (tablet,) = await client.tablet_ids()
+            replicas = await client.replicas(tablet)
+            view = await replicas.config()
+            leader, members = view.node_id, set(types(view))
+            (spare,) = set(cluster.servers) - members
+            await _flushed(cluster, leader, tablet)
+            dead, other = members - {leader}
+            await cluster.stop(dead)
+            await replicas.add(cluster.addresses[spare], member_type="WITNESS", wait=True)
+            await replicas.change_role(dead, "NON_VOTER")
+            await table.insert(rows(100, 200))
+            async with asyncio.timeout(WAIT_S):
+                while types(await replicas.config()).get(spare) is not MemberType.VOTER:
+                    await asyncio.sleep(0.1)
+            await table.insert(rows(200, 300))
+            replica = cluster.nodes[spare].replicas[tablet]
+            assert not replica.log_only
+            await until(lambda: replica.applier.applied.index >= cluster.nodes[leader].replicas[tablet].status.commit)
+            sums = {(await client.connection.checksum(node, tablet)).checksum for node in (leader, spare, other)}
+            assert len(sums) == 1
+            await cluster.stop(leader)
+            await table.insert(rows(300, 400))
+            assert await table.scan().count() == 400
+
+    asyncio.run(scenario())
+
+
+async def _flushed(cluster: Cluster, node_id: NodeId, tablet: TabletId) -> None:
+    """Flush a replica. Its log begins at the first entry all the same, but that of a witness begins here."""
+    flusher = cluster.nodes[node_id].replicas[tablet].flusher
+    await until(lambda: flusher.superblock.flushed > ZERO or (flusher.flush() and False))
 
 
 async def _has_the_log_only(cluster: Cluster, client: AsyncClient, node_id: NodeId, tablet: TabletId) -> None:

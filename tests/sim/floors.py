@@ -132,7 +132,7 @@ OTHERS = {
     "writer.unknown",
 }
 
-FAULTS = {f"fault.{kind}" for kind in FaultKind}
+FAULTS = {f"fault.{kind}" for kind in FaultKind if kind is not FaultKind.LOST_REPLICA}
 READY = {f"ready.{name}" for name in set(Ready.__struct_fields__) - READY_FIELDS_EXCEPTED}
 MOVES = {
     move_name(role, cause)

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from stelae.lifecycle.blocking_steps import OffLoop, WithLog
 from stelae.spi.members import MemberType, RemoveServer, TabletConfig
 from tests.sim.mutations import Original
 
@@ -106,3 +109,40 @@ def drop_messages_of_newer_members(original: Original, self: Any, sender: Any, m
 
     if status.config.member(sender) is None:
         raise PeerError(f"node {sender} is not a member")
+
+
+# -- replicas of new members ----------------------------------------------------------------------
+
+
+def give_voters_new_replicas(original: Original, block: Any, status: Any, log_base: Any, peer: Any) -> Any:
+    """Take every member for one without a vote."""
+
+    def without_votes(config: TabletConfig) -> TabletConfig:
+        members = tuple(msgspec.structs.replace(m, member_type=MemberType.NON_VOTER) for m in config.members)
+        return msgspec.structs.replace(config, members=members)
+
+    shown = msgspec.structs.replace(
+        status, config=without_votes(status.config), committed_config=without_votes(status.committed_config)
+    )
+    return original(block, shown, log_base, peer)
+
+
+def create_what_exists(original: Original, self: Any, frames: Any) -> None:
+    """Carry out the steps of a creation whatever the node has."""
+    settings, loader = self._settings(self._decoder.decode(frames[0])), self._manager._loader
+    if settings.id not in self._node.replicas:
+        original(self, frames)
+        return
+
+    def steps() -> Any:
+        block = yield OffLoop(lambda: loader.save_consensus_metadata(settings))
+        yield WithLog(lambda wal: loader.create_log(wal, block))
+        yield OffLoop(lambda: loader.save_superblock(block))
+
+    self._manager._run(settings.id, "created", steps(), lambda _error: None)
+
+
+def save_the_superblock_first(original: Original, self: Any, tablet: Any) -> Any:
+    block = original(self, tablet)
+    self.superblock_file(tablet.id).save(block)
+    return block

@@ -41,6 +41,6 @@ def test_runs_of_one_node_lose_nothing_and_show_what_they_are_for() -> None:
 def test_a_single_node_has_no_faults_of_links_and_none_that_lose_its_only_replica(seed: int) -> None:
     plan = draw_plan(seed, draw_profile(seed, ProfileKind.LOCAL))
     others = {FaultKind.PARTITION, FaultKind.PARTITION_IN, FaultKind.PARTITION_OUT, FaultKind.CUT_LINK}
-    others |= {FaultKind.SYNC_FAILED, FaultKind.DAMAGE, FaultKind.OLDER_LOG}
+    others |= {FaultKind.SYNC_FAILED, FaultKind.DAMAGE, FaultKind.OLDER_LOG, FaultKind.LOST_REPLICA}
     assert not others & {fault.kind for fault in plan}
     assert [fault.number for fault in plan] == list(range(len(plan)))

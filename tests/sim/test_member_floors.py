@@ -1,4 +1,4 @@
-"""What must happen in the runs in which members change: kinds of changes, refusals, and changes of role."""
+"""What must happen in the runs in which members change: kinds of changes, refusals, changes of role, and creations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,12 @@ OFTEN = {
     "members.refused.not_caught_up",
     "members.refused.wrong_config_id",
     "members.stepping_down",
+    "new_replica.arrived",
+    "new_replica.crash_planned",
+    "new_replica.created",
+    "new_replica.cut_short_nothing",
     "ready.config_changes",
+    "ready.copy_requests",
     move_name(Role.LEARNER, Cause.MADE_VOTER),
     move_name(Role.NON_PARTICIPANT, Cause.MADE_LEARNER),
     move_name(Role.FOLLOWER, Cause.MADE_LEARNER),
@@ -43,9 +48,15 @@ OFTEN = {
 
 RARE = {
     "event.Removed",
+    "fault.lost_replica",
     "members.refused.no_live_majority",
     "members.refused.not_a_member",
     "members.refused.wrong_member_type",
+    "metric.copies_needed",
+    "new_replica.cut_short_whole",
+    "new_replica.hosted_already",
+    "new_replica.of_no_member",
+    "new_replica.under_way",
     move_name(Role.CANDIDATE, Cause.REMOVED),
     move_name(Role.LEADER, Cause.REMOVED),
     move_name(Role.NON_PARTICIPANT, Cause.MADE_VOTER),

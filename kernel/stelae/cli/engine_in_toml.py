@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -10,6 +9,9 @@ import tomllib
 
 from stelae.config.contracts import EngineKind
 from stelae.config.source import ConfigSource
+from stelae.host.atomic_replace import replace_file
+from stelae.machine.files import RealFile, RealFiles
+from stelae.spi.errors import StorageError
 
 
 def set_engine(path: str, kind: EngineKind, name: str) -> bool:
@@ -30,22 +32,32 @@ def set_engine(path: str, kind: EngineKind, name: str) -> bool:
     if not count or tomllib.loads(changed) != expected:
         return False
     try:
-        _replace(os.path.realpath(path), changed)
-    except OSError:
+        real = os.path.realpath(path)
+        replace_file(_FilesLike(real), real, changed.encode())
+    except (OSError, StorageError):
         return False
     return True
 
 
-def _replace(path: str, text: str) -> None:
-    """Replace a file, with its permissions, so that a crash leaves the old or the new text."""
-    beside = f"{path}.new"
-    try:
-        with open(beside, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        shutil.copymode(path, beside)
-        os.replace(beside, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(beside)
+class _FilesLike(RealFiles):
+    """The real disk. New files get the permissions of an existing one before they get contents.
+
+    A file that cannot be renamed is removed, because nothing would remove it later."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._model = path
+
+    def create(self, path: str) -> RealFile:
+        """Create a file as ``RealFiles`` does."""
+        file = super().create(path)
+        shutil.copymode(self._model, path)
+        return file
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file as ``RealFiles`` does."""
+        try:
+            super().rename(source, target)
+        except (OSError, StorageError):
+            self.remove(source)
+            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from stelae.check.fault_tolerance import tolerance_text
@@ -11,6 +12,17 @@ from stelae.client.member_goals import copy_text, lag_text
 from stelae.protocol.member_messages import ConfigView
 from stelae.spi.ids import NodeId
 from stelae.spi.members import Member, TabletConfig
+
+
+@dataclass(frozen=True, slots=True)
+class NamedNode:
+    """A node, and its address or the name that the user gave; empty if neither is known. As text it is both."""
+
+    node_id: NodeId
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.node_id})" if self.name not in ("", self.node_id) else f"node {self.node_id}"
 
 
 def print_view(view: ConfigView) -> None:
@@ -67,13 +79,12 @@ def _difference(view: ConfigView) -> str:
     return ", ".join(parts)
 
 
-def changed_text(node: NodeId, result: ChangeResult) -> str:
+def changed_text(node: NamedNode, result: ChangeResult) -> str:
     """Return what a command has done, in one sentence."""
-    member = result.view.config.member(node)
-    name = member.address if member is not None else node
-    if not result.changed:
-        return f"nothing to do: {name} is {lag_text(node, result.view)}"
-    return f"done: {name} is {lag_text(node, result.view)}"
+    member = result.view.config.member(node.node_id)
+    name = NamedNode(node.node_id, member.address) if member is not None else node
+    verb = "done" if result.changed else "nothing to do"
+    return f"{verb}: {name} is {lag_text(node.node_id, result.view)}"
 
 
 def plain_view(view: ConfigView) -> dict[str, Any]:

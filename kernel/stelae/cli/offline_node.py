@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from stelae.cli.kit.output import note
+from stelae.cli.no_node_here import NoNodeHere
 from stelae.cli.node_config import read_config
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
@@ -16,7 +17,7 @@ from stelae.convert.consensus_engine import ChangedTablet, change_engine
 from stelae.convert.conversion import ConversionPaths, ConversionPlan, convert, settle
 from stelae.convert.offline import InlineWorkers, ProgressMeter
 from stelae.host.directory_layout import DirectoryLayout
-from stelae.host.instance import InstanceFile, lock_directory
+from stelae.host.instance import InstanceFile, NotFormatted, lock_directory
 from stelae.host.settings import ChosenEngine
 from stelae.machine.files import RealFiles
 from stelae.machine.metrics import NodeMetrics
@@ -85,12 +86,15 @@ class OfflineNode:
 
         Raises:
             CallerError: neither or both of directory and ``--config`` are given.
-            NotFormatted: the directory has no node.
+            NoNodeHere: the directory has no node.
             Locked: the node runs, or another command has locked it.
             ConfigError, PluginError, StorageError: as reading node.toml and ``settle``."""
         node = cls(directory, config)
         files = node._services.files
-        InstanceFile(files, node._layout).load()
+        try:
+            InstanceFile(files, node._layout).load()
+        except NotFormatted as error:
+            raise NoNodeHere(node.root, near=config is None) from error
         lock = lock_directory(files, node._layout, os.getpid())
         try:
             node.settled = settle(files, node._layout)

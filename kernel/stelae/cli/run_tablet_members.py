@@ -13,7 +13,8 @@ from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.name_lookup import UnknownName, pick
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.status_line import StatusLine
-from stelae.cli.member_text import changed_text, plain_view, print_view
+from stelae.cli.member_text import NamedNode, changed_text, plain_view, print_view
+from stelae.cli.member_types import OF_MEMBERS, OF_NEW_MEMBERS, member_type
 from stelae.client import AsyncClient, AsyncReplicas, ChangeResult
 from stelae.client.member_goals import lag_text
 from stelae.local.cluster import LocalCluster, NotACluster
@@ -72,19 +73,21 @@ class _OpenTablet:
     local_names: dict[str, str]
     timeout_s: float
 
-    async def member(self, given: str) -> NodeId:
-        """Return the node that the user names: a member, or any other node by its whole uuid."""
+    async def member(self, given: str) -> NamedNode:
+        """Return the node that the user names: a member, or any other node by its address or its whole uuid."""
         view = await self.replicas.config(timeout_s=self.timeout_s)
         names: dict[str, str] = {member.node_id: member.node_id for member in view.config.members}
         names |= {member.address: member.node_id for member in view.config.members}
+        addresses = {member.node_id: member.address for member in view.config.members}
         try:
-            return NodeId(pick("member", given, {**self.local_names, **names}, "stelae tablet config"))
+            node = NodeId(pick("member", given, {**self.local_names, **names}, "stelae tablet config"))
+            return NamedNode(node, addresses.get(node, given))
         except UnknownName:
             if len(given) == len(view.node_id):
-                return NodeId(given)  # It may have been removed already.
+                return NamedNode(NodeId(given), "")  # It may have been removed already.
             if (former := await self._at(given)) is None:
                 raise
-            return former
+            return NamedNode(former, given)
 
     async def _at(self, address: str) -> NodeId | None:
         """Return the node at an address that no member has, so that a removal by address can be repeated."""
@@ -144,22 +147,23 @@ def run_config(target: TabletTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_add(target: TabletTarget, node: str, member_type: str, *, wait: bool, as_json: bool) -> int:
+def run_add(target: TabletTarget, node: str, type_name: str, *, wait: bool, as_json: bool) -> int:
     """Add a replica and return the exit code."""
+    wanted = member_type("--type", type_name, OF_NEW_MEMBERS)
 
-    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NodeId, ChangeResult]:
+    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
         address, known = await tablet.server(node)
         name = known if known is not None else await tablet.replicas.node_at(address)
         result = await tablet.replicas.add(
             address,
             node=name,
-            member_type=member_type.upper(),
+            member_type=wanted,
             wait=wait,
             config_id=tablet.config_id,
             on_progress=lambda view: line.show(f"{address}: {lag_text(name, view)}"),
             timeout_s=target.timeout_s,
         )
-        return name, result
+        return NamedNode(name, address), result
 
     return _changed(target, run, as_json=as_json)
 
@@ -167,26 +171,23 @@ def run_add(target: TabletTarget, node: str, member_type: str, *, wait: bool, as
 def run_remove(target: TabletTarget, member: str, *, as_json: bool) -> int:
     """Remove a replica and return the exit code."""
 
-    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NodeId, ChangeResult]:
+    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
         name = await tablet.member(member)
         return name, await tablet.replicas.remove(
-            name, config_id=tablet.config_id, on_progress=_shown(line, name), timeout_s=target.timeout_s
+            name.node_id, config_id=tablet.config_id, on_progress=_shown(line, name), timeout_s=target.timeout_s
         )
 
     return _changed(target, run, as_json=as_json)
 
 
-def run_change_role(target: TabletTarget, member: str, member_type: str, *, as_json: bool) -> int:
+def run_change_role(target: TabletTarget, member: str, type_name: str, *, as_json: bool) -> int:
     """Change the type of a member and return the exit code."""
+    wanted = member_type("TYPE", type_name, OF_MEMBERS)
 
-    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NodeId, ChangeResult]:
+    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
         name = await tablet.member(member)
         return name, await tablet.replicas.change_role(
-            name,
-            member_type.upper(),
-            config_id=tablet.config_id,
-            on_progress=_shown(line, name),
-            timeout_s=target.timeout_s,
+            name.node_id, wanted, config_id=tablet.config_id, on_progress=_shown(line, name), timeout_s=target.timeout_s
         )
 
     return _changed(target, run, as_json=as_json)
@@ -195,10 +196,10 @@ def run_change_role(target: TabletTarget, member: str, member_type: str, *, as_j
 def run_transfer(target: TabletTarget, to: str, *, as_json: bool) -> int:
     """Hand over the leadership and return the exit code."""
 
-    async def run(tablet: _OpenTablet, _line: StatusLine) -> tuple[NodeId, ChangeResult]:
-        name = await tablet.member(to) if to else None
+    async def run(tablet: _OpenTablet, _line: StatusLine) -> tuple[NamedNode, ChangeResult]:
+        name = (await tablet.member(to)).node_id if to else None
         result = await tablet.replicas.transfer(name, config_id=tablet.config_id, timeout_s=target.timeout_s)
-        return result.view.node_id, result
+        return NamedNode(result.view.node_id, ""), result
 
     return _changed(target, run, as_json=as_json)
 
@@ -218,25 +219,25 @@ def run_abort(target: TabletTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-_Change = Callable[[_OpenTablet, StatusLine], Awaitable[tuple[NodeId, ChangeResult]]]
+_Change = Callable[[_OpenTablet, StatusLine], Awaitable[tuple[NamedNode, ChangeResult]]]
 
 
 def _changed(target: TabletTarget, change: _Change, *, as_json: bool) -> int:
     """Make a change with progress on standard error, print its result, and return the exit code."""
 
-    async def run() -> tuple[NodeId, ChangeResult]:
+    async def run() -> tuple[NamedNode, ChangeResult]:
         with StatusLine(target.progress) as line:
             async with target.opened() as tablet:
                 return await change(tablet, line)
 
     node, result = asyncio.run(run())
     if as_json:
-        print_json({"changed": result.changed, "node": node, **plain_view(result.view)})
+        print_json({"changed": result.changed, "node": node.node_id, **plain_view(result.view)})
     else:
         note(changed_text(node, result))
         print_view(result.view)
     return EXIT_OK
 
 
-def _shown(line: StatusLine, node: NodeId) -> Callable[[ConfigView], None]:
-    return lambda view: line.show(f"{node}: {lag_text(node, view)}")
+def _shown(line: StatusLine, node: NamedNode) -> Callable[[ConfigView], None]:
+    return lambda view: line.show(f"{node}: {lag_text(node.node_id, view)}")

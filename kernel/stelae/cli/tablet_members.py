@@ -56,6 +56,7 @@ def add_replica(
         str,
         typer.Option(
             "--type",
+            metavar="TYPE",
             help="PRE_VOTER: becomes a voter. NON_VOTER: never votes. WITNESS: votes soon, and has the log only.",
         ),
     ] = "PRE_VOTER",

@@ -16,7 +16,7 @@ from stelae.client.epoch import AsyncEpoch, EpochComplete
 from stelae.client.failures import RowFailure, RowsFailed, WriteResult
 from stelae.client.feed_position import BadPosition
 from stelae.client.feed_round import ChangesExpired
-from stelae.client.replicas import AsyncReplicas, ChangeResult, ReplicaGone
+from stelae.client.replicas import AsyncReplicas, ChangeOvertaken, ChangeResult, ReplicaGone
 from stelae.client.scan import AsyncScan
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.session_warnings import UnwrittenRows
@@ -50,6 +50,7 @@ __all__ = [
     "AsyncTable",
     "BadPosition",
     "ChangeFeed",
+    "ChangeOvertaken",
     "ChangeResult",
     "ChangesExpired",
     "Client",

@@ -359,9 +359,8 @@ class AsyncClient:
             opened = await self.connection.tablet(name, asked=await self._hosts(name, timeout_s), timeout_s=timeout_s)
             return AsyncReplicas(self.connection, name, opened.leader)
         place = await find_tablet(self.catalog, tablet_id, timeout_s=timeout_s)
-        return AsyncReplicas(
-            self.connection, place.tablet_id, self.connection.member_lookup.tracker(place.tablet_id, place.members)
-        )
+        tracker = self.connection.member_lookup.tracker(place.tablet_id, place.members)
+        return AsyncReplicas(self.connection, place.tablet_id, tracker, self.catalog.list_servers)
 
     async def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
         """Return the scan of a token, on the table of the token, even if that was renamed.

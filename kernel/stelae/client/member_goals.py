@@ -71,3 +71,43 @@ def copy_text(member_type: MemberType, view: ConfigView) -> str:
     if member_type in VOTING:
         return "has lost its replica: remove this member, and add one on another node"
     return "has no replica yet: the leader asks for one, or for a copy over the replica that was deleted there"
+
+
+def change_text(change: MemberChange) -> str:
+    """Return a change in words."""
+    match change:
+        case AddServer():
+            return f"add {change.address} ({change.node_id}) as {change.member_type}"
+        case RemoveServer():
+            return f"remove node {change.node_id}"
+        case ChangeRole():
+            return f"make node {change.node_id} {change.member_type}"
+        case _:
+            assert_never(change)
+
+
+def config_text(config: TabletConfig) -> str:
+    """Return the members of a config in words."""
+    return ", ".join(f"{member.address} as {member.member_type}" for member in config.members)
+
+
+def no_successor_text(view: ConfigView) -> str:
+    """Return why no other member than the leader that gave the view could ever lead, or an empty text.
+
+    A voter that is down could, once it is back."""
+    others = [member for member in view.config.members if member.node_id != view.node_id]
+    if any(member.member_type is MemberType.VOTER for member in others):
+        return ""
+    fact = f"{_name(view)} leads tablet {view.tablet_id} and is its only VOTER, so nobody can take over"
+    waiting = [member.address for member in others if member.member_type is MemberType.PRE_VOTER]
+    if waiting:
+        return f"{fact}; wait until {waiting[0]} is a VOTER: stelae tablet config {view.tablet_id}"
+    learners = [member.address for member in others if member.member_type is MemberType.NON_VOTER]
+    if learners:
+        return f"{fact}; make one a voter first: stelae tablet change-role {view.tablet_id} {learners[0]} VOTER"
+    return f"{fact}; add a replica first: stelae tablet add-replica {view.tablet_id} HOST:PORT --wait"
+
+
+def _name(view: ConfigView) -> str:
+    member = view.config.member(view.node_id)
+    return member.address if member is not None else view.node_id

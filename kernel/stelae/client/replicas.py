@@ -2,12 +2,13 @@
 
 Every call goes to the leader of the tablet, with masters and without. Every call can be repeated: what holds already is
 not asked for again. A change is made for the config that was read before it, so it never takes effect twice, and never
-on top of the change of somebody else. Pass ``config_id`` to make it for the config that you have seen yourself."""
+on top of the change of somebody else. A request with an unknown outcome is repeated only for the same config. Pass
+``config_id`` to make the change for the config that you have seen yourself."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import msgspec
@@ -15,9 +16,10 @@ import msgspec
 from stelae.client.arguments import BadArgument, seconds, text
 from stelae.client.connection import TRANSFER_MS, Connection
 from stelae.client.leader_tracker import LeaderTracker
-from stelae.client.member_goals import is_made, is_promoted, lag_text
+from stelae.client.member_goals import change_text, config_text, is_made, is_promoted, lag_text, no_successor_text
 from stelae.client.write_methods import TIMEOUT_S
 from stelae.protocol.codec import decode, encode
+from stelae.protocol.master_messages import ServerList
 from stelae.protocol.member_messages import (
     ABORT_CHANGE,
     CHANGE_MEMBERS,
@@ -61,6 +63,12 @@ class ReplicaGone(CallerError, code="REPLICA_GONE"):
     """A replica that a call waited for is no member of the tablet any more."""
 
 
+class ChangeOvertaken(CallerError, code="CHANGE_OVERTAKEN"):
+    """A request for a change had an unknown outcome, and somebody has changed the config since in another way.
+
+    The change was perhaps made and undone. It was not asked for again, because that could undo the other change."""
+
+
 class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a change."""
 
@@ -69,12 +77,23 @@ class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AsyncReplicas:
-    """The replicas of one tablet. Made by ``AsyncClient.replicas``."""
+    """The replicas of one tablet. Made by ``AsyncClient.replicas``.
 
-    def __init__(self, connection: Connection, tablet_id: TabletId, tracker: LeaderTracker) -> None:
+    Args:
+        list_servers: lists the tablet servers that the masters know; ``None`` in a cluster without masters.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        tablet_id: TabletId,
+        tracker: LeaderTracker,
+        list_servers: Callable[[], Awaitable[ServerList]] | None = None,
+    ) -> None:
         self._connection = connection
         self._tracker = tracker
         self._tablet_id = tablet_id
+        self._list_servers = list_servers
 
     @property
     def tablet_id(self) -> TabletId:
@@ -118,7 +137,7 @@ class AsyncReplicas:
 
         Args:
             address: ``host:port`` of the node.
-            node: its uuid; ``None``: the node at the address is asked.
+            node: its uuid; ``None``: the node at the address is asked. With masters, they must know this server.
             member_type: ``"PRE_VOTER"``; ``"NON_VOTER"`` for a replica that shall never vote; or ``"WITNESS"`` for one
                 that votes as soon as it has the newest entries of the log, and serves nobody before it has the rows.
             wait: wait until the replica has its vote.
@@ -129,6 +148,7 @@ class AsyncReplicas:
         Raises:
             WrongConfigId: another config is committed than ``config_id``. Nothing was done.
             MemberChangeRefused: the change is not possible; the message says why, and what to do.
+            ChangeOvertaken: no answer came, and somebody has changed the config in another way since.
             ReplicaGone: the replica was removed again while the call waited, for example because it never answered.
             DeadlineExceeded: it is not done in time. The change may be made all the same; repeat the call to find out.
             Unavailable: no leader, or no node at the address, answered in time.
@@ -139,6 +159,7 @@ class AsyncReplicas:
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
         _check_address(address)
         name = await self.node_at(address) if node is None else _node(node)
+        await self._check_server(name)
         change = AddServer(node_id=name, address=address, member_type=wanted)
         made = await self._change(change, config_id, deadline, on_progress)
         if not wait or wanted not in PROMOTED:
@@ -187,7 +208,7 @@ class AsyncReplicas:
 
         Raises:
             WrongConfigId: another config is committed. Nothing was done.
-            CallerError: ``to`` is not a voter of the tablet.
+            CallerError: ``to`` is not a voter of the tablet, or no other member could lead.
             Unavailable: nobody could take over in time.
         """
         target = None if to is None else _node(to)
@@ -238,6 +259,14 @@ class AsyncReplicas:
             raise MemberChangeRefused(f"{fact}; choose a tablet server: stelae tserver list")
         return name
 
+    async def _check_server(self, name: NodeId) -> None:
+        """Refuse a node that the masters do not know as a tablet server. Does nothing without masters."""
+        if self._list_servers is None:
+            return
+        if name not in {line.node_id for line in (await self._list_servers()).servers}:
+            fact = f"the masters know no tablet server {name}"
+            raise MemberChangeRefused(f"{fact}; choose one of: stelae tserver list, or start it so that it reports")
+
     # -- the change ------------------------------------------------------------------------------
 
     async def _change(
@@ -245,6 +274,7 @@ class AsyncReplicas:
     ) -> ChangeResult:
         """Ask until the committed config is as wanted, or the leader refuses the change for good."""
         asked, why, clock = False, "", asyncio.get_running_loop().time
+        meant_for = config_id
         while True:
             late = bool(why) and clock() >= deadline  # Then this look is the last one.
             view = await self._view(deadline, why)
@@ -252,42 +282,33 @@ class AsyncReplicas:
                 on_progress(view)
             if is_made(change, view.committed) and not view.change_pending:
                 return ChangeResult(changed=asked, view=view)
-            if not asked and config_id is not None and view.committed.op_id != config_id:
-                raise WrongConfigId(
-                    f"the committed config is {view.committed.op_id}, the change is meant for {config_id}; "
-                    "look at the config again, then decide"
-                )
+            _check_meant_for(change, meant_for, view, asked=asked, why=why)
             if view.change_pending:
                 why = f"config {view.config.op_id} is appended and not committed"
             if late:
                 raise DeadlineExceeded(f"the change is not made in time: {why}; repeat the command to go on")
             if not view.change_pending:
-                maybe_made, why = await self._ask_once(change, view, config_id, deadline)
-                asked |= maybe_made
+                tried = meant_for or view.committed.op_id
+                maybe_made, why = await self._ask_once(change, view.node_id, tried, deadline)
+                if maybe_made:
+                    asked, meant_for = True, tried
             await asyncio.sleep(POLL_S)
 
     async def _ask_once(
-        self, change: MemberChange, view: ConfigView, config_id: OpId | None, deadline: float
+        self, change: MemberChange, leader: NodeId, meant_for: OpId, deadline: float
     ) -> tuple[bool, str]:
         """Ask the leader once. Return whether this request may have made the change, and the answer in words.
 
         Raises:
             MemberChangeRefused: the change is not possible.
         """
-        request = encode(ChangeMembersRequest(self.tablet_id, change, config_id or view.committed.op_id))
+        request = encode(ChangeMembersRequest(self.tablet_id, change, meant_for))
         try:
-            await self._connection.ask(view.node_id, CHANGE_MEMBERS, request, deadline_ms=_left_ms(deadline, CHANGE_MS))
-        except (NoChange, ChangeNotYet) as error:
-            return False, str(error)
+            await self._connection.ask(leader, CHANGE_MEMBERS, request, deadline_ms=_left_ms(deadline, CHANGE_MS))
+        except (NoChange, ChangeNotYet, WrongConfigId) as error:
+            return False, str(error)  # The next look at the config tells more.
         except RetryableError as error:
             return True, str(error)
-        except WrongConfigId as error:
-            if config_id is not None:
-                # This request may have been made before, with an unknown outcome. The next look at the config tells.
-                newer = await self._view(deadline)
-                if not is_made(change, newer.committed):
-                    raise
-            return False, str(error)
         return True, "the leader has made it, and its config does not show it"
 
     async def _until_promoted(self, name: NodeId, deadline: float, on_progress: OnProgress | None) -> ConfigView:
@@ -333,10 +354,43 @@ def _leads(target: NodeId | None, view: ConfigView, before: ConfigView) -> bool:
     return view.node_id != before.node_id if target is None else view.node_id == target
 
 
+def _check_meant_for(change: MemberChange, meant_for: OpId | None, view: ConfigView, *, asked: bool, why: str) -> None:
+    """Refuse to ask for a change on top of another config than it is meant for.
+
+    Args:
+        asked: whether a request may have made the change.
+        why: the answer to the last request.
+
+    Raises:
+        WrongConfigId: nothing was done.
+        ChangeOvertaken: a request may have made the change, and it does not hold now.
+    """
+    found = view.committed.op_id
+    if meant_for is None or found == meant_for:
+        return
+    if not asked:
+        raise WrongConfigId(
+            f"the committed config is {found}, the change is meant for {meant_for}; "
+            "look at the config again, then decide"
+        )
+    if not view.change_pending:
+        raise ChangeOvertaken(
+            f"the change was asked for config {meant_for} ({change_text(change)}), and the answer was: {why}. Since "
+            f"then, somebody has changed the config: it is {found} now, with {config_text(view.committed)}. Nothing "
+            "more was asked; look at the config, and repeat the command if the change is still wanted"
+        )
+
+
 def _check_successor(target: NodeId | None, view: ConfigView) -> None:
-    """Refuse a successor that is not a voter, unless a change is pending."""
-    member = view.config.member(target) if target is not None else None
-    if target is None or view.change_pending or (member is not None and member.member_type is MemberType.VOTER):
+    """Refuse a transfer that nobody can take over, unless a change is pending."""
+    if view.change_pending:
+        return
+    if target is None:
+        if reason := no_successor_text(view):
+            raise CallerError(reason)
+        return
+    member = view.config.member(target)
+    if member is not None and member.member_type is MemberType.VOTER:
         return
     fact = f"node {target} is {'not a member' if member is None else member.member_type}"
     voters = ", ".join(one.address for one in view.config.members if one.member_type is MemberType.VOTER)

@@ -52,8 +52,9 @@ def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId)
         status: of the leader.
         log_base: where the leader's log begins.
         peer: the member."""
-    member = status.config.member(peer)
-    if member is None or member.member_type not in JOINING:
+    # A vote that a pending change takes away is still counted by members that do not know the change.
+    member, before = (config.member(peer) for config in (status.config, status.committed_config))
+    if member is None or any(one is not None and one.member_type not in JOINING for one in (member, before)):
         return "a member with a vote has lost its replica"
     log_only = None
     if member.member_type is MemberType.PRE_WITNESS:

@@ -9,7 +9,7 @@ import msgspec
 from stelae.host.superblock import Superblock
 from stelae.spi.consensus import CopyRequest, Status
 from stelae.spi.ids import NodeId, OpId, TabletId
-from stelae.spi.members import Member, MemberType
+from stelae.spi.members import VOTING, Member, MemberType, TabletConfig
 
 START_COPY = "start_copy"
 CANCEL_ROWS = "cancel_rows"
@@ -33,7 +33,7 @@ class StartCopy(msgspec.Struct, frozen=True, kw_only=True):
     table_name: str
     consensus: str  #: Name of the consensus engine of the tablet.
     config: OpId  #: The op id of the leader's config, which lists the recipient.
-    member_type: MemberType  #: Of the recipient in that config.
+    member_type: MemberType  #: Of the recipient in that config, or in the committed one if it has a vote there.
     #: What the leader believes: whether the recipient has a replica of the tablet, although it lacks collected entries.
     hosted: bool
     log_base: OpId  #: The base of the leader's log. A replica whose log has this entry needs no copy.
@@ -79,8 +79,16 @@ def _to_member(node: NodeId, block: Superblock, status: Status, log_base: OpId, 
         table_name=block.table_name,
         consensus=block.consensus_engine,
         config=status.config.op_id,
-        member_type=peer.member_type,
+        member_type=_type_that_counts(peer, status.committed_config),
         hosted=hosted,
         log_base=log_base,
         sources=(*leader, *others),
     )
+
+
+def _type_that_counts(peer: Member, committed: TabletConfig) -> MemberType:
+    """Return the type of a member; while a change is pending that takes its vote away, still the one with the vote.
+
+    Members that do not know the change still count that vote."""
+    before = committed.member(peer.node_id)
+    return before.member_type if before is not None and before.member_type in VOTING else peer.member_type

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -24,6 +25,7 @@ from stelae.host.hybrid_clock import physical_us
 from stelae.host.replica import Replica
 from stelae.host.start_copy import StartCopy
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.abandoned_copy import remove_copied_files
 from stelae.lifecycle.blocking_steps import Ask, OffLoop, Steps, WithLog
 from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
@@ -57,6 +59,7 @@ class RowsCopy:
         self.offer: CopyOffer | None = None  #: The open session. The caller ends it.
         self.begun = False  #: Something was fetched.
         self.committed = False  #: The replica has its rows.
+        self._stopped = False  # The superblock may say that there are rows, even if its save failed.
         node, bytes_max = environment.node, environment.settings.bytes_max
         self._stage = CopyStage(node.files, node.layout, asked.tablet_id, bytes_max, environment.crash)
 
@@ -72,8 +75,16 @@ class RowsCopy:
             yield from self._copy(replica)
         except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
             self.reason = str(error)
-        finally:
-            retention.release(ANCHOR)
+        retention.release(ANCHOR)
+        if self.begun and not self._stopped:
+            yield from self._put_back(replica.flusher.superblock)
+
+    def _put_back(self, block: Superblock) -> Steps[None]:
+        """Move rows that were installed back into the stage, for the next copy. A start does the same."""
+        files, layout, crash = self._env.node.files, self._env.node.layout, self._env.crash
+        with suppress(StelaeError, OSError):
+            yield OffLoop(self._stage.close)
+            yield OffLoop(lambda: remove_copied_files(files, layout, block, keep_stage=True, crash=crash))
 
     def _refusal(self, replica: Replica | None) -> str:
         """Return why no copy may begin, or an empty text. Nothing was changed."""
@@ -174,6 +185,7 @@ class RowsCopy:
     def _commit(self, replica: Replica, facts: CopyFacts, manifest: bytes) -> Steps[None]:
         """Stop the replica, write the superblock, and start it again: with rows if the superblock was durable."""
         env, node = self._env, self._env.node
+        self._stopped = True
         yield from env.manager.shut_down(replica)
         block = replica.flusher.superblock
         try:

@@ -19,7 +19,7 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.lifecycle.abandoned_copy import abandon_copy
+from stelae.lifecycle.abandoned_copy import abandon_copy, remove_copied_files
 from stelae.lifecycle.configured_tablet import check_configured
 from stelae.lifecycle.copy_stage import read_manifest, remove_stage
 from stelae.lifecycle.deletion import roll_forward
@@ -128,7 +128,7 @@ class TabletLoader:
         for one in found:
             match one.decision.action:
                 case StartupAction.START:
-                    remove_stage(self._files, self._layout, one.tablet_id)  # Its copy has ended.
+                    self._end_copy(one)
                     replica = self.recover(one)
                     recovered += [] if replica is None else [replica]
                 case StartupAction.FAIL:
@@ -145,6 +145,15 @@ class TabletLoader:
             if self._configured is not None and self._configured.id == replica.superblock.tablet_id:
                 check_configured(self._configured, replica.schemas)
         return recovered
+
+    def _end_copy(self, found: TabletFinding) -> None:
+        """Remove what a copy has left of a READY tablet. Without rows it keeps the stage, for the next copy of them."""
+        block = found.superblock
+        if block is not None and block.log_only:
+            intact = read_manifest(self._files, self._layout, found.tablet_id) is not None
+            remove_copied_files(self._files, self._layout, block, keep_stage=intact, crash=self._crash)
+        else:
+            remove_stage(self._files, self._layout, found.tablet_id)
 
     def _scan(self) -> list[TabletFinding]:
         wal = self._engines.wal

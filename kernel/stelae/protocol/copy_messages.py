@@ -30,6 +30,7 @@ class BeginCopy(msgspec.Struct, frozen=True, kw_only=True):
     store_engine: str  #: The target's. Files of rows are sent only if the source's is the same.
     #: The target's store keeps flushed rows. Otherwise it needs the whole log, and no rows.
     durable_store: bool
+    as_export: bool = False  #: Rows as of now, in the form that every store engine reads, and no files.
 
 
 class AskSource(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any
 from stelae.host.superblock import Superblock
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation
+from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.invariants import INVARIANTS, AppliedRequest, FactListener, ObservedScan, Violation
 from stelae.sim.log_model import LogModel
 from stelae.sim.node_change import NodeChange
@@ -239,6 +240,20 @@ class FactFeed:
         node.saved = hard_state
         for hook in self._on_config_saved:
             hook(node, config)
+
+    def replica_on_disk(self, node: ObservedNode, state: ReplicaOnDisk) -> None:
+        """A creation of a replica begins, begins to write the superblock, or has ended."""
+        for hook in self._hooks("on_replica_on_disk"):
+            hook(node, state)
+        node.on_disk = state
+
+    def replica_found(self, node: ObservedNode, *, exists: bool) -> None:
+        """A node has started, and has a replica on its disk or has none."""
+        if node.on_disk in (ReplicaOnDisk.BEGUN, ReplicaOnDisk.ENDING):
+            self.coverage.hit(f"new_replica.cut_short_{'whole' if exists else 'nothing'}")
+        for hook in self._hooks("on_replica_found"):
+            hook(node, exists=exists)
+        node.on_disk = ReplicaOnDisk.WHOLE if exists else ReplicaOnDisk.NOTHING
 
     def floor_raised(self, node: ObservedNode, floor: int) -> None:
         """The history floor of a store was set."""

@@ -50,6 +50,8 @@ class FaultKind(StrEnum):
     """The process ends, and a bit of a log segment is flipped. The replica is lost permanently."""
     OLDER_LOG = "older_log"
     """The process ends, and its log is replaced by an older copy. The replica is lost permanently."""
+    LOST_REPLICA = "lost_replica"
+    """The process ends, and all files of a voter's replica are gone. The node starts again without it, permanently."""
     CLOCK_JUMP = "clock_jump"
     """One node's wall clock jumps forward or back, perhaps further than peers accept."""
 
@@ -74,7 +76,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     amount: int
 
 
-PERMANENT = (FaultKind.SYNC_FAILED, FaultKind.DAMAGE, FaultKind.OLDER_LOG)
+PERMANENT = (FaultKind.SYNC_FAILED, FaultKind.DAMAGE, FaultKind.OLDER_LOG, FaultKind.LOST_REPLICA)
 """Kinds of faults that a replica does not recover from. Nothing replaces a lost replica in a run."""
 
 _OF_LINKS = (FaultKind.PARTITION, FaultKind.PARTITION_IN, FaultKind.PARTITION_OUT, FaultKind.CUT_LINK)
@@ -110,7 +112,7 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     rng = stream(seed, "plan")
     kinds = [pick(rng, _COMMON) for _ in range(profile.faults)]
     if chance(rng, 0.3):
-        kinds[between(rng, 0, len(kinds) - 1)] = _draw_permanent(seed, pick(rng, PERMANENT[:2]))
+        kinds[between(rng, 0, len(kinds) - 1)] = _draw_permanent(seed, profile, pick(rng, PERMANENT[:2]))
     if profile.nodes == 1:
         kinds = [kind for kind in kinds if kind not in (*PERMANENT, *_OF_LINKS)]
     drawn = []
@@ -125,8 +127,12 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     )
 
 
-def _draw_permanent(seed: int, kind: FaultKind) -> FaultKind:
-    """Replace a drawn permanent fault by ``OLDER_LOG`` in a share of the plans."""
+def _draw_permanent(seed: int, profile: Profile, kind: FaultKind) -> FaultKind:
+    """Replace a drawn permanent fault in a share of the plans: by ``LOST_REPLICA`` if members change, by ``OLDER_LOG``.
+
+    A leader creates replicas only where members change."""
+    if profile.member_change_us is not None and chance(stream(seed, "plan/lost"), 0.5):
+        return FaultKind.LOST_REPLICA
     return FaultKind.OLDER_LOG if chance(stream(seed, "plan/older"), 0.4) else kind
 
 

@@ -71,6 +71,10 @@ class FaultTarget(Protocol):
         """End the process, and replace the replicated log by an older copy of it."""
         ...
 
+    def lose_replica(self) -> bool:
+        """End the process, and remove all files of a voter's replica. Return false if that cannot be done here."""
+        ...
+
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
         """Move the wall clock, while the node runs (``seen``) or while it is down.
 
@@ -150,14 +154,14 @@ class FaultDriver:
             return lambda: self._network.mend(links)
         return self._start_node_fault(node, fault) if node.up else None
 
-    def _start_node_fault(self, node: FaultTarget, fault: Fault) -> Undo:
+    def _start_node_fault(self, node: FaultTarget, fault: Fault) -> Undo | None:
         match fault.kind:
-            case FaultKind.CRASH:
-                node.crash()
-            case FaultKind.KILL:
-                node.kill()
+            case FaultKind.CRASH | FaultKind.KILL:
+                (node.crash if fault.kind is FaultKind.CRASH else node.kill)()
             case FaultKind.DAMAGE | FaultKind.OLDER_LOG:
                 (node.damage_log if fault.kind is FaultKind.DAMAGE else node.restore_older_log)()
+            case FaultKind.LOST_REPLICA:
+                return node.start if node.lose_replica() else None
             case FaultKind.CRASH_IN_COMMIT:
                 node.crash_after(fault.amount)
             case FaultKind.PAUSE:

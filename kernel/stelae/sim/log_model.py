@@ -22,7 +22,8 @@ class LogModel:
         damaged: true after flipped bits or a failed sync. The engine may refuse the log, but must not read wrong
             entries from it.
         is_older_copy: true if the log was replaced by an older copy. A replica must not use the log, and its contents
-            are not checked."""
+            are not checked.
+        leaving: true while the log is being removed. After a crash it may be gone."""
 
     base: OpId = ZERO
     entries: list[Entry] = field(default_factory=list)
@@ -31,6 +32,7 @@ class LogModel:
     collectable: int = 0
     damaged: bool = False
     is_older_copy: bool = False
+    leaving: bool = False
 
     def last(self) -> OpId:
         """Return the op id of the last durable entry."""

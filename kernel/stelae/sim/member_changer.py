@@ -81,7 +81,8 @@ class MemberChanger:
             if replica is not None and not replica.status.serving:
                 self._coverage.hit("members.before_serving")
                 change = self._draw(replica.status.config)
-                replica.deliver(replica.member_changes.request(change, None, lambda _result: None))
+                if self._may_ask(change):
+                    replica.deliver(replica.member_changes.request(change, None, lambda _result: None))
 
         self._scheduler.after(0, "members.before_serving", lambda: self._nodes[position].run(ask))
 
@@ -144,6 +145,13 @@ class MemberChanger:
 
     # -- asking ----------------------------------------------------------------------------------
 
+    def _may_ask(self, change: MemberChange) -> bool:
+        """Return whether an operator may ask for a change: a node that lost its files may only be removed.
+
+        It must never be a member under this uuid again (``durability.md`` rule 19). The leader does not know this."""
+        lost = {node.view.node_id for node in self._nodes if node.has_lost_files}
+        return isinstance(change, RemoveServer) or change.node_id not in lost
+
     def _request(self, target: int, change: MemberChange, seen: OpId) -> None:
         fence = seen if chance(self._rng, FENCED) else None
         kind = type(change).__name__.lower()
@@ -152,8 +160,12 @@ class MemberChanger:
         def done(result: TabletConfig | StelaeError) -> None:
             self._coverage.hit(f"members.{_outcome(result, kind)}")
 
+        def ask(replica: Replica) -> None:
+            if self._may_ask(change):
+                replica.change_members(change, done, committed_config_id=fence)
+
         for _ in range(2 if chance(self._rng, TWICE) else 1):
-            self._send(target, lambda replica: replica.change_members(change, done, committed_config_id=fence))
+            self._send(target, ask)
 
     def _abort(self, target: int) -> None:
         def done(error: StelaeError | None) -> None:

@@ -10,9 +10,12 @@ from stelae.host.replica import Replica
 from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import below, between, chance, pick, stream
+from stelae.sim.hosting.lost_files import remove_replica
+from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
+from stelae.sim.hosting.work_durations import WorkDurations
 from stelae.sim.log_model import LogModel
 from stelae.sim.node_change import NodeChange
-from stelae.sim.node_start import LAYOUT, TABLET, NodeContext, NodeStart, RunningNode, WorkDurations, format_node
+from stelae.sim.node_start import LAYOUT, TABLET, NodeContext, NodeStart, RunningNode, format_node
 from stelae.sim.process import DurationRange, Process, where_raised
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import ObservedNode
@@ -48,6 +51,8 @@ class SimNode:
         self._starts = 0
         self._extra_us = 0
         self._may_be_lost = False
+        self.has_lost_files = False
+        """True once the files of the replica are gone. The node runs without it, and says that it does not host it."""
         self._backup: tuple[int, dict[str, bytes]] | None = None
         self._disk = self._observe_disk(VirtualDisk())
         self.running: RunningNode | None = None
@@ -68,10 +73,9 @@ class SimNode:
 
     @property
     def replica(self) -> Replica | None:
-        """The replica, if a process runs and it has not failed."""
-        if self.running is None or self.running.replica.failure:
-            return None
-        return self.running.replica
+        """The replica, if a process runs that hosts one and it has not failed."""
+        replica = self.running.replica if self.running is not None else None
+        return None if replica is None or replica.failure else replica
 
     def run(self, call: Callable[[], None]) -> None:
         """Run ``call`` as a turn of the process, if a process runs."""
@@ -84,7 +88,7 @@ class SimNode:
             return "given up"
         replica = self.replica
         if replica is None:
-            return "down"
+            return "up without a replica" if self.up else "down"
         status = replica.status
         peers = ", ".join(f"{p.state} {p.match_index}/{p.next_index} in flight {p.in_flight}" for p in status.peers)
         return (
@@ -96,8 +100,8 @@ class SimNode:
     # -- starting and ending ---------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start a process if none runs and the replica was not lost permanently."""
-        if self.up or self.given_up:
+        """Start a process if none runs and the replica was not lost permanently, or only its files are gone."""
+        if self.up or (self.given_up and not self.has_lost_files):
             return
         self._starts += 1
         self._clock.reboot()
@@ -165,6 +169,8 @@ class SimNode:
 
     def fail_sync(self) -> None:
         """Make the next sync of the replicated log fail; if logs share their files, the next sync of any log."""
+        if self.view.on_disk is not ReplicaOnDisk.WHOLE:
+            return
         self._changed(NodeChange.SYNC_WILL_FAIL)
         self._allow_log_loss()
         shared = self._context.profile.logs[self.view.position] == "shared"
@@ -209,6 +215,24 @@ class SimNode:
         self._models[LogId(TABLET, 1)].is_older_copy = True
         self._context.coverage.hit("node.log_older")
         self._changed(NodeChange.LOG_REPLACED)
+
+    def lose_replica(self) -> bool:
+        """End the process, and remove all files of a voter's replica. Return false if that cannot be done here.
+
+        A replica without a vote stays: it may have voted before, and nobody but its operator could know that it must
+        not be created again (``durability.md`` rule 19)."""
+        configs = self._context.facts.world.possible_configs()
+        shared = self._context.profile.logs[self.view.position] == "shared"
+        if shared or not all(self.view.node_id in config.voters() for config in configs):
+            return False
+        self.kill()
+        remove_replica(self._disk, LAYOUT, TABLET)
+        del self._models[LogId(TABLET, 1)]
+        self.view.on_disk = ReplicaOnDisk.NOTHING
+        self.has_lost_files = True
+        self._changed(NodeChange.FILES_LOST)
+        self._give_up()
+        return True
 
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
         """Move the wall clock, while the node runs (``seen``) or while it is down.

@@ -58,7 +58,12 @@ class NodeLink:
         self._coverage = coverage
         self._arrive = arrive
         self._unsent = 0
+        self._handlers: dict[str, Callable[[FramesInFlight], None]] = {}
         self.traffic: PeerTraffic | None = None
+
+    def on_message(self, kind: str, handler: Callable[[FramesInFlight], None]) -> None:
+        """Register the handler of a message that is not one between replicas."""
+        self._handlers[kind] = handler
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
         """Send one message (``Link``). Return false if the clock has no timestamp for it."""
@@ -101,6 +106,8 @@ class NodeLink:
                 traffic.beat_ack_arrived(message.sender, message.incarnation_id, message.frames)
             elif message.kind == REMOVED:
                 traffic.removed_arrived(message.sender, message.frames)
+            elif (handler := self._handlers.get(message.kind)) is not None:
+                handler(message)
         except PeerError:
             self._coverage.hit("network.refused")
 
@@ -126,12 +133,25 @@ class FramesInFlight:
         self.frames = frames
         self.stamp = stamp
 
+    @property
+    def body(self) -> tuple[bytes, ...]:
+        """The frames, by the name that services use."""
+        return self.frames
+
 
 class ObservedNetwork:
     """The ``PeerNetwork`` of a replica. It reports each message to the invariants before the message is encoded."""
 
-    def __init__(self, traffic: PeerTraffic, node: ObservedNode, facts: FactFeed, cores: Sequence[CoreTap]) -> None:
+    def __init__(
+        self,
+        traffic: PeerTraffic,
+        node: ObservedNode,
+        facts: FactFeed,
+        cores: Sequence[CoreTap],
+        create_replica: Callable[[NodeId, NewReplica], None],
+    ) -> None:
         self._traffic = traffic
+        self._create_replica = create_replica
         self._node = node
         self._facts = facts
         self._cores = cores
@@ -144,7 +164,7 @@ class ObservedNetwork:
 
     def create_replica(self, to: NodeId, new: NewReplica) -> None:
         """Send the message."""
-        self._traffic.create_replica(to, new)
+        self._create_replica(to, new)
 
     def cancel_rows(self, to: NodeId, cancelled: CancelRows) -> None:
         """Forward to the network."""

@@ -10,20 +10,17 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stelae.host.assembly import Engines, ReplicaLimits, assemble
-from stelae.host.consensus_metadata import ConsensusMetadata, HardStateWriter
+from stelae.host.assembly import Engines
+from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
 from stelae.host.instance import Instance, InstanceFile, format_directory, load_ceiling, lock_directory, save_ceiling
 from stelae.host.log_writer import Completion, LogWriter
-from stelae.host.member_links import MemberLinks
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica
-from stelae.host.replica_ports import ReplicaObserver, ReplicaPorts
+from stelae.host.replica_ports import ReplicaObserver
 from stelae.host.superblock import Superblock, SuperblockFile
-from stelae.lifecycle.tablet_recovery import recover
-from stelae.server.partition_bounds import batcher_of
 from stelae.sim.clock import VirtualClock
 from stelae.sim.coverage import Coverage
 from stelae.sim.disk import VirtualDisk
@@ -31,22 +28,28 @@ from stelae.sim.draw import chance, stream
 from stelae.sim.engines import SimEngines
 from stelae.sim.fact_feed import FactFeed
 from stelae.sim.history import SCHEMA
+from stelae.sim.hosting.creation_crashes import CreationCrashes
+from stelae.sim.hosting.observed_loader import ObservedLoader
+from stelae.sim.hosting.replica_builder import ReplicaBuilder
+from stelae.sim.hosting.replica_hosting import ReplicaHosting
+from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
+from stelae.sim.hosting.work_durations import WorkDurations
 from stelae.sim.log_model import LogModel
 from stelae.sim.maintenance import maintenance_of
 from stelae.sim.network import Network
-from stelae.sim.node_links import FramesInFlight, NodeLink, ObservedNetwork
-from stelae.sim.process import Call, DurationRange, Process, VirtualLogDriver, VirtualPool, VirtualReader
+from stelae.sim.node_change import NodeChange
+from stelae.sim.node_links import FramesInFlight, NodeLink
+from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool
 from stelae.sim.profile import Profile
 from stelae.sim.scratch_log import SCRATCH_LOG, ScratchLogWriter
 from stelae.sim.services import CoverageMetrics, VirtualWorkers
 from stelae.sim.snapshot_reader import SnapshotReader
-from stelae.sim.store_files import ObservedSuperblockFile, StoreFiles
+from stelae.sim.store_files import StoreFiles
 from stelae.sim.tap_core import CoreTap, tapped_engine
 from stelae.sim.tap_store import tapped_store
 from stelae.sim.tap_wal import WalTap
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import HardState
-from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, ClusterId, IncarnationId, LogId, NodeId, TabletId
 from stelae.spi.members import Member, TabletConfig
 from stelae.spi.services import EngineServices
@@ -55,10 +58,6 @@ CLUSTER = ClusterId("simulated")
 TABLET = TabletId("tablet")
 LAYOUT = DirectoryLayout("/node")
 STORE = f"{LAYOUT.data}/{TABLET}"
-CACHE_BYTES_MAX = 4_096
-"""Limit of the entry cache. It is small, so that replication and apply also read the log."""
-FAR_BOUND = 1 << 40
-"""A ``lagging_peer_bytes_max`` above the bytes of any run: the bytes are counted, but the bound has no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,26 +74,16 @@ class NodeContext:
     arrive: Callable[[int, FramesInFlight], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkDurations:
-    """The current durations of disk and apply work."""
-
-    sync_us: Callable[[], DurationRange]
-    metadata_us: Callable[[], DurationRange]
-    apply_us: Callable[[], DurationRange]
-    read_us: Callable[[], DurationRange]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RunningNode:
-    """One running node."""
+    """One running node. It has no replica and no reader until it hosts the tablet."""
 
     process: Process
     link: NodeLink
     clock: HybridClock
-    replica: Replica
     scratch_log: ScratchLogWriter
-    snapshot_reader: SnapshotReader
+    replica: Replica | None = None
+    snapshot_reader: SnapshotReader | None = None
 
 
 INITIAL_MEMBERS = 3
@@ -113,27 +102,17 @@ def initial_config(node_ids: Sequence[NodeId]) -> TabletConfig:
 
 
 def format_node(context: NodeContext, node_id: NodeId, disk: VirtualDisk) -> None:
-    """Format a disk for a node with one empty tablet, as the format command does."""
+    """Format a disk, as the format command does. An initial member also gets its empty replica of the tablet."""
     position = context.node_ids.index(node_id)
     instance = Instance(node_id=node_id, cluster_id=CLUSTER, wal_engine=context.profile.logs[position])
     format_directory(disk, LAYOUT, instance)
     config = initial_config(context.node_ids)
     if config.member(node_id) is None:
-        config = TabletConfig(op_id=ZERO, members=())  # It gets its config with the log, when it is added.
+        return
     ConsensusMetadata(disk, LAYOUT, TABLET).save(HardState(), config)
     store = context.profile.store.engines[position]
     block = Superblock(tablet_id=TABLET, schemas=(SCHEMA.to_bytes(),), store_engine=store)
     SuperblockFile(disk, LAYOUT, TABLET).save(block)
-
-
-class _KnownNodes:
-    """The links of a simulated node: its network knows every node."""
-
-    def add_peer(self, node_id: NodeId, address: str) -> None:
-        """Do nothing."""
-
-    def remove_peer(self, node_id: NodeId) -> None:
-        """Do nothing."""
 
 
 FAST_SHARE = 0.3
@@ -189,23 +168,32 @@ class NodeStart:
         codec = PeerCodec(self._context.engines.consensus.message_types)
         traffic = PeerTraffic(codec, process, self._metrics, self._heartbeat_interval_us)
         link = self._link(hybrid)
-        replica = self._replica(wal, driver.writer, traffic, hybrid, observer)
-        if self._context.profile.member_change_us is not None:
-            # Nothing copies a replica in a run, so a member that is added again must find its entries in the log.
-            replica.flusher.retention.anchor("members that come back", 1)
-        traffic.add(replica)
+        builder = self._builder(wal, driver.writer, traffic, hybrid, observer)
+        hosting = self._hosting(builder, link, lambda replica: self._begin(running, replica))
+        recovered = hosting.recover()
+        replica = builder.build(recovered) if recovered is not None else None
         link.traffic = traffic
+        hosting.listen()
         traffic.start(link)
+        if replica is not None:
+            self._begin_replica(hybrid, replica)
+        scratch_log = self._start_scratch_log(wal, driver.writer)
+        running = RunningNode(process=process, link=link, clock=hybrid, scratch_log=scratch_log, replica=replica)
+        if replica is not None:
+            running.snapshot_reader = self._start_snapshot_reader(replica)
+        return running
+
+    def _begin(self, running: RunningNode, replica: Replica) -> None:
+        """Start a replica that was created while the node runs."""
+        running.replica = replica
+        self._context.coverage.hit("new_replica.created")
+        self._context.facts.node_changed(self._node, NodeChange.REPLICA_CREATED)
+        self._begin_replica(running.clock, replica)
+        running.snapshot_reader = self._start_snapshot_reader(replica)
+
+    def _begin_replica(self, hybrid: HybridClock, replica: Replica) -> None:
         replica.start()
-        maintenance_of(process, hybrid, replica, self._context.profile).start()
-        return RunningNode(
-            process=process,
-            link=link,
-            clock=hybrid,
-            replica=replica,
-            scratch_log=self._start_scratch_log(wal, driver.writer),
-            snapshot_reader=self._start_snapshot_reader(replica),
-        )
+        maintenance_of(self._process, hybrid, replica, self._context.profile).start()
 
     @property
     def _heartbeat_interval_us(self) -> int:
@@ -240,7 +228,9 @@ class NodeStart:
             engine = chosen
         inner = engine.open(LAYOUT.wals, config, self._services())
         tap = WalTap(inner, self._node, context.facts, self._models, TABLET)
-        for log in (LogId(TABLET, 1), SCRATCH_LOG):
+        # The format command creates no log, so the first start of an initial member does.
+        whole = self._node.on_disk is ReplicaOnDisk.WHOLE
+        for log in (LogId(TABLET, 1), SCRATCH_LOG) if whole else (SCRATCH_LOG,):
             if log not in tap.logs():
                 tap.create(log, ZERO)
         return tap
@@ -266,35 +256,39 @@ class NodeStart:
             arrive=self._context.arrive,
         )
 
-    def _replica(
+    def _builder(
         self, wal: WalTap, writer: LogWriter, traffic: PeerTraffic, hybrid: HybridClock, observer: ReplicaObserver
-    ) -> Replica:
-        record = ConsensusMetadata(self._disk, LAYOUT, TABLET).load()
-        files = StoreFiles(self._disk, STORE, self._node, self._context.facts)
-        superblock_file = ObservedSuperblockFile(self._disk, LAYOUT, TABLET, files.saved)
-        block = superblock_file.load()
-        engines, cores = self._engines(wal, block.store_engine, files)
-        recovered = recover(block, record, engines, STORE)
-        network = ObservedNetwork(traffic, self._node, self._context.facts, cores)
-        return assemble(
-            recovered,
-            engines,
-            self._ports(wal, writer, network, traffic, hybrid, observer),
+    ) -> ReplicaBuilder:
+        context = self._context
+        files = StoreFiles(self._disk, STORE, self._node, context.facts)
+        engines, cores = self._engines(wal, files)
+        return ReplicaBuilder(
+            profile=context.profile,
+            facts=context.facts,
+            node=self._node,
             node_id=self._node_id,
-            superblock_file=superblock_file,
-            limits=ReplicaLimits(
-                cache_bytes_max=CACHE_BYTES_MAX,
-                range_bytes_max=self._context.profile.append_bytes_max,
-                flush_bytes=self._context.profile.store.flush_bytes,
-                memory_bytes_max=self._context.profile.store.memory_bytes_max,
-                lagging_peer_bytes_max=FAR_BOUND if chance(self._rng("bound"), 0.5) else 0,
-            ),
-            rng=self._rng("core"),
+            disk=self._disk,
+            layout=LAYOUT,
+            engines=engines,
+            cores=cores,
+            files=files,
+            wal=wal,
+            writer=writer,
+            process=self._process,
+            pool=self._pool,
+            durations=self._durations,
+            traffic=traffic,
+            clock=hybrid,
+            metrics=self._metrics,
+            observer=observer,
+            bounded=chance(self._rng("bound"), 0.5),
+            rng=self._rng,
         )
 
-    def _engines(self, wal: WalTap, store: str, files: StoreFiles) -> tuple[Engines, list[CoreTap]]:
-        """Return the engines with their taps, and the list that will hold the core."""
+    def _engines(self, wal: WalTap, files: StoreFiles) -> tuple[Engines, list[CoreTap]]:
+        """Return the engines with their taps, and the list that will hold the cores."""
         context, chosen = self._context, self._context.engines
+        store = context.profile.store.engines[self._node.position]
         consensus, cores = tapped_engine(chosen.consensus, self._node, context.facts)
         inline = context.profile.apply_inline
         engines = Engines(
@@ -307,33 +301,20 @@ class NodeStart:
         )
         return engines, cores
 
-    def _ports(
-        self,
-        wal: WalTap,
-        writer: LogWriter,
-        network: ObservedNetwork,
-        traffic: PeerTraffic,
-        hybrid: HybridClock,
-        observer: ReplicaObserver,
-    ) -> ReplicaPorts:
-        process, durations = self._process, self._durations
-        hard_states = HardStateWriter(self._disk, LAYOUT, self._pool)
-        reads = VirtualPool(process, self._rng("reads"), "read", durations.read_us)
-        return ReplicaPorts(
-            turns=process,
-            writer=writer,
-            reader=VirtualReader(wal, reads),
-            hard_states=ObservedHardStates(hard_states, self._node, self._context.facts),
-            network=network,
-            batcher=batcher_of,
-            heartbeats=traffic.heartbeats,
-            members=MemberLinks(self._node_id, _KnownNodes()),
-            time=hybrid,
-            pool=VirtualPool(process, self._rng("apply"), "apply", durations.apply_us),
-            metadata_pool=self._pool,
-            metrics=self._metrics,
-            observer=observer,
+    def _hosting(self, builder: ReplicaBuilder, link: NodeLink, hosted: Callable[[Replica], None]) -> ReplicaHosting:
+        context, position = self._context, self._node.position
+        consensus, store = context.engines.consensus.name, context.profile.store.engines[position]
+        crashes = CreationCrashes(
+            self._disk.faults,
+            self._rng("creations"),
+            lambda: context.facts.world.now_us() < context.profile.safety_us,
+            context.coverage,
         )
+        loader = ObservedLoader(
+            self._disk, LAYOUT, builder.engines, (consensus, store), self._node, context.facts, crashes
+        )
+        names = context.profile.logs[position], consensus
+        return ReplicaHosting(builder, loader, link, TABLET, names=names, hosted=hosted)
 
     def _start_scratch_log(self, wal: WalTap, writer: LogWriter) -> ScratchLogWriter:
         state = wal.logs()[SCRATCH_LOG]
@@ -353,29 +334,4 @@ class NodeStart:
         return snapshot_reader
 
 
-class ObservedHardStates:
-    """The ``HardStates`` of a replica. It reports each hard state once it is durable."""
-
-    def __init__(self, inner: HardStateWriter, node: ObservedNode, facts: FactFeed) -> None:
-        self._inner = inner
-        self._node = node
-        self._facts = facts
-
-    def save(
-        self,
-        tablet_id: TabletId,
-        hard_state: HardState,
-        committed_config: TabletConfig,
-        done: Callable[[StelaeError | None], None],
-    ) -> None:
-        """Save as ``inner`` does, and report the hard state on success."""
-
-        def finished(error: StelaeError | None) -> None:
-            if error is None:
-                self._facts.hard_state_saved(self._node, hard_state, committed_config)
-            done(error)
-
-        self._inner.save(tablet_id, hard_state, committed_config, finished)
-
-
-__all__ = ["LAYOUT", "TABLET", "NodeContext", "NodeStart", "RunningNode", "WorkDurations", "format_node"]
+__all__ = ["LAYOUT", "TABLET", "NodeContext", "NodeStart", "RunningNode", "format_node"]

@@ -14,6 +14,7 @@ from stelae.sim.fact_feed import FactFeed
 from stelae.sim.fault_plan import draw_plan, select_faults
 from stelae.sim.faults import FaultDriver
 from stelae.sim.history import History
+from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.invariants.convergence import Convergence, unanswered_writes
 from stelae.sim.leadership_mover import LeadershipMover
 from stelae.sim.member_changer import MemberChanger
@@ -244,7 +245,8 @@ class Simulation:
         for node in self._cluster.nodes:
             if node.running is not None:
                 node.running.scratch_log.stopping = True
-                node.running.snapshot_reader.stopping = True
+                if node.running.snapshot_reader is not None:
+                    node.running.snapshot_reader.stopping = True
         limit_us = self._scheduler.now_us + LIVENESS_US
         while self._facts.violation is None and not self._is_quiet():
             if self._scheduler.now_us > limit_us:
@@ -261,7 +263,7 @@ class Simulation:
         """Restart a replica that does not lead, without load: it must catch up in an idle tablet too."""
         leader = self._world.leader()
         members = [self._cluster.nodes[view.position] for view in self._world.members()]
-        others = [node for node in members if node.view.position != leader and node.up]
+        others = [node for node in members if node.view.position != leader and node.up and not node.given_up]
         if not others:
             return
         node = others[self._seed % len(others)]
@@ -303,7 +305,11 @@ class Simulation:
 def _new_world(seed: int, profile: Profile, scheduler: Scheduler) -> World:
     node_ids = draw_node_ids(seed, profile.nodes)
     nodes = [ObservedNode(position, node_id) for position, node_id in enumerate(node_ids)]
-    return World(nodes=nodes, now_us=lambda: scheduler.now_us, initial_config=initial_config(node_ids))
+    config = initial_config(node_ids)
+    for node in nodes:
+        if config.member(node.node_id) is None:
+            node.on_disk = ReplicaOnDisk.NOTHING
+    return World(nodes=nodes, now_us=lambda: scheduler.now_us, initial_config=config)
 
 
 def run_seed(

@@ -42,6 +42,8 @@ class WalTap(WalEngine):
         for log, state in sorted(inner.logs().items()):
             self._check_recovered(log, state)
         for log in sorted(set(models) - set(inner.logs())):
+            if models.pop(log).leaving:
+                continue
             facts.report("log_durability", f"log {log} of node {node.position} is gone")
 
     @classmethod
@@ -127,12 +129,14 @@ class WalTap(WalEngine):
         return base
 
     def drop(self, log: LogId) -> None:
-        """As ``inner``."""
+        """As ``inner``. If power is lost meanwhile, the log may or may not be there afterwards."""
+        self._leave(log)
         self._inner.drop(log)
         self._models.pop(log, None)
 
     def set_aside(self, log: LogId, directory: str) -> None:
-        """As ``inner``."""
+        """As ``inner``. If power is lost meanwhile, the log may or may not be there afterwards."""
+        self._leave(log)
         self._inner.set_aside(log, directory)
         self._models.pop(log, None)
 
@@ -152,6 +156,10 @@ class WalTap(WalEngine):
         """As ``inner``."""
         self._inner.close()
 
+    def _leave(self, log: LogId) -> None:
+        if (model := self._models.get(log)) is not None:
+            model.leaving = True
+
     def _count_reused(self) -> None:
         """Count if the engine has reused space of collected entries."""
         reused = self._inner.stats().get("segments_reused", 0)
@@ -165,6 +173,7 @@ class WalTap(WalEngine):
         if model is None:
             # The process ended after the engine created the log and before the tap recorded it.
             model = self._models[log] = LogModel(base=state.base)
+        model.leaving = False
         found: list[Entry] = []
         first, end = state.base.index + 1, state.last.index + 1
         if first < end and state.damage is None:

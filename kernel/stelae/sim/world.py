@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stelae.sim.agreed_writes import AgreedWrites
+from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.spi.consensus import HardState, LogView, Ready, Role, Status
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry
@@ -42,6 +43,7 @@ class ObservedNode:
         floor_max: highest history floor that was ever set in a store of this node.
         edits: number of durable superblocks with an edit of the store.
         given_up: true once the replica is lost permanently.
+        on_disk: how much of a replica is durable on the node.
     """
 
     position: int
@@ -63,6 +65,7 @@ class ObservedNode:
     floor_max: int = 0
     edits: int = 0
     given_up: bool = False
+    on_disk: ReplicaOnDisk = ReplicaOnDisk.WHOLE
 
     def op_id_at(self, index: int) -> OpId | None:
         """Return the op id of the core's log at an index, or ``None``."""

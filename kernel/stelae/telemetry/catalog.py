@@ -145,6 +145,16 @@ _REPLICAS = (
     ),
 )
 
+_COPIES = (
+    _counter("copy_bytes_fetched", "bytes of chunks that copies to this node have received"),
+    _counter("copy_bytes_sent", "bytes of chunks that this node has sent to copies"),
+    _gauge("copy_sessions", "snapshots that this node keeps open for copies from it", source="copy_sessions"),
+    _counter("copy_sessions_expired", "sessions whose target was silent for `session_ttl_ms`"),
+    _counter("copies_completed", "copies to this node whose replica is READY"),
+    _counter("copies_abandoned", "copies to this node that began and did not end; the log has each reason"),
+    _counter("copies_refused", "copies that leaders asked for and this node did not begin; the log has each reason"),
+)
+
 _STORES = (
     _counter("rows_applied", "rows of entries that replicas of this node applied; a repeated operation counts again"),
     _counter("flushes", "flushes that became durable"),
@@ -243,6 +253,7 @@ SECTIONS: dict[str, tuple[Family, ...]] = {
     "The log": _LOG,
     "The event loop": _LOOP,
     "Replicas": _REPLICAS,
+    "Copies of tablets": _COPIES,
     "Stores": _STORES,
     "Messages": _MESSAGES,
     "Reports to masters": _REPORTS,

@@ -33,20 +33,19 @@ from stelae.spi.copy_plan import CHUNK_BYTES_MAX, Chunk, CopyOutcome, CopyPlan, 
 from stelae.spi.errors import CallerError, Overloaded
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.services import Clock, EngineServices
-from stelae.spi.settings import setting
 from stelae.testing.copy_serial_run import SerialRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SerialConfig:
-    """The settings of the fake."""
+    """The settings of the fake: those of the reference engine that the contract needs."""
 
-    source_slots: int = setting(4, unit="count", low=1, reason="as the reference engine")
-    target_slots: int = setting(4, unit="count", low=1, reason="as the reference engine")
-    session_ttl_ms: int = setting(60_000, unit="ms", low=1, reason="as the reference engine")
-    chunk_bytes: int = setting(1 << 20, unit="bytes", low=1, reason="as the reference engine")
-    fetch_bytes_per_s_max: int = setting(0, unit="bytes/s", low=0, reason="no limit")
-    serve_bytes_per_s_max: int = setting(0, unit="bytes/s", low=0, reason="no limit")
+    source_slots: int = 4
+    target_slots: int = 4
+    session_ttl_ms: int = 60_000
+    chunk_bytes: int = 1 << 20
+    fetch_bytes_per_s_max: int = 0  #: 0: no limit.
+    serve_bytes_per_s_max: int = 0
 
 
 class SpacedBytes:

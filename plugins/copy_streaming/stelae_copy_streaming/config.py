@@ -9,7 +9,7 @@ from stelae.spi.settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class StreamingConfig:
     """Settings of both sides. They hold for every copy of the node, also for those that a leader starts."""
 
     source_slots: int = setting(

@@ -19,7 +19,7 @@ from stelae.spi.copy_plan import (
 from stelae.spi.errors import Corrupt, Full, StelaeError, StorageError
 from stelae.spi.services import Clock
 from stelae.spi.wal import SnapshotUnit
-from stelae_copy_streaming.config import Config
+from stelae_copy_streaming.config import StreamingConfig
 from stelae_copy_streaming.fetch_planner import Discard, FetchPlanner, Finish, SinkCall, Write, refusal_of
 from stelae_copy_streaming.transfer_rate import TransferRate
 
@@ -37,7 +37,7 @@ class CopyRun:
 
     def __init__(
         self,
-        config: Config,
+        config: StreamingConfig,
         clock: Clock,
         plan: CopyPlan,
         sink: CopySink,

@@ -25,7 +25,7 @@ from stelae.spi.copy_plan import CHUNK_BYTES_MAX, Chunk
 from stelae.spi.errors import CallerError, Corrupt, Overloaded
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.services import Clock, Metrics
-from stelae_copy_streaming.config import Config
+from stelae_copy_streaming.config import StreamingConfig
 from stelae_copy_streaming.sessions import OpenSession, SessionTable
 from stelae_copy_streaming.token_bucket import TokenBucket
 
@@ -35,7 +35,7 @@ _READ_BYTES = 1 << 20
 class StreamingSource(CopySource):
     """Serves the copies from one node. Snapshots are taken and released, and items are read, outside the lock."""
 
-    def __init__(self, config: Config, clock: Clock, metrics: Metrics, incarnation: str) -> None:
+    def __init__(self, config: StreamingConfig, clock: Clock, metrics: Metrics, incarnation: str) -> None:
         self._ttl_ms = config.session_ttl_ms
         self._clock = clock
         self._metrics = metrics

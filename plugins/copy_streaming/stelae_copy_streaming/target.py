@@ -10,7 +10,7 @@ from stelae.spi.copy_plan import CopyOutcome, CopyPlan
 from stelae.spi.errors import Overloaded
 from stelae.spi.ids import TabletId
 from stelae.spi.services import Clock, Metrics
-from stelae_copy_streaming.config import Config
+from stelae_copy_streaming.config import StreamingConfig
 from stelae_copy_streaming.copy_run import CopyRun
 from stelae_copy_streaming.token_bucket import TokenBucket
 
@@ -18,7 +18,7 @@ from stelae_copy_streaming.token_bucket import TokenBucket
 class StreamingTarget(CopyTarget):
     """Fetches the copies to one node. All of them share the limit of bytes per second."""
 
-    def __init__(self, config: Config, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, config: StreamingConfig, clock: Clock, metrics: Metrics) -> None:
         self._config = config
         self._clock = clock
         self._metrics = metrics

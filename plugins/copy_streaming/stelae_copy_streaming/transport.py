@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from stelae.spi.copy import CopySource, CopyTarget, CopyTransport
 from stelae.spi.services import EngineServices
-from stelae_copy_streaming.config import Config
+from stelae_copy_streaming.config import StreamingConfig
 from stelae_copy_streaming.source import StreamingSource
 from stelae_copy_streaming.target import StreamingTarget
 
@@ -15,7 +15,7 @@ class StreamingTransport(CopyTransport):
     """Fetches in chunks, from several sources at a time, and resumes within an item."""
 
     name: ClassVar[str] = "streaming"
-    Config: ClassVar[type[Any]] = Config
+    Config: ClassVar[type[Any]] = StreamingConfig
     capabilities: ClassVar[frozenset[str]] = frozenset({"parallel"})
 
     @classmethod

@@ -44,6 +44,29 @@ def test_the_name_is_changed_and_nothing_else(tmp_path: Path, before: str, after
     assert path.stat().st_mode & 0o777 == 0o640 and os.listdir(tmp_path) == ["node.toml"]
 
 
+def test_what_an_interrupted_change_left_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('[engines]\nconsensus = "local"\n')
+    (tmp_path / ".node.toml.tmp").write_text("half")
+    assert change(path)
+    assert path.read_text() == '[engines]\nconsensus = "raft"\n' and os.listdir(tmp_path) == ["node.toml"]
+
+
+def test_the_new_file_never_has_wider_permissions_than_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, modes, rename = tmp_path / "node.toml", [], os.rename
+    path.write_text('[engines]\nconsensus = "local"\n')
+    path.chmod(0o600)
+
+    def observed(source: str, target: str) -> None:
+        modes.append(os.stat(source).st_mode & 0o777)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", observed)
+    assert change(path) and modes == [0o600]
+
+
 @pytest.mark.parametrize("text", UNCHANGED)
 def test_a_file_without_a_line_for_the_key_is_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "node.toml"
@@ -68,6 +91,6 @@ def test_a_file_that_cannot_be_replaced_is_left_alone(tmp_path: Path, monkeypatc
     def refuse(_source: str, _target: str) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(os, "replace", refuse)
+    monkeypatch.setattr(os, "rename", refuse)
     assert not change(path)
     assert path.read_text() == '[engines]\nconsensus = "local"\n' and os.listdir(tmp_path) == ["node.toml"]

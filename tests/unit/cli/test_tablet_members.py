@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from stelae.cli.kit.name_lookup import UnknownName
-from stelae.cli.member_text import changed_text, plain_view, print_view
+from stelae.cli.member_text import NamedNode, changed_text, plain_view, print_view
+from stelae.cli.member_types import OF_MEMBERS, OF_NEW_MEMBERS, member_type
 from stelae.cli.run_tablet_members import _OpenTablet, parse_config_id
 from stelae.client import ChangeResult
 from stelae.protocol.member_messages import ConfigView
@@ -64,11 +65,34 @@ def test_a_member_without_a_replica_is_not_said_to_need_a_copy(capsys: pytest.Ca
     assert f"new:1 PRE_VOTER - needs a copy {NEW}" in printed(copied, capsys)
 
 
-def test_what_a_command_has_done_in_one_sentence() -> None:
-    assert changed_text(NEW, ChangeResult(changed=True, view=view(V))) == "done: new:1 is VOTER, has entry 9 of 9"
-    assert changed_text(NEW, ChangeResult(changed=False, view=view())) == f"nothing to do: {NEW} is not a member"
-    led = changed_text(LEADER, ChangeResult(changed=False, view=view()))
-    assert led == "nothing to do: leader:1 is VOTER, leads in term 1"
+def test_what_a_command_has_done_in_one_sentence_that_names_address_and_uuid() -> None:
+    """After a removal by address, only the uuid was shown."""
+
+    def said(node: NodeId, name: str, shown: ConfigView, *, changed: bool) -> str:
+        return changed_text(NamedNode(node, name), ChangeResult(changed=changed, view=shown))
+
+    assert said(NEW, "old:1", view(V), changed=True) == f"done: new:1 ({NEW}) is VOTER, has entry 9 of 9"
+    assert said(NEW, "new:1", view(), changed=True) == f"done: new:1 ({NEW}) is not a member"
+    assert said(NEW, "", view(), changed=False) == f"nothing to do: node {NEW} is not a member"
+    assert said(NEW, NEW, view(), changed=False) == f"nothing to do: node {NEW} is not a member"
+    led = said(LEADER, "", view(), changed=False)
+    assert led == f"nothing to do: leader:1 ({LEADER}) is VOTER, leads in term 1"
+
+
+@pytest.mark.parametrize("given", ["KING", "", "voter!", "WITNESS", "x" * 1000])
+def test_a_type_that_is_none_is_refused_with_those_that_can_be_written(given: str) -> None:
+    """`change-role T M KING` named the parameter of a function, and did not say what the types mean."""
+    with pytest.raises(CallerError) as refused:
+        member_type("TYPE", given, OF_MEMBERS)
+    said = str(refused.value)
+    assert said.startswith("TYPE must be the type of a member, not ") and len(said) < 400
+    assert "VOTER: votes, and may lead; NON_VOTER: has all rows, and never votes; PRE_VOTER: becomes" in said
+
+
+def test_a_type_is_accepted_in_any_case_if_it_is_offered() -> None:
+    assert member_type("TYPE", " non_voter", OF_MEMBERS) is N
+    with pytest.raises(CallerError, match="--type must be the type of a member, not 'VOTER'"):
+        member_type("--type", "VOTER", OF_NEW_MEMBERS)
 
 
 def test_the_plain_values_have_both_configs_and_the_progress() -> None:
@@ -142,14 +166,14 @@ def opened(*, servers: dict[str, NodeId] | None = None, answers: NodeId | None =
 
 @pytest.mark.parametrize("given", ["leader:1", LEADER, LEADER[:4], "node-1"])
 def test_a_member_is_named_by_address_uuid_or_name(given: str) -> None:
-    assert asyncio.run(opened().member(given)) == LEADER
+    assert asyncio.run(opened().member(given)) == NamedNode(LEADER, "leader:1")
 
 
 def test_a_removal_by_address_can_be_repeated() -> None:
     """The second `remove-replica T 127.0.0.1:7051` ended with an error, although it is as asked."""
-    assert asyncio.run(opened(servers={"gone:1": NEW}).member("gone:1")) == NEW
-    assert asyncio.run(opened(answers=NEW).member("gone:1")) == NEW
-    assert asyncio.run(opened().member(NEW)) == NEW
+    assert asyncio.run(opened(servers={"gone:1": NEW}).member("gone:1")) == NamedNode(NEW, "gone:1")
+    assert asyncio.run(opened(answers=NEW).member("gone:1")) == NamedNode(NEW, "gone:1")
+    assert asyncio.run(opened().member(NEW)) == NamedNode(NEW, "")
 
 
 @pytest.mark.parametrize("given", ["gone:1", "gone", "abc", ""])

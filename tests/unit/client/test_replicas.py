@@ -12,8 +12,9 @@ import pytest
 
 from stelae.client import replicas as replicas_module
 from stelae.client.leader_tracker import LeaderTracker
-from stelae.client.replicas import AsyncReplicas, ReplicaGone
+from stelae.client.replicas import AsyncReplicas, ChangeOvertaken, ReplicaGone
 from stelae.protocol.codec import decode, encode
+from stelae.protocol.master_messages import ServerLine, ServerList, ServerMode
 from stelae.protocol.member_messages import CHANGE_MEMBERS, ChangeMembersReply, ChangeMembersRequest, ConfigView
 from stelae.protocol.node_messages import NODE, NodeInfo
 from stelae.protocol.tablet_messages import TRANSFER_LEADERSHIP
@@ -57,6 +58,7 @@ class Leader:
         self.asked: list[ChangeMembersRequest] = []
         self.transfers = 0
         self.role = "tserver"
+        self.servers: tuple[NodeId, ...] | None = None
         self.member_lookup: Any = SimpleNamespace(learn=lambda *_: None)
 
     async def ask_any(self, *_: object) -> Any:
@@ -85,7 +87,15 @@ class Leader:
     @property
     def replicas(self) -> AsyncReplicas:
         connection: Any = self
-        return AsyncReplicas(connection, T, LeaderTracker([LEADER, OTHER]))
+        list_servers = None if self.servers is None else self.list_servers
+        return AsyncReplicas(connection, T, LeaderTracker([LEADER, OTHER]), list_servers)
+
+    async def list_servers(self) -> ServerList:
+        lines = [
+            ServerLine(node_id=node, address="any:1", location="", mode=ServerMode.NORMAL, silent_ms=0)
+            for node in self.servers or ()
+        ]
+        return ServerList(servers=tuple(lines))
 
 
 def _info(role: str) -> NodeInfo:
@@ -150,8 +160,45 @@ def test_after_an_unknown_outcome_a_wrong_config_id_is_an_error_only_if_the_chan
     answers = (Unavailable("no answer"), WrongConfigId("the committed config is 1.2"))
     made = Leader(view(), view(), view(P, index=2), answers=answers)
     assert added(made, config_id=OpId(1, 1)).changed
-    with pytest.raises(WrongConfigId):
+    with pytest.raises(ChangeOvertaken):
         added(Leader(view(), view(), view(index=2), answers=answers), config_id=OpId(1, 1))
+
+
+def test_what_somebody_has_changed_since_an_unknown_outcome_is_not_undone() -> None:
+    """An addition without an answer was made, and somebody removed the member. The client added it again."""
+    leader = Leader(view(), view(index=3), answers=(Unavailable("no answer in 10 s"),))
+    with pytest.raises(ChangeOvertaken) as refused:
+        added(leader)
+    assert len(leader.asked) == 1
+    said = str(refused.value)
+    for part in ("config 1.1", "add new:1", "no answer in 10 s", "it is 1.3 now", "leader:1 as VOTER", "look at the"):
+        assert part in said
+
+
+def test_every_request_after_an_unknown_outcome_is_for_the_config_of_the_first() -> None:
+    lost = Unavailable("no answer")
+    leader = Leader(view(), view(), view(), view(P, index=2), answers=(lost, ChangeNotYet("busy"), None))
+    assert added(leader).changed
+    assert [request.committed_config_id for request in leader.asked] == [OpId(1, 1)] * 3
+
+
+def test_a_change_that_is_pending_after_an_unknown_outcome_may_be_this_one_and_is_waited_for() -> None:
+    leader = Leader(view(), view(pending=P), view(P, index=2), answers=(Unavailable("no answer"),))
+    assert added(leader).changed and len(leader.asked) == 1
+    leader = Leader(view(), view(pending=N), view(N, index=2), answers=(Unavailable("no answer"),))
+    with pytest.raises(ChangeOvertaken, match="new:1 as NON_VOTER"):
+        added(leader)
+
+
+def test_with_masters_a_server_that_they_do_not_know_is_refused_before_the_leader_is_asked() -> None:
+    leader = Leader(view(), answers=(None,))
+    leader.servers = (LEADER, OTHER)
+    with pytest.raises(MemberChangeRefused, match=f"the masters know no tablet server {NEW}; .* stelae tserver list"):
+        added(leader, node=NEW)
+    assert leader.asked == []
+    known = Leader(view(), view(P, index=2), answers=(None,))
+    known.servers = (NEW,)
+    assert added(known, node=NEW).changed
 
 
 def test_without_a_config_id_a_change_that_came_in_between_is_no_error() -> None:
@@ -218,6 +265,28 @@ def test_a_transfer_to_the_leader_is_done_and_one_to_a_member_without_a_vote_say
         run(leader.replicas.transfer(NEW))
     with pytest.raises(CallerError, match="is not a member; "):
         run(Leader(view()).replicas.transfer(NEW))
+
+
+ALONE = "leader:1 leads tablet t and is its only VOTER, so nobody can take over"
+
+
+@pytest.mark.parametrize(
+    ("new", "advice"),
+    [
+        (None, "add a replica first: stelae tablet add-replica t HOST:PORT"),
+        (P, "wait until new:1 is a VOTER"),
+        (N, "make one a voter first: stelae tablet change-role t new:1 VOTER"),
+    ],
+)
+def test_a_transfer_that_nobody_can_take_over_is_refused_at_once(new: MemberType | None, advice: str) -> None:
+    """It was asked for again and again until the timeout, with the reason of the leader's core."""
+    both = view(new)
+    members = tuple(member for member in both.config.members if member.node_id != OTHER)
+    alone = msgspec.structs.replace(both.committed, members=members)
+    leader = Leader(msgspec.structs.replace(both, config=alone, committed=alone))
+    with pytest.raises(CallerError, match=f"{ALONE}; {advice}"):
+        run(leader.replicas.transfer())
+    assert leader.transfers == 0 and not run(leader.replicas.transfer(LEADER)).changed
 
 
 def test_a_transfer_is_asked_for_until_another_node_leads() -> None:

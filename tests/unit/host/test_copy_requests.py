@@ -101,3 +101,12 @@ def test_a_copy_that_is_needed_is_logged_once_for_each_reason(caplog: pytest.Log
             sent.handle(base, learner, hosted=False)
         sent.handle(BASE, learner)
     assert len(caplog.records) == 3 and len(sent.messages) == 4
+
+
+def test_a_vote_that_a_pending_change_takes_away_counts_until_the_change_is_committed() -> None:
+    """Members that do not know the change count it. So the node must not get a replica that has forgotten it."""
+    leads = status(MemberType.NON_VOTER)
+    voter = Member(node_id=PEER, address="b:1")
+    before = msgspec.structs.replace(leads.config, members=(leads.config.members[0], voter))
+    found = Sent().handle(BASE, msgspec.structs.replace(leads, committed_config=before), hosted=False)
+    assert isinstance(found, StartCopy) and found.member_type is MemberType.VOTER

@@ -55,6 +55,13 @@ def test_a_voter_that_has_lost_its_replica_gets_no_empty_one(member_type: Member
     assert new_replica(BLOCK, status(member_type), ZERO, PEER) == "a member with a vote has lost its replica"
 
 
+def test_a_vote_that_only_a_pending_change_takes_away_still_counts() -> None:
+    """Until the change commits, a member that does not know it may still ask this replica for a vote."""
+    voter, learner = status(MemberType.VOTER), status(MemberType.NON_VOTER)
+    pending = msgspec.structs.replace(learner, committed_config=voter.config)
+    assert new_replica(BLOCK, pending, ZERO, PEER) == "a member with a vote has lost its replica"
+
+
 def test_what_is_not_in_the_log_any_more_must_be_copied() -> None:
     found = new_replica(BLOCK, status(MemberType.PRE_VOTER), OpId(1, 4), PEER)
     assert found == "the log begins behind entry 1.4, and what is older must be copied"

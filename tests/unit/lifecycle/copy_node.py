@@ -138,6 +138,9 @@ class FakeNetwork:
     def __init__(self, sources: Mapping[NodeId, Served | StelaeError]) -> None:
         self.sources = dict(sources)
         self.asked: list[NodeId] = []
+        self.as_export: list[bool] = []
+        #: What every source serves that is asked for an export.
+        self.exported: Served | None = None
         self.open: set[str] = set()
         self.fetched: list[str] = []
         self.slots = 1
@@ -147,9 +150,19 @@ class FakeNetwork:
 
     # -- CopySources -----------------------------------------------------------------------------
 
-    def begin(self, source: Member, tablet_id: TabletId, done: Callable[[CopyOffer | Exception], None]) -> None:
+    def begin(
+        self,
+        source: Member,
+        tablet_id: TabletId,
+        done: Callable[[CopyOffer | Exception], None],
+        *,
+        as_export: bool = False,
+    ) -> None:
         self.asked.append(source.node_id)
+        self.as_export.append(as_export)
         found = self.sources.get(source.node_id, Unavailable("it does not answer"))
+        if as_export and self.exported is not None:
+            found = self.sources[source.node_id] = self.exported
         if isinstance(found, StelaeError):
             done(found)
             return

@@ -12,7 +12,7 @@ from stelae.sim.history import SCHEMA, AnswerKind, ClientAction, ClientAnswer, H
 from stelae.sim.log_model import LogModel
 from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.world import Needs
-from stelae.spi.consensus import HardState, LogAppend, Outbound, PeerProgress, ReadReady, Role
+from stelae.spi.consensus import CopyRequest, HardState, LogAppend, Outbound, ReadReady, Role
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import TabletConfig, encode_config
@@ -391,8 +391,7 @@ def log_is_collected_that_the_slowest_replica_needs(rig: Rig) -> None:
 
 
 def leader_cannot_catch_a_peer_up(rig: Rig) -> None:
-    peer = PeerProgress(node_id=NAMES[2], match_index=0, next_index=1, state="COPY", in_flight=0)
-    rig.status(0, Role.LEADER, 1, peers=(peer,))
+    rig.ready(0, copy_requests=(CopyRequest(NAMES[2], 1),))
 
 
 FAULTY: dict[str, list[Callable[[Rig], None]]] = {

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.spi.consensus import LogAppend
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
@@ -71,6 +72,41 @@ def change_before_its_term_commits(rig: Rig) -> None:
     changes(rig, config_entry(2, 3, V, V, N))
 
 
+def disk_is(rig: Rig, *states: ReplicaOnDisk) -> None:
+    """The disk of node 2 goes through these states."""
+    for state in states:
+        rig.facts.replica_on_disk(rig.world.nodes[2], state)
+
+
+def starts(rig: Rig, *, exists: bool) -> None:
+    rig.facts.replica_found(rig.world.nodes[2], exists=exists)
+
+
+def creation_over_a_replica(rig: Rig) -> None:
+    disk_is(rig, ReplicaOnDisk.BEGUN)
+
+
+def creation_after_a_loss(rig: Rig) -> None:
+    node = rig.world.nodes[2]
+    node.given_up, node.on_disk = True, ReplicaOnDisk.NOTHING
+    disk_is(rig, ReplicaOnDisk.BEGUN)
+
+
+def created_replica_is_gone(rig: Rig) -> None:
+    rig.world.nodes[2].on_disk = ReplicaOnDisk.NOTHING
+    disk_is(rig, ReplicaOnDisk.BEGUN, ReplicaOnDisk.ENDING, ReplicaOnDisk.WHOLE)
+    starts(rig, exists=True)
+    assert rig.violated is None
+    starts(rig, exists=False)
+
+
+def replica_exists_without_a_whole_creation(rig: Rig) -> None:
+    rig.world.nodes[2].on_disk = ReplicaOnDisk.NOTHING
+    starts(rig, exists=False)
+    disk_is(rig, ReplicaOnDisk.BEGUN)
+    starts(rig, exists=True)
+
+
 FAULTY_MEMBERS: dict[str, list[Callable[[Rig], None]]] = {
     "elected_by_majority": [elected_by_one_of_three, elected_by_a_learner],
     "one_change_pending": [
@@ -79,7 +115,24 @@ FAULTY_MEMBERS: dict[str, list[Callable[[Rig], None]]] = {
         two_voters_removed,
         change_before_its_term_commits,
     ],
+    "replica_creation": [
+        creation_over_a_replica,
+        creation_after_a_loss,
+        created_replica_is_gone,
+        replica_exists_without_a_whole_creation,
+    ],
 }
+
+
+def creations_that_are_cut_short(rig: Rig) -> None:
+    rig.world.nodes[2].on_disk = ReplicaOnDisk.NOTHING
+    disk_is(rig, ReplicaOnDisk.BEGUN)
+    starts(rig, exists=False)
+    disk_is(rig, ReplicaOnDisk.BEGUN, ReplicaOnDisk.ENDING)
+    starts(rig, exists=False)
+    disk_is(rig, ReplicaOnDisk.BEGUN, ReplicaOnDisk.ENDING)
+    starts(rig, exists=True)
+    starts(rig, exists=True)
 
 
 def one_change_after_the_other(rig: Rig) -> None:

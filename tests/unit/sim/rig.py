@@ -8,7 +8,7 @@ from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOpe
 from stelae.sim.invariants import AppliedRequest
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import ObservedNode, World
-from stelae.spi.consensus import HardState, LogAppend, LogView, PeerProgress, Ready, Role, Status
+from stelae.spi.consensus import HardState, LogAppend, LogView, Ready, Role, Status
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member, TabletConfig
@@ -42,9 +42,7 @@ class Rig:
     def lead(self, position: int, term: int) -> None:
         self.status(position, Role.LEADER, term)
 
-    def status(
-        self, position: int, role: Role, term: int, config: TabletConfig = CONFIG, peers: tuple[PeerProgress, ...] = ()
-    ) -> None:
+    def status(self, position: int, role: Role, term: int, config: TabletConfig = CONFIG) -> None:
         node = self.world.nodes[position]
         node.hard_state = HardState(term, None)
         if role is Role.LEADER:
@@ -64,7 +62,6 @@ class Rig:
                 serving=False,
                 config=config,
                 committed_config=CONFIG,
-                peers=peers,
             ),
         )
 

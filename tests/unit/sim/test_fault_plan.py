@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.sim.fault_plan import FaultKind, draw_plan, select_faults
-from stelae.sim.profile import draw_profile
+from stelae.sim.fault_plan import PERMANENT, FaultKind, draw_plan, select_faults
+from stelae.sim.profile import ProfileKind, draw_profile
 
 
 def test_the_same_seed_draws_the_same_profile_and_plan() -> None:
@@ -15,7 +15,14 @@ def test_the_same_seed_draws_the_same_profile_and_plan() -> None:
 
 def test_a_hundred_seeds_plan_every_kind_of_fault() -> None:
     kinds = {f.kind for seed in range(100) for f in draw_plan(seed, draw_profile(seed))}
-    assert kinds == set(FaultKind)
+    assert kinds == set(FaultKind) - {FaultKind.LOST_REPLICA}
+
+
+def test_a_voter_loses_the_files_of_its_replica_only_where_members_change() -> None:
+    """No leader creates replicas in other runs, so the fault would be that of a disk that is damaged."""
+    plans = [draw_plan(seed, draw_profile(seed, ProfileKind.MEMBERSHIP)) for seed in range(100)]
+    permanent = [sum(fault.kind in PERMANENT for fault in plan) for plan in plans]
+    assert any(fault.kind is FaultKind.LOST_REPLICA for plan in plans for fault in plan) and max(permanent) == 1
 
 
 def test_faults_lie_within_the_safety_phase_in_order_of_time() -> None:

@@ -20,7 +20,7 @@ from tests.unit.sim.consensus_stories import (
     two_leaders,
 )
 from tests.unit.sim.epoch_stories import FAULTLESS_EPOCHS
-from tests.unit.sim.member_stories import one_change_after_the_other
+from tests.unit.sim.member_stories import creations_that_are_cut_short, one_change_after_the_other
 from tests.unit.sim.rig import Rig, applied, begin, committed, done, entry, history, write
 from tests.unit.sim.store_stories import FAULTLESS
 
@@ -56,6 +56,12 @@ def test_a_read_index_of_a_serving_leader_is_legal_and_so_is_an_old_message_with
 def test_changes_of_members_one_after_the_other_are_legal() -> None:
     rig = Rig()
     one_change_after_the_other(rig)
+    assert rig.violated is None
+
+
+def test_creations_that_leave_nothing_or_a_whole_replica_are_legal() -> None:
+    rig = Rig()
+    creations_that_are_cut_short(rig)
     assert rig.violated is None
 
 

@@ -83,7 +83,9 @@ class CopyService:
             raise CallerError(f"{asked.store_engine[:80]!r} is not the name of a store engine")
         assert self.source is not None, "handlers are registered with a source"
         # A target that changed its store engine needs another snapshot.
-        key = SessionKey(asked.tablet_id, request.sender, f"{asked.store_engine}/{asked.durable_store:d}")
+        key = SessionKey(
+            asked.tablet_id, request.sender, f"{asked.store_engine}/{asked.durable_store:d}{asked.as_export:d}"
+        )
         name = f"copy-{next(self._numbers)}"
         work = partial(self.source.begin, key, partial(self._taker.take, asked, name))
 

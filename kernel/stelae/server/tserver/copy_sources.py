@@ -46,6 +46,8 @@ class MessengerSources:
     ) -> None:
         """Ask a source to open a session, once there is a connection to it.
 
+        ``as_export``: the rows as of now, in the form that every store engine reads, and no files.
+
         ``done`` is called once, with a checked offer or a ``StelaeError``: ``Unavailable`` without a connection,
         ``PeerError`` if the offer cannot be used, or the error of the source."""
         node = self._node
@@ -55,11 +57,8 @@ class MessengerSources:
         except StelaeError as error:
             done(error)
             return
-        self._when_connected(
-            source.node_id,
-            node.turns.now_us() + CONNECT_US_MAX,
-            lambda: self._ask(source, tablet_id, done, as_export=as_export),
-        )
+        until_us = node.turns.now_us() + CONNECT_US_MAX
+        self._when_connected(source.node_id, until_us, lambda: self._ask(source, tablet_id, done, as_export=as_export))
 
     def end(self, offer: CopyOffer) -> None:
         """End a session. Harmless if it has ended. The message may be lost."""
@@ -90,8 +89,9 @@ class MessengerSources:
         store = self._node.config.store
         begin = BeginCopy(
             tablet_id=tablet_id,
-            store_engine="" if as_export else store.name,
+            store_engine=store.name,
             durable_store="durable_flush" in store.engine.capabilities,
+            as_export=as_export,
         )
         deadline_ms = _bounded(self._node, BEGIN_DEADLINE_MS)
         call = self._node.messenger.call(

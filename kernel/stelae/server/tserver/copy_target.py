@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -45,19 +45,29 @@ class CopyTargetService:
         self._manager = manager
         self._tombstones = tombstones
         self._decoder = msgspec.msgpack.Decoder(StartCopy)
-        self._cancellations = msgspec.msgpack.Decoder(CancelRows)
+        self._cancels = msgspec.msgpack.Decoder(CancelRows)
         self._copies: TabletCopies | None = None
 
     @property
-    def running(self) -> Mapping[TabletId, TabletCopy | RowsCopy]:
-        """The copies that are in progress."""
+    def running(self) -> Mapping[TabletId, TabletCopy]:
+        """The copies in progress whose tablets have no running replica meanwhile."""
+        running = self._in_progress
+        return {tablet: copy for tablet, copy in running.items() if isinstance(copy, TabletCopy)}
+
+    @property
+    def stages_in_use(self) -> Collection[TabletId]:
+        """The tablets whose stages a copy uses."""
+        return self._in_progress.keys()
+
+    @property
+    def _in_progress(self) -> Mapping[TabletId, TabletCopy | RowsCopy]:
         return {} if self._copies is None else self._copies.running
 
     def start(self) -> None:
         """Make the transport's side, and register the handlers."""
         node, chosen = self._node, self._node.config.copy
         node.messenger.on_message(START_COPY, self._arrived)
-        node.messenger.on_message(CANCEL_ROWS, self._cancelled)
+        node.messenger.on_message(CANCEL_ROWS, self._cancel_rows)
         if chosen is None:
             return
         assert isinstance(node.tablets, TabletLoader)
@@ -99,10 +109,10 @@ class CopyTargetService:
             raise PeerError(f"a copy of tablet {asked.tablet_id} was refused: [engines] copy is not set on this node")
         self._copies.start(asked)
 
-    def _cancelled(self, message: OneWayMessage) -> None:
-        """Cancel the copy of the rows to a witness. Raises ``PeerError`` if the message is malformed."""
+    def _cancel_rows(self, message: OneWayMessage) -> None:
+        """Cancel the copy of rows as a leader says. Raises ``PeerError`` if the message is malformed."""
         try:
-            cancelled = self._cancellations.decode(message.body[0])
+            cancelled = self._cancels.decode(message.body[0])
         except (IndexError, ValueError, RecursionError) as error:
             raise PeerError(f"malformed {CANCEL_ROWS}: {error}") from error
         if self._copies is not None:

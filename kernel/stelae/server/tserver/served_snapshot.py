@@ -156,6 +156,8 @@ class SnapshotTaker:
     def _pin(self, asked: BeginCopy, name: str) -> tuple[Replica, TabletConfig]:
         replica = replica_of(self._node, asked.tablet_id)
         _check_working(replica)
+        if replica.flusher.superblock.log_only:
+            raise Unsupported(f"the replica of tablet {asked.tablet_id} on this node has no rows; ask another source")
         replica.flusher.retention.anchor(name, replica.flusher.log_base.index + 1)
         # Entries that commit later are not in the snapshot for sure, so this config is the newest that may be claimed.
         return replica, replica.status.committed_config
@@ -173,9 +175,10 @@ class SnapshotTaker:
 
     def _rows(self, asked: BeginCopy, replica: Replica, pins: ExitStack) -> _Rows:
         store, flusher = replica.applier.store, replica.flusher
-        if not asked.durable_store:
+        if not asked.durable_store and not asked.as_export:
             return self._whole_log(replica)
-        if asked.store_engine != flusher.superblock.store_engine or "files" not in store.capabilities:
+        same_engine = asked.store_engine == flusher.superblock.store_engine
+        if asked.as_export or not same_engine or "files" not in store.capabilities:
             return self._exported(replica)
         for _ in range(ATTEMPTS_MAX):
             files: StoreSnapshot = self._between_groups(replica, store.snapshot, StoreSnapshot.release)

@@ -59,8 +59,8 @@ class StageKeeper:
         for tablet in stages_to_remove(
             found,
             self._settings,
-            in_use=self._copies.running,
-            hosted=node.replicas,
+            in_use=self._copies.stages_in_use,
+            hosted={tablet for tablet, one in node.replicas.items() if not one.log_only},
             now_us=physical_us(node.time.last),
             free_bytes=free_bytes,
         ):

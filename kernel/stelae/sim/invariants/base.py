@@ -13,6 +13,7 @@ import msgspec
 
 from stelae.host.superblock import Superblock
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation, RowErrors
+from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.log_model import LogModel
 from stelae.sim.node_change import NodeChange
 from stelae.sim.stale_probe import StaleDelivery
@@ -162,6 +163,12 @@ class FactListener:
 
     def on_hard_state_saved(self, node: ObservedNode, hard_state: HardState) -> None:
         """A hard state is durable in the consensus metadata."""
+
+    def on_replica_on_disk(self, node: ObservedNode, state: ReplicaOnDisk) -> None:
+        """A creation of a replica begins, begins to write the superblock, or has ended."""
+
+    def on_replica_found(self, node: ObservedNode, *, exists: bool) -> None:
+        """A node has started, and has a replica on its disk or has none."""
 
 
 class Invariant(FactListener):

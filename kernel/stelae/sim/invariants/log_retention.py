@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import ObservedNode
-from stelae.spi.consensus import Status
+from stelae.spi.consensus import Ready
 from stelae.spi.ids import LogId
 
 
@@ -26,8 +26,8 @@ class LogRetention(Invariant):
             where = f"log {log} of node {node.position}"
             self.fail(f"{where} is collected up to {upto}, the slowest replica holds the entries up to {settled}")
 
-    def on_status(self, node: ObservedNode, before: Status | None, status: Status) -> None:
-        """Check that a leader can catch up all peers from its log, failed ones included."""
-        for peer in status.peers:
-            if peer.state == "COPY":
-                self.fail(f"leader {node.position} of term {status.term} reports that {peer.node_id} needs a copy")
+    def on_ready(self, node: ObservedNode, ready: Ready) -> None:
+        """Check that a leader can catch up all peers that have a replica from its log, failed ones included."""
+        for request in ready.copy_requests:
+            if request.hosted:
+                self.fail(f"leader {node.position} of term {node.hard_state.term} requests a copy for {request.peer}")

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from stelae.host.new_replica import NEW_REPLICA
 from stelae.host.peer_traffic import BEAT, BEAT_ACK
 from stelae.sim.trace.records import TraceKind
 
@@ -13,7 +14,9 @@ _ELECTION: Final = frozenset({"vote", "vote_reply", "timeout_now"})
 
 
 def kind_of_transport(label: str) -> TraceKind:
-    """Return the kind of a message that is not a consensus message: a heartbeat, or a message of a client."""
+    """Return the kind of a message that is not a consensus message: of a node, or of a client."""
+    if label == NEW_REPLICA:
+        return TraceKind.MESSAGE
     return TraceKind.HEARTBEAT if label in (BEAT, BEAT_ACK) else TraceKind.CLIENT
 
 

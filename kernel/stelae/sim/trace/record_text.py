@@ -39,6 +39,8 @@ CHANGES: dict[NodeChange, str] = {
     NodeChange.SYNC_WILL_FAIL: "the next sync of the log will fail",
     NodeChange.LOG_DAMAGED: "a bit of the log is flipped",
     NodeChange.LOG_REPLACED: "the log is replaced by an older copy",
+    NodeChange.FILES_LOST: "all files of the replica are gone",
+    NodeChange.REPLICA_CREATED: "CREATED an empty replica",
     NodeChange.CLOCK_JUMPED: "the wall clock jumps",
     NodeChange.CLOCK_CORRECTED: "the wall clock is corrected",
 }

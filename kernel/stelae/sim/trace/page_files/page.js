@@ -7,7 +7,7 @@ const STATES = {
   LEADER: "#2f9e58", CANDIDATE: "#f0a31c", FOLLOWER: "#a9bdd3", LEARNER: "#b59fd8",
   NON_PARTICIPANT: "#e6e9ed", PAUSED: "#d8c37a", DOWN: "#3c4148",
 };
-const TYPES = { VOTER: "#1f5fa8", PRE_VOTER: "#58b4d1", NON_VOTER: "#c3cbd4", WITNESS: "#7d6bc4" };
+const TYPES = { VOTER: "#1f5fa8", PRE_VOTER: "#58b4d1", NON_VOTER: "#c3cbd4", WITNESS: "#7d6bc4", PRE_WITNESS: "#c7a3e0" };
 const KINDS = {
   violation: "#c4161c", fault: "#d9622b", role: "#1d232b", vote: "#8a3fc0", append: "#1f5fa8", refusal: "#c4161c",
   probe: "#7f9cba", reply: "#8fb4da", message: "#0f8a8a", heartbeat: "#c3cbd4", term: "#7a5a2f", truncate: "#b0235f",
