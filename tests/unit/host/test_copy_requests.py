@@ -87,9 +87,10 @@ def test_a_former_member_gets_no_copy(hosted: bool) -> None:
 
 
 def test_a_witness_without_a_replica_gets_one_without_rows_and_one_that_lacks_entries_is_copied() -> None:
+    """A node with a tombstone refuses the one without rows. A node without one refuses the copy."""
     sent = Sent()
-    for _ in range(3):
-        assert isinstance(sent.handle(BASE, status(MemberType.PRE_WITNESS), hosted=False), NewReplica)
+    kinds = [type(sent.handle(BASE, status(MemberType.PRE_WITNESS), hosted=False)) for _ in range(4)]
+    assert kinds == [NewReplica, StartCopy, NewReplica, StartCopy]
     for member in (MemberType.PRE_WITNESS, MemberType.WITNESS):
         assert isinstance(sent.handle(BASE, status(member)), StartCopy)
 
