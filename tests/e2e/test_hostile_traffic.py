@@ -15,6 +15,7 @@ from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal
 from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.peer_codec import PeerCodec, PeerMessageHeader
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, RemovalNotice
+from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
 from stelae.host.superblock import PartitionBounds
 from stelae.protocol.codec import encode
 from stelae.protocol.member_messages import (
@@ -44,7 +45,7 @@ from stelae.spi.consensus import ConsensusEngine
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.members import RemoveServer
+from stelae.spi.members import Member, MemberType, RemoveServer
 from stelae.spi.scan import Compare, Order, ScanSpec
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind, SequenceRange, WriteRequest, encode_request
@@ -56,7 +57,7 @@ from tests.e2e.nodes import CLUSTER, TABLET, Cluster, agree, connected, insert, 
 
 CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
 REQUESTS = (WRITE, SCAN, DIFF, DESCRIBE, STATUS, CHECKSUM, SPLIT_KEYS, CONFIG, CHANGE_MEMBERS, ABORT_CHANGE)
-MESSAGES = (CONSENSUS, BEAT, BEAT_ACK, REMOVED, NEW_REPLICA)
+MESSAGES = (CONSENSUS, BEAT, BEAT_ACK, REMOVED, NEW_REPLICA, START_COPY, CANCEL_ROWS)
 PATIENT_MS = 1000
 """Election timeout: the three nodes share one loop with the attacker, and none may be elected because it is busy."""
 
@@ -104,10 +105,30 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
         BEAT_ACK: [[encode(BeatAck(1, (BeatRefusal(TABLET, 1, "term"),)))]],
         REMOVED: [[encode(RemovalNotice(TABLET, OpId(9, 9)))]],
         NEW_REPLICA: [[encode(NEW)]],
+        START_COPY: [[encode(copy_to(hosted))] for hosted in (True, False)],
+        CANCEL_ROWS: [[encode(CancelRows(tablet_id=TABLET, term=9, why="not needed"))]],
         CONFIG: [[encode(ConfigRequest(TABLET))]],
         CHANGE_MEMBERS: [[encode(ChangeMembersRequest(TABLET, RemoveServer(node_id=NodeId("e" * 32)), OpId(0, 1)))]],
         ABORT_CHANGE: [[encode(AbortChangeRequest(TABLET, OpId(0, 1)))]],
     }
+
+
+def copy_to(hosted: bool) -> StartCopy:
+    """The request of a node that claims to lead with the newest config, and to have what the others lack."""
+    attacker = NodeId("e" * 32)
+    return StartCopy(
+        to=attacker,
+        leader=attacker,
+        term=1 << 40,
+        tablet_id=TABLET,
+        table_name="t",
+        consensus="raft",
+        config=OpId(9, 9),
+        member_type=MemberType.VOTER,
+        hosted=hosted,
+        log_base=OpId(9, 9),
+        sources=(Member(node_id=attacker, address="127.0.0.1:9"),),
+    )
 
 
 def example(kind: type[msgspec.Struct]) -> msgspec.Struct | None:

@@ -18,6 +18,7 @@ from stelae.host.heartbeats import Beat, BeatAck
 from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.node import Node
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, RemovalNotice
+from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
 from stelae.protocol.actions import ACTION, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapRequest
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
@@ -82,7 +83,14 @@ TYPES: dict[str, Any] = {
     READ_INDEX: ReadIndexRequest,
     BOOTSTRAP: BootstrapRequest,
 }
-ONE_WAY: dict[str, Any] = {BEAT: Beat, BEAT_ACK: BeatAck, REMOVED: RemovalNotice, NEW_REPLICA: NewReplica}
+ONE_WAY: dict[str, Any] = {
+    BEAT: Beat,
+    BEAT_ACK: BeatAck,
+    REMOVED: RemovalNotice,
+    NEW_REPLICA: NewReplica,
+    START_COPY: StartCopy,
+    CANCEL_ROWS: CancelRows,
+}
 ELSEWHERE = {CONSENSUS}
 """Kinds that other tests attack: consensus messages, per engine."""
 

@@ -41,6 +41,7 @@ class TargetFacts:
     term: int = 0
     last: LastOpId = ZERO  #: The last op id of the log, or of the tombstone.
     config: OpId = ZERO  #: The op id of the committed config.
+    members: frozenset[NodeId] = frozenset()  #: The members that the node knows.
     leads: bool = False  #: The replica leads the tablet in ``term``.
     has_log_base: bool = False  #: READY: its log contains, or has collected, the entry at ``StartCopy.log_base``.
     operation: str = ""  #: Another operation on the tablet that is in progress.
@@ -62,6 +63,7 @@ class CopyRefusalCode(StrEnum):
     BAD_TERM = "BAD_TERM"
     LEADS = "LEADS"
     OLD_CONFIG = "OLD_CONFIG"
+    NOT_A_MEMBER = "NOT_A_MEMBER"
     OTHER_LAST_OP_ID = "OTHER_LAST_OP_ID"
     NOT_NEEDED = "NOT_NEEDED"
     BUSY = "BUSY"
@@ -168,6 +170,12 @@ GUARDS: tuple[Guard, ...] = (
         lambda asked, here: here.state in _HELD and asked.config < here.config,
         lambda asked, here: f"the leader has config {asked.config}, and this replica knows the committed config "
         f"{here.config}; the leader must catch up first",
+    ),
+    Guard(
+        CopyRefusalCode.NOT_A_MEMBER,
+        lambda asked, here: here.state in _HELD and asked.leader not in here.members and asked.config <= here.config,
+        lambda asked, here: f"node {asked.leader} is not a member in config {here.config}, and has no newer one; "
+        "only a leader may ask",
     ),
     Guard(
         CopyRefusalCode.OTHER_LAST_OP_ID,

@@ -66,6 +66,7 @@ def at_once(env: CopyEnvironment, asked: StartCopy, *, copying: bool, slot: bool
         consensus=env.node.config.consensus.name,
         state=TargetState.COPYING if copying else believed,
         last=asked.last or ZERO,
+        members=frozenset({asked.leader}),
         operation=env.manager.operation(asked.tablet_id),
         slots_free=int(slot),
     )
@@ -89,6 +90,7 @@ def _of_replica(node: Node, replica: Replica, common: TargetFacts, has_log_base:
         term=status.term,
         last=node.writer.durable(replica.log),
         config=status.committed_config.op_id,
+        members=frozenset(member.node_id for member in status.config.members),
         leads=status.role is Role.LEADER,
         has_log_base=has_log_base,
     )
@@ -110,6 +112,7 @@ def _of_files(node: Node, loader: TabletLoader, common: TargetFacts, found: Tabl
         term=max(found.consensus.term, voter.status.term if voter is not None else 0),
         last=found.superblock.tombstone,
         config=found.consensus.committed_config.op_id,
+        members=frozenset(member.node_id for member in found.consensus.committed_config.members),
     )
 
 

@@ -127,9 +127,7 @@ _REPLICAS = (
     _counter(
         "replicas_failed", "replicas that failed and stopped at their last durable op id; the log has each reason"
     ),
-    _counter(
-        "copies_needed", "peers that need entries which have been collected. Should stay 0 while copies are planned"
-    ),
+    _counter("copies_needed", "peers for which this leader requested a copy, counted once for each reason"),
     _gauge(
         "replication_lag_entries",
         "entries that the slowest peer of a tablet led here lacks; the largest of all tablets",

@@ -318,8 +318,9 @@ class CopyNode:
         self.add_replica(tablet, recovered.superblock, recovered.consensus)
 
     def add_replica(self, tablet: TabletId, block: Superblock, consensus: ConsensusRecord, **changed: Any) -> Any:
+        config = consensus.committed_config
         status = SimpleNamespace(
-            term=consensus.term, committed_config=consensus.committed_config, role="FOLLOWER", serving=True
+            term=consensus.term, committed_config=config, config=config, role="FOLLOWER", serving=True
         )
         replica: Any = SimpleNamespace(
             tablet_id=tablet,

@@ -38,6 +38,7 @@ TOMBSTONE = TargetFacts(
     term=5,
     last=OpId(3, 20),
     config=OpId(2, 10),
+    members=frozenset({LEADER, HERE}),
 )
 LAGGING = dataclasses.replace(TOMBSTONE, state=TargetState.READY)
 NEVER = TargetFacts(node_id=HERE, hosts_tables=True, consensus="raft", state=TargetState.DOES_NOT_EXIST)
@@ -59,6 +60,7 @@ def code(request: StartCopy, here: TargetFacts) -> CopyRefusalCode | None:
         (asked(term=6), TOMBSTONE),
         (asked(last=OpId(3, 20)), TOMBSTONE),
         (asked(config=OpId(2, 10)), TOMBSTONE),
+        (asked(leader=OTHER, config=OpId(2, 11)), TOMBSTONE),
         (asked(hosted=True), LAGGING),
         (asked(hosted=True, last=OpId(3, 20)), LAGGING),
         (asked(member_type=MemberType.PRE_VOTER), NEVER),
@@ -92,6 +94,8 @@ ALONE: list[tuple[CopyRefusalCode, dict[str, Any], TargetFacts, dict[str, Any]]]
     (Code.BAD_TERM, {"term": 4, "hosted": True}, LAGGING, {}),
     (Code.LEADS, {"hosted": True}, LAGGING, {"leads": True}),
     (Code.OLD_CONFIG, {"config": OpId(2, 9)}, TOMBSTONE, {}),
+    (Code.NOT_A_MEMBER, {"leader": OTHER, "config": OpId(2, 10)}, TOMBSTONE, {}),
+    (Code.NOT_A_MEMBER, {"hosted": True, "config": OpId(2, 10)}, LAGGING, {"members": frozenset({HERE})}),
     (Code.OTHER_LAST_OP_ID, {"last": OpId(3, 21)}, TOMBSTONE, {}),
     (Code.OTHER_LAST_OP_ID, {"hosted": True, "last": OpId(3, 19)}, LAGGING, {}),
     (Code.NOT_NEEDED, {"hosted": True}, LAGGING, {"has_log_base": True}),
