@@ -2,8 +2,8 @@
 
 A core repeats its request until the peer answers appends. A peer that hosts no replica may be a new node, on which an
 empty replica is enough, or have a tombstone, over which only a copy can go. The leader cannot tell them apart, so if
-the log begins at its first entry, it asks for an empty replica and for a copy in turn. The peer refuses what it must
-not do."""
+the log begins at its first entry, or the peer is to be a witness, it asks for a replica without entries and for a copy
+in turn. The peer refuses what it must not do."""
 
 import logging
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class CopyRequests:
         peer, reason = request.peer, f"the log no longer has entry {request.first_index}"
         if not request.hosted:
             new = new_replica(block, status, log_base, peer)
-            if isinstance(new, NewReplica) and (new.log_only is not None or peer not in self._asked_empty):
+            if isinstance(new, NewReplica) and peer not in self._asked_empty:
                 self._asked_empty.add(peer)
                 self._create(peer, new)
                 return

@@ -54,7 +54,8 @@ def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId)
         peer: the member."""
     # A vote that a pending change takes away is still counted by members that do not know the change.
     member, before = (config.member(peer) for config in (status.config, status.committed_config))
-    if member is None or any(one is not None and one.member_type not in JOINING for one in (member, before)):
+    voted = any(one is not None and one.member_type not in JOINING for one in (member, before))
+    if member is None or voted or member.was_voter is True:
         return "a member with a vote has lost its replica"
     log_only = None
     if member.member_type is MemberType.PRE_WITNESS:

@@ -87,8 +87,10 @@ def _to_member(node: NodeId, block: Superblock, status: Status, log_base: OpId, 
 
 
 def _type_that_counts(peer: Member, committed: TabletConfig) -> MemberType:
-    """Return the type of a member; while a change is pending that takes its vote away, still the one with the vote.
+    """Return the type of a member; of one whose vote was taken away, or is about to be, the one with the vote.
 
-    Members that do not know the change still count that vote."""
+    Its replica has given votes and acknowledged entries, which a new one would not know (``durability.md`` rule 19)."""
     before = committed.member(peer.node_id)
+    if peer.was_voter is True:
+        return MemberType.VOTER
     return before.member_type if before is not None and before.member_type in VOTING else peer.member_type

@@ -87,9 +87,10 @@ def test_a_former_member_gets_no_copy(hosted: bool) -> None:
 
 
 def test_a_witness_without_a_replica_gets_one_without_rows_and_one_that_lacks_entries_is_copied() -> None:
+    """A node with a tombstone refuses the one without rows. A node without one refuses the copy."""
     sent = Sent()
-    for _ in range(3):
-        assert isinstance(sent.handle(BASE, status(MemberType.PRE_WITNESS), hosted=False), NewReplica)
+    kinds = [type(sent.handle(BASE, status(MemberType.PRE_WITNESS), hosted=False)) for _ in range(4)]
+    assert kinds == [NewReplica, StartCopy, NewReplica, StartCopy]
     for member in (MemberType.PRE_WITNESS, MemberType.WITNESS):
         assert isinstance(sent.handle(BASE, status(member)), StartCopy)
 
@@ -110,3 +111,11 @@ def test_a_vote_that_a_pending_change_takes_away_counts_until_the_change_is_comm
     before = msgspec.structs.replace(leads.config, members=(leads.config.members[0], voter))
     found = Sent().handle(BASE, msgspec.structs.replace(leads, committed_config=before), hosted=False)
     assert isinstance(found, StartCopy) and found.member_type is MemberType.VOTER
+
+
+def test_a_voter_that_was_demoted_and_has_lost_its_replica_gets_no_new_one() -> None:
+    leads = status(MemberType.NON_VOTER)
+    demoted = Member(node_id=PEER, address="b:1", member_type=MemberType.NON_VOTER, was_voter=True)
+    config = msgspec.structs.replace(leads.config, members=(leads.config.members[0], demoted))
+    found = Sent().handle(ZERO, msgspec.structs.replace(leads, config=config, committed_config=config), hosted=False)
+    assert isinstance(found, StartCopy) and found.member_type is MemberType.VOTER, "the node refuses it"
