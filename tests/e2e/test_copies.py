@@ -138,3 +138,26 @@ def leader_of(cluster: Lagging) -> NodeProcess:
             if node.node_id in leaders:
                 return node
     raise AssertionError
+
+
+def test_a_new_member_and_one_whose_replica_was_deleted_are_copied_and_vote(tmp_path: Path) -> None:
+    """The log of the leader was collected, so neither of them can be fed from it alone."""
+    with serving(tmp_path / "cluster", BOUND, nodes=4) as servers:
+        servers.load(lambda: len(servers.bases()) == 3 and min(servers.bases().values()) > 2)
+        with connect(servers.cluster.addresses[0]) as client:
+            replicas = client.replicas(servers.tablet_id, timeout_s=RUN_S)
+            members = {member.node_id for member in replicas.config(timeout_s=RUN_S).committed.members}
+            (new,) = (node for node in servers.cluster.servers if node.node_id not in members)
+            view = replicas.add(new.address, node=new.node_id, wait=True, timeout_s=RUN_S).view
+            removed = next(node for node in servers.cluster.servers if node.node_id in members - {view.node_id})
+            replicas.remove(removed.node_id, timeout_s=RUN_S)
+            layout = DirectoryLayout(str((removed.directory / "data").resolve()))
+            block = SuperblockFile(RealFiles(), layout, servers.tablet_id)
+            until(lambda: block.load().data_state is DataState.DELETED)
+            assert block.load().tombstone is not None
+            servers.load(lambda: True)
+            replicas.add(removed.address, node=removed.node_id, wait=True, timeout_s=RUN_S)
+            assert block.load().data_state is DataState.READY
+            assert len(replicas.config(timeout_s=RUN_S).committed.voters()) == 4
+        until(lambda: len(servers.applied()) == 1)
+        assert rows_of(servers) == list(range(servers.count))

@@ -115,8 +115,9 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def serving(directory: Path, settings: dict[str, dict[str, Any]]) -> Iterator[Servers]:
-    options = ClusterOptions(node_count=3, engines={"store": "columnar"}, settings={**SMALL, **settings})
+def serving(directory: Path, settings: dict[str, dict[str, Any]], *, nodes: int = 3) -> Iterator[Servers]:
+    """Serve the table with three replicas on the first of the servers."""
+    options = ClusterOptions(node_count=nodes, engines={"store": "columnar"}, settings={**SMALL, **settings})
     cluster = ClusterWithMasters.create(directory, options, masters=1, formatted=format_here)
     try:
         cluster.start()

@@ -21,6 +21,7 @@ from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, Removal
 from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
 from stelae.protocol.actions import ACTION, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapRequest
+from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
 from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.protocol.member_messages import (
@@ -82,6 +83,9 @@ TYPES: dict[str, Any] = {
     HEARTBEAT: Heartbeat,
     READ_INDEX: ReadIndexRequest,
     BOOTSTRAP: BootstrapRequest,
+    BEGIN_COPY: BeginCopy,
+    ASK_COPY: AskSource,
+    END_COPY: EndCopy,
 }
 ONE_WAY: dict[str, Any] = {
     BEAT: Beat,
@@ -97,7 +101,7 @@ ELSEWHERE = {CONSENSUS}
 ATTEMPTS = times(80)
 """Of each kind, to each node that serves it."""
 
-BULK = (SCAN, DIFF)
+BULK = (SCAN, DIFF, BEGIN_COPY, ASK_COPY, END_COPY)
 DELETING = (ACTION, CHANGE)
 
 
@@ -120,6 +124,8 @@ def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, nu
             return msgspec.structs.replace(
                 body, tablet_id=tablet, client_id="wild", first_incomplete=1, schema_version=1, sequences=sequences
             )
+        case BeginCopy():
+            return msgspec.structs.replace(body, tablet_id=tablet)
         case ScanRequest():
             return msgspec.structs.replace(
                 body, tablet_id=tablet, rows_max=1 + int(rng.random() * 50), since=1 if kind == DIFF else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+from stelae.spi.errors import Full
 from stelae.spi.services import Files
 from stelae.spi.wal import SnapshotUnit
 
@@ -15,8 +16,10 @@ from stelae.spi.wal import SnapshotUnit
 class CopySpool:
     """The pieces, one after the other. One thread writes them; later several may read, one at a time.
 
+    It takes at most half of the space that was free, because a full disk would stop the writes of every replica here.
+
     The constructor creates the file and its directory. Methods may block, and raise ``StorageError``; ``Full`` if there
-    is no space. The caller must ``close`` the spool also after an error."""
+    is not enough space. The caller must ``close`` the spool also after an error."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -31,11 +34,18 @@ class CopySpool:
         """Write pieces, each with its name. Return their descriptions."""
         units = []
         for name, data in pieces:
+            self._check_space(len(data))
             self._file.pwritev([data], self._size_bytes)
             self._offsets[name] = self._size_bytes
             self._size_bytes += len(data)
             units.append(SnapshotUnit(name=name, size_bytes=len(data), digest=hashlib.sha256(data).hexdigest()))
         return units
+
+    def _check_space(self, size_bytes: int) -> None:
+        total = self._size_bytes + size_bytes
+        left = self._files.space_left(self._path.rpartition("/")[0]) - size_bytes
+        if left < total:
+            raise Full(f"a snapshot of {total} bytes would leave only {left} bytes free", path=self._path)
 
     def __contains__(self, name: str) -> bool:
         return name in self._offsets

@@ -52,7 +52,7 @@ class World:
         self.replica.executor.execute.side_effect = self._execute
         self.replica.writes = MagicMock(take_proposals=lambda: None)
         self.replica.flusher = MagicMock(full=False)
-        self.replica._retention = MagicMock()
+        self.replica._retention = self.replica._rows_for_witnesses = MagicMock()
         self.replica.reads = self.replica.transfers = MagicMock()
         self.traffic.add(self.replica)
         self.run()

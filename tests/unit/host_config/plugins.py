@@ -55,6 +55,12 @@ def policy(name: str) -> type[MasterPolicy]:
     return type(f"Policy_{name}", (MasterPolicy,), {"name": name, **_complete(MasterPolicy)})
 
 
+def copy(name: str = "streaming") -> type[Any]:
+    """Make a copy transport class."""
+    base = importlib.import_module("stelae.spi.copy").CopyTransport
+    return type(f"Copy_{name}", (base,), {"name": name, **_complete(base)})
+
+
 def plugin(**hooks: Callable[..., Any]) -> SimpleNamespace:
     """Make a plugin object with these functions, marked as hooks."""
     return SimpleNamespace(**{name: hookimpl(function) for name, function in hooks.items()})
@@ -75,6 +81,7 @@ def working() -> Registry:
     registry.register(offering("stelae_wal_engines", wal()), "w")
     registry.register(offering("stelae_consensus_engines", consensus()), "c")
     registry.register(offering("stelae_store_engines", store()), "s")
+    registry.register(offering("stelae_copy_transports", copy()), "t")
     return registry
 
 

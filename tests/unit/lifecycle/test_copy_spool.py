@@ -27,6 +27,20 @@ def test_pieces_are_read_at_any_offset_and_described() -> None:
     assert not disk.exists(PATH)
 
 
+def test_a_spool_leaves_as_much_space_as_it_takes() -> None:
+    disk = VirtualDisk()
+    disk.faults.capacity_bytes = 100_000
+    spool = CopySpool(disk, PATH)
+    units = []
+    with pytest.raises(Full, match="bytes free"):
+        for number in range(1, 100):
+            units += spool.add([(f"log/{number}-{number}", bytes(3_000))])
+    assert 47_000 < sum(unit.size_bytes for unit in units) <= 50_000
+    disk.make_directory("node/wals")
+    disk.create("node/wals/1").pwritev([bytes(40_000)], 0)
+    spool.close()
+
+
 def test_a_full_disk_is_an_error_and_the_spool_leaves_nothing() -> None:
     disk = VirtualDisk()
     disk.faults.capacity_bytes = 100_000

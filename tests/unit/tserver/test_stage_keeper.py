@@ -40,7 +40,7 @@ class World:
             scans=SimpleNamespace(run=self._run),
             time=SimpleNamespace(last=timestamp(NOW_S * 1_000_000)),
         )
-        copies: Any = SimpleNamespace(running=self.copies)
+        copies: Any = SimpleNamespace(stages_in_use=self.copies)
         self.keeper = StageKeeper(node, self, copies)  # type: ignore[arg-type]
         self.keeper.start()
 
