@@ -278,11 +278,8 @@ def test_an_idle_session_expires_and_leaves_neither_anchor_nor_file(tmp_path: Pa
     on_cluster(tmp_path, settings_of(more=SHORT), work)
 
 
-def _spools(node: Node) -> list[str]:
-    directory = node.layout.serving
-    if not node.files.exists(directory):
-        return []
-    return [f for name in node.files.listdir(directory) for f in node.files.listdir(f"{directory}/{name}")]
+def _spools(node: Node) -> list[Path]:
+    return [path for path in Path(node.layout.serving).rglob("copy-*") if path.is_file()]
 
 
 def test_a_copy_that_has_begun_outlives_the_deletion_of_its_source(tmp_path: Path) -> None:

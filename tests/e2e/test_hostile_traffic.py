@@ -18,6 +18,7 @@ from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, Removal
 from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
 from stelae.host.superblock import PartitionBounds
 from stelae.protocol.codec import encode
+from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy
 from stelae.protocol.member_messages import (
     ABORT_CHANGE,
     CHANGE_MEMBERS,
@@ -42,6 +43,7 @@ from stelae.protocol.tablet_messages import (
 )
 from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.spi.consensus import ConsensusEngine
+from stelae.spi.copy import FetchChunk
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
@@ -56,7 +58,8 @@ from tests.at_length import times
 from tests.e2e.nodes import CLUSTER, TABLET, Cluster, agree, connected, insert, read_ids, running, until
 
 CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
-REQUESTS = (WRITE, SCAN, DIFF, DESCRIBE, STATUS, CHECKSUM, SPLIT_KEYS, CONFIG, CHANGE_MEMBERS, ABORT_CHANGE)
+BULK = (SCAN, DIFF, BEGIN_COPY, ASK_COPY, END_COPY)
+REQUESTS = (WRITE, *BULK, DESCRIBE, STATUS, CHECKSUM, SPLIT_KEYS, CONFIG, CHANGE_MEMBERS, ABORT_CHANGE)
 MESSAGES = (CONSENSUS, BEAT, BEAT_ACK, REMOVED, NEW_REPLICA, START_COPY, CANCEL_ROWS)
 PATIENT_MS = 1000
 """Election timeout: the three nodes share one loop with the attacker, and none may be elected because it is busy."""
@@ -96,6 +99,9 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
         WRITE: [[encode_request(write)], [encode_request(odd)]],
         SCAN: [[encode(ScanRequest(TABLET, spec))]],
         DIFF: [[encode(ScanRequest(TABLET, ScanSpec(columns=(1, 2), limit=5, after=b"\0" * 8), since=1))]],
+        BEGIN_COPY: [[encode(BeginCopy(tablet_id=TABLET, store_engine="columnar", durable_store=True))]],
+        ASK_COPY: [[encode(AskSource(request=FetchChunk("run-1", "log/1-9", 0, 1 << 20)))]],
+        END_COPY: [[encode(EndCopy(session="run-1"))]],
         DESCRIBE: [[encode(DescribeRequest(TABLET))]],
         STATUS: [[encode(StatusRequest())]],
         CHECKSUM: [[encode(ChecksumRequest(TABLET))]],
@@ -200,7 +206,7 @@ def test_spoiled_bodies_of_every_kind_are_refused_and_the_tablet_serves_on(tmp_p
             messenger, rng = attacker(cluster), random.Random(kind)
             try:
                 await messenger.connect(cluster.addresses[cluster.ids.index(leader)])
-                lane = Lane.BULK if kind in (SCAN, DIFF) else Lane.CONTROL
+                lane = Lane.BULK if kind in BULK else Lane.CONTROL
                 await until(lambda: messenger.connected(leader, lane) is not None)
                 refused = 0
                 for _ in range(ATTEMPTS):
