@@ -10,6 +10,7 @@ and of an earlier run, belong together; if they do not, the item is fetched agai
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -95,7 +96,8 @@ class FetchPlanner:
         self._chunk_bytes = chunk_bytes
         self._chunks_max = chunks_max
         self._part_crcs = part_crcs
-        self._waiting = {u.name: FetchedItem(u, missing[u.name]) for u in plan.items if u.name in missing}
+        # Ordered, because items leave at the front: a plain dict would then be walked over what has left.
+        self._waiting = OrderedDict((u.name, FetchedItem(u, missing[u.name])) for u in plan.items if u.name in missing)
         self._active: dict[str, FetchedItem] = {}  # Those that have a source.
         self._sources = [FetchSource(offer, heard_us=now_us) for offer in plan.offers]
         for source in self._sources:
@@ -238,7 +240,8 @@ class FetchPlanner:
     def _deactivate(self, item: FetchedItem) -> None:
         name = item.unit.name
         if self._active.pop(name, None) is not None:
-            self._waiting = {name: item, **self._waiting}
+            self._waiting[name] = item
+            self._waiting.move_to_end(name, last=False)
 
     def _chunk_arrived(
         self, item: FetchedItem, source: FetchSource, asked: FetchChunk, answer: SourceAnswer
