@@ -26,6 +26,7 @@ _STATES = {
     StartupAction.NOTHING: TargetState.DOES_NOT_EXIST,
     StartupAction.REMOVE: TargetState.DOES_NOT_EXIST,  # An interrupted first copy. The next one removes what it left.
     StartupAction.TOMBSTONE: TargetState.DELETED,
+    StartupAction.ROLL_FORWARD: TargetState.DELETED,  # Its deletion was interrupted, by a full disk. The copy ends it.
     StartupAction.DELETE_SELF: TargetState.DELETED,  # An interrupted copy over a tombstone.
 }
 """The states of tablets without a replica. In all other cases the tablet is offline."""

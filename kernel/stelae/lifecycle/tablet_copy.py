@@ -246,6 +246,9 @@ class TabletCopy:
             wrong = unknown if last is None else self._fence_refusal(last)
             if wrong is not None:
                 return self._refuse(wrong)
+        if self._found is not None and self._found.decision.action is StartupAction.ROLL_FORWARD:
+            assert old is not None
+            yield from self._env.manager.complete_deletion(old)
         yield from self._tablet.mark(old, self._asked.table_name)
         self.sequence.rounds = self._env.settings.rounds_max
         return Outcome.DONE

@@ -212,11 +212,16 @@ class TabletManager:
             wal_engine=node.config.wal.name,
         )
         tombstone = yield OffLoop(lambda: write_tombstone(node.files, node.layout, block, last, about))
+        yield from self.complete_deletion(tombstone)
+        self._loader.failed.pop(tablet_id, None)
+        log.info("tablet deleted tablet=%s last=%s quarantine=%s: %s", tablet_id, last, tombstone.quarantine, reason)
+
+    def complete_deletion(self, tombstone: Superblock) -> Steps[None]:
+        """Move data and log of a tombstone into its quarantine directory. May be repeated."""
+        node = self._node
         yield OffLoop(lambda: set_data_aside(node.files, node.layout, tombstone))
         yield WithLog(lambda wal: set_log_aside(node.layout, tombstone, wal.set_aside))
         node.writer.close_log(tombstone.log_id)
-        self._loader.failed.pop(tablet_id, None)
-        log.info("tablet deleted tablet=%s last=%s quarantine=%s: %s", tablet_id, last, tombstone.quarantine, reason)
 
     def _purge(self, tablet_id: TabletId, name: str) -> Steps[None]:
         found = yield from self.look(tablet_id)

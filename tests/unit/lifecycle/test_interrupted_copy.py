@@ -10,6 +10,8 @@ from stelae.host.settings import TabletSettings
 from stelae.host.superblock import DataState
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.spi.copy_plan import CopyOutcome, Interruption, Partial
+from stelae.spi.errors import Full
+from stelae.spi.ids import LogId
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_node import (
     BASE,
@@ -153,6 +155,24 @@ def test_a_replica_that_finds_no_space_for_its_tombstone_starts_again() -> None:
     node.disk.faults.capacity_bytes = None
     node.manager.shut_down = shut_down  # type: ignore[method-assign]
     assert node.ask_until_end(hosted=True).sequence.committed
+
+
+def test_a_deletion_that_a_full_disk_interrupted_is_completed_by_the_next_copy() -> None:
+    """The tombstone was durable, and the log still there: the tablet was offline until the next start of its node."""
+    node = lagging()
+
+    def fills(_operation: str, path: str) -> None:
+        if "/quarantine/" in path and "consensus-meta" in path:
+            raise Full("no space", path=path)
+
+    node.disk.faults.hook = fills
+    copy = node.ask_until_end(hosted=True)
+    assert not copy.sequence.marked and TABLET not in node.peers.replicas
+    assert node.block().data_state is DataState.DELETED and LogId(TABLET, 1) in node.wal.logs()
+    node.disk.faults.hook = None
+    assert node.ask_until_end().sequence.committed
+    check_complete(node, ADOPTED)
+    assert {"data", "wals"} <= set(node.disk.listdir(f"{LAYOUT.quarantine}/t.1"))
 
 
 # -- cancelling and deleting -----------------------------------------------------------------------
