@@ -112,6 +112,7 @@ def _of_files(node: Node, loader: TabletLoader, common: TargetFacts, found: Tabl
         state=state,
         term=max(found.consensus.term, voter.status.term if voter is not None else 0),
         last=found.superblock.tombstone,
+        removed=found.superblock.removed,
         config=found.consensus.committed_config.op_id,
         members=frozenset(member.node_id for member in found.consensus.committed_config.members),
     )

@@ -198,6 +198,7 @@ def test_a_deletion_cancels_the_copy_and_leaves_no_stage(place: str) -> None:
         check_never(node)
     else:
         check_tombstone(node, VOTED)
+        assert node.block().removed and node.refusal() == CopyRefusalCode.REMOVED, "no leader brings it back"
 
 
 def test_a_cancelled_copy_keeps_its_stage_for_the_next_one() -> None:
