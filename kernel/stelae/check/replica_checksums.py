@@ -14,7 +14,7 @@ import msgspec
 from stelae.check.health import ReplicaHealth, TabletHealth
 from stelae.client.connection import Connection
 from stelae.protocol.tablet_messages import Checksum
-from stelae.spi.errors import RetryableError, StelaeError
+from stelae.spi.errors import NoRows, RetryableError, StelaeError
 
 ROUNDS = 20
 """How often a replica is asked that has not applied enough yet."""
@@ -35,9 +35,10 @@ async def compare(connection: Connection, tablet: TabletHealth) -> Comparison:
     """Compare all replicas of a tablet."""
     running = [replica for replica in tablet.replicas if replica.state == "RUNNING"]
     running.sort(key=lambda replica: replica.role != "LEADER")
-    answers: dict[str, Checksum | str] = {r.address: f"it does not run: {r.state}" for r in tablet.replicas}
+    found: dict[str, Checksum | str | None] = {r.address: f"it does not run: {r.state}" for r in tablet.replicas}
     if running:
-        answers.update(await _all_at_one_time(connection, tablet, running))
+        found.update(await _all_at_one_time(connection, tablet, running))
+    answers = {address: answer for address, answer in found.items() if answer is not None}
     sums = {address: answer.checksum for address, answer in answers.items() if isinstance(answer, Checksum)}
     equal = len(set(sums.values())) == 1
     return Comparison(
@@ -49,9 +50,9 @@ async def compare(connection: Connection, tablet: TabletHealth) -> Comparison:
 
 async def _all_at_one_time(
     connection: Connection, tablet: TabletHealth, replicas: Sequence[ReplicaHealth]
-) -> dict[str, Checksum | str]:
+) -> dict[str, Checksum | str | None]:
     """Return the checksums as of the time up to which the first replica that answers has applied entries."""
-    answers: dict[str, Checksum | str] = {}
+    answers: dict[str, Checksum | str | None] = {}
     for place, replica in enumerate(replicas):
         first = answers[replica.address] = await _ask(connection, tablet, replica, None)
         if isinstance(first, Checksum):
@@ -61,12 +62,18 @@ async def _all_at_one_time(
     return answers
 
 
-async def _ask(connection: Connection, tablet: TabletHealth, replica: ReplicaHealth, at: int | None) -> Checksum | str:
-    """Return the checksum of a replica as of a time, or the reason why it returned none in ``ROUNDS`` requests."""
+async def _ask(
+    connection: Connection, tablet: TabletHealth, replica: ReplicaHealth, at: int | None
+) -> Checksum | str | None:
+    """Return the checksum of a replica as of a time, or the reason why it returned none in ``ROUNDS`` requests.
+
+    ``None``: it has no rows to compare, because it is a witness."""
     problem: StelaeError | None = None
     for _ in range(ROUNDS):
         try:
             return await connection.checksum(replica.node_id, tablet.tablet_id, at=at)
+        except NoRows:
+            return None
         except RetryableError as error:
             problem = error
         except StelaeError as error:

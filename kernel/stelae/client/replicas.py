@@ -55,6 +55,9 @@ OnProgress: TypeAlias = Callable[[ConfigView], None]
 POLL_S = 0.1
 """Pause between two looks at the config while a call waits, in seconds."""
 
+FIRST_REPORT_S = 3.0
+"""How long the masters may not know a tablet server that has just started, in seconds."""
+
 CHANGE_MS = 10_000
 """Deadline of one request for a change, in milliseconds. It is answered once the change is committed."""
 
@@ -159,7 +162,7 @@ class AsyncReplicas:
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
         _check_address(address)
         name = await self.node_at(address) if node is None else _node(node)
-        await self._check_server(name)
+        await self._check_server(name, deadline)
         change = AddServer(node_id=name, address=address, member_type=wanted)
         made = await self._change(change, config_id, deadline, on_progress)
         if not wait or wanted not in PROMOTED:
@@ -259,13 +262,19 @@ class AsyncReplicas:
             raise MemberChangeRefused(f"{fact}; choose a tablet server: stelae tserver list")
         return name
 
-    async def _check_server(self, name: NodeId) -> None:
-        """Refuse a node that the masters do not know as a tablet server. Does nothing without masters."""
+    async def _check_server(self, name: NodeId, deadline: float) -> None:
+        """Refuse a node that the masters do not know as a tablet server. Does nothing without masters.
+
+        A server that has just started may not have reported yet, so the masters are asked again for a while."""
         if self._list_servers is None:
             return
-        if name not in {line.node_id for line in (await self._list_servers()).servers}:
-            fact = f"the masters know no tablet server {name}"
-            raise MemberChangeRefused(f"{fact}; choose one of: stelae tserver list, or start it so that it reports")
+        clock = asyncio.get_running_loop().time
+        until = min(deadline, clock() + FIRST_REPORT_S)
+        while name not in {line.node_id for line in (await self._list_servers()).servers}:
+            if clock() >= until:
+                fact = f"the masters know no tablet server {name}"
+                raise MemberChangeRefused(f"{fact}; choose one of: stelae tserver list, or start it so that it reports")
+            await asyncio.sleep(POLL_S)
 
     # -- the change ------------------------------------------------------------------------------
 

@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Never, Self
 
-from stelae.spi.errors import Unavailable
+from stelae.spi.errors import NoRows
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices
 from stelae.spi.store import ApplyEntry, ApplyResult, Changes, Cursor, Edit, StoreSnapshot, TabletStore, VersionedRows
-
-
-class NoRows(Unavailable, code="NO_ROWS"):
-    """The replica has the log only. Another replica of the tablet has the rows."""
 
 
 def _no_rows() -> Never:

@@ -163,6 +163,10 @@ class Unavailable(RetryableError, code="UNAVAILABLE"):
     """The peer or the tablet cannot serve now (starting, configuring, failed, unreachable)."""
 
 
+class NoRows(Unavailable, code="NO_ROWS"):
+    """The replica has the log only, as a witness. Another replica of the tablet has the rows."""
+
+
 class ChangeNotYet(RetryableError, code="CHANGE_NOT_YET"):
     """A change of a tablet's members cannot be made now, and nothing was done. It may succeed later."""
 

@@ -59,6 +59,7 @@ class Leader:
         self.transfers = 0
         self.role = "tserver"
         self.servers: tuple[NodeId, ...] | None = None
+        self.servers_later: tuple[NodeId, ...] = ()  # Those that the masters know from the second look on.
         self.member_lookup: Any = SimpleNamespace(learn=lambda *_: None)
 
     async def ask_any(self, *_: object) -> Any:
@@ -95,6 +96,7 @@ class Leader:
             ServerLine(node_id=node, address="any:1", location="", mode=ServerMode.NORMAL, silent_ms=0)
             for node in self.servers or ()
         ]
+        self.servers = self.servers_later or self.servers
         return ServerList(servers=tuple(lines))
 
 
@@ -190,7 +192,10 @@ def test_a_change_that_is_pending_after_an_unknown_outcome_may_be_this_one_and_i
         added(leader)
 
 
-def test_with_masters_a_server_that_they_do_not_know_is_refused_before_the_leader_is_asked() -> None:
+def test_with_masters_a_server_that_they_do_not_know_is_refused_before_the_leader_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replicas_module, "FIRST_REPORT_S", 0.0)
     leader = Leader(view(), answers=(None,))
     leader.servers = (LEADER, OTHER)
     with pytest.raises(MemberChangeRefused, match=f"the masters know no tablet server {NEW}; .* stelae tserver list"):
@@ -199,6 +204,12 @@ def test_with_masters_a_server_that_they_do_not_know_is_refused_before_the_leade
     known = Leader(view(), view(P, index=2), answers=(None,))
     known.servers = (NEW,)
     assert added(known, node=NEW).changed
+
+
+def test_a_server_that_has_just_started_is_waited_for_until_the_masters_have_its_first_report() -> None:
+    leader = Leader(view(), view(P, index=2), answers=(None,))
+    leader.servers, leader.servers_later = (LEADER,), (LEADER, NEW)
+    assert added(leader, node=NEW).changed
 
 
 def test_without_a_config_id_a_change_that_came_in_between_is_no_error() -> None:

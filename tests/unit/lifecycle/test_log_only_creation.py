@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from stelae.host.exactly_once_results import ResultsTable
-from stelae.host.log_only import LogOnlyStore, NoRows
+from stelae.host.log_only import LogOnlyStore
 from stelae.host.metadata_files import CrashPoints
 from stelae.host.new_replica import LogStart
 from stelae.host.superblock import DataState, Superblock
@@ -15,6 +15,7 @@ from stelae.lifecycle.log_only_creation import LogOnlyCreation
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState
+from stelae.spi.errors import NoRows
 from stelae.spi.ids import LogId, NodeId, OpId
 from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.scan import ScanSpec

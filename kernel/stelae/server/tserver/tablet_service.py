@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import msgspec
 
-from stelae.host.log_only import NoRows
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.host.replica_state import ReplicaState
@@ -49,7 +48,7 @@ from stelae.server.tserver.load_meter import LoadMeter
 from stelae.server.tserver.open_scans import OpenScans
 from stelae.server.tserver.scan_pages import Frames
 from stelae.server.tserver.scan_time import choose_time
-from stelae.spi.errors import CallerError, StelaeError, StorageError, Unavailable
+from stelae.spi.errors import CallerError, NoRows, StelaeError, StorageError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.scan import In, Order, ScanSpec
 from stelae.spi.write import WriteReply, decode_request, encode_reply
