@@ -129,11 +129,11 @@ def test_a_deleted_replica_leaves_a_tombstone_that_votes_also_after_a_restart(tm
             seen = OpId(7, 7)
             why = await refusal(lambda manager, done: manager.delete(SECOND, "", done, seen=seen), cluster.nodes[gone])
             assert why.startswith("FenceMismatch") and "is 1.1, not 7.7" in why
-            await delete(client, gone, Evicted(config_op_id=OpId(9, 9), seen=committed_config(cluster, gone)))
+            await delete(client, gone, GONE)  # Its leader would have it copied again if it were only evicted.
             await delete(client, gone, wrong)  # it is gone, whatever was seen
             block = SuperblockFile(cluster.nodes[gone].files, cluster.nodes[gone].layout, SECOND).load()
             assert block.data_state is DataState.DELETED and isinstance(block.tombstone, OpId)
-            assert block.quarantine is not None
+            assert block.quarantine is not None and block.removed
             assert sorted(path.name for path in (tmp_path / gone / block.quarantine).iterdir()) >= ["about"]
             await insert(tablet, range(20, 40))  # two of three go on
             await cluster.stop(gone)

@@ -11,13 +11,14 @@ from stelae.host.directory_layout import DirectoryLayout, tablet_names
 from stelae.host.instance import CLOCK, INSTANCE, read_clock
 from stelae.host.metadata_files import FileKind, decode
 from stelae.host.superblock import SUPERBLOCK, Superblock
+from stelae.lifecycle.copy_stage import STAGE, manifest_of
 from stelae.partition.tablet_partition import TabletPartition
 from stelae.rows.plain_schema import schema_to_plain
 from stelae.spi.errors import Foreign, StelaeError
 from stelae.spi.schema import Schema
 from stelae.spi.services import Files
 
-_KINDS: tuple[FileKind[Any], ...] = (INSTANCE, CLOCK, SUPERBLOCK, CONSENSUS)
+_KINDS: tuple[FileKind[Any], ...] = (INSTANCE, CLOCK, SUPERBLOCK, CONSENSUS, STAGE)
 
 
 def dump_files(files: Files, path: str, *, directory: bool) -> list[dict[str, Any]]:
@@ -43,6 +44,8 @@ def _paths_below(files: Files, layout: DirectoryLayout) -> list[str]:
         paths += [layout.superblock_of(t) for t in tablet_names(files, layout.superblocks)]
     if files.exists(layout.consensus):
         paths += [layout.consensus_of(t) for t in tablet_names(files, layout.consensus)]
+    if files.exists(layout.copying):
+        paths += [manifest_of(layout, t) for t in tablet_names(files, layout.copying)]
     return paths or [layout.instance]
 
 
@@ -67,7 +70,7 @@ def _plain(record: msgspec.Struct) -> Any:
     if isinstance(record, Superblock):
         schemas = [Schema.from_bytes(body) for body in record.schemas]
         plain["schemas"] = [schema_to_plain(schema) for schema in schemas]
-        if record.partition.scheme:
+        if record.partition.scheme and schemas:  # A tombstone keeps no schemas.
             partition = TabletPartition(schemas[-1], record.partition.scheme, record.partition.hash_buckets)
             plain["partition"]["rows"] = str(partition)
     return plain

@@ -52,6 +52,7 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
         results: the exactly-once results as of ``flushed``. Opaque here.
         tombstone: the last op id of the log when the tablet was deleted. ``"UNKNOWN"`` if it could not be
             read: this replica never votes again. ``None`` for a live replica.
+        removed: of a tombstone: the table was deleted for good. No copy brings the replica back.
         quarantine: the directory with the data of a deleted replica, relative to the node's directory.
         log_only: the replica has no rows, as that of a witness. ``flushed`` is then how far its log is not needed, and
             the engine of ``store_engine`` has not been opened yet."""
@@ -70,6 +71,7 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
     results: bytes = b""
     tombstone: OpId | Literal["UNKNOWN"] | None = None
     quarantine: str | None = None
+    removed: bool = False
     log_only: bool = False
 
     @property

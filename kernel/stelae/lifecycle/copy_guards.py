@@ -41,6 +41,7 @@ class TargetFacts:
     term: int = 0
     last: LastOpId = ZERO  #: The last op id of the log, or of the tombstone.
     config: OpId = ZERO  #: The op id of the committed config.
+    removed: bool = False  #: The table of the tombstone was deleted for good.
     members: frozenset[NodeId] = frozenset()  #: The members that the node knows.
     leads: bool = False  #: The replica leads the tablet in ``term``.
     has_log_base: bool = False  #: READY: its log contains, or has collected, the entry at ``StartCopy.log_base``.
@@ -56,6 +57,7 @@ class CopyRefusalCode(StrEnum):
     OTHER_CONSENSUS_ENGINE = "OTHER_CONSENSUS_ENGINE"
     ALREADY_IN_PROGRESS = "ALREADY_IN_PROGRESS"
     OFFLINE = "OFFLINE"
+    REMOVED = "REMOVED"
     ILLEGAL_STATE = "ILLEGAL_STATE"
     LAST_OP_ID_UNKNOWN = "LAST_OP_ID_UNKNOWN"
     VOTER_WITHOUT_REPLICA = "VOTER_WITHOUT_REPLICA"
@@ -136,6 +138,11 @@ GUARDS: tuple[Guard, ...] = (
         lambda _asked, here: here.state is TargetState.OFFLINE,
         lambda _asked, here: f"the tablet is on this node but offline ({here.why_offline}); "
         "remove the member, or restart the node once the cause is removed",
+    ),
+    Guard(
+        CopyRefusalCode.REMOVED,
+        lambda _asked, here: here.removed,
+        lambda _asked, _here: "the table was deleted for good; the masters delete the other replicas, too",
     ),
     Guard(
         CopyRefusalCode.ILLEGAL_STATE,

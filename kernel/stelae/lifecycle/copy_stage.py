@@ -50,10 +50,15 @@ class StageManifest(msgspec.Struct, frozen=True, kw_only=True):
 STAGE = FileKind("copy-stage", b"STcs", 1, msgspec.msgpack.Decoder(StageManifest))
 
 
+def manifest_of(layout: DirectoryLayout, tablet: TabletId) -> str:
+    """Return the path of the manifest of a tablet's stage."""
+    return f"{layout.stage_of(tablet)}/manifest"
+
+
 def read_manifest(files: Files, layout: DirectoryLayout, tablet: TabletId) -> StageManifest | None:
     """Return the manifest of a stage, or ``None`` if there is no intact stage of this tablet."""
     try:
-        found = load(files, STAGE, f"{layout.stage_of(tablet)}/manifest")
+        found = load(files, STAGE, manifest_of(layout, tablet))
     except (StorageError, MetadataMissing):
         return None
     return found if found.tablet_id == tablet == found.snapshot.tablet_id else None
@@ -109,7 +114,7 @@ class CopyStage:
         self._files.sync_directory(self._layout.copying)
         self._crash.hit("copy.after_stage_cleaned")
         manifest = StageManifest(tablet_id=self._tablet, used_us=now_us, snapshot=snapshot)
-        save(self._files, STAGE, f"{self._place}/manifest", manifest, self._crash)
+        save(self._files, STAGE, manifest_of(self._layout, self._tablet), manifest, self._crash)
         self._bytes = bytes_below(self._files, self._place)
 
     def _keep_only(self, names: set[str]) -> None:

@@ -26,6 +26,7 @@ _STATES = {
     StartupAction.NOTHING: TargetState.DOES_NOT_EXIST,
     StartupAction.REMOVE: TargetState.DOES_NOT_EXIST,  # An interrupted first copy. The next one removes what it left.
     StartupAction.TOMBSTONE: TargetState.DELETED,
+    StartupAction.ROLL_FORWARD: TargetState.DELETED,  # Its deletion was interrupted, by a full disk. The copy ends it.
     StartupAction.DELETE_SELF: TargetState.DELETED,  # An interrupted copy over a tombstone.
 }
 """The states of tablets without a replica. In all other cases the tablet is offline."""
@@ -111,6 +112,7 @@ def _of_files(node: Node, loader: TabletLoader, common: TargetFacts, found: Tabl
         state=state,
         term=max(found.consensus.term, voter.status.term if voter is not None else 0),
         last=found.superblock.tombstone,
+        removed=found.superblock.removed,
         config=found.consensus.committed_config.op_id,
         members=frozenset(member.node_id for member in found.consensus.committed_config.members),
     )

@@ -39,8 +39,12 @@ def write_tombstone(
     last: LastOpId,
     about: DeletionRecord,
     crash: CrashPoints = NO_CRASH,
+    *,
+    removed: bool = False,
 ) -> Superblock:
     """Do steps 2 to 4, and return the durable tombstone. The replica must be shut down.
+
+    ``removed``: the table of the tablet is deleted for good.
 
     After a ``StorageError`` the replica is unchanged or deleted; the next start finds out which."""
     place = make_directory(files, layout, block.tablet_id)
@@ -49,7 +53,7 @@ def write_tombstone(
     save_record(files, path, about)
     files.replace(f"{path}/superblock", files.read_bytes(layout.superblock_of(block.tablet_id)))
     crash.hit("delete.after_superblock_copy")
-    tombstone = tombstone_of(block, last, place)
+    tombstone = msgspec.structs.replace(tombstone_of(block, last, place), removed=removed)
     SuperblockFile(files, layout, block.tablet_id, crash).save(tombstone)
     crash.hit("delete.after_tombstone")
     return tombstone

@@ -113,7 +113,8 @@ class TabletCopies:
             self._refusals.pop(tablet, None)
             metrics.count("copies_completed" if copy.committed else "copies_abandoned")
             state = "complete" if copy.committed else "abandoned"
-            what = (state, tablet, asked.leader, copy.control.latest.bytes_done, error or copy.reason)
+            why = "" if copy.committed else f"reason={error or copy.reason}"
+            what = (state, tablet, asked.leader, copy.control.latest.bytes_done, why)
             log.info("copy %s tablet=%s leader=%s bytes=%d %s", *what)
         else:
             self._refused(asked, copy.reason)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from stelae.host.hybrid_clock import physical_us
@@ -22,6 +23,7 @@ from stelae.lifecycle.copy_stage import CopyStage
 from stelae.lifecycle.copy_states import CANCELLABLE, CopySequence, CopyState, Outcome
 from stelae.lifecycle.copy_target_facts import gather
 from stelae.lifecycle.directory_size import bytes_below
+from stelae.lifecycle.source_choice import SourceChoice
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
 from stelae.spi.copy_plan import (
     Complete,
@@ -36,7 +38,7 @@ from stelae.spi.copy_plan import (
     SourceDamaged,
 )
 from stelae.spi.errors import Corrupt, Full, RetryableError, StelaeError
-from stelae.spi.ids import NodeId, OpId
+from stelae.spi.ids import OpId
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +63,7 @@ class TabletCopy:
         self._found: TabletFinding | None = None
         self._here: TargetFacts | None = None
         self._facts: CopyFacts | None = None
-        self._damaged: set[NodeId] = set()
-        self._source = 0  # The position of the source to ask, among those that are not damaged.
-        self._stays = True  # Ask the same source again, and use its session if it has not ended.
-        self._asked_before = False
+        self._choice = SourceChoice(asked.sources)
         self._bytes_done = 0
         node, crash = environment.node, environment.crash
         self._stage = CopyStage(node.files, node.layout, asked.tablet_id, environment.settings.bytes_max, crash)
@@ -128,19 +127,16 @@ class TabletCopy:
         return Outcome.REFUSED
 
     def _open(self) -> Steps[Outcome]:
-        """Ask a source for its snapshot: after an interruption the same source, whose session may still be open."""
-        env = self._env
-        if not self._stays:
+        """Ask a source for its snapshot."""
+        env, choice = self._env, self._choice
+        if not choice.stays:
             self._end_session()
-            self._source += 1
-        usable = [source for source in self._asked.sources if source.node_id not in self._damaged]
-        if not usable:
+        if choice.asked:
+            yield Ask(self._after_pause)
+        source = choice.next()
+        if source is None:
             self.reason, self.sequence.rounds = "the bytes of every source are damaged", 0
             return Outcome.REFUSED
-        if self._asked_before:
-            yield Ask(self._after_pause)
-        self._asked_before, self._stays = True, False
-        source = usable[self._source % len(usable)]
         try:
             self.offer = yield Ask(lambda done: env.sources.begin(source, self._asked.tablet_id, done))
         except StelaeError as error:
@@ -222,7 +218,11 @@ class TabletCopy:
     def _set_aside(self) -> Steps[Outcome]:
         node, manager, tablet = self._env.node, self._env.manager, self._asked.tablet_id
         yield from manager.set_aside(node.replicas[tablet], SET_ASIDE)
-        self._found = yield from manager.look(tablet)
+        found = self._found = yield from manager.look(tablet)
+        if (
+            found.consensus is not None and self._here is not None
+        ):  # It may have learned a config until it was shut down.
+            self._here = replace(self._here, config=found.consensus.committed_config.op_id)
         return Outcome.DONE
 
     def _rehost(self) -> Steps[Outcome]:
@@ -246,6 +246,9 @@ class TabletCopy:
             wrong = unknown if last is None else self._fence_refusal(last)
             if wrong is not None:
                 return self._refuse(wrong)
+        if self._found is not None and self._found.decision.action is StartupAction.ROLL_FORWARD:
+            assert old is not None
+            yield from self._env.manager.complete_deletion(old)
         yield from self._tablet.mark(old, self._asked.table_name)
         self.sequence.rounds = self._env.settings.rounds_max
         return Outcome.DONE
@@ -276,10 +279,10 @@ class TabletCopy:
                 return Outcome.DONE
             case Partial():
                 self.reason = f"{result.why}: {result.reason}"
-                self._stays = True
+                self._choice.interrupted()
                 return _INTERRUPTIONS[result.why]
             case SourceDamaged():
-                self._damaged.add(result.source)
+                self._choice.damaged(result.source)
                 self.reason = f"item {result.item!r} at {result.source} is damaged: {result.detail}"
                 return Outcome.DAMAGED
             case Refused():

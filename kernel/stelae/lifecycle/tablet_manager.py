@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
+
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.ports import BlockingPool
 from stelae.host.superblock import Superblock
@@ -182,27 +184,31 @@ class TabletManager:
         replica = self._node.replicas.get(tablet_id)
         if replica is not None:
             self._check_fence(replica.status.committed_config.op_id, tablet_id, seen)
-            yield from self.set_aside(replica, reason)
+            yield from self.set_aside(replica, reason, removed=seen is None)
             return
         found = yield from self.look(tablet_id)
         node = self._node
         yield OffLoop(lambda: remove_stage(node.files, node.layout, tablet_id))
-        never = copied and found.decision.action is StartupAction.NOTHING  # A first copy, which left nothing.
-        if never or found.decision.action is StartupAction.TOMBSTONE:
+        if copied and found.decision.action is StartupAction.NOTHING:  # A first copy, which left nothing.
+            return
+        if found.decision.action is StartupAction.TOMBSTONE:
+            yield from self._note_removal(found, removed=seen is None)
             return
         block, last = self._offline(found, seen)
         if last == "UNKNOWN":
             self._loader.unknown_op_ids.add(tablet_id)
-        yield from self._leave_tombstone(block, last, reason)
+        yield from self._leave_tombstone(block, last, reason, removed=seen is None)
 
-    def set_aside(self, replica: Replica, reason: str) -> Steps[None]:
+    def set_aside(self, replica: Replica, reason: str, *, removed: bool = False) -> Steps[None]:
         """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.
+
+        ``removed``: the table is deleted for good, so the replica never comes back.
 
         After an error the replica is shut down, and READY or deleted; its files say which."""
         last = yield from self.shut_down(replica)
-        yield from self._leave_tombstone(replica.flusher.superblock, last, reason)
+        yield from self._leave_tombstone(replica.flusher.superblock, last, reason, removed=removed)
 
-    def _leave_tombstone(self, block: Superblock, last: LastOpId, reason: str) -> Steps[None]:
+    def _leave_tombstone(self, block: Superblock, last: LastOpId, reason: str, *, removed: bool) -> Steps[None]:
         node, tablet_id = self._node, block.tablet_id
         about = DeletionRecord(
             tablet_id=tablet_id,
@@ -211,12 +217,25 @@ class TabletManager:
             reason=reason,
             wal_engine=node.config.wal.name,
         )
-        tombstone = yield OffLoop(lambda: write_tombstone(node.files, node.layout, block, last, about))
+        files, layout = node.files, node.layout
+        tombstone = yield OffLoop(lambda: write_tombstone(files, layout, block, last, about, removed=removed))
+        yield from self.complete_deletion(tombstone)
+        self._loader.failed.pop(tablet_id, None)
+        log.info("tablet deleted tablet=%s last=%s quarantine=%s: %s", tablet_id, last, tombstone.quarantine, reason)
+
+    def _note_removal(self, found: TabletFinding, *, removed: bool) -> Steps[None]:
+        """Make durable that the table of a tombstone is deleted for good, so that no leader has it copied again."""
+        block = found.superblock
+        if removed and block is not None and not block.removed:
+            file, gone = self._loader.superblock_file(found.tablet_id), msgspec.structs.replace(block, removed=True)
+            yield OffLoop(lambda: file.save(gone))
+
+    def complete_deletion(self, tombstone: Superblock) -> Steps[None]:
+        """Move data and log of a tombstone into its quarantine directory. May be repeated."""
+        node = self._node
         yield OffLoop(lambda: set_data_aside(node.files, node.layout, tombstone))
         yield WithLog(lambda wal: set_log_aside(node.layout, tombstone, wal.set_aside))
         node.writer.close_log(tombstone.log_id)
-        self._loader.failed.pop(tablet_id, None)
-        log.info("tablet deleted tablet=%s last=%s quarantine=%s: %s", tablet_id, last, tombstone.quarantine, reason)
 
     def _purge(self, tablet_id: TabletId, name: str) -> Steps[None]:
         found = yield from self.look(tablet_id)

@@ -84,6 +84,7 @@ ALONE: list[tuple[CopyRefusalCode, dict[str, Any], TargetFacts, dict[str, Any]]]
     (Code.LAST_OP_ID_UNKNOWN, {}, TOMBSTONE, {"state": TargetState.OFFLINE, "last": "UNKNOWN"}),
     (Code.OFFLINE, {}, TOMBSTONE, {"state": TargetState.OFFLINE, "why_offline": "its store is damaged"}),
     (Code.OFFLINE, {"hosted": True}, LAGGING, {"state": TargetState.OFFLINE}),
+    (Code.REMOVED, {}, TOMBSTONE, {"removed": True}),
     (Code.ILLEGAL_STATE, {"hosted": True}, TOMBSTONE, {}),
     (Code.ILLEGAL_STATE, {"hosted": True, "member_type": MemberType.PRE_VOTER}, NEVER, {}),
     (Code.ILLEGAL_STATE, {}, LAGGING, {}),

@@ -10,6 +10,8 @@ from stelae.host.settings import TabletSettings
 from stelae.host.superblock import DataState
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.spi.copy_plan import CopyOutcome, Interruption, Partial
+from stelae.spi.errors import Full
+from stelae.spi.ids import LogId
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_node import (
     BASE,
@@ -155,6 +157,24 @@ def test_a_replica_that_finds_no_space_for_its_tombstone_starts_again() -> None:
     assert node.ask_until_end(hosted=True).sequence.committed
 
 
+def test_a_deletion_that_a_full_disk_interrupted_is_completed_by_the_next_copy() -> None:
+    """The tombstone was durable, and the log still there: the tablet was offline until the next start of its node."""
+    node = lagging()
+
+    def fills(_operation: str, path: str) -> None:
+        if "/quarantine/" in path and "consensus-meta" in path:
+            raise Full("no space", path=path)
+
+    node.disk.faults.hook = fills
+    copy = node.ask_until_end(hosted=True)
+    assert not copy.sequence.marked and TABLET not in node.peers.replicas
+    assert node.block().data_state is DataState.DELETED and LogId(TABLET, 1) in node.wal.logs()
+    node.disk.faults.hook = None
+    assert node.ask_until_end().sequence.committed
+    check_complete(node, ADOPTED)
+    assert {"data", "wals"} <= set(node.disk.listdir(f"{LAYOUT.quarantine}/t.1"))
+
+
 # -- cancelling and deleting -----------------------------------------------------------------------
 
 
@@ -178,6 +198,7 @@ def test_a_deletion_cancels_the_copy_and_leaves_no_stage(place: str) -> None:
         check_never(node)
     else:
         check_tombstone(node, VOTED)
+        assert node.block().removed and node.refusal() == CopyRefusalCode.REMOVED, "no leader brings it back"
 
 
 def test_a_cancelled_copy_keeps_its_stage_for_the_next_one() -> None:

@@ -231,6 +231,22 @@ def _ends_at(node: CopyNode, replica: Any, last: OpId) -> Any:
     yield
 
 
+def test_a_config_that_the_replica_learned_until_it_was_set_aside_counts() -> None:
+    """The guards had seen an older one. The metadata would have refused the older config, but only at the end."""
+    node = lagging(network(SERVED, SERVED))
+    shut_down = node.manager.shut_down
+
+    def learns(replica: Any) -> Any:
+        newer = msgspec.structs.replace(CONFIG, op_id=OpId(4, 23))
+        ConsensusMetadata(node.disk, LAYOUT, TABLET).save(VOTED, newer)
+        return (yield from shut_down(replica))
+
+    node.manager.shut_down = learns  # type: ignore[method-assign]
+    copy = node.ask_until_end(hosted=True)
+    assert copy.refused is not None and copy.refused.code is CopyRefusalCode.SOURCE_CONFIG_OLD
+    assert node.block().data_state is DataState.DELETED
+
+
 def test_a_source_that_does_not_answer_is_passed_over() -> None:
     node = CopyNode(tombstone_disk(), network(leader=Overloaded("all slots are in use")))
     assert node.ask_until_end().sequence.committed and node.network.asked == [LEADER, FOLLOWER]
