@@ -102,7 +102,7 @@ MEMBER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="new replicas: a voter that lost its replica gets an empty one",
         rule="durability 19, ADR 70",
-        target="stelae.host.new_replica:new_replica",
+        target="stelae.host.copy_requests:new_replica",
         replacement=mutations.give_voters_new_replicas,
         invariant="replica_creation",
         seed=4,
