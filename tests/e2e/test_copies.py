@@ -122,7 +122,7 @@ def test_when_the_source_is_killed_in_the_middle_another_one_is_copied(tmp_path:
         cluster.wait_for(DataState.COPYING)
         source = leader_of(cluster)
         source.kill()
-        time.sleep(1.0)
+        cluster.wait_for(DataState.READY)
         source.start()
         cluster.check_joined()
 

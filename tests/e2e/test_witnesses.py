@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stelae.check.cluster_check import check
-from stelae.client import AsyncClient, connect_async
+from stelae.client import AsyncClient, AsyncReplicas, AsyncTable, connect_async
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import DESCRIBE, DescribeRequest
 from stelae.spi.errors import NoRows
@@ -37,16 +37,8 @@ def test_a_witness_restores_the_fault_tolerance_before_anything_is_copied(tmp_pa
             running(tmp_path, 1, 4, SLOW_COPIES) as cluster,
             await connect_async(cluster.addresses[cluster.masters[0]]) as client,
         ):
-            table = await client.create_table("t", {"id": "int64", "text": "string"}, ["id"])
-            await table.insert(rows(0, 100))
-            (tablet,) = await client.tablet_ids()
-            replicas = await client.replicas(tablet)
-            view = await replicas.config()
-            leader, members = view.node_id, set(types(view))
-            (spare,) = set(cluster.servers) - members
-            await _flushed(cluster, leader, tablet)
-            dead, other = members - {leader}
-            await cluster.stop(dead)
+            table, tablet, replicas = await _table_with_rows(client)
+            leader, dead, other, spare = await _one_voter_dead(cluster, replicas)
             address = cluster.addresses[spare]
             added = await replicas.add(address, member_type="WITNESS", wait=True)
             assert types(added.view)[spare] is MemberType.WITNESS
@@ -69,7 +61,7 @@ def test_a_witness_restores_the_fault_tolerance_before_anything_is_copied(tmp_pa
             await replicas.remove(spare)
             await cluster.start(other)
             assert await table.scan().count() == 300
-            assert set(types(await replicas.config())) == members
+            assert set(types(await replicas.config())) == {leader, dead, other}
 
     asyncio.run(scenario())
 
@@ -80,16 +72,8 @@ def test_a_witness_copies_the_rows_by_itself_becomes_a_voter_and_serves_alone_wi
             running(tmp_path, 1, 4) as cluster,
             await connect_async(cluster.addresses[cluster.masters[0]]) as client,
         ):
-            table = await client.create_table("t", {"id": "int64", "text": "string"}, ["id"])
-            await table.insert(rows(0, 100))
-            (tablet,) = await client.tablet_ids()
-            replicas = await client.replicas(tablet)
-            view = await replicas.config()
-            leader, members = view.node_id, set(types(view))
-            (spare,) = set(cluster.servers) - members
-            await _flushed(cluster, leader, tablet)
-            dead, other = members - {leader}
-            await cluster.stop(dead)
+            table, tablet, replicas = await _table_with_rows(client)
+            leader, dead, other, spare = await _one_voter_dead(cluster, replicas)
             await replicas.add(cluster.addresses[spare], member_type="WITNESS", wait=True)
             await replicas.change_role(dead, "NON_VOTER")
             await table.insert(rows(100, 200))
@@ -116,6 +100,25 @@ async def _compares_the_others(client: AsyncClient, tablet: TabletId) -> None:
     assert not found.differ
     witness = [why for whys in found.not_compared.values() for why in whys if "rows" in why]
     assert witness == [] and all("does not run" in why for why in found.not_compared.get(tablet, ()))
+
+
+async def _table_with_rows(client: AsyncClient) -> tuple[AsyncTable, TabletId, AsyncReplicas]:
+    table = await client.create_table("t", {"id": "int64", "text": "string"}, ["id"])
+    await table.insert(rows(0, 100))
+    (tablet,) = await client.tablet_ids()
+    return table, tablet, await client.replicas(tablet)
+
+
+async def _one_voter_dead(cluster: Cluster, replicas: AsyncReplicas) -> tuple[NodeId, NodeId, NodeId, NodeId]:
+    """Stop a follower of the three voters, after the leader has flushed. Returns the leader, the dead voter, the other
+    one, and the server without a replica."""
+    view = await replicas.config()
+    leader, members = view.node_id, set(types(view))
+    (spare,) = set(cluster.servers) - members
+    await _flushed(cluster, leader, replicas.tablet_id)
+    dead, other = members - {leader}
+    await cluster.stop(dead)
+    return leader, dead, other, spare
 
 
 async def _flushed(cluster: Cluster, node_id: NodeId, tablet: TabletId) -> None:
