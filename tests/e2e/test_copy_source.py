@@ -22,12 +22,13 @@ from stelae.protocol.codec import encode
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.server.tserver.copy_sources import MessengerSources
+from stelae.server.tserver.served_snapshot import SnapshotTaker
 from stelae.spi.copy import FetchChunk
 from stelae.spi.copy_plan import Complete, CopyOffer, CopyOutcome, CopyPlan, CopySessionEnded, Interruption, Partial
 from stelae.spi.errors import CallerError, TooLarge, Unavailable, Unsupported
-from stelae.spi.ids import ZERO, NodeId, TabletId
+from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.members import Member
+from stelae.spi.members import AddServer, Member, MemberType
 from stelae.spi.payload import decode_payload
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
@@ -218,6 +219,41 @@ def test_a_snapshot_of_a_replica_that_is_written_has_every_row_that_was_acknowle
                 target.sources.end(offer)
                 await until(lambda: not _sessions(cluster.nodes[source]))
             await writing
+
+    on_cluster(tmp_path, settings_of(), work)
+
+
+def test_a_config_that_is_committed_while_the_snapshot_is_taken_is_in_its_log_or_in_its_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the copied replica would never learn it, and could vote by members that are no majority any more."""
+    asked: list[None] = []
+    rows_of = SnapshotTaker._rows
+
+    async def work(cluster: Cluster, target: Target) -> None:
+        loop, source = asyncio.get_running_loop(), leader_of(cluster)
+        replica = cluster.nodes[source].replicas[TABLET]
+        spare = cluster.ids[3]
+
+        async def add_a_member() -> OpId:
+            added: asyncio.Future[Any] = loop.create_future()
+            change = AddServer(node_id=spare, address=cluster.address(spare), member_type=MemberType.NON_VOTER)
+            replica.change_members(change, added.set_result)
+            config = await added
+            await until(lambda: replica.applier.applied >= config.op_id)
+            return replica.status.committed_config.op_id
+
+        def rows_after_a_change(taker: SnapshotTaker, *arguments: Any) -> Any:
+            if not asked:
+                asked.append(None)
+                asyncio.run_coroutine_threadsafe(add_a_member(), loop).result(WAIT_S)
+            return rows_of(taker, *arguments)
+
+        monkeypatch.setattr(SnapshotTaker, "_rows", rows_after_a_change)
+        offer = await target.begin(source, as_export=True)
+        assert replica.status.committed_config.member(spare) is not None
+        assert offer.snapshot.base >= replica.status.committed_config.op_id
+        assert offer.snapshot.committed_config == replica.status.committed_config
 
     on_cluster(tmp_path, settings_of(), work)
 

@@ -44,7 +44,8 @@ class StartCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_copy(request: CopyRequest, block: Superblock, status: Status, log_base: OpId) -> StartCopy | None:
-    """Return the message for a peer that needs a copy; ``None`` if it is no member any more.
+    """Return the message for a peer that needs a copy; ``None`` if it is no member any more, or no member that is reached
+    has rows (a caretaker leads).
 
     The sources are this leader and the voters to which it replicates without problems.
 
@@ -58,7 +59,7 @@ def start_copy(request: CopyRequest, block: Superblock, status: Status, log_base
 
 
 def copy_rows(peer: NodeId, block: Superblock, status: Status, log_base: OpId) -> StartCopy | None:
-    """Return the message for a member that has the log and no rows; ``None`` if it is no member any more."""
+    """Return the message for a member that has the log and no rows; ``None`` as for ``start_copy``."""
     asked = _to_member(peer, block, status, log_base, hosted=True)
     return None if asked is None else msgspec.structs.replace(asked, rows_only=True)
 
@@ -71,6 +72,8 @@ def _to_member(node: NodeId, block: Superblock, status: Status, log_base: OpId, 
     voting = [member for member in status.config.members if member.member_type is MemberType.VOTER]
     leader = [member for member in voting if member.node_id == status.node_id]
     others = [member for member in voting if member.node_id in healthy and member.node_id != node]
+    if not leader and not others:
+        return None
     return StartCopy(
         to=node,
         leader=status.node_id,

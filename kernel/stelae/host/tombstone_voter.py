@@ -101,10 +101,11 @@ class TombstoneVoter:
         self._carry_out()
 
     def close(self) -> None:
-        """Save and send nothing any more. A save that is in progress may still become durable."""
-        self.failure = "it was closed"
+        """Save and send nothing any more. A save that is in progress may still become durable. A merge that waits gets an
+        error."""
         if self._retry is not None:
             self._retry.cancel()
+        self._fail("it was closed", StorageError(f"the voter of tablet {self.tablet_id} was closed"))
 
     def _step(self, event: Event) -> None:
         self._core.step([Tick(self._turns.now_us()), event])
@@ -140,13 +141,19 @@ class TombstoneVoter:
             return
         self._saving = False
         if error is not None:
-            self.failure = f"its vote cannot be saved: {error}"
             log.error("tombstone votes no more tablet=%s reason=%s", self.tablet_id, error)
-            if save.merged is not None:
-                save.merged(error)
+            self._fail(f"its vote cannot be saved: {error}", error)
             return
         self._end(self._due.popleft())
         self._carry_out()
+
+    def _fail(self, why: str, error: StelaeError) -> None:
+        """Stop for good. Merges get the error, also those behind other saves."""
+        self.failure = self.failure or why
+        for save in self._due:
+            merged, save.merged = save.merged, None
+            if merged is not None:
+                merged(error)
 
     def _end(self, save: _Save) -> None:
         self.committed_config = save.config or self.committed_config

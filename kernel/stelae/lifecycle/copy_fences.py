@@ -79,13 +79,3 @@ class CopyFences:
             return None
         code, kind, theirs, ours = found
         return CopyRefusal(code, f"the snapshot is of {kind} engine {theirs[:80]!r}, and this node has {ours!r}")
-
-
-def fences_of(tombstone: OpId | None, committed_config: OpId) -> Fences:
-    """Return the fences of a replica.
-
-    Args:
-        tombstone: its last op id; ``None`` for a first copy.
-        committed_config: the op id of the committed config in its consensus metadata.
-    """
-    return Fences(tombstone=tombstone or ZERO, config_op_id=committed_config)

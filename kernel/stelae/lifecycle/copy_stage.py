@@ -100,7 +100,7 @@ class CopyStage:
         may be; nothing was changed."""
         size_bytes = sum(item.size_bytes for item in snapshot.items)
         if size_bytes > self._bytes_max:
-            fact = f"the copy needs {size_bytes} bytes, and a stage may have {self._bytes_max}; raise stage_bytes_max"
+            fact = f"the copy needs {size_bytes} bytes, and a stage may have {self._bytes_max}; raise [stage] bytes_max"
             raise Full(fact, path=self._place)
         self.close()
         old = read_manifest(self._files, self._layout, self._tablet)
@@ -149,7 +149,7 @@ class CopyStage:
 
         Raises ``Full`` if the stage or the disk has no space, and another ``StorageError`` if it cannot be written."""
         if self._bytes + len(data) > self._bytes_max:
-            raise Full(f"the stage has its {self._bytes_max} bytes; raise stage_bytes_max", path=self._place)
+            raise Full(f"the stage has its {self._bytes_max} bytes; raise [stage] bytes_max", path=self._place)
         file = self._part(item, create=True)
         assert file is not None
         file.pwritev([data], offset)

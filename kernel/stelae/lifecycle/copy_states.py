@@ -1,7 +1,7 @@
 """The states of one copy on its target, and what follows from the outcome of each. Pure.
 
 Source: "Follower Tablet Copy" of the tablet-copy design, steps 1 to 6; ``durability.md`` rules 17 to 22. Each state has
-one piece of work, which ``copy_steps`` does. Its outcome leads to the next state, by a total table: a pair that the
+one piece of work, which ``tablet_copy`` does. Its outcome leads to the next state, by a total table: a pair that the
 table does not name cannot happen, and ends in the safe way (``ABANDONING``, or ``ENDED`` before the first effect).
 
 The order follows from the rules:
@@ -56,7 +56,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What follows from an outcome. ``retry``: to the first state while rounds are left, else to the second one."""
+    """What follows from an outcome: ``to``. With ``otherwise``, that is followed once no round is left."""
 
     to: CopyState
     otherwise: CopyState | None = None

@@ -34,7 +34,7 @@ from stelae.lifecycle.copy_install import install_rows
 from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_stage import CopyStage, remove_stage
 from stelae.spi.copy_plan import Complete, CopyOffer, CopyOutcome, CopyPlan, CopySnapshot, Fences
-from stelae.spi.errors import StelaeError, Unavailable
+from stelae.spi.errors import Full, StelaeError, Unavailable
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.members import Member
 from stelae.spi.wal import WalEngine
@@ -75,7 +75,8 @@ class RowsCopy:
             yield from self._copy(replica)
         except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
             self.reason = str(error)
-        retention.release(ANCHOR)
+        finally:
+            retention.release(ANCHOR)
         if self.begun and not self._stopped:
             yield from self._put_back(replica.flusher.superblock)
 
@@ -183,23 +184,38 @@ class RowsCopy:
     # -- the replica ---------------------------------------------------------------------------------
 
     def _commit(self, replica: Replica, facts: CopyFacts, manifest: bytes) -> Steps[None]:
-        """Stop the replica, write the superblock, and start it again: with rows if the superblock was durable."""
+        """Stop the replica, write the superblock, and start it again: with rows if the superblock was durable.
+
+        A replica that has failed is not started again in this process, nor one whose superblock may be the old or the
+        new one: what it has in its files cannot be relied on before a restart (``durability.md`` rule 7)."""
         env, node = self._env, self._env.node
+        _check_running(replica)
         self._stopped = True
         yield from env.manager.shut_down(replica)
-        block = replica.flusher.superblock
+        block, saving = replica.flusher.superblock, False
         try:
+            _check_running(replica)
             yield WithLog(lambda wal: _check_log(wal, block, facts.flushed))
             env.crash.hit("rows.after_stopped")
             ready = with_rows(block, facts, manifest, node.config.store.name)
             superblock = SuperblockFile(node.files, node.layout, block.tablet_id, env.crash)
+            saving = True
             yield OffLoop(lambda: superblock.save(ready))
             self.committed = True
             env.crash.hit("rows.after_committed")
             yield OffLoop(lambda: remove_stage(node.files, node.layout, block.tablet_id))
         except (StelaeError, OSError) as error:
             self.reason = str(error)
+            unsure = saving and not self.committed and not isinstance(error, Full)
+            if replica.failure or unsure:
+                env.loader.fail(block.tablet_id, f"it was stopped to get its rows: {error}; restart the node")
+                return
         yield from env.manager.start_again(replica)
+
+
+def _check_running(replica: Replica) -> None:
+    if replica.failure:
+        raise Unavailable(f"the replica has failed: {replica.failure}")
 
 
 def with_rows(block: Superblock, facts: CopyFacts, manifest: bytes, store: str) -> Superblock:

@@ -31,7 +31,7 @@ WHY_CHARACTERS_MAX = 300
 """The most characters of a peer's reason that are kept."""
 
 LOOK_US = 200_000
-"""How often to look whether a copied replica has heard its leader."""
+"""How often to look whether a copied replica has heard its leader, in microseconds."""
 
 
 class TabletCopies:
@@ -41,7 +41,7 @@ class TabletCopies:
         self._env = environment
         self._running: dict[TabletId, TabletCopy | RowsCopy] = {}
         self._refusals: dict[TabletId, str] = {}
-        self._sessions: dict[TabletId, tuple[CopyOffer, Timer]] = {}  # Of copies that have ended.
+        self._sessions: dict[TabletId, Timer] = {}  # Of copies that have ended.
         environment.manager.cancel_copy = self.cancel
 
     @property
@@ -93,7 +93,7 @@ class TabletCopies:
         """Cancel all copies, because the node stops. What has arrived stays in the stages."""
         for tablet_id in self._running:
             self.cancel(tablet_id, "the node stops")
-        for _, timer in self._sessions.values():
+        for timer in self._sessions.values():
             timer.cancel()
 
     def _reserve(self, tablet_id: TabletId) -> bool:
@@ -130,17 +130,16 @@ class TabletCopies:
         self._refusals[tablet] = reason
 
     def _end_when_heard(self, tablet: TabletId, offer: CopyOffer, waited_us: int) -> None:
-        """End the session of a complete copy once the leader replicates to the replica (``durability.md`` rule 25).
+        """End the session of a complete copy once the replica hears its leader (``durability.md`` rule 25).
 
         Until then the session keeps the log that follows the copy. It ends by itself after its time to live."""
         replica, turns = self._env.node.replicas.get(tablet), self._env.node.turns
-        waits = replica is not None and not replica.status.serving and waited_us < offer.ttl_ms * 1000
-        if tablet in self._sessions:
-            self._sessions.pop(tablet)
+        waits = replica is not None and replica.status.leader is None and waited_us < offer.ttl_ms * 1000
+        self._sessions.pop(tablet, None)
         if not waits:
             self._env.sources.end(offer)
             return
         timer = turns.call_at(
             turns.now_us() + LOOK_US, lambda: self._end_when_heard(tablet, offer, waited_us + LOOK_US)
         )
-        self._sessions[tablet] = (offer, timer)
+        self._sessions[tablet] = timer

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from stelae.host.hybrid_clock import physical_us
+from stelae.host.replica import Replica
 from stelae.host.start_copy import StartCopy
 from stelae.lifecycle.blocking_steps import Ask, OffLoop, Steps
 from stelae.lifecycle.copied_tablet import CopiedTablet
@@ -19,6 +20,7 @@ from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_fences import CopyFences
 from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, TargetFacts, TargetState, refusal
+from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_stage import CopyStage
 from stelae.lifecycle.copy_states import CANCELLABLE, CopySequence, CopyState, Outcome
 from stelae.lifecycle.copy_target_facts import gather
@@ -62,6 +64,7 @@ class TabletCopy:
         self.sequence = CopySequence(replaces=False, rounds=len(asked.sources) - 1)
         self._found: TabletFinding | None = None
         self._here: TargetFacts | None = None
+        self._aside: Replica | None = None
         self._facts: CopyFacts | None = None
         self._choice = SourceChoice(asked.sources)
         self._bytes_done = 0
@@ -176,14 +179,20 @@ class TabletCopy:
         return again
 
     def _too_large(self) -> Steps[CopyRefusal | None]:
-        """Return why the copy would not fit on this node. A replica that lags is not set aside for it then."""
+        """Return why the copy would not fit on this node. A replica that lags is not set aside for it then.
+
+        Files of rows are moved out of the stage. The log and an export are written a second time, for the engines."""
         node, limit = self._env.node, self._env.settings.bytes_max
-        size_bytes = sum(item.size_bytes for item in self._snapshot.items)
+        items = self._snapshot.items
+        size_bytes = sum(item.size_bytes for item in items)
+        twice_bytes = sum(item.size_bytes for item in items if kind_of(item.name) is not ItemKind.ROWS)
         free_bytes: int = yield OffLoop(lambda: node.files.space_left(node.layout.root))
         held: int = yield OffLoop(lambda: bytes_below(node.files, node.layout.stage_of(self._asked.tablet_id)))
-        if size_bytes <= limit and size_bytes - held <= free_bytes:
+        needed_bytes = size_bytes + twice_bytes - held
+        if size_bytes <= limit and needed_bytes <= free_bytes:
             return None
-        fact = f"the copy needs {size_bytes} bytes, a stage may have {limit}, and {free_bytes} are free on the disk"
+        fact = f"the copy has {size_bytes} bytes, and a stage may have {limit}; it needs {needed_bytes} more bytes on "
+        fact += f"the disk, of which {free_bytes} are free"
         return CopyRefusal(CopyRefusalCode.TOO_LARGE, f"{fact}; free space, or raise [stage] bytes_max")
 
     def _fence_refusal(self, last: OpId | None) -> CopyRefusal | None:
@@ -217,7 +226,8 @@ class TabletCopy:
 
     def _set_aside(self) -> Steps[Outcome]:
         node, manager, tablet = self._env.node, self._env.manager, self._asked.tablet_id
-        yield from manager.set_aside(node.replicas[tablet], SET_ASIDE)
+        replica = self._aside = node.replicas[tablet]
+        yield from manager.set_aside(replica, SET_ASIDE)
         found = self._found = yield from manager.look(tablet)
         if (
             found.consensus is not None and self._here is not None
@@ -226,9 +236,14 @@ class TabletCopy:
         return Outcome.DONE
 
     def _rehost(self) -> Steps[Outcome]:
-        """Start the replica again that could not be set aside. If it is a tombstone by now, it stays one."""
-        env = self._env
-        found = yield from env.manager.look(self._asked.tablet_id)
+        """Start the replica again that could not be set aside. If it is a tombstone by now, it stays one.
+
+        If it has failed meanwhile, its files cannot be relied on before a restart (``durability.md`` rule 7)."""
+        env, tablet = self._env, self._asked.tablet_id
+        if self._aside is not None and self._aside.failure:
+            env.loader.fail(tablet, f"it failed while it was set aside: {self._aside.failure}; restart the node")
+            return Outcome.DONE
+        found = yield from env.manager.look(tablet)
         if found.decision.action is StartupAction.START:
             recovered = yield OffLoop(lambda: env.loader.recover(found))
             if recovered is not None:

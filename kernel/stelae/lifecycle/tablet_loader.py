@@ -128,7 +128,7 @@ class TabletLoader:
         for one in found:
             match one.decision.action:
                 case StartupAction.START:
-                    self._end_copy(one)
+                    self._try_end_copy(one)
                     replica = self.recover(one)
                     recovered += [] if replica is None else [replica]
                 case StartupAction.FAIL:
@@ -145,6 +145,13 @@ class TabletLoader:
             if self._configured is not None and self._configured.id == replica.superblock.tablet_id:
                 check_configured(self._configured, replica.schemas)
         return recovered
+
+    def _try_end_copy(self, found: TabletFinding) -> None:
+        """Remove what a copy has left, if possible. It is in nobody's way, so the replica starts without it, too."""
+        try:
+            self._end_copy(found)
+        except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
+            log.warning("what a copy has left is not removed tablet=%s reason=%s", found.tablet_id, error)
 
     def _end_copy(self, found: TabletFinding) -> None:
         """Remove what a copy has left of a READY tablet. Without rows it keeps the stage, for the next copy of them."""

@@ -1,6 +1,6 @@
 """Decides what a copy asks for next, from which source, and what an answer means. Pure: time is an argument.
 
-The driver (``target``) calls ``next_request`` and ``sent``, ``answered`` for each answer, and ``finished`` or
+The driver (``copy_run``) calls ``next_request`` and ``sent``, ``answered`` for each answer, and ``finished`` or
 ``not_as_digest`` after the sink has looked at an item. The planner returns what is to be done with the sink as a list
 of ``SinkCall``, in order.
 

@@ -20,7 +20,7 @@ class FetchedItem:
     def __init__(self, unit: SnapshotUnit, stored: int) -> None:
         self.unit = unit
         self.stored = stored
-        #: The stored bytes were not checked yet. ``part_crc`` is their checksum.
+        #: The stored bytes were not checked yet. The planner knows their checksum.
         self.unchecked = stored > 0
         self.checking = False
         self.source: int | None = None  #: The number of the source from which it is fetched.

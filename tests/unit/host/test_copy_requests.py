@@ -95,6 +95,20 @@ def test_a_witness_without_a_replica_gets_one_without_rows_and_one_that_lacks_en
         assert isinstance(sent.handle(BASE, status(member)), StartCopy)
 
 
+def test_a_caretaker_that_reaches_no_voter_asks_for_no_copy_as_there_is_no_source() -> None:
+    leads = with_peers(status(MemberType.VOTER), b="COPY", c="PROBE")
+    members = tuple(
+        msgspec.structs.replace(one, member_type=MemberType.WITNESS) if one.node_id == LEADER else one
+        for one in leads.config.members
+    )
+    config = msgspec.structs.replace(leads.config, members=members)
+    sent, caretaker = Sent(), msgspec.structs.replace(leads, config=config)
+    assert sent.handle(BASE, caretaker) is None
+    healthy = (msgspec.structs.replace(caretaker.peers[1], state="REPLICATE"),)
+    found = sent.handle(BASE, msgspec.structs.replace(caretaker, peers=healthy))
+    assert isinstance(found, StartCopy) and [source.node_id for source in found.sources] == [THIRD]
+
+
 def test_a_copy_that_is_needed_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
     sent, learner = Sent(), status(MemberType.PRE_VOTER)
     with caplog.at_level(logging.INFO):

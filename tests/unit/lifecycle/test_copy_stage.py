@@ -146,11 +146,11 @@ def test_only_items_of_equal_name_and_digest_are_used_for_another_snapshot() -> 
 
 def test_a_stage_may_not_outgrow_its_limit() -> None:
     stage = stage_on(disk(), bytes_max=10_000)
-    with pytest.raises(Full, match="raise stage_bytes_max"):
+    with pytest.raises(Full, match=r"raise \[stage\] bytes_max"):
         stage.prepare(snapshot(), 5)
     small = {"log/4-6": b"l" * 4000, "log/7-7": b"m" * 100}
     stage.prepare(snapshot(small), 5)
-    with pytest.raises(Full, match="raise stage_bytes_max"):
+    with pytest.raises(Full, match=r"raise \[stage\] bytes_max"):
         stage.write("log/4-6", 0, b"l" * 20_000)
     fill(stage, small)
 

@@ -8,9 +8,10 @@ import pytest
 
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import DataState
+from stelae.lifecycle import tablet_loader
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.spi.copy_plan import CopyOutcome, Interruption, Partial
-from stelae.spi.errors import Full
+from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import LogId
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_node import (
@@ -21,6 +22,7 @@ from tests.unit.lifecycle.copy_node import (
     check_complete,
     check_never,
     check_tombstone,
+    lagging_disk,
     served,
     tombstone_disk,
 )
@@ -114,10 +116,12 @@ def test_a_full_disk_ends_the_copy_and_gets_back_what_the_stage_used(room: float
     node = CopyNode(tombstone_disk(), network())
     used = sum(len(data) for data in node.disk.tree().values())
     total = sum(item.size_bytes for item in SERVED.snapshot.items)
-    node.disk.faults.capacity_bytes = used + int(room * total)
-    node.network.on_chunk = lambda _item: setattr(
-        node.disk.faults, "capacity_bytes", (node.disk.faults.capacity_bytes or 0) - 120
-    )
+
+    def write_something_else(_item: str) -> None:
+        before = node.disk.faults.capacity_bytes
+        node.disk.faults.capacity_bytes = (used + int(room * total) if before is None else before) - 120
+
+    node.network.on_chunk = write_something_else
     copy = node.ask_until_end()
     assert not copy.sequence.committed and copy.sequence.marked
     node.disk.faults.capacity_bytes = None
@@ -127,14 +131,18 @@ def test_a_full_disk_ends_the_copy_and_gets_back_what_the_stage_used(room: float
     check_complete(again, ADOPTED)
 
 
-@pytest.mark.parametrize("stage", [True, False])
-def test_a_replica_is_not_set_aside_for_a_copy_that_does_not_fit(stage: bool) -> None:
+COPIED_BYTES = sum(item.size_bytes for item in SERVED.snapshot.items)
+
+
+@pytest.mark.parametrize("free_bytes", [None, 100, COPIED_BYTES])
+def test_a_replica_is_not_set_aside_for_a_copy_that_does_not_fit(free_bytes: int | None) -> None:
+    """The stage is too small, or the disk: for what arrives, or for the log that is written from it."""
     node = lagging()
-    if stage:
+    used = sum(len(data) for data in node.disk.tree().values())
+    if free_bytes is None:
         object.__setattr__(node.copies._env.settings, "bytes_max", 100)
     else:
-        used = sum(len(data) for data in node.disk.tree().values())
-        node.disk.faults.capacity_bytes = used + 100
+        node.disk.faults.capacity_bytes = used + free_bytes
     tree = node.disk.tree()
     assert node.refusal(hosted=True) == CopyRefusalCode.TOO_LARGE
     assert node.disk.tree() == tree and TABLET in node.peers.replicas and node.network.open == set()
@@ -244,14 +252,14 @@ def test_a_session_is_kept_until_the_replica_hears_its_leader() -> None:
 
     def silent(recovered: Any) -> None:
         host(recovered)
-        node.node.replicas[TABLET].status.serving = False
+        node.node.replicas[TABLET].status.leader = None
 
     node.node.host = silent
     node.ask()
     for _ in range(3):
         assert node.network.open == {LEADER}
         node.pass_time()
-    node.node.replicas[TABLET].status.serving = True
+    node.node.replicas[TABLET].status.leader = LEADER
     node.pass_time()
     assert node.network.open == set()
 
@@ -293,3 +301,14 @@ def test_an_item_that_is_damaged_in_the_stage_is_fetched_again() -> None:
     assert node.ask_until_end().sequence.committed and damaged
     assert len(node.network.fetched) > CHUNKS
     check_complete(node, ADOPTED)
+
+
+def test_what_a_copy_has_left_and_cannot_be_removed_keeps_no_tablet_from_starting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_arguments: Any) -> None:
+        raise StorageError("input/output error")
+
+    monkeypatch.setattr(tablet_loader, "remove_stage", fail)
+    again = CopyNode(lagging_disk(), network())
+    assert TABLET in again.recovered and TABLET not in again.loader.failed

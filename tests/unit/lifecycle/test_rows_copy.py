@@ -14,7 +14,7 @@ from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.new_replica import LogStart
 from stelae.host.start_copy import CancelRows
-from stelae.host.superblock import Superblock
+from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle import rows_copy
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.log_only_creation import LogOnlyCreation
@@ -22,6 +22,7 @@ from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState
 from stelae.spi.copy_plan import CopyOutcome
+from stelae.spi.errors import Full, StelaeError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import TabletConfig, encode_config
@@ -235,6 +236,54 @@ def test_an_old_leader_cancels_nothing() -> None:
 
     node.network.on_chunk = cancel
     assert ask(node).committed
+
+
+# -- a replica that has failed does not run again in this process (rule 7) -------------------------
+
+
+def test_a_replica_that_fails_while_its_rows_arrive_is_not_started_again() -> None:
+    node = witness(witness_disk())
+    replica = node.peers.replicas[TABLET]
+
+    def fail(_item: str) -> CopyOutcome | None:
+        replica.failure = "the log cannot be synced"
+        return None
+
+    node.network.on_chunk = fail
+    copy = ask(node)
+    assert "the log cannot be synced" in copy.reason and not copy.committed
+    assert node.hosted == {} and node.peers.replicas[TABLET] is replica and replica.failure
+    assert state(node.disk) == "witness"
+
+
+def test_a_replica_that_fails_while_it_is_stopped_is_offline_until_a_restart() -> None:
+    node = witness(witness_disk())
+    replica, shut_down = node.peers.replicas[TABLET], node.manager.shut_down
+
+    def failing(stopped: Any) -> Any:
+        last = yield from shut_down(stopped)
+        replica.failure = "the vote cannot be saved"
+        return last
+
+    node.manager.shut_down = failing  # type: ignore[method-assign]
+    copy = ask(node)
+    assert not copy.committed and node.hosted == {}
+    assert "the vote cannot be saved" in node.loader.failed[TABLET] and "restart the node" in node.loader.failed[TABLET]
+    assert state(node.disk) == "witness"
+
+
+@pytest.mark.parametrize(("error", "starts"), [(SyncFailed, False), (Full, True)])
+def test_a_replica_whose_superblock_may_not_be_durable_is_offline_until_a_restart(
+    monkeypatch: pytest.MonkeyPatch, error: type[StelaeError], *, starts: bool
+) -> None:
+    node = witness(witness_disk())
+
+    def fail(_file: SuperblockFile, _block: Superblock) -> None:
+        raise error("it is not known what the file says")
+
+    monkeypatch.setattr(rows_copy.SuperblockFile, "save", fail)
+    assert not ask(node).committed
+    assert (TABLET in node.hosted) == starts and (TABLET in node.loader.failed) != starts
 
 
 def test_rows_that_the_log_does_not_continue_are_never_taken() -> None:

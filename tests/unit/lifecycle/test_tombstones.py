@@ -341,6 +341,25 @@ def test_a_merge_that_cannot_be_saved_fails_and_nothing_is_sent_any_more(world: 
     assert [type(end) for end in ends] == [SyncFailed, StorageError] and world.answers() == []
 
 
+def test_a_merge_behind_a_vote_that_cannot_be_saved_fails_too(world: World) -> None:
+    world.ask("t1", CANDIDATE, vote_request(4))
+    world.due.pop(0)()
+    ends = merge(world, 5)
+    world.due[:] = [lambda: world.peers.voters[TabletId("t1")]._saved(SyncFailed("input/output error"))]
+    world.work()
+    assert [type(end) for end in ends] == [SyncFailed] and world.answers() == []
+
+
+def test_a_merge_that_waits_fails_when_its_voter_is_closed(world: World) -> None:
+    world.ask("t1", CANDIDATE, vote_request(4))
+    world.due.pop(0)()
+    ends = merge(world, 5)
+    world.peers.voters[TabletId("t1")].close()
+    assert [type(end) for end in ends] == [StorageError]
+    world.work()
+    assert len(ends) == 1
+
+
 def test_a_voter_that_is_held_gets_no_message_and_is_not_loaded_again(world: World) -> None:
     """Its replica is about to start with what the voter has saved: a vote after that would be given twice."""
     tablet = TabletId("t1")

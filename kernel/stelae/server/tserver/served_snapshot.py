@@ -4,7 +4,8 @@
 2. Between two groups of applied entries: the rows, and the facts of the same op id, the *base*. Rows are the files of
    the last flush if the target has the same store engine, else a pinned export. A target without a durable store gets
    no rows, and the log from its beginning.
-3. When the log is durable up to the base and to the committed config: an immutable view of the log after the base.
+3. On the loop: the committed config, which is at least as new as the rows. When the log is durable up to the base and
+   to that config: an immutable view of the log after the base.
 4. On this thread: the log, and an export, are written to a spool of this snapshot. Store files are opened, and their
    digests computed.
 5. On the loop: the anchor moves to the end of the copied log. What follows is the leader's to send, and is kept until
@@ -119,12 +120,14 @@ class SnapshotTaker:
         return content
 
     def _take(self, asked: BeginCopy, name: str, pins: ExitStack, content: ServedSnapshot) -> None:
-        replica, config = self._calls.call(
-            lambda done: done(self._pin(asked, name)), lambda late: late[0].flusher.retention.release(name)
+        replica = self._calls.call(
+            lambda done: done(self._pin(asked, name)), lambda late: late.flusher.retention.release(name)
         )
         pins.callback(self._calls.post, partial(replica.flusher.retention.release, name))
         rows = self._rows(asked, replica, pins)
         base = rows.facts.flushed
+        # Read after the rows: a config that was committed up to ``base`` is neither in the copied log nor learned later.
+        config: TabletConfig = self._calls.call(lambda done: done(replica.status.committed_config))
         self._until(partial(self._is_durable, replica, max(base.index, config.op_id.index)))
         wal = self._node.engines.wal
         if "snapshot" not in wal.capabilities:
@@ -153,14 +156,13 @@ class SnapshotTaker:
 
     # -- on the loop -----------------------------------------------------------------------------
 
-    def _pin(self, asked: BeginCopy, name: str) -> tuple[Replica, TabletConfig]:
+    def _pin(self, asked: BeginCopy, name: str) -> Replica:
         replica = replica_of(self._node, asked.tablet_id)
         _check_working(replica)
         if replica.flusher.superblock.log_only:
             raise Unsupported(f"the replica of tablet {asked.tablet_id} on this node has no rows; ask another source")
         replica.flusher.retention.anchor(name, replica.flusher.log_base.index + 1)
-        # Entries that commit later are not in the snapshot for sure, so this config is the newest that may be claimed.
-        return replica, replica.status.committed_config
+        return replica
 
     def _is_durable(self, replica: Replica, index: int) -> bool:
         _check_working(replica)

@@ -233,9 +233,10 @@ class WitnessChecks:
         assert was_voter()
         cluster.start(3)
         cluster.advance(2 * cluster.timeout_us)
-        token = cluster.change(1, promote(3))
-        cluster.deliver_all()
-        assert token in cluster.changed and not was_voter()
+        cluster.change(1, ChangeRole(node_id=node_name(3), member_type=MemberType.PRE_VOTER))
+        assert member_types(cluster, 1)[3] == "PRE_VOTER" and was_voter()
+        cluster.advance(4 * cluster.timeout_us)
+        assert member_types(cluster, 1)[3] == "VOTER" and not was_voter()
         removed = cluster.change(1, remove(WITNESS))
         cluster.deliver_all()
         assert removed in cluster.changed
