@@ -44,8 +44,8 @@ class StartCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_copy(request: CopyRequest, block: Superblock, status: Status, log_base: OpId) -> StartCopy | None:
-    """Return the message for a peer that needs a copy; ``None`` if it is no member any more, or no member that is reached
-    has rows (a caretaker leads).
+    """Return the message for a peer that needs a copy; ``None`` if it is no member any more, or if no
+    member that is reached has rows (a caretaker leads).
 
     The sources are this leader and the voters to which it replicates without problems.
 

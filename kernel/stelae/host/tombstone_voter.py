@@ -101,8 +101,9 @@ class TombstoneVoter:
         self._carry_out()
 
     def close(self) -> None:
-        """Save and send nothing any more. A save that is in progress may still become durable. A merge that waits gets an
-        error."""
+        """Save and send nothing any more. A save that is in progress may still become durable.
+
+        A merge that waits gets an error."""
         if self._retry is not None:
             self._retry.cancel()
         self._fail("it was closed", StorageError(f"the voter of tablet {self.tablet_id} was closed"))

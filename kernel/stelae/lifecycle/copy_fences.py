@@ -13,7 +13,7 @@ from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode
 from stelae.lifecycle.copy_items import ItemKind, check_items, kind_of
 from stelae.spi.copy_plan import CopySnapshot, Fences
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import ZERO, OpId, TabletId
+from stelae.spi.ids import ZERO, TabletId
 from stelae.spi.schema import Schema
 
 

@@ -90,7 +90,7 @@ def _retyped(config: TabletConfig, member: Member | None, change: ChangeRole) ->
         fact = f"node {node} is {member.member_type} and cannot become {wanted} in one change"
         return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; possible: {', '.join(possible)}")
     demoted = member.member_type is MemberType.VOTER and wanted is MemberType.NON_VOTER
-    # The mark stays until the member votes again: on the way there, a lost replica must not be replaced by an empty one.
+    # The mark stays until the member votes again: until then, an empty replica must not replace a lost one.
     was_voter = True if demoted else msgspec.UNSET if wanted in VOTING else member.was_voter
     return _with(config, msgspec.structs.replace(member, member_type=wanted, was_voter=was_voter))
 

@@ -126,7 +126,7 @@ class SnapshotTaker:
         pins.callback(self._calls.post, partial(replica.flusher.retention.release, name))
         rows = self._rows(asked, replica, pins)
         base = rows.facts.flushed
-        # Read after the rows: a config that was committed up to ``base`` is neither in the copied log nor learned later.
+        # Read after the rows: a config up to ``base`` is not in the copied log, so the target would never learn it.
         config: TabletConfig = self._calls.call(lambda done: done(replica.status.committed_config))
         self._until(partial(self._is_durable, replica, max(base.index, config.op_id.index)))
         wal = self._node.engines.wal
