@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from stelae.host.hybrid_clock import ClockSettings, HybridClock
+from stelae.host.log_only import NoRows
 from stelae.host.replica import Replica
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import ScanRequest
@@ -116,6 +117,9 @@ class ClientGateway:
         except TooOld as error:
             self._coverage.hit("scan.too_old")
             self._facts.scanned(view, ObservedScan(at, floor, None, error.floor))
+            return error
+        except NoRows as error:
+            self._coverage.hit("scan.no_rows")
             return error
         if scan.spec.order is Order.KEY_DESCENDING:
             rows.reverse()
