@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from stelae.host.hybrid_clock import ClockSettings, HybridClock
-from stelae.host.log_only import NoRows
 from stelae.host.replica import Replica
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import ScanRequest
@@ -21,7 +20,7 @@ from stelae.sim.fact_feed import FactFeed
 from stelae.sim.invariants import ObservedScan
 from stelae.sim.network import Network
 from stelae.sim.node import SimNode
-from stelae.spi.errors import SchemaMismatch, StelaeError, TooOld, Unavailable
+from stelae.spi.errors import NoRows, SchemaMismatch, StelaeError, TooOld, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import Order
 from stelae.spi.schema import Schema
