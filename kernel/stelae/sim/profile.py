@@ -147,6 +147,7 @@ def _draw_leases(seed: int) -> Profile:
         profile,
         # By a slow clock, too, a silent member is gone within the time that a run has to come to rest.
         member_join_timeout_ms=30_000,
+        witnesses=False,
         drift_ppm_max=bound,
         clock_drift_ppm=tuple(pick(rng, (-bound, -bound, 0, bound, bound)) for _ in range(profile.nodes)),
         reads=0.5,
