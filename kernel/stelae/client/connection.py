@@ -288,7 +288,9 @@ class Connection:
         while True:
             node = tracker.current
             try:
-                return await self._messenger.call(node, kind, [body], deadline_ms=CALL_MS, lane=lane)
+                answer = await self._messenger.call(node, kind, [body], deadline_ms=CALL_MS, lane=lane)
+                tracker.served()
+                return answer
             except NotLeader as error:
                 problem: StelaeError = error
                 pause = not tracker.refused_by(node, error.leader)

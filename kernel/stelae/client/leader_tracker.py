@@ -15,6 +15,10 @@ class LeaderTracker:
     node names a leader that it does not know, or when each member was asked in vain. It then calls ``on_lost``, whose
     owner looks the members up and calls :meth:`learn`.
 
+    A node that is no member any more may name a leader that has lost its replica. So a node that was named as leader
+    and did not serve is not followed again until the others were asked too. Otherwise two such nodes could send the
+    client back and forth, and it would never ask the members that serve.
+
     Args:
         members: node ids of the tablet's replicas, at least one.
     """
@@ -23,6 +27,8 @@ class LeaderTracker:
         self._members = list(members)
         self._position = 0
         self._in_vain = 0
+        self._was_named = False  # True if another node named the current one as leader.
+        self._named_wrongly: set[NodeId] = set()
         self.changes = 0
         """How many times the tracker moved to another node."""
         self.on_lost: Callable[[], None] | None = None
@@ -44,19 +50,27 @@ class LeaderTracker:
         Returns true if the next node can be asked at once, and false if the caller should pause first."""
         if node != self.current:
             return True
-        if hint is not None and hint != node and hint in self._members:
+        self._note_if_named_wrongly()
+        known = hint is None or hint == node or hint in self._members
+        if hint is not None and hint != node and known and hint not in self._named_wrongly:
             self._move_to(self._members.index(NodeId(hint)))
-            self._asked_in_vain(0)
+            self._was_named = True
+            self._in_vain = 0
             return True
         self._move_to(self._position + 1)
-        self._asked_in_vain(1 if hint is None or hint == node else len(self._members))
+        self._asked_in_vain(1 if known else len(self._members))
         return False
 
     def failed(self, node: NodeId) -> None:
         """Record that a node could not be reached or could not serve, and move to the next node."""
         if node == self.current:
+            self._note_if_named_wrongly()
             self._move_to(self._position + 1)
             self._asked_in_vain(1)
+
+    def served(self) -> None:
+        """Record that a node has served: what other nodes name as leader is followed again."""
+        self._named_wrongly.clear()
 
     def learn(self, members: Sequence[NodeId], leader: NodeId | None = None) -> None:
         """Replace the members, at least one. Continue with ``leader`` if it is given, else with the same node as before
@@ -64,15 +78,24 @@ class LeaderTracker:
         before = self.current
         self._members = list(members)
         self._in_vain = 0
+        self._named_wrongly.clear()
         following = leader if leader in self._members else before
         self._position = self._members.index(following) if following in self._members else 0
         self.changes += self.current != before
 
     def _asked_in_vain(self, count: int) -> None:
-        self._in_vain = self._in_vain + count if count else 0
-        if self._in_vain >= len(self._members) and self.on_lost is not None:
+        self._in_vain += count
+        if self._in_vain < len(self._members):
+            return
+        self._named_wrongly.clear()
+        if self.on_lost is not None:
             self.on_lost()
+
+    def _note_if_named_wrongly(self) -> None:
+        if self._was_named:
+            self._named_wrongly.add(self.current)
 
     def _move_to(self, position: int) -> None:
         self._position = position % len(self._members)
+        self._was_named = False
         self.changes += 1

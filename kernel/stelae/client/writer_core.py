@@ -292,6 +292,7 @@ class WriterCore:
     def _take_reply(self, ops: list[_Op], reply: WriteReply) -> None:
         """Give the results of a reply to their operations, and retry the operations without a result."""
         self._failures = 0
+        self._leader.served()
         for answer in reply.answers:
             first = answer.first_sequence
             for sequence in range(first, first + min(answer.count, len(ops))):

@@ -47,6 +47,44 @@ def test_a_hint_that_helps_ends_the_count_of_vain_questions() -> None:
     assert lost == []
 
 
+def asked(made: LeaderTracker, hints: dict[NodeId, NodeId], count: int) -> list[NodeId]:
+    """The nodes that are asked in turn, if those in ``hints`` name a leader and the others fail."""
+    found = []
+    for _ in range(count):
+        node = made.current
+        found.append(node)
+        if node in hints:
+            made.refused_by(node, hints[node])
+        else:
+            made.failed(node)
+    return found
+
+
+def test_a_removed_member_that_names_a_lost_one_does_not_keep_the_client_from_the_others() -> None:
+    made, lost = tracker(D, A, B, C)
+    assert asked(made, {D: C}, 4) == [D, C, D, A], "C, after which D is the next, is followed once"
+    assert lost == []
+    assert asked(made, {D: C}, 1) == [B]
+    assert lost == ["lost"], "each of the four was asked in vain"
+
+
+def test_two_nodes_that_name_each_other_do_not_keep_the_client_either() -> None:
+    made, lost = tracker(A, B, C)
+    assert asked(made, {A: B, B: A}, 6) == [A, B, A, B, C, A]
+    assert lost == ["lost"]
+
+
+def test_a_node_that_was_named_wrongly_is_followed_again_after_a_node_has_served() -> None:
+    made, _ = tracker()
+    assert made.refused_by(A, C)
+    made.failed(C)
+    made.served()
+    assert made.refused_by(A, C)
+    made.failed(C)
+    assert not made.refused_by(A, C)
+    assert made.current == B
+
+
 def test_new_members_keep_the_node_that_is_asked_unless_a_leader_is_known() -> None:
     made, _ = tracker()
     made.failed(A)
