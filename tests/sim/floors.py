@@ -132,7 +132,10 @@ OTHERS = {
     "writer.unknown",
 }
 
-FAULTS = {f"fault.{kind}" for kind in FaultKind if kind is not FaultKind.LOST_REPLICA}
+OF_MEMBERS = (FaultKind.LOST_REPLICA, FaultKind.ALONE_WITH_WITNESS)
+"""Kinds of faults that only happen where members change."""
+
+FAULTS = {f"fault.{kind}" for kind in FaultKind if kind not in OF_MEMBERS}
 READY = {f"ready.{name}" for name in set(Ready.__struct_fields__) - READY_FIELDS_EXCEPTED}
 MOVES = {
     move_name(role, cause)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from stelae.host.superblock import DataState
 from stelae.lifecycle.blocking_steps import OffLoop, WithLog
 from stelae.spi.members import MemberType, RemoveServer, TabletConfig
 from tests.sim.mutations import Original
@@ -146,3 +147,70 @@ def save_the_superblock_first(original: Original, self: Any, tablet: Any) -> Any
     block = original(self, tablet)
     self.superblock_file(tablet.id).save(block)
     return block
+
+
+# -- witnesses ------------------------------------------------------------------------------------
+
+
+def serve_as_caretaker(original: Original, self: Any) -> None:
+    caretaker, self.is_caretaker = self.is_caretaker, False
+    try:
+        original(self)
+    finally:
+        self.is_caretaker = caretaker
+
+
+def never_hand_back(original: Original, self: Any, leadership: Any) -> None:
+    return None
+
+
+def begin_at_the_last_entry(original: Original, block: Any, status: Any, log_base: Any, peer: Any) -> Any:
+    return original(msgspec.structs.replace(block, flushed=status.last), status, log_base, peer)
+
+
+def give_witnesses_new_replicas(original: Original, block: Any, status: Any, log_base: Any, peer: Any) -> Any:
+    """Take a witness for one that does not vote yet."""
+
+    def not_yet(config: TabletConfig) -> TabletConfig:
+        members = tuple(
+            msgspec.structs.replace(m, member_type=MemberType.PRE_WITNESS) if m.member_type is MemberType.WITNESS else m
+            for m in config.members
+        )
+        return msgspec.structs.replace(config, members=members)
+
+    shown = msgspec.structs.replace(
+        status, config=not_yet(status.config), committed_config=not_yet(status.committed_config)
+    )
+    return original(block, shown, log_base, peer)
+
+
+def promote_without_rows(original: Original, self: Any, peer: Any, now: Any) -> Any:
+    return MemberType.VOTER if now is MemberType.WITNESS else original(self, peer, now)
+
+
+def allow_voters_without_rows(original: Original, self: Any, leadership: Any, change: Any) -> None:
+    return None
+
+
+def begin_with_a_ready_superblock(original: Original, self: Any) -> None:
+    original(self)
+    self._superblock.save(msgspec.structs.replace(self.block, data_state=DataState.READY))
+
+
+class _NoRowsAtAll:
+    """A cursor over no rows."""
+
+    resume_token = None
+
+    def next_batch(self, rows_max: int) -> None:
+        return None
+
+    def __enter__(self) -> _NoRowsAtAll:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        return None
+
+
+def scan_no_rows(original: Original, self: Any, spec: Any, at: Any = None) -> _NoRowsAtAll:
+    return _NoRowsAtAll()

@@ -1,4 +1,4 @@
-"""What must happen in the runs in which members change: kinds of changes, refusals, changes of role, and creations."""
+"""What must happen in the runs in which members change: changes, refusals, changes of role, creations, witnesses."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ OFTEN = {
     "members.refused.change_pending",
     "members.refused.no_change",
     "members.refused.not_caught_up",
+    "members.refused.rows_missing",
     "members.refused.wrong_config_id",
     "members.stepping_down",
     "new_replica.arrived",
@@ -38,6 +39,14 @@ OFTEN = {
     "new_replica.cut_short_nothing",
     "ready.config_changes",
     "ready.copy_requests",
+    "scan.no_rows",
+    "witness.created",
+    "witness.demoted_voter_returned",
+    "witness.handed_over",
+    "witness.led",
+    "witness.promoted",
+    "witness.removed",
+    "fault.alone_with_witness",
     move_name(Role.LEARNER, Cause.MADE_VOTER),
     move_name(Role.NON_PARTICIPANT, Cause.MADE_LEARNER),
     move_name(Role.FOLLOWER, Cause.MADE_LEARNER),
@@ -57,6 +66,10 @@ RARE = {
     "new_replica.hosted_already",
     "new_replica.of_no_member",
     "new_replica.under_way",
+    "witness.became_voter",
+    "witness.creation_undone",
+    "witness.led_with_rows",
+    "witness.newcomer_removed",
     move_name(Role.CANDIDATE, Cause.REMOVED),
     move_name(Role.LEADER, Cause.REMOVED),
     move_name(Role.NON_PARTICIPANT, Cause.MADE_VOTER),

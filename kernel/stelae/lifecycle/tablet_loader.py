@@ -17,6 +17,7 @@ from stelae.host.assembly import Engines, RecoveredTablet
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
+from stelae.host.new_replica import LogStart
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.abandoned_copy import abandon_copy, remove_copied_files
@@ -24,6 +25,7 @@ from stelae.lifecycle.configured_tablet import check_configured
 from stelae.lifecycle.copy_stage import read_manifest, remove_stage
 from stelae.lifecycle.deletion import roll_forward
 from stelae.lifecycle.log_agreement import LogContradicts
+from stelae.lifecycle.log_only_creation import LogOnlyCreation
 from stelae.lifecycle.quarantine import remove_unfinished
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding, inspect_tablet, scan_tablets
 from stelae.lifecycle.tablet_recovery import recover
@@ -112,6 +114,10 @@ class TabletLoader:
         self.superblock_file(superblock.tablet_id).save(superblock)
         log.info("tablet created tablet=%s", superblock.tablet_id)
 
+    def log_only_creation(self, tablet: TabletSettings, start: LogStart) -> LogOnlyCreation:
+        """Return the creation of a replica without rows, whose log begins at ``start.base``. Nothing is written."""
+        return LogOnlyCreation(self._files, self._layout, self.superblock_of(tablet), start, self._crash)
+
     # -- recovery ------------------------------------------------------------------------------------
 
     def superblock_file(self, tablet_id: TabletId) -> SuperblockFile:
@@ -140,7 +146,7 @@ class TabletLoader:
                 case StartupAction.TOMBSTONE:
                     self._remove_leftovers(one.tablet_id)
                 case StartupAction.ROLL_FORWARD | StartupAction.DELETE_SELF | StartupAction.REMOVE:
-                    self._end_deletion(one)
+                    self.end_interrupted(one)
         for replica in recovered:
             if self._configured is not None and self._configured.id == replica.superblock.tablet_id:
                 check_configured(self._configured, replica.schemas)
@@ -179,7 +185,8 @@ class TabletLoader:
         """Inspect one tablet in the same way as at start."""
         return inspect_tablet(self._files, self._layout, logs, self._engines.wal.op_id_at, tablet_id)
 
-    def _end_deletion(self, found: TabletFinding) -> None:
+    def end_interrupted(self, found: TabletFinding) -> None:
+        """End the deletion or the copy that a crash has interrupted. A tablet for which that fails is in ``failed``."""
         files, layout, wal, block = self._files, self._layout, self._engines.wal, found.superblock
         assert block is not None
         try:

@@ -19,7 +19,6 @@ from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, W
 from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.deletion import LastOpId, set_data_aside, set_log_aside, write_tombstone
 from stelae.lifecycle.leader_hints import repeat_hint
-from stelae.lifecycle.log_only_creation import LogOnlyCreation
 from stelae.lifecycle.quarantine import DeletionRecord, purge, tablet_of
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
 from stelae.lifecycle.tablet_loader import TabletLoader
@@ -153,8 +152,7 @@ class TabletManager:
         if new.id in self._node.replicas:
             return
         yield from self._check_absent(new.id, log_only=True)
-        node = self._node
-        creation = LogOnlyCreation(node.files, node.layout, self._loader.superblock_of(new), start)
+        creation = self._loader.log_only_creation(new, start)
         yield OffLoop(creation.begin)
         yield WithLog(creation.create_log)
         yield OffLoop(creation.save_metadata)

@@ -20,7 +20,7 @@ from stelae.sim.fact_feed import FactFeed
 from stelae.sim.invariants import ObservedScan
 from stelae.sim.network import Network
 from stelae.sim.node import SimNode
-from stelae.spi.errors import SchemaMismatch, StelaeError, TooOld, Unavailable
+from stelae.spi.errors import NoRows, SchemaMismatch, StelaeError, TooOld, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import Order
 from stelae.spi.schema import Schema
@@ -116,6 +116,9 @@ class ClientGateway:
         except TooOld as error:
             self._coverage.hit("scan.too_old")
             self._facts.scanned(view, ObservedScan(at, floor, None, error.floor))
+            return error
+        except NoRows as error:
+            self._coverage.hit("scan.no_rows")
             return error
         if scan.spec.order is Order.KEY_DESCENDING:
             rows.reverse()

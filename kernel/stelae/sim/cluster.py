@@ -78,11 +78,11 @@ class SimCluster:
             node.start()
 
     def replica_contents(self) -> list[ReplicaContents]:
-        """Return the contents of all live members."""
+        """Return the contents of all live members that have rows."""
         found = []
         for view in self._facts.world.members():
             replica = self.nodes[view.position].replica
-            if replica is None:
+            if replica is None or replica.log_only:
                 continue
             applier = replica.applier
             found.append(

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from stelae.host.new_replica import NewReplica
 from stelae.host.superblock import Superblock
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation
@@ -240,6 +241,11 @@ class FactFeed:
         node.saved = hard_state
         for hook in self._on_config_saved:
             hook(node, config)
+
+    def replica_asked(self, node: ObservedNode, new: NewReplica) -> None:
+        """A leader asks the node of a new member to create a replica."""
+        for hook in self._hooks("on_replica_asked"):
+            hook(node, new)
 
     def replica_on_disk(self, node: ObservedNode, state: ReplicaOnDisk) -> None:
         """A creation of a replica begins, begins to write the superblock, or has ended."""

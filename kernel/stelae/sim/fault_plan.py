@@ -52,6 +52,9 @@ class FaultKind(StrEnum):
     """The process ends, and its log is replaced by an older copy. The replica is lost permanently."""
     LOST_REPLICA = "lost_replica"
     """The process ends, and all files of a voter's replica are gone. The node starts again without it, permanently."""
+    ALONE_WITH_WITNESS = "alone_with_witness"
+    """The leader reaches no other node than witnesses. A moment later its power is lost, so that a witness may have the
+    only entries of its term. Only in runs with witnesses."""
     CLOCK_JUMP = "clock_jump"
     """One node's wall clock jumps forward or back, perhaps further than peers accept."""
 
@@ -64,8 +67,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         at_us: time at which it starts.
         victim: a node's position, or ``LEADER``.
         duration_us: time until it is undone (a crashed node starts again).
-        amount: depends on the kind: disk operations until the crash, microseconds of the clock jump, or the node at the
-            other end of the cut link.
+        amount: depends on the kind: disk operations until the crash, microseconds of the clock jump, microseconds until
+            power is lost, or the node at the other end of the cut link.
     """
 
     number: int
@@ -103,6 +106,13 @@ _COMMON = (
 )
 
 
+ALONE_WITH_WITNESS_SHARE = 0.35
+"""Share of the faults of that kind in runs with witnesses."""
+
+ALONE_US_MAX = 400_000
+"""Longest time for which a leader reaches only witnesses."""
+
+
 def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     """Return the faults of a seed in order of time.
 
@@ -113,12 +123,15 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     kinds = [pick(rng, _COMMON) for _ in range(profile.faults)]
     if chance(rng, 0.3):
         kinds[between(rng, 0, len(kinds) - 1)] = _draw_permanent(seed, profile, pick(rng, PERMANENT[:2]))
+    if profile.witnesses:
+        kinds = _with_witnesses(seed, kinds)
     if profile.nodes == 1:
         kinds = [kind for kind in kinds if kind not in (*PERMANENT, *_OF_LINKS)]
     drawn = []
     for kind in kinds:
         at_us = between(rng, profile.safety_us // 20, profile.safety_us)
         victim = LEADER if chance(rng, 0.5) else between(rng, 0, profile.nodes - 1)
+        victim = LEADER if kind is FaultKind.ALONE_WITH_WITNESS else victim
         duration_us = skewed(rng, 20_000, profile.safety_us // 3)
         drawn.append((at_us, kind, victim, duration_us, _amount(rng.random(), kind)))
     drawn.sort(key=lambda fault: fault[0])
@@ -136,10 +149,22 @@ def _draw_permanent(seed: int, profile: Profile, kind: FaultKind) -> FaultKind:
     return FaultKind.OLDER_LOG if chance(stream(seed, "plan/older"), 0.4) else kind
 
 
+def _with_witnesses(seed: int, kinds: Sequence[FaultKind]) -> list[FaultKind]:
+    """Replace a share of the faults that are not permanent."""
+    rng = stream(seed, "plan/witnesses")
+    replaced = [chance(rng, ALONE_WITH_WITNESS_SHARE) for _ in kinds]
+    return [
+        FaultKind.ALONE_WITH_WITNESS if alone and kind not in PERMANENT else kind
+        for kind, alone in zip(kinds, replaced, strict=True)
+    ]
+
+
 def _amount(share: float, kind: FaultKind) -> int:
     """Compute ``Fault.amount`` for a kind of fault from a random share."""
     if kind is FaultKind.CRASH_IN_COMMIT:
         return int(share * 12)
+    if kind is FaultKind.ALONE_WITH_WITNESS:
+        return int(share * ALONE_US_MAX)
     if kind is FaultKind.CLOCK_JUMP:
         return int((share - 0.5) * 60_000_000)
     return int(share * 1_000_000)

@@ -90,6 +90,7 @@ class FaultDriver:
 
     Args:
         leader: returns the position of the current leader, or ``None``.
+        witnesses: returns the positions of the witnesses.
     """
 
     def __init__(
@@ -99,11 +100,13 @@ class FaultDriver:
         nodes: Sequence[FaultTarget],
         leader: Callable[[], int | None],
         coverage: Coverage,
+        witnesses: Callable[[], Sequence[int]] = tuple,
     ) -> None:
         self._scheduler = scheduler
         self._network = network
         self._nodes = nodes
         self._leader = leader
+        self._witnesses = witnesses
         self._coverage = coverage
         self._healed = False
 
@@ -148,6 +151,8 @@ class FaultDriver:
         kind = fault.kind
         if kind is FaultKind.LOSSY or kind is FaultKind.SLOW_LINKS:
             return self._start_link_fault(kind)
+        if kind is FaultKind.ALONE_WITH_WITNESS:
+            return self._leave_alone_with_witnesses(position, fault.amount)
         links = _links(kind, position, fault.amount, len(self._nodes))
         if links:
             self._network.cut(links)
@@ -179,14 +184,9 @@ class FaultDriver:
             case FaultKind.CLOCK_JUMP:
                 node.jump_clock(fault.amount, seen=fault.amount % 2 == 0)
                 return node.undo_clock_jumps
-            case (
-                FaultKind.PARTITION
-                | FaultKind.PARTITION_IN
-                | FaultKind.PARTITION_OUT
-                | FaultKind.CUT_LINK
-                | FaultKind.LOSSY
-                | FaultKind.SLOW_LINKS
-            ):
+            case FaultKind.PARTITION | FaultKind.PARTITION_IN | FaultKind.PARTITION_OUT | FaultKind.CUT_LINK:
+                raise ValueError(f"{fault.kind} does not strike a node")
+            case FaultKind.LOSSY | FaultKind.SLOW_LINKS | FaultKind.ALONE_WITH_WITNESS:
                 raise ValueError(f"{fault.kind} does not strike a node")
             case _:
                 assert_never(fault.kind)
@@ -207,7 +207,27 @@ class FaultDriver:
 
         return undo
 
+    def _leave_alone_with_witnesses(self, leader: int, power_lost_us: int) -> Undo | None:
+        """Cut the links from a leader to all nodes but the witnesses, until its power is lost a moment later."""
+        node, witnesses = self._nodes[leader], self._witnesses()
+        if self._leader() != leader or not witnesses or leader in witnesses:
+            return None
+        links = [(leader, other) for other in range(len(self._nodes)) if other not in (leader, *witnesses)]
+        self._network.cut(links)
+
+        def lose_power() -> None:
+            if not self._healed:
+                self._network.mend(links)
+                if node.up:
+                    node.crash()
+
+        self._scheduler.after(power_lost_us, "fault.power_lost", lose_power)
+        return node.start
+
     def _position(self, fault: Fault) -> int:
+        witnesses = self._witnesses() if fault.kind is FaultKind.LOST_REPLICA else ()
+        if witnesses and fault.amount % 4:
+            return witnesses[0]  # Of the few such faults, most befall a witness where there is one.
         if fault.victim != LEADER:
             return fault.victim
         leader = self._leader()

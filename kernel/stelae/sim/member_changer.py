@@ -12,21 +12,19 @@ from typing import Final
 
 from stelae.host.replica import Replica
 from stelae.sim.coverage import Coverage
-from stelae.sim.draw import below, chance, pick, skewed
+from stelae.sim.draw import below, chance, skewed
+from stelae.sim.member_drawing import MemberDrawing
 from stelae.sim.network import Network
 from stelae.sim.node import SimNode
 from stelae.sim.profile import Profile
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import World
 from stelae.spi.errors import ChangeNotYet, MemberChangeRefused, NotLeader, StelaeError
-from stelae.spi.ids import NodeId, OpId
-from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
+from stelae.spi.ids import OpId
+from stelae.spi.members import MemberChange, MemberType, RemoveServer, TabletConfig
 
 NUMBER: Final = 70
 """Position of the changer on the network, above all clients."""
-
-VOTERS_MIN: Final = 3
-"""Voters that remain: one of three replicas may be lost permanently in a run."""
 
 ANYWHERE: Final = 0.15
 """Share of the requests that go to any node instead of the leader."""
@@ -37,12 +35,13 @@ FENCED: Final = 0.5
 TWICE: Final = 0.2
 """Share of the requests that are sent twice."""
 
-STRANGER: Final = NodeId("f" * 32)
-"""A node that does not exist. As a member it never answers, and is removed again."""
-
 
 class MemberChanger:
-    """Requests changes at random times until ``stopping``."""
+    """Requests changes at random times until ``stopping``.
+
+    Args:
+        loses_replica: whether a fault of the run's plan loses a replica permanently.
+    """
 
     def __init__(
         self,
@@ -53,6 +52,8 @@ class MemberChanger:
         profile: Profile,
         rng: random.Random,
         coverage: Coverage,
+        *,
+        loses_replica: bool,
     ) -> None:
         self._scheduler = scheduler
         self._network = network
@@ -61,6 +62,7 @@ class MemberChanger:
         self._profile = profile
         self._rng = rng
         self._coverage = coverage
+        self._drawing = MemberDrawing(world.nodes, rng, witnesses=profile.witnesses, loses_replica=loses_replica)
         self.stopping = False
 
     def start(self) -> None:
@@ -80,20 +82,26 @@ class MemberChanger:
             replica = self._nodes[position].replica
             if replica is not None and not replica.status.serving:
                 self._coverage.hit("members.before_serving")
-                change = self._draw(replica.status.config)
-                if self._may_ask(change):
+                change = self._drawing.draw(replica.status.config)
+                if self._may_ask(replica, change):
                     replica.deliver(replica.member_changes.request(change, None, lambda _result: None))
 
         self._scheduler.after(0, "members.before_serving", lambda: self._nodes[position].run(ask))
 
     def is_settled(self) -> bool:
-        """Return true if no change is pending and every member that is to be promoted has been promoted."""
+        """Return true if every member that is to be promoted has been promoted.
+
+        A member without rows that was added as a voter never is. A witness is if it has rows."""
         if self._profile.member_change_us is None:
             return True
         config = self._world.committed_config()
         lost = {node.node_id for node in self._world.nodes if node.given_up}
+        without_rows = {node.node_id for node in self._world.nodes if node.log_only}
         return not any(
-            member.member_type is MemberType.PRE_VOTER and member.node_id not in lost for member in config.members
+            member.member_type is MemberType.PRE_WITNESS
+            or (member.member_type in (MemberType.PRE_VOTER, MemberType.WITNESS) and member.node_id not in without_rows)
+            for member in config.members
+            if member.node_id not in lost
         )
 
     def _act(self) -> None:
@@ -107,48 +115,18 @@ class MemberChanger:
             if chance(self._rng, 0.05):
                 self._abort(target)
             else:
-                self._request(target, self._draw(shown.config), shown.committed_config.op_id)
+                self._request(target, self._drawing.draw(shown.config), shown.committed_config.op_id)
         self.start()
-
-    # -- drawing ---------------------------------------------------------------------------------
-
-    def _draw(self, config: TabletConfig) -> MemberChange:
-        """Draw a change that leaves enough voters. With few of them, members are added or promoted."""
-        members = {member.node_id: member for member in config.members}
-        outside = [node.node_id for node in self._world.nodes if node.node_id not in members]
-        learners = [m for m in config.members if m.member_type in (MemberType.PRE_VOTER, MemberType.NON_VOTER)]
-        may_shrink = len(config.voters()) > VOTERS_MIN
-        share = self._rng.random()
-        if share < 0.04:
-            return _add(STRANGER, MemberType.PRE_VOTER)
-        if outside and (share < 0.45 or not may_shrink):
-            kind = MemberType.PRE_VOTER if chance(self._rng, 0.75) else MemberType.NON_VOTER
-            return _add(pick(self._rng, outside), kind)
-        if learners and share < 0.65:
-            return self._change_of_learner(pick(self._rng, learners))
-        voters = [m for m in config.members if m.member_type is MemberType.VOTER]
-        chosen = pick(self._rng, voters if may_shrink or not learners else learners)
-        if not may_shrink:
-            return ChangeRole(node_id=chosen.node_id, member_type=MemberType.VOTER)
-        if share < 0.8:
-            return ChangeRole(node_id=chosen.node_id, member_type=MemberType.NON_VOTER)
-        return RemoveServer(node_id=chosen.node_id)
-
-    def _change_of_learner(self, member: Member) -> MemberChange:
-        share = self._rng.random()
-        if share < 0.3:
-            return RemoveServer(node_id=member.node_id)
-        if share < 0.6:
-            return ChangeRole(node_id=member.node_id, member_type=MemberType.VOTER)
-        other = MemberType.NON_VOTER if member.member_type is MemberType.PRE_VOTER else MemberType.PRE_VOTER
-        return ChangeRole(node_id=member.node_id, member_type=other)
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def _may_ask(self, change: MemberChange) -> bool:
-        """Return whether an operator may ask for a change: a node that lost its files may only be removed.
+    def _may_ask(self, replica: Replica, change: MemberChange) -> bool:
+        """Return whether an operator may ask a replica for a change.
 
-        It must never be a member under this uuid again (``durability.md`` rule 19). The leader does not know this."""
+        The change must leave enough voters, and a node that lost its files may only be removed. It must never be a
+        member under this uuid again (``durability.md`` rule 19). The leader does not know this."""
+        if not self._drawing.may_leave(replica.status.config, change):
+            return False
         lost = {node.view.node_id for node in self._nodes if node.has_lost_files}
         return isinstance(change, RemoveServer) or change.node_id not in lost
 
@@ -161,7 +139,7 @@ class MemberChanger:
             self._coverage.hit(f"members.{_outcome(result, kind)}")
 
         def ask(replica: Replica) -> None:
-            if self._may_ask(change):
+            if self._may_ask(replica, change):
                 replica.change_members(change, done, committed_config_id=fence)
 
         for _ in range(2 if chance(self._rng, TWICE) else 1):
@@ -182,10 +160,6 @@ class MemberChanger:
                 serve(replica)
 
         self._network.send((len(self._nodes) + NUMBER, target), "members", lambda: node.run(arrived))
-
-
-def _add(node_id: NodeId, member_type: MemberType) -> AddServer:
-    return AddServer(node_id=node_id, address=f"{node_id[:8]}:1", member_type=member_type)
 
 
 def _outcome(result: TabletConfig | StelaeError, kind: str) -> str:

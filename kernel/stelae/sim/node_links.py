@@ -163,7 +163,8 @@ class ObservedNetwork:
         self._traffic.send(tablet_id, outbound, entries)
 
     def create_replica(self, to: NodeId, new: NewReplica) -> None:
-        """Send the message."""
+        """Report the message, then send it."""
+        self._facts.replica_asked(self._node, new)
         self._create_replica(to, new)
 
     def cancel_rows(self, to: NodeId, cancelled: CancelRows) -> None:

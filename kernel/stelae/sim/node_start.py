@@ -186,7 +186,7 @@ class NodeStart:
     def _begin(self, running: RunningNode, replica: Replica) -> None:
         """Start a replica that was created while the node runs."""
         running.replica = replica
-        self._context.coverage.hit("new_replica.created")
+        self._context.coverage.hit("witness.created" if replica.log_only else "new_replica.created")
         self._context.facts.node_changed(self._node, NodeChange.REPLICA_CREATED)
         self._begin_replica(running.clock, replica)
         running.snapshot_reader = self._start_snapshot_reader(replica)
@@ -325,7 +325,9 @@ class NodeStart:
         scratch_log.start()
         return scratch_log
 
-    def _start_snapshot_reader(self, replica: Replica) -> SnapshotReader:
+    def _start_snapshot_reader(self, replica: Replica) -> SnapshotReader | None:
+        if replica.log_only:
+            return None
         context = self._context
         snapshot_reader = SnapshotReader(
             self._process, replica, self._node, context.facts, self._rng("historian"), context.coverage

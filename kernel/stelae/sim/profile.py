@@ -13,6 +13,9 @@ from stelae.sim.store_profile import StoreProfile, draw_store_profile
 ALTERED = 0.6
 """Share of the runs with schema changes."""
 
+WITNESSES = 0.6
+"""Share of the runs with changes of members in which some members are witnesses."""
+
 MEMBERS_CHANGE = 0.35
 """Share of the runs with leases in which members change."""
 
@@ -48,6 +51,7 @@ class Profile:
         nodes: number of nodes.
         member_change_us: shortest and longest pause between two changes of config; ``None``: members are fixed.
         member_join_timeout_ms: after this time a new member that never answers is removed.
+        witnesses: true if some members are witnesses, which have no rows. Only where members change.
         drift_ppm_max: bound on the drift of the clocks, for leases; 0: there are no leases.
         clock_drift_ppm: by how much each node's monotonic clock runs too fast; empty: by nothing.
         transfer_us: shortest and longest pause between two transfers of leadership; ``None``: only one, at the end.
@@ -83,6 +87,7 @@ class Profile:
     nodes: int = 3
     member_change_us: tuple[int, int] | None = None
     member_join_timeout_ms: int = 60_000
+    witnesses: bool = False
     drift_ppm_max: int = 0
     clock_drift_ppm: tuple[int, ...] = ()
     transfer_us: tuple[int, int] | None = None
@@ -94,7 +99,8 @@ class ProfileKind(StrEnum):
     STANDARD = "standard"
     """Three nodes with fixed members."""
     MEMBERSHIP = "membership"
-    """Five nodes, of which three are members at first. Members are added, promoted, demoted and removed."""
+    """Five nodes, of which three are members at first. Members are added, promoted, demoted and removed. In
+    some runs there are witnesses."""
     LEASES = "leases"
     """Leaders also read by leases and hand over often, while clocks drift as far as the bound allows. In a third of the
     runs, members change."""
@@ -128,6 +134,7 @@ def _draw_membership(seed: int) -> Profile:
         profile,
         clock_error_us=(*profile.clock_error_us, *(between(rng, -200_000, 200_000) for _ in range(2))),
         member_change_us=(10_000, pick(rng, (500_000, 2_000_000))),
+        witnesses=chance(stream(seed, "profile/witnesses"), WITNESSES),
     )
 
 
@@ -140,6 +147,7 @@ def _draw_leases(seed: int) -> Profile:
         profile,
         # By a slow clock, too, a silent member is gone within the time that a run has to come to rest.
         member_join_timeout_ms=30_000,
+        witnesses=False,
         drift_ppm_max=bound,
         clock_drift_ppm=tuple(pick(rng, (-bound, -bound, 0, bound, bound)) for _ in range(profile.nodes)),
         reads=0.5,

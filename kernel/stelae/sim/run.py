@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 from stelae.host.peer_codec import PeerCodec
@@ -11,10 +10,11 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream
 from stelae.sim.engines import SimEngines
 from stelae.sim.fact_feed import FactFeed
-from stelae.sim.fault_plan import draw_plan, select_faults
+from stelae.sim.fault_plan import PERMANENT, draw_plan, select_faults
 from stelae.sim.faults import FaultDriver
 from stelae.sim.history import History
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
+from stelae.sim.invariants import FactListener
 from stelae.sim.invariants.convergence import Convergence, unanswered_writes
 from stelae.sim.leadership_mover import LeadershipMover
 from stelae.sim.member_changer import MemberChanger
@@ -27,11 +27,11 @@ from stelae.sim.scheduler import Scheduler
 from stelae.sim.schema_changer import SchemaChanger, TableView
 from stelae.sim.trace.recorder import TraceRecorder
 from stelae.sim.trace.records import RunTrace, ViolationFound
+from stelae.sim.witness_counts import WitnessCounts
 from stelae.sim.workload import ModelClient, WorkloadContext
 from stelae.sim.world import ObservedNode, World
 from stelae.sim.writer_client import WriterClient
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import NodeId
 
 EVENTS_MIN = 5_000
 """A run continues under load until so many events have run."""
@@ -91,21 +91,27 @@ class Simulation:
         self._history = History()
         scheduler = self._scheduler
         self._world = _new_world(seed, self._profile, scheduler)
-        node_ids = [node.node_id for node in self._world.nodes]
-        self._recorder = _recorder(node_ids, engines, scheduler) if record else None
-        listeners = [] if self._recorder is None else [self._recorder]
-        self._facts = FactFeed(self._world, self._scheduler, self._coverage, listeners)
+        self._recorder = _recorder(self._world, engines, scheduler) if record else None
+        self._facts = FactFeed(self._world, self._scheduler, self._coverage, self._listeners())
         self._cluster = SimCluster(seed, self._profile, engines, self._scheduler, self._facts, self._coverage)
         self._cluster.network.observer = self._recorder
         self._healed_us: int | None = None
-        self._driver = FaultDriver(
-            self._scheduler, self._cluster.network, self._cluster.nodes, self._world.leader, self._coverage
-        )
+        self._driver = self._new_fault_driver()
         self._table = TableView()
         self._schema_changer = self._new_schema_changer()
         self._member_changer = self._new_member_changer()
         self._leadership_mover = self._new_leadership_mover()
         self._clients = self._make_clients(operations_max)
+
+    def _listeners(self) -> list[FactListener]:
+        found: list[FactListener] = [WitnessCounts(self._coverage)] if self._profile.witnesses else []
+        return found if self._recorder is None else [*found, self._recorder]
+
+    def _new_fault_driver(self) -> FaultDriver:
+        world, cluster = self._world, self._cluster
+        return FaultDriver(
+            self._scheduler, cluster.network, cluster.nodes, world.leader, self._coverage, world.witnesses
+        )
 
     def _new_schema_changer(self) -> SchemaChanger:
         return SchemaChanger(
@@ -127,6 +133,7 @@ class Simulation:
             self._profile,
             stream(self._seed, "members"),
             self._coverage,
+            loses_replica=any(fault.kind in PERMANENT for fault in draw_plan(self._seed, self._profile)),
         )
 
     def _new_leadership_mover(self) -> LeadershipMover:
@@ -345,6 +352,6 @@ def record_seed(
     return simulation.trace(simulation.run())
 
 
-def _recorder(node_ids: Sequence[NodeId], engines: SimEngines, scheduler: Scheduler) -> TraceRecorder:
+def _recorder(world: World, engines: SimEngines, scheduler: Scheduler) -> TraceRecorder:
     codec = PeerCodec(engines.consensus.message_types)
-    return TraceRecorder(lambda: scheduler.now_us, codec, node_ids)
+    return TraceRecorder(lambda: scheduler.now_us, codec, [node.node_id for node in world.nodes])

@@ -64,7 +64,7 @@ class WalTap(WalEngine):
     def create(self, log: LogId, base: OpId) -> None:
         """As ``inner``. A model of the log is created."""
         self._inner.create(log, base)
-        self._models[log] = LogModel(base=base)
+        self._models[log] = LogModel(base=base, collectable=base.index)
 
     def commit(self, group: Mapping[LogId, Append], *, sync: bool) -> dict[LogId, Outcome]:
         """As ``inner``. Only a synced commit counts as durable."""
@@ -172,7 +172,7 @@ class WalTap(WalEngine):
         model = self._models.get(log)
         if model is None:
             # The process ended after the engine created the log and before the tap recorded it.
-            model = self._models[log] = LogModel(base=state.base)
+            model = self._models[log] = LogModel(base=state.base, collectable=state.base.index)
         model.leaving = False
         found: list[Entry] = []
         first, end = state.base.index + 1, state.last.index + 1

@@ -13,7 +13,7 @@ from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.spi.consensus import HardState, LogView, Ready, Role, Status
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry
-from stelae.spi.members import TabletConfig
+from stelae.spi.members import MemberType, TabletConfig
 
 INITIAL_HARD_STATE = HardState()
 NO_NODE = NodeId("")
@@ -44,6 +44,7 @@ class ObservedNode:
         edits: number of durable superblocks with an edit of the store.
         given_up: true once the replica is lost permanently.
         on_disk: how much of a replica is durable on the node.
+        log_only: true if the replica has no rows, as that of a witness.
     """
 
     position: int
@@ -66,6 +67,7 @@ class ObservedNode:
     edits: int = 0
     given_up: bool = False
     on_disk: ReplicaOnDisk = ReplicaOnDisk.WHOLE
+    log_only: bool = False
 
     def op_id_at(self, index: int) -> OpId | None:
         """Return the op id of the core's log at an index, or ``None``."""
@@ -100,6 +102,7 @@ class ObservedNode:
     def restore(self, hard_state: HardState, log: LogView, config: TabletConfig) -> None:
         """Reset the state to what a start of the node has read back from its disk."""
         self.base = log.base
+        self.log_only = log.log_only
         self.log = _unroll(log)
         self.durable = list(self.log)
         self.hard_state = self.saved = hard_state
@@ -190,10 +193,11 @@ class World:
 
     def newest_committed_on(self, node: ObservedNode) -> TabletConfig:
         """Return the newest config on a node whose entry is committed, as some core has reported."""
-        found = [c for c in node.configs if self._is_committed(c.op_id)]
+        found = [c for c in node.configs if self.is_committed(c.op_id)]
         return found[-1] if found else node.committed_config or self.initial_config
 
-    def _is_committed(self, op_id: OpId) -> bool:
+    def is_committed(self, op_id: OpId) -> bool:
+        """Return true if some core has reported an entry as committed."""
         return op_id.index <= len(self.committed) and self.committed[op_id.index - 1] == op_id
 
     def possible_configs(self) -> list[TabletConfig]:
@@ -217,11 +221,17 @@ class World:
         config = self.committed_config()
         return [node for node in self.nodes if config.member(node.node_id) is not None]
 
+    def witnesses(self) -> list[int]:
+        """Return the positions of the witnesses in the newest committed config that have no rows."""
+        members = self.committed_config().members
+        found = {member.node_id for member in members if member.member_type is MemberType.WITNESS}
+        return [node.position for node in self.nodes if node.node_id in found and node.log_only]
+
     def holds(self, node: ObservedNode, op_id: OpId) -> bool:
         """Return true if an entry is durable on a node, in its log or in the flushed data of its store."""
         if op_id.index > node.base.index:
             return node.durable_at(op_id.index) == op_id
-        return self._is_committed(op_id)
+        return self.is_committed(op_id)
 
     def settled_index(self) -> int:
         """Return the index up to which the committed entries are durable on all members that are not given up."""

@@ -6,15 +6,18 @@ from collections.abc import Callable
 
 import msgspec
 
+from stelae.host.new_replica import LogStart, NewReplica
+from stelae.host.superblock import PartitionBounds, Superblock
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
-from stelae.spi.consensus import LogAppend
+from stelae.sim.invariants import ObservedScan
+from stelae.spi.consensus import Accepted, HardState, LogAppend, LogView, ReadReady
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import MemberType, TabletConfig, encode_config
 from stelae.spi.wal import Append, Durable
-from tests.unit.sim.rig import CONFIG, Rig, entry
+from tests.unit.sim.rig import CONFIG, LOG, Rig, begin, committed, done, entry, write
 
-V, N = MemberType.VOTER, MemberType.NON_VOTER
+V, N, W = MemberType.VOTER, MemberType.NON_VOTER, MemberType.WITNESS
 
 
 def config_entry(term: int, index: int, *types: MemberType) -> Entry:
@@ -107,6 +110,89 @@ def replica_exists_without_a_whole_creation(rig: Rig) -> None:
     starts(rig, exists=True)
 
 
+def without_rows(rig: Rig, base: OpId = ZERO) -> None:
+    """Node 2 starts with a replica without rows, whose log begins at ``base``."""
+    rig.facts.store_opened(rig.world.nodes[2], base)
+    log = LogView(base=base, last=base, term_runs=(), log_only=True)
+    rig.facts.restarted(rig.world.nodes[2], HardState(base.term), log, base.index, CONFIG)
+
+
+def begins_at_an_uncommitted_entry(rig: Rig) -> None:
+    rig.append(0, entry(1, 1))
+    rig.append(1, entry(1, 1))
+    without_rows(rig, OpId(1, 1))
+
+
+def lets_a_log_begin_at_an_uncommitted_entry(rig: Rig) -> None:
+    leads_with_commits(rig)
+    for base in (ZERO, OpId(1, 1), OpId(1, 2)):
+        assert rig.violated is None
+        new = NewReplica(
+            tablet_id=LOG.tablet_id,
+            table_name="",
+            schema=b"",
+            partition=PartitionBounds(),
+            consensus="raft",
+            config=ZERO,
+            log_only=LogStart(base=base, committed=CONFIG),
+        )
+        rig.facts.replica_asked(rig.world.nodes[0], new)
+
+
+def caretaker_serves(rig: Rig) -> None:
+    without_rows(rig)
+    rig.lead(2, 1)
+    assert rig.violated is None
+    status = rig.world.nodes[2].status
+    assert status is not None
+    rig.facts.status(rig.world.nodes[2], msgspec.structs.replace(status, serving=True))
+
+
+def caretaker_accepts_a_write(rig: Rig) -> None:
+    without_rows(rig)
+    rig.lead(2, 1)
+    rig.ready(2, accepted=(Accepted(1, OpId(1, 1)),))
+
+
+def witness_with_rows_answers_a_read(rig: Rig) -> None:
+    leads_with_commits(rig)
+    changes(rig, config_entry(1, 2, W, V, V))
+    assert rig.violated is None
+    rig.ready(0, reads_ready=(ReadReady(1, 2),))
+
+
+def answer_without_rows(rig: Rig) -> None:
+    without_rows(rig)
+    operation = begin(rig, write(), 1)
+    rig.facts.answered(operation, done(node=2))
+
+
+def scan_without_rows(rig: Rig) -> None:
+    without_rows(rig)
+    rig.facts.scanned(rig.world.nodes[2], ObservedScan(1, 0, ()))
+
+
+def applies_without_rows(rig: Rig) -> None:
+    committed(rig, entry(1, 1))
+    without_rows(rig)
+    rig.apply(2, entry(1, 1))
+
+
+def voter_without_rows(rig: Rig) -> None:
+    leads_with_commits(rig)
+    without_rows(rig, OpId(1, 1))
+    changes(rig, config_entry(1, 2, V, V, W))
+    rig.append(1, msgspec.structs.replace(config_entry(1, 2, V, V, W), timestamp=2))
+    rig.facts.wal(
+        rig.world.nodes[0],
+        Append(entries=(msgspec.structs.replace(config_entry(1, 2, V, V, W), timestamp=2),), replace_from=None),
+        Durable(OpId(1, 2)),
+    )
+    rig.ready(0, commit=2)
+    assert rig.violated is None
+    changes(rig, config_entry(1, 3, V, V, V))
+
+
 FAULTY_MEMBERS: dict[str, list[Callable[[Rig], None]]] = {
     "elected_by_majority": [elected_by_one_of_three, elected_by_a_learner],
     "one_change_pending": [
@@ -115,6 +201,16 @@ FAULTY_MEMBERS: dict[str, list[Callable[[Rig], None]]] = {
         two_voters_removed,
         change_before_its_term_commits,
     ],
+    "witness_log": [begins_at_an_uncommitted_entry, lets_a_log_begin_at_an_uncommitted_entry],
+    "no_service_without_rows": [
+        caretaker_serves,
+        caretaker_accepts_a_write,
+        witness_with_rows_answers_a_read,
+        answer_without_rows,
+        scan_without_rows,
+        applies_without_rows,
+    ],
+    "voters_have_rows": [voter_without_rows],
     "replica_creation": [
         creation_over_a_replica,
         creation_after_a_loss,
@@ -144,3 +240,13 @@ def one_change_after_the_other(rig: Rig) -> None:
     rig.append(1, stamped)
     rig.ready(0, commit=2)
     changes(rig, config_entry(1, 3, V, V))
+
+
+def caretaker_that_serves_nobody(rig: Rig) -> None:
+    """A replica without rows begins at a committed entry, flushes more, leads, and has no answers."""
+    leads_with_commits(rig)
+    without_rows(rig, OpId(1, 1))
+    rig.append(2, entry(1, 2))
+    block = Superblock(tablet_id=LOG.tablet_id, schemas=(), flushed=OpId(1, 1), log_only=True)
+    rig.facts.saved(rig.world.nodes[2], block, ())
+    rig.lead(2, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.sim.fault_plan import PERMANENT, FaultKind, draw_plan, select_faults
+from stelae.sim.fault_plan import LEADER, PERMANENT, FaultKind, draw_plan, select_faults
 from stelae.sim.profile import ProfileKind, draw_profile
 
 
@@ -15,7 +15,7 @@ def test_the_same_seed_draws_the_same_profile_and_plan() -> None:
 
 def test_a_hundred_seeds_plan_every_kind_of_fault() -> None:
     kinds = {f.kind for seed in range(100) for f in draw_plan(seed, draw_profile(seed))}
-    assert kinds == set(FaultKind) - {FaultKind.LOST_REPLICA}
+    assert kinds == set(FaultKind) - {FaultKind.LOST_REPLICA, FaultKind.ALONE_WITH_WITNESS}
 
 
 def test_a_voter_loses_the_files_of_its_replica_only_where_members_change() -> None:
@@ -23,6 +23,15 @@ def test_a_voter_loses_the_files_of_its_replica_only_where_members_change() -> N
     plans = [draw_plan(seed, draw_profile(seed, ProfileKind.MEMBERSHIP)) for seed in range(100)]
     permanent = [sum(fault.kind in PERMANENT for fault in plan) for plan in plans]
     assert any(fault.kind is FaultKind.LOST_REPLICA for plan in plans for fault in plan) and max(permanent) == 1
+
+
+def test_a_leader_is_left_alone_with_a_witness_only_where_there_are_witnesses() -> None:
+    profiles = {seed: draw_profile(seed, ProfileKind.MEMBERSHIP) for seed in range(60)}
+    plans = {seed: draw_plan(seed, profile) for seed, profile in profiles.items()}
+    alone = {seed: [f for f in plan if f.kind is FaultKind.ALONE_WITH_WITNESS] for seed, plan in plans.items()}
+    assert {seed for seed, found in alone.items() if found} <= {seed for seed, p in profiles.items() if p.witnesses}
+    assert sum(map(len, alone.values())) > 50
+    assert all(fault.victim == LEADER for found in alone.values() for fault in found)
 
 
 def test_faults_lie_within_the_safety_phase_in_order_of_time() -> None:

@@ -20,7 +20,11 @@ from tests.unit.sim.consensus_stories import (
     two_leaders,
 )
 from tests.unit.sim.epoch_stories import FAULTLESS_EPOCHS
-from tests.unit.sim.member_stories import creations_that_are_cut_short, one_change_after_the_other
+from tests.unit.sim.member_stories import (
+    caretaker_that_serves_nobody,
+    creations_that_are_cut_short,
+    one_change_after_the_other,
+)
 from tests.unit.sim.rig import Rig, applied, begin, committed, done, entry, history, write
 from tests.unit.sim.store_stories import FAULTLESS
 
@@ -62,6 +66,12 @@ def test_changes_of_members_one_after_the_other_are_legal() -> None:
 def test_creations_that_leave_nothing_or_a_whole_replica_are_legal() -> None:
     rig = Rig()
     creations_that_are_cut_short(rig)
+    assert rig.violated is None
+
+
+def test_a_caretaker_that_serves_nobody_is_legal() -> None:
+    rig = Rig()
+    caretaker_that_serves_nobody(rig)
     assert rig.violated is None
 
 

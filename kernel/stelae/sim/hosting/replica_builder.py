@@ -89,8 +89,9 @@ class ReplicaBuilder:
             ),
             rng=self.rng("core"),
         )
-        if self.profile.member_change_us is not None:
-            # Nothing copies a replica in a run, so a member that is added again must find its entries in the log.
+        if self.profile.member_change_us is not None and not replica.log_only:
+            # Nothing copies a replica in a run, so a member that is added again must find its entries in the log. Those
+            # that a replica without rows has collected are in the log of every voter that had rows then.
             replica.flusher.retention.anchor("members that come back", 1)
         self.traffic.add(replica)
         return replica

@@ -19,6 +19,7 @@ from stelae.host.node import Node
 from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica
 from stelae.host.superblock import SuperblockFile
+from stelae.lifecycle.abandoned_copy import is_first_copy
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tablet_manager import TabletManager
@@ -103,16 +104,38 @@ class ReplicaHosting:
             StorageError: it cannot be recovered, or a part of it is lost.
         """
         it = self._builder
-        file = SuperblockFile(it.disk, it.layout, self._tablet)
         if not it.disk.exists(it.layout.superblock_of(self._tablet)):
             found = self._loader.inspect(self._tablet, it.wal.logs())
             it.facts.replica_found(it.node, exists=False)
             if found.decision.action is not StartupAction.NOTHING:
                 raise StorageError(f"the tablet has no superblock: {found.failure}")
             return None
+        block = SuperblockFile(it.disk, it.layout, self._tablet).load()
+        if is_first_copy(block):
+            self._undo_creation()
+            it.facts.replica_found(it.node, exists=False)
+            return None
         it.facts.replica_found(it.node, exists=True)
         record = ConsensusMetadata(it.disk, it.layout, self._tablet).load()
-        return recover(file.load(), record, it.engines, it.layout.data_of(self._tablet))
+        return self._opened(recover(block, record, it.engines, it.layout.data_of(self._tablet)))
+
+    def _undo_creation(self) -> None:
+        """Remove what an interrupted creation of a replica without rows has left."""
+        it = self._builder
+        found = self._loader.inspect(self._tablet, it.wal.logs())
+        if found.decision.action is not StartupAction.REMOVE:
+            raise StorageError(f"an unfinished creation is not removed: {found.failure}")
+        self._loader.end_interrupted(found)
+        if (failure := self._loader.failed.get(self._tablet)) is not None:
+            raise StorageError(failure)
+        it.facts.coverage.hit("witness.creation_undone")
+
+    def _opened(self, recovered: RecoveredTablet) -> RecoveredTablet:
+        """Report the flushed op id of a replica without rows. The store of other replicas reports its own."""
+        block = recovered.superblock
+        if block.log_only:
+            self._builder.facts.store_opened(self._builder.node, block.flushed)
+        return recovered
 
     def listen(self) -> None:
         """Create a replica when a leader asks for it."""
@@ -161,7 +184,7 @@ class ReplicaHosting:
     def _host(self, recovered: RecoveredTablet, *, campaign: bool = False) -> None:
         """Start the replica of a tablet that was created (``Node.host``)."""
         try:
-            replica = self._builder.build(recovered)
+            replica = self._builder.build(self._opened(recovered))
         except StelaeError as error:
             self._loader.fail(self._tablet, str(error))
             return

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
+from stelae.host.new_replica import NewReplica
 from stelae.host.superblock import Superblock
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation, RowErrors
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
@@ -163,6 +164,9 @@ class FactListener:
 
     def on_hard_state_saved(self, node: ObservedNode, hard_state: HardState) -> None:
         """A hard state is durable in the consensus metadata."""
+
+    def on_replica_asked(self, node: ObservedNode, new: NewReplica) -> None:
+        """A leader asks the node of a new member to create a replica."""
 
     def on_replica_on_disk(self, node: ObservedNode, state: ReplicaOnDisk) -> None:
         """A creation of a replica begins, begins to write the superblock, or has ended."""
