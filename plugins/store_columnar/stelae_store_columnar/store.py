@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
+import pyarrow as pa
+
 from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.defaults import Defaults
 from stelae.rows.key_order import key_order
@@ -151,6 +153,7 @@ class ColumnarStore(TabletStore):
         self._memory = ColumnarMemtable()
         self._publish(levels=levels)
         self._upkeep.note_flush(state.applied, state.schema)
+        _return_free_memory()
         return self._propose()
 
     def compact(self) -> Edit | None:
@@ -160,6 +163,7 @@ class ColumnarStore(TabletStore):
         if levels is None:
             return None
         self._publish(levels=levels)
+        _return_free_memory()
         return self._propose()
 
     def commit(self, edit: Edit) -> None:
@@ -287,3 +291,11 @@ class ColumnarStore(TabletStore):
             raise StorageError(self._failed, path=self._path)
         state = self._state
         return self._upkeep.propose(state.levels, self._schemas, state.stamp, self._floor)
+
+
+def _return_free_memory() -> None:
+    """Return what a flush or merge has freed to the system.
+
+    The threads of a pool take turns, and Arrow's allocator keeps what each of them freed: a node with ten tablets would
+    hold the memory of ten merges."""
+    pa.default_memory_pool().release_unused()
