@@ -28,11 +28,12 @@ from stelae.server.master.driver.master import Master
 from stelae.server.master.role import as_master
 from stelae.server.master.settings import MasterSettings
 from stelae.server.tserver import plugin as tserver
+from stelae.server.tserver.settings import TabletServerSettings
 from stelae.spi.ids import ClusterId, NodeId
 from tests.e2e.nodes import ELECTION_TIMEOUT_MS, WAIT_S
 
 CLUSTER = ClusterId("test")
-SECTIONS = {"master": MasterSettings, "limits": LimitSettings}
+SECTIONS = {"master": MasterSettings, "limits": LimitSettings, "tserver": TabletServerSettings}
 
 
 class Cluster:

@@ -18,16 +18,7 @@ from stelae.cli.run_table_alter import AlterOptions, run_alter, run_recall, run_
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.client.table import AsyncTable
 from stelae.host.hybrid_clock import physical_us
-from stelae.protocol.actions import (
-    ACTION,
-    ChangeConfig,
-    CreateReplica,
-    DeleteReplica,
-    ServerAction,
-    Terminal,
-    TransferLeadership,
-    encode_action,
-)
+from stelae.protocol.actions import ACTION, DeleteReplica, Terminal, encode_action
 from stelae.protocol.catalog_names import SYSTEM_TABLET, TabletState
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_errors import BadChange, NoTable, TableExists, TooFewServers
@@ -42,9 +33,8 @@ from stelae.protocol.master_messages import (
     TableList,
 )
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexAnswer, ReadIndexRequest
-from stelae.server.master.core.events import Effect, Event, MasterTick, Send
+from stelae.server.master.core.events import Event, MasterTick
 from stelae.server.master.core.master_core import MasterCore
-from stelae.server.master.driver import master
 from stelae.spi.errors import CallerError, NotLeader, PeerError, RetryableError, SchemaMismatch, Unavailable
 from stelae.spi.ids import ClusterId, NodeId, TabletId
 from stelae.spi.write import OpKind
@@ -435,34 +425,6 @@ def test_a_server_that_was_away_while_a_table_was_made_has_its_replicas_once_it_
         return {tablet_id: (applier.applied, applier.store.checksum(None)) for tablet_id, applier in appliers}
 
     asyncio.run(run())
-
-
-def test_a_change_of_members_is_planned_and_not_sent_to_servers_that_would_refuse_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """240 lines of the log in minutes, and a counter of refusals that rose, after one server had died."""
-    settings = "[master]\nserver_silent_ms = 1000\nserver_dead_ms = 1500\npolicy_interval_ms = 50\naction_retry_ms = 50"
-    planned: list[ServerAction] = []
-    sent: list[ServerAction] = []
-    encode, take = master.encode_action, MasterCore.take_effects
-
-    def taken(core: MasterCore) -> tuple[Effect, ...]:
-        effects = take(core)
-        planned.extend(effect.action for effect in effects if isinstance(effect, Send))
-        return effects
-
-    monkeypatch.setattr(MasterCore, "take_effects", taken)
-    monkeypatch.setattr(master, "encode_action", lambda action: sent.append(action) or encode(action))
-
-    async def run() -> None:
-        async with running(tmp_path, masters=1, servers=4, settings=settings) as cluster:
-            async with await connect(cluster) as client:
-                await client.create_table("people", COLUMNS, "id", partition=FOUR)
-            await cluster.stop(next(s for s in cluster.servers if cluster.nodes[s].replicas))
-            await until(lambda: sum(isinstance(action, ChangeConfig) for action in planned) > 4)
-
-    asyncio.run(run())
-    assert {CreateReplica} <= {type(action) for action in sent} <= {CreateReplica, TransferLeadership}
 
 
 def test_a_master_steps_on_events_and_deadlines_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,10 +42,14 @@ def print_view(view: ConfigView) -> None:
     )
     print()
     rows = [
-        (member.address, member.member_type, _role(member, view), _log(member, view), member.node_id)
+        (member.address, _type(member), _role(member, view), _log(member, view), member.node_id)
         for member in view.config.members
     ]
     print_fitted(("MEMBER", "TYPE", "ROLE", "LOG", "NODE"), rows)
+
+
+def _type(member: Member) -> str:
+    return f"{member.member_type}, pinned" if member.pinned is True else member.member_type
 
 
 def _role(member: Member, view: ConfigView) -> str:

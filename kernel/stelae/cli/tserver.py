@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from stelae.cli import server_modes
 from stelae.cli.kit.connection import NAME_HELP, ConnectOption, TimeoutOption
 from stelae.cli.kit.output import JsonOption, LogFormatOption, command_group
 from stelae.cli.table import MasterDirOption
@@ -17,6 +18,7 @@ commands = command_group(
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the root application."""
+    server_modes.register(commands)
     app.add_typer(commands, name="tserver")
 
 

@@ -163,7 +163,7 @@ class AsyncReplicas:
         _check_address(address)
         name = await self.node_at(address) if node is None else _node(node)
         await self._check_server(name, deadline)
-        change = AddServer(node_id=name, address=address, member_type=wanted)
+        change = AddServer(node_id=name, address=address, member_type=wanted, pinned=True)
         made = await self._change(change, config_id, deadline, on_progress)
         if not wait or wanted not in PROMOTED:
             return made

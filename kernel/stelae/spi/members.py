@@ -46,6 +46,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     member_type: MemberType = MemberType.VOTER
     #: Set for a ``NON_VOTER`` that was a ``VOTER``. If it returns, no witness needs to copy the rows.
     was_voter: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    #: Set for a member that an operator added: the masters keep one member more while a config has it. The removal of
+    #: a voter ends that, so that the two changes together replace a member.
+    pinned: Literal[True] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +96,7 @@ class AddServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     node_id: NodeId
     address: str
     member_type: MemberType = MemberType.PRE_VOTER
+    pinned: bool = False  #: See ``Member.pinned``.
 
 
 class RemoveServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -52,6 +52,10 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     healthy: bool
     size_bytes: int = 0
+    #: It is being created or copied, and makes progress: it will be healthy, and is not to be replaced meanwhile.
+    copying: bool = False
+    #: An operator added it (``Member.pinned``): the tablet is to have one member more than its replication factor.
+    pinned: bool = False
 
 
 class TabletView(msgspec.Struct, frozen=True, kw_only=True):

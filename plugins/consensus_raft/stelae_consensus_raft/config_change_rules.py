@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -54,7 +54,7 @@ def changed_members(config: TabletConfig, change: MemberChange) -> tuple[Member,
         case RemoveServer():
             if member is None:
                 return Refusal(RejectReason.NO_CHANGE, f"node {change.node_id} is not a member; nothing to remove")
-            return tuple(m for m in config.members if m != member)
+            return _without(config, member)
         case ChangeRole():
             return _retyped(config, member, change)
         case _:
@@ -68,7 +68,8 @@ def _added(config: TabletConfig, member: Member | None, change: AddServer) -> tu
         fact = f"node {node} was to be added as {wanted}, but a new member has no vote"
         return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; add it as {first}, and the leader promotes it")
     if member is None:
-        joined = Member(node_id=node, address=change.address, member_type=wanted)
+        pinned: Literal[True] | msgspec.UnsetType = True if change.pinned else msgspec.UNSET
+        joined = Member(node_id=node, address=change.address, member_type=wanted, pinned=pinned)
         return tuple(sorted((*config.members, joined), key=lambda m: m.node_id))
     if member.address != change.address:
         return _with(config, msgspec.structs.replace(member, address=change.address))
@@ -93,6 +94,18 @@ def _retyped(config: TabletConfig, member: Member | None, change: ChangeRole) ->
     # The mark stays until the member votes again: until then, an empty replica must not replace a lost one.
     was_voter = True if demoted else msgspec.UNSET if wanted in VOTING else member.was_voter
     return _with(config, msgspec.structs.replace(member, member_type=wanted, was_voter=was_voter))
+
+
+def _without(config: TabletConfig, member: Member) -> tuple[Member, ...]:
+    """Return the members without one.
+
+    A voter that goes makes room for a member that an operator has added: that one is not pinned any more."""
+    rest = tuple(m for m in config.members if m != member)
+    frees = member.member_type in VOTING and member.pinned is msgspec.UNSET
+    freed = next((m for m in rest if m.pinned is True), None) if frees else None
+    if freed is None:
+        return rest
+    return tuple(msgspec.structs.replace(m, pinned=msgspec.UNSET) if m is freed else m for m in rest)
 
 
 def _with(config: TabletConfig, changed: Member) -> tuple[Member, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.spi.members import VOTING, MemberType
-from stelae.spi.policy import NodeHealth
+from stelae.spi.policy import NodeHealth, ReplicaView
 from stelae_placement_policy.numbered_snapshot import NumberedSnapshot, NumberedTablet
 
 _PRE_VOTER = MemberType.PRE_VOTER
@@ -31,18 +31,29 @@ class MemberStates:
         self.healthy: set[int] = set()
         #: Nodes of voters that answer and could lead.
         self.able: set[int] = set()
+        #: Nodes of members that an operator added besides the wanted number.
+        self.pinned: set[int] = set()
+        #: True if a voter has the log only. It gets the rows of a member whose node is down, unless that one returns.
+        self.has_witness = False
         for replica, number in zip(tablet.view.replicas, tablet.members, strict=True):
-            health = cluster.health(number)
-            answers = replica.healthy and health is not NodeHealth.DEAD
-            failed = not answers and health is not NodeHealth.MAINTENANCE
-            if replica.member_type in VOTING:
-                self._voter(number, answers, failed, health)
-                if answers and replica.member_type is MemberType.VOTER:
-                    self.able.add(number)
-            elif failed or health is NodeHealth.RETIRING:
-                (self.failed_copies if replica.member_type is _PRE_VOTER else self.failed_non_voters).append(number)
-            elif replica.member_type is _PRE_VOTER:
-                self.arriving.append(number)
+            self._take(replica, number, cluster.health(number))
+
+    def _take(self, replica: ReplicaView, number: int, health: NodeHealth | None) -> None:
+        """Put a member into its class."""
+        answers = replica.healthy and health is not NodeHealth.DEAD
+        waits = health is NodeHealth.MAINTENANCE or (replica.copying and health is not NodeHealth.DEAD)
+        failed = not answers and not waits
+        if replica.pinned and not failed:
+            self.pinned.add(number)
+        if replica.member_type in VOTING:
+            self._voter(number, answers, failed, health)
+            if answers and replica.member_type is MemberType.VOTER:
+                self.able.add(number)
+            self.has_witness = self.has_witness or replica.member_type is MemberType.WITNESS
+        elif failed or health is NodeHealth.RETIRING:
+            (self.failed_copies if replica.member_type is _PRE_VOTER else self.failed_non_voters).append(number)
+        elif replica.member_type is _PRE_VOTER:
+            self.arriving.append(number)
 
     def _voter(self, number: int, answers: bool, failed: bool, health: NodeHealth | None) -> None:
         if answers:
@@ -70,9 +81,22 @@ class MemberStates:
         return len(self.steady) + len(self.arriving) - self.wanted
 
     @property
+    def spares(self) -> list[int]:
+        """Members that will become voters, and may be removed before that."""
+        return [number for number in self.arriving if number not in self.pinned]
+
+    @property
     def has_spare(self) -> bool:
         """True if more members arrive than are missing, and the config can be changed."""
-        return bool(self.arriving) and self.surplus > 0 and self.can_change()
+        return bool(self.spares) and self.surplus > len(self.pinned) and self.can_change()
+
+    @property
+    def crowded(self) -> bool:
+        """True if there are more voters than are wanted.
+
+        While all are well, those that an operator added do not count."""
+        kept = 0 if self.lost or self.leaving else len(self.pinned.intersection(self.steady))
+        return self.voters - kept > self.wanted
 
     @property
     def in_motion(self) -> bool:

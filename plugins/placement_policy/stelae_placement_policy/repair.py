@@ -32,7 +32,7 @@ class Repair:
         all_states = [MemberStates(self._cluster, tablet) for tablet in self._cluster.incomplete]
         spares = [states for states in all_states if states.has_spare]
         for states in spares:
-            self._enter(states, states.arriving, -1)
+            self._enter(states, states.spares, -1)
         urgent = [states for states in all_states if not states.has_spare]
         urgent.sort(key=lambda states: (states.spare_votes, states.tablet.tablet_id))
         actions: list[Action] = []
@@ -45,9 +45,8 @@ class Repair:
         return actions
 
     def _decide(self, states: MemberStates) -> Action | None:
-        crowded = states.voters > states.wanted
         found = None
-        if crowded and states.lost:
+        if states.crowded and states.lost:
             found = self._evict(states)
         if found is None and states.surplus < 0:
             found = self._add(states)
@@ -57,16 +56,16 @@ class Repair:
             if found is None:
                 found = self._spare(states)
             else:
-                self._enter(states, states.arriving, 1)
-        if found is None and crowded and not states.lost:
+                self._enter(states, states.spares, 1)
+        if found is None and states.crowded and not states.lost:
             found = self._evict(states)
         return self._hand_over_before_maintenance(states) if found is None else found
 
     def _remove_failed(self, states: MemberStates) -> Action | None:
         """Remove a member that will never vote.
 
-        A member that might come back is removed only if all others are well."""
-        complete = not states.arriving and states.surplus >= 0
+        A member that might come back is removed only if all others are well, and have the rows."""
+        complete = not states.arriving and states.surplus >= 0 and not states.has_witness
         failed = [*states.failed_copies, *(states.failed_non_voters if complete else ())]
         if not failed:
             return None
@@ -94,18 +93,18 @@ class Repair:
 
     def _spare(self, states: MemberStates) -> Action | None:
         """Remove a copy that is not needed, and keep one that is worth a move. The ledger has none of them yet."""
-        cluster, tablet, arriving = self._cluster, states.tablet, states.arriving
+        cluster, tablet, spares = self._cluster, states.tablet, states.spares
         if states.voters == states.wanted == len(states.steady):
-            keep = next((n for n in arriving if keeps_copy(cluster, cluster.ledger, states.steady, tablet.size, n)), -1)
-            unneeded = [node for node in arriving if node != keep]
+            keep = next((n for n in spares if keeps_copy(cluster, cluster.ledger, states.steady, tablet.size, n)), -1)
+            unneeded = [node for node in spares if node != keep]
             if not unneeded:
                 return None
             number = unneeded[0]
             self._enter(states, unneeded[1:], 1)
         else:
-            self._enter(states, arriving, 1)
-            members = [*states.steady, *arriving]
-            number = member_to_remove(cluster.topology, cluster.ledger, tablet, members, arriving)
+            self._enter(states, spares, 1)
+            members = [*states.steady, *states.arriving]
+            number = member_to_remove(cluster.topology, cluster.ledger, tablet, members, spares)
             self._enter(states, [number], -1)
         return self._action(ActionKind.REMOVE, states, number, self._reasons.spare(states, number))
 
@@ -113,7 +112,8 @@ class Repair:
         """Remove the voter that is needed least. If it leads, it hands over first."""
         cluster, tablet = self._cluster, states.tablet
         away = [node for node in states.steady if node not in states.healthy]
-        among = states.lost or states.leaving or away or states.steady
+        unpinned = [node for node in states.steady if node not in states.pinned]
+        among = states.lost or states.leaving or away or unpinned or states.steady
         number = member_to_remove(cluster.topology, cluster.ledger, tablet, tablet.members, among)
         if not states.may_evict(number):
             return None

@@ -176,3 +176,91 @@ def test_reasons_name_server_location_and_figures() -> None:
         "2 steady and 0 arriving of 3 voters: 00000000 (/d/r1/h1) is DEAD; a copy goes to 00000000 (/d/r1/h4), "
         "which has 0 replicas of an ideal 1.0, and 0 % of its share in bytes"
     )
+
+
+def test_a_member_that_an_operator_added_is_kept_besides_the_wanted_number() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3, 4))
+    member(model, 4, pinned=True)
+    assert harness().step(model) == ()
+    member(model, 4, member_type=MemberType.PRE_VOTER, role=Role.LEARNER, size_bytes=0)
+    assert harness().step(model) == ()
+
+
+def test_a_member_that_an_operator_added_takes_the_place_of_one_that_is_lost() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3, 4))
+    member(model, 4, pinned=True)
+    model.set_health(3, NodeHealth.DEAD)
+    assert kinds(harness().step(model)) == [("REMOVE", 3)]
+
+
+def test_of_two_too_many_the_one_that_an_operator_added_stays() -> None:
+    for at in (1, 2, 3, 4, 5):
+        model = cluster(*FLAT)
+        model.create("t", (1, 2, 3, 4, 5))
+        member(model, at, pinned=True)
+        gone = set[int]()
+        for _ in range(4):  # A leader hands over before it is removed.
+            gone |= {number for kind, number in kinds(harness(transfers_max=0).step(model)) if kind == "REMOVE"}
+        assert len(gone) == 1 and at not in gone
+
+
+def test_a_spare_goes_and_not_the_copy_for_a_member_that_an_operator_added() -> None:
+    model = cluster(*FLAT, copy_rounds=9)
+    model.create("t", (1, 2, 3, 4, 5))
+    for number in (4, 5):
+        member(model, number, member_type=MemberType.PRE_VOTER, role=Role.LEARNER, size_bytes=0, pinned=number == 4)
+    assert kinds(harness().step(model)) == [("REMOVE", 5)]
+    assert harness().step(model) == ()
+
+
+def test_a_pinned_member_that_failed_does_not_count() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3, 4))
+    member(model, 4, pinned=True)
+    model.set_health(4, NodeHealth.DEAD)
+    assert kinds(harness().step(model)) == [("REMOVE", 4)]
+
+
+def test_a_voter_that_is_being_copied_is_not_replaced_until_its_server_dies() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3))
+    member(model, 3, healthy=False, copying=True)
+    assert harness().step(model) == ()
+    model.set_health(3, NodeHealth.DEAD)
+    assert [kind for kind, _ in kinds(harness().step(model))] == ["ADD"]
+
+
+def test_a_newcomer_that_is_being_copied_is_waited_for_until_it_stalls() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3, 4))
+    model.set_health(3, NodeHealth.DEAD)
+    member(model, 4, member_type=MemberType.PRE_VOTER, role=Role.LEARNER, size_bytes=0, healthy=False, copying=True)
+    assert harness().step(model) == ()
+    member(model, 4, copying=False)
+    ((kind, other),) = kinds(harness().step(model))
+    assert kind == "ADD" and other in (5, 6)
+
+
+def test_a_demoted_member_that_is_down_stays_while_a_witness_lacks_the_rows() -> None:
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3, 4))
+    member(model, 3, member_type=MemberType.NON_VOTER)
+    member(model, 4, member_type=MemberType.WITNESS, pinned=True)
+    model.set_health(3, NodeHealth.DEAD)
+    assert harness().step(model) == ()
+    member(model, 4, member_type=MemberType.VOTER)
+    assert kinds(harness().step(model)) == [("REMOVE", 3)]
+
+
+def test_a_tablet_with_a_pinned_member_is_not_moved_for_balance() -> None:
+    model = cluster(*("",) * 6)
+    for at in range(6):
+        model.create(f"t{at}", (1, 2, 3))
+        member_of = model.tablets[TabletId(f"t{at}")]
+        replicas = tuple(
+            msgspec.structs.replace(replica, pinned=replica.node_id == node_name(3)) for replica in member_of.replicas
+        )
+        model.change(f"t{at}", replicas=replicas)
+    assert harness().step(model) == ()

@@ -69,6 +69,14 @@ class MasterSettings:
         high=86_400_000,
         reason="after this time without a heartbeat, replicas are replaced elsewhere, which is expensive",
     )
+    copy_stalled_ms: int = setting(
+        600_000,
+        unit="ms",
+        low=100,
+        high=86_400_000,
+        reason="a replica that is being copied and has got no more bytes for this time is replaced elsewhere: the "
+        "checks at the end of a large copy take minutes",
+    )
     create_timeout_ms: int = setting(
         30_000,
         unit="ms",

@@ -19,6 +19,7 @@ from stelae.protocol.actions import (
     ACTION,
     AlterSchema,
     ChangeConfig,
+    ConfigChange,
     CreateReplica,
     DeleteReplica,
     Evicted,
@@ -31,11 +32,12 @@ from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.server.frames import only_frame
 from stelae.server.partition_bounds import stored_bounds
 from stelae.server.tserver.copy_target import CopyTargetService
+from stelae.server.tserver.member_service import check_change
 from stelae.server.tserver.tablet_service import refuse_system_tablet
 from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unsupported
 from stelae.spi.ids import ZERO, OpId, TabletId, tablet_id
-from stelae.spi.members import Member
+from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, RemoveServer, TabletConfig
 from stelae.spi.schema import Schema
 from stelae.spi.write import WriteReply
 from stelae.wire.requests import Request
@@ -124,7 +126,7 @@ class ActionService:
             case TransferLeadership():
                 self._replica(action).transfer(action.to, done)
             case ChangeConfig():
-                done(Unsupported("this release cannot change the members of a tablet"))
+                self._change_members(action, done)
             case _:
                 assert_never(action)
 
@@ -136,6 +138,12 @@ class ActionService:
         wanted = action.consensus
         fact = f"tablet {action.tablet_id} needs the consensus engine {wanted!r}, and this node has {engine!r}"
         done(Unsupported(f"{fact}; create the table on servers with [engines] consensus = {wanted!r}"))
+
+    def _change_members(self, action: ChangeConfig, done: Done) -> None:
+        def changed(result: TabletConfig | StelaeError) -> None:
+            done(result if isinstance(result, StelaeError) else None)
+
+        self._replica(action).change_members(_change_of(action), changed, committed_config_id=action.cas)
 
     def _replica(self, action: ServerAction) -> Replica:
         return self._node.replicas[action.tablet_id]
@@ -160,10 +168,13 @@ def _check(action: ServerAction) -> None:
     """Refuse an action that no master sends, before anything is looked up or created.
 
     Raises:
-        CallerError: the action names the system tablet, or creates a replica with impossible members.
+        CallerError: the action names the system tablet, creates a replica with impossible members, or changes a
+            member in a way that no change can.
     """
     tablet_id(action.tablet_id)
     refuse_system_tablet(action.tablet_id)
+    if isinstance(action, ChangeConfig):
+        check_change(_change_of(action))
     if isinstance(action, CreateReplica):
         names = [member.node_id for member in action.config.members]
         if action.node_id not in names or len(set(names)) != len(names):
@@ -171,6 +182,17 @@ def _check(action: ServerAction) -> None:
             raise CallerError(f"{fact}, not {names}")
         if len(names) % 2 == 0:
             raise CallerError(f"a tablet has an odd number of members, not {len(names)}")
+
+
+def _change_of(action: ChangeConfig) -> MemberChange:
+    """Return the change of the config. ``CallerError``: the action does not say to which type."""
+    if action.change is ConfigChange.REMOVE:
+        return RemoveServer(node_id=action.member)
+    if action.member_type is None:
+        raise CallerError(f"{action.change} of node {action.member} does not say as what; give a member type")
+    if action.change is ConfigChange.ADD:
+        return AddServer(node_id=action.member, address=action.address, member_type=action.member_type)
+    return ChangeRole(node_id=action.member, member_type=action.member_type)
 
 
 def _settings(action: CreateReplica) -> TabletSettings:

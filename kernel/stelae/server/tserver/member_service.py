@@ -53,7 +53,7 @@ class MemberService:
     def _change(self, request: Request) -> None:
         asked = decode(only_frame(request), ChangeMembersRequest)
         refuse_system_tablet(asked.tablet_id)
-        _check(asked.change)
+        check_change(asked.change)
 
         def done(result: TabletConfig | StelaeError) -> None:
             if isinstance(result, StelaeError):
@@ -111,7 +111,7 @@ def check_config_id(replica: Replica, expected: OpId | None) -> None:
         raise WrongConfigId(f"{fact}; look at the config again, then decide")
 
 
-def _check(change: MemberChange) -> None:
+def check_change(change: MemberChange) -> None:
     """Check the names in a change.
 
     Raises:

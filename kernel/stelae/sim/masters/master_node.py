@@ -170,7 +170,6 @@ class MasterNodeRun:
             loader=self.tablets,
             create_tablet=TabletManager(cast(Node, self), self.tablets).create,
             rng=run.rng("driver"),
-            held_back=(),
             make_core=partial(ObservedCore, run.core_observer),
         )
         master.start()

@@ -6,7 +6,7 @@ from stelae.spi.consensus import Role
 from stelae.spi.consensus_events import Removed
 from stelae.spi.ids import ZERO
 from stelae.spi.log import EntryKind
-from stelae.spi.members import ChangeRole, MemberType, RemoveServer
+from stelae.spi.members import AddServer, ChangeRole, MemberType, RemoveServer
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_nodes import node_name
@@ -161,6 +161,26 @@ class MemberChecks:
         assert member_types(cluster, 1) == {1: "VOTER"}
         assert token in cluster.changed and cluster.nodes[1].status.commit == 3
         assert accepted in cluster.accepted and cluster.bodies(1) == [b"a"]
+
+    def test_a_pinned_member_is_pinned_until_a_voter_makes_room_for_it(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+
+        def pinned() -> set[int]:
+            members = cluster.nodes[1].status.config.members
+            return {number for number in range(1, 7) for m in members if m.node_id == node_name(number) and m.pinned}
+
+        for number, kind in ((4, MemberType.PRE_VOTER), (5, MemberType.NON_VOTER), (6, MemberType.NON_VOTER)):
+            cluster.join(number)
+            cluster.change(
+                1, AddServer(node_id=node_name(number), address=f"n-{number}:1", member_type=kind, pinned=number != 6)
+            )
+            cluster.deliver_all()
+            cluster.advance(4 * cluster.timeout_us)
+        assert member_types(cluster, 1)[4] == "VOTER" and pinned() == {4, 5}
+        for gone, left in ((6, {4, 5}), (3, {5}), (5, set[int]())):
+            cluster.change(1, RemoveServer(node_id=node_name(gone)))
+            cluster.deliver_all()
+            assert gone not in member_types(cluster, 1) and pinned() == left
 
     def test_a_member_that_is_down_can_be_removed(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()

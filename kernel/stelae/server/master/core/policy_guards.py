@@ -49,6 +49,24 @@ def is_healthy(
     return status is None or status.data_state is ReportedDataState.READY
 
 
+def is_coming(
+    view: ClusterView, tablet: TabletRecord, member: Member, leader: tuple[NodeId, ReplicaStatus] | None
+) -> bool:
+    """Whether the replica of a member is being created or copied, and makes progress.
+
+    A new member has no replica at first. It is expected until the tablet's leader, which asks for the replica, has not
+    heard from it for too long. A voter without a replica has lost it."""
+    server = view.servers.get(member.node_id)
+    status = None if server is None else server.replicas.get(tablet.tablet_id)
+    if member.node_id in tablet.barred:
+        return False
+    if status is not None:
+        return view.servers.copy_advances(member.node_id, tablet.tablet_id, view.now_us)
+    if member.member_type in VOTING or leader is None or member.node_id in leader[1].unhealthy:
+        return False
+    return view.servers.liveness(member.node_id, view.now_us) is not Liveness.DEAD
+
+
 def objection(view: ClusterView, action: policy.Action) -> str | None:
     """Return why an action of the policy must not be, or ``None``."""
     tablet = view.catalog.tablets.get(action.tablet_id)
@@ -87,7 +105,7 @@ def _member_objection(
         return f"{action.node_id} is {member.member_type} already"
     else:
         after = (*others, msgspec.structs.replace(member, member_type=action.member_type))
-    return _majority_objection(view, tablet, after) or _eviction_objection(view, tablet, action)
+    return _majority_objection(view, tablet, after) or _eviction_objection(view, tablet, member, action)
 
 
 def _addition_objection(
@@ -113,10 +131,15 @@ def _majority_objection(view: ClusterView, tablet: TabletRecord, members: tuple[
     return f"{healthy} of {len(voters)} voters would be healthy, which is no majority"
 
 
-def _eviction_objection(view: ClusterView, tablet: TabletRecord, action: policy.Action) -> str | None:
-    """Who is taken for dead by this master alone stays: the tablet's leader may well hear it."""
+def _eviction_objection(view: ClusterView, tablet: TabletRecord, member: Member, action: policy.Action) -> str | None:
+    """Who is taken for dead by this master alone stays: the tablet's leader may well hear it.
+
+    A voter whose replica is being copied stays as well. A newcomer may go: it has nothing that others lack."""
     leader = view.leader_of(tablet.tablet_id)
     if action.kind is not ActionKind.REMOVE or leader is None or is_healthy(view, tablet, action.node_id, leader):
         return None
+    if is_coming(view, tablet, member, leader):
+        votes = member.member_type in VOTING
+        return f"the replica on {action.node_id} is being copied, and gets on" if votes else None
     reported = action.node_id in leader[1].unhealthy or action.node_id in tablet.barred
     return None if reported else f"the leader does not report {action.node_id} as unhealthy"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_heartbeats import ReplicaStatus
-from stelae.server.master.core.policy_guards import health_of, is_healthy
+from stelae.server.master.core.policy_guards import health_of, is_coming, is_healthy
 from stelae.server.master.core.reconcile import ClusterView
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness
@@ -41,6 +41,7 @@ class PolicyViews:
         self._views: dict[TabletId, TabletView] = {}
         self._on: dict[NodeId, dict[TabletId, None]] = {}
         self._standings: dict[NodeId, _Standing] = {}
+        self._copying: dict[TabletId, tuple[NodeId, ...]] = {}  #: The members that a view shows as being copied.
 
     @property
     def is_fresh(self) -> bool:
@@ -58,6 +59,9 @@ class PolicyViews:
             if self._standings.get(node_id, standing) != standing:
                 self.touch(self._on.get(node_id, ()))
             self._standings[node_id] = standing
+        for tablet_id, nodes in self._copying.items():
+            if not all(view.servers.copy_advances(node_id, tablet_id, view.now_us) for node_id in nodes):
+                self._stale[tablet_id] = None
         for tablet_id in list(itertools.islice(self._stale, count_max)):
             del self._stale[tablet_id]
             self._renew(view, tablet_id)
@@ -69,6 +73,7 @@ class PolicyViews:
 
     def _renew(self, view: ClusterView, tablet_id: TabletId) -> None:
         before = self._views.pop(tablet_id, None)
+        self._copying.pop(tablet_id, None)
         for replica in before.replicas if before is not None else ():
             self._on[replica.node_id].pop(tablet_id, None)
         tablet = view.catalog.tablets.get(tablet_id)
@@ -80,6 +85,10 @@ class PolicyViews:
             made = self._views[tablet_id] = _tablet_view(view, tablet, table.replication_factor)
             for replica in made.replicas:
                 self._on.setdefault(replica.node_id, {})[tablet_id] = None
+            members = [replica.node_id for replica in made.replicas]
+            copying = [n for n in members if view.servers.copy_advances(n, tablet_id, view.now_us)]
+            if copying:
+                self._copying[tablet_id] = tuple(copying)
 
 
 def _known_nodes(view: ClusterView) -> list[NodeId]:
@@ -116,6 +125,8 @@ def _tablet_view(view: ClusterView, tablet: TabletRecord, replication_factor: in
             member_type=member.member_type,
             role=_role(member, leader, statuses.get(member.node_id)),
             healthy=is_healthy(view, tablet, member.node_id, leader),
+            copying=is_coming(view, tablet, member, leader),
+            pinned=member.pinned is True,
             size_bytes=0 if member.node_id not in statuses else statuses[member.node_id].size_bytes,
         )
         for member in config.members

@@ -40,6 +40,7 @@ class Server:
         self.complete = False  #: Whether ``replicas`` is everything that it has.
         self.version = 0
         self.replicas: dict[TabletId, ReplicaStatus] = {}
+        self.copied_us: dict[TabletId, int] = {}  #: When a copy to it was last reported with other bytes than before.
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +131,14 @@ class Servers:
             return Liveness.SILENT
         return Liveness.LIVE
 
+    def copy_advances(self, node_id: NodeId, tablet_id: TabletId, now_us: int) -> bool:
+        """Return whether a replica is being copied to a server that lives, and got bytes not too long ago."""
+        server = self._servers.get(node_id)
+        since_us = None if server is None else server.copied_us.get(tablet_id)
+        if since_us is None or self.liveness(node_id, now_us) is Liveness.DEAD:
+            return False
+        return now_us - since_us <= self._settings.copy_stalled_ms * 1000
+
     def live_count(self, now_us: int) -> int:
         """How many servers are LIVE."""
         return sum(self.liveness(node_id, now_us) is Liveness.LIVE for node_id in self._servers)
@@ -157,11 +166,21 @@ class Servers:
         if status.data_state is ReportedDataState.DELETED:
             self._remove(server, status.tablet_id)
         else:
+            self._note_copy(server, status)
             server.replicas[status.tablet_id] = status
             others = self._without(server.node_id, status.tablet_id)
             self._holders[status.tablet_id] = tuple(sorted((*others, (server.node_id, status)), key=_NODE))
 
+    def _note_copy(self, server: Server, status: ReplicaStatus) -> None:
+        if status.data_state is not ReportedDataState.COPYING:
+            server.copied_us.pop(status.tablet_id, None)
+            return
+        before = server.replicas.get(status.tablet_id)
+        if before is None or before.copied_bytes != status.copied_bytes or status.tablet_id not in server.copied_us:
+            server.copied_us[status.tablet_id] = server.heard_us
+
     def _remove(self, server: Server, tablet_id: TabletId) -> None:
+        server.copied_us.pop(tablet_id, None)
         if server.replicas.pop(tablet_id, None) is not None:
             others = self._without(server.node_id, tablet_id)
             if others:

@@ -17,7 +17,7 @@ from typing import Protocol, assert_never
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.ports import Timer
 from stelae.lifecycle.tablet_loader import TabletLoader
-from stelae.protocol.actions import ACTION, ChangeConfig, ServerAction, encode_action
+from stelae.protocol.actions import ACTION, ServerAction, encode_action
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.rows.limits import LimitSettings
 from stelae.server.limits import limits_of
@@ -63,11 +63,6 @@ START_RETRY_US = 50_000
 ACTION_MS = 30_000
 """Deadline of an action; the core asks again long before if no report shows its effect."""
 
-HELD_BACK: tuple[type[ServerAction], ...] = (ChangeConfig,)
-"""Actions that are planned, and not sent: tablet servers of this release refuse every one of them (`UNSUPPORTED`).
-
-They are held back here, at the edge: the core plans them, and ``stelae policy explain`` shows them."""
-
 
 class CoreFactory(Protocol):
     """Makes a core, as ``MasterCore`` does."""
@@ -90,7 +85,6 @@ class Master:
     Args:
         loader, create_tablet: bring up and create the system tablet.
         rng: for ids and seeds; its draws cannot be foreseen in production.
-        held_back: kinds of actions that are not sent.
         make_core: makes the core once the catalog is loaded.
     """
 
@@ -101,7 +95,6 @@ class Master:
         loader: TabletLoader,
         create_tablet: CreateTablet,
         rng: random.Random,
-        held_back: tuple[type[ServerAction], ...] = HELD_BACK,
         make_core: CoreFactory = MasterCore,
     ) -> None:
         tablet = node.config.tablet
@@ -110,7 +103,6 @@ class Master:
         self._settings: MasterSettings = node.config.extra.get("master") or MasterSettings()
         self._members = tablet.members
         self._rng = rng
-        self._held_back = held_back
         self._make_core = make_core
         self.core: MasterCore | None = None
         self._replica: SystemReplica | None = None
@@ -319,8 +311,6 @@ class Master:
     def _send(self, effect: Send) -> None:
         """Ask a tablet server to act. Its reports show whether it did."""
         action, node = effect.action, self._node
-        if isinstance(action, self._held_back):
-            return
         if effect.address and action.node_id != node.node_id:
             node.messenger.add_peer(action.node_id, effect.address)
         call = node.messenger.call(action.node_id, ACTION, [encode_action(action)], deadline_ms=ACTION_MS)

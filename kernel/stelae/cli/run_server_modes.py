@@ -1,0 +1,124 @@
+"""Carries out ``stelae tserver retire``, ``maintenance`` and ``activate``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from stelae.cli.kit.errors import EXIT_OK
+from stelae.cli.kit.name_lookup import pick
+from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.status_line import StatusLine
+from stelae.cli.kit.terminal_layout import bytes_text
+from stelae.cli.masters_target import MastersTarget
+from stelae.client.catalog import CatalogClient
+from stelae.client.retirement import Retirement, retirement_of
+from stelae.protocol.catalog_names import ServerMode
+from stelae.protocol.master_messages import ServerLine, SetServerMode
+from stelae.spi.errors import DeadlineExceeded
+from stelae.spi.ids import NodeId
+from stelae.spi.policy import PolicySnapshot
+
+POLL_S = 0.5
+"""Pause between two looks at a server that retires, in seconds."""
+
+POLL_TABLET_S = 0.000_1
+"""Addition to the pause for each tablet of the cluster: the larger the answer, the more it costs the masters."""
+
+STUCK_S = 20.0
+"""After this time without a replica on the move, in seconds, the command says where to look."""
+
+_SAID = {
+    ServerMode.NORMAL: "gets replicas again",
+    ServerMode.MAINTENANCE: "is in maintenance: its replicas are not replaced while it is down",
+}
+
+
+def run_mode(cluster: MastersTarget, name: str, mode: ServerMode, *, as_json: bool) -> int:
+    """Set the mode of a tablet server and return the exit code."""
+
+    async def run() -> tuple[ServerLine, bool]:
+        async with cluster.masters() as (_, catalog):
+            return await _set(cluster, catalog, name, mode)
+
+    server, changed = asyncio.run(run())
+    if as_json:
+        print_json({"changed": changed, **_plain(server, mode)})
+    else:
+        note(f"{'done' if changed else 'nothing to do'}: {server.address} {_SAID[mode]}")
+    return EXIT_OK
+
+
+def run_retire(cluster: MastersTarget, name: str, *, wait_s: float | None, progress: bool | None, as_json: bool) -> int:
+    """Retire a tablet server and return the exit code. ``wait_s`` is the longest wait for its end; ``None``: none."""
+
+    async def run() -> tuple[ServerLine, bool, Retirement]:
+        async with cluster.masters() as (_, catalog):
+            server, changed = await _set(cluster, catalog, name, ServerMode.RETIRING)
+            with StatusLine(progress) as line:
+                return server, changed, await _until_empty(catalog, server, line, wait_s)
+
+    server, changed, left = asyncio.run(run())
+    if as_json:
+        more = {"replicas": left.replicas, "size_bytes": left.size_bytes, "moving": left.moving}
+        print_json({"changed": changed, **_plain(server, ServerMode.RETIRING), **more})
+    elif left.replicas:
+        note(f"{server.address} retires: {left}, {bytes_text(left.size_bytes)} in all")
+        note(f"wait for the end with: stelae tserver retire {name} --wait")
+    else:
+        note(f"done: {server.address} has no replicas; it can be stopped")
+    return EXIT_OK
+
+
+async def _set(cluster: MastersTarget, catalog: CatalogClient, name: str, mode: ServerMode) -> tuple[ServerLine, bool]:
+    """Set the mode of the server that the user names. Return the server, and whether its mode was another one."""
+    servers = {line.node_id: line for line in (await catalog.list_servers(timeout_s=cluster.timeout_s)).servers}
+    names: dict[str, str] = {name: line.node_id for line in servers.values() for name in (line.address, line.node_id)}
+    names |= {name: node_id for name, node_id in cluster.names().items() if node_id in servers}
+    server = servers[NodeId(pick("tablet server", name, names, "stelae tserver list"))]
+    if server.mode is mode:
+        return server, False
+    await catalog.change(SetServerMode(node_id=server.node_id, mode=mode), timeout_s=cluster.timeout_s)
+    return server, True
+
+
+async def _until_empty(
+    catalog: CatalogClient, server: ServerLine, line: StatusLine, wait_s: float | None
+) -> Retirement:
+    """Wait until a server has no replicas, for ``wait_s`` seconds at most, or not at all if that is ``None``.
+
+    Raises:
+        DeadlineExceeded: it still has some after the wait.
+    """
+    loop = asyncio.get_running_loop()
+    begun = moved_at = loop.time()
+    told, before = False, -1
+    while True:
+        snapshot = await catalog.policy_snapshot()
+        left = retirement_of(server.node_id, snapshot)
+        if not left.replicas or wait_s is None:
+            return left
+        now = loop.time()
+        if left.moving or left.replicas != before:
+            moved_at, before = now, left.replicas
+        line.show(f"{server.address}: {left}, {bytes_text(left.size_bytes)}")
+        if not told and now - moved_at > STUCK_S:
+            told = True
+            note(_stuck(server, left))
+        if now - begun > wait_s:
+            fact = f"{server.address} still has {left.replicas} replicas after {wait_s:.0f} s, and goes on retiring"
+            raise DeadlineExceeded(f"{fact}; repeat the command to wait on")
+        await asyncio.sleep(_pause_s(snapshot))
+
+
+def _pause_s(snapshot: PolicySnapshot) -> float:
+    return POLL_S + POLL_TABLET_S * len(snapshot.tablets)
+
+
+def _stuck(server: ServerLine, left: Retirement) -> str:
+    where = f"{left.others} other servers are live; see why with: stelae policy explain"
+    return f"no replica of {server.address} is on the move; {where}"
+
+
+def _plain(server: ServerLine, mode: ServerMode) -> dict[str, Any]:
+    return {"node_id": server.node_id, "address": server.address, "mode": mode.value}

@@ -1,0 +1,45 @@
+"""How far the retirement of a tablet server is, from the cluster as the masters' policy sees it. No input or output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stelae.spi.ids import NodeId
+from stelae.spi.members import PROMOTED
+from stelae.spi.policy import NodeHealth, PolicySnapshot, TabletView
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """The replicas that a server still has.
+
+    Attributes:
+        replicas: their number.
+        size_bytes: their size, as last reported.
+        moving: the number of them whose replacement is being created or copied.
+        others: the number of other servers that live, and may take replicas.
+    """
+
+    replicas: int
+    size_bytes: int
+    moving: int
+    others: int
+
+    def __str__(self) -> str:
+        return f"{self.replicas} replicas are left, {self.moving} of them on the move"
+
+
+def retirement_of(node_id: NodeId, snapshot: PolicySnapshot) -> Retirement:
+    """Return how far a server has given its replicas away."""
+    held = [view for view in snapshot.tablets.values() if _size_on(view, node_id) is not None]
+    nodes = snapshot.nodes.values()
+    return Retirement(
+        replicas=len(held),
+        size_bytes=sum(_size_on(view, node_id) or 0 for view in held),
+        moving=sum(any(replica.member_type in PROMOTED for replica in view.replicas) for view in held),
+        others=sum(node.node_id != node_id and node.health is NodeHealth.LIVE for node in nodes),
+    )
+
+
+def _size_on(view: TabletView, node_id: NodeId) -> int | None:
+    return next((replica.size_bytes for replica in view.replicas if replica.node_id == node_id), None)

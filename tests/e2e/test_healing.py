@@ -1,0 +1,220 @@
+"""Masters that replace what is lost, on real nodes: dead servers and lost disks; and what they leave alone."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from stelae.client import AsyncClient, AsyncTable, connect_async
+from stelae.protocol.actions import ACTION, ChangeConfig, ConfigChange, encode_action
+from stelae.spi.consensus import Role
+from stelae.spi.errors import StelaeError
+from stelae.spi.ids import ZERO, NodeId, TabletId
+from stelae.spi.members import Member, MemberType
+from tests.e2e.master_nodes import Cluster, running, until
+from tests.e2e.nodes import WAIT_S
+
+QUICK = """
+[master]
+server_silent_ms = 1000
+server_dead_ms = 2000
+policy_interval_ms = 100
+action_retry_ms = 200
+[tserver]
+follower_unhealthy_ms = 1500
+"""
+ROWS = 300
+
+
+class Scene(NamedTuple):
+    cluster: Cluster
+    client: AsyncClient
+    table: AsyncTable
+    tablet: TabletId
+
+
+@asynccontextmanager
+async def with_a_table(root: Path, servers: int, masters: int = 1) -> AsyncIterator[Scene]:
+    """A cluster with a table of one tablet and three replicas, and rows in it."""
+    async with (
+        running(root, masters, servers, QUICK) as cluster,
+        await connect_async(cluster.addresses[cluster.masters[0]]) as client,
+    ):
+        table = await client.create_table("t", {"id": "int64", "text": "string"}, ["id"])
+        await table.insert([{"id": n, "text": "before"} for n in range(ROWS)])
+        (tablet,) = await client.tablet_ids()
+        yield Scene(cluster, client, table, tablet)
+
+
+def config_of(cluster: Cluster, tablet: TabletId) -> dict[NodeId, Member]:
+    """The members of a tablet by the newest config that a running server has committed."""
+    known = [node.replicas[tablet].status for node in cluster.nodes.values() if tablet in node.replicas]
+    newest = max((status.committed_config for status in known), key=lambda config: config.op_id)
+    return {member.node_id: member for member in newest.members}
+
+
+def is_whole(cluster: Cluster, tablet: TabletId, nodes: set[NodeId]) -> bool:
+    """Whether exactly these nodes are members of a tablet, all vote, and all have applied the same."""
+    members = config_of(cluster, tablet)
+    if set(members) != nodes or any(m.member_type is not MemberType.VOTER for m in members.values()):
+        return False
+    replicas = [cluster.nodes[node].replicas.get(tablet) for node in nodes]
+    appliers = [replica.applier for replica in replicas if replica is not None and not replica.failure]
+    if len({applier.applied for applier in appliers}) > 1:
+        return False
+    return len(appliers) == len(nodes) and len({applier.store.checksum(None) for applier in appliers}) == 1
+
+
+async def writes_on(table: AsyncTable, start: int, stop: asyncio.Event) -> int:
+    """Insert rows one by one until told to stop; returns the number of the next one."""
+    number = start
+    while not stop.is_set():
+        await table.insert([{"id": number, "text": "meanwhile"}], timeout_s=WAIT_S)
+        number += 1
+    return number
+
+
+@pytest.mark.parametrize("masters", [1, 3])
+def test_a_dead_server_is_replaced_while_clients_write_and_is_left_with_a_tombstone(
+    tmp_path: Path, masters: int
+) -> None:
+    async def scenario() -> None:
+        async with with_a_table(tmp_path, 4, masters) as scene:
+            cluster, table, tablet = scene.cluster, scene.table, scene.tablet
+            members = set(config_of(cluster, tablet))
+            (spare,) = set(cluster.servers) - members
+            dead = min(members)
+            stop = asyncio.Event()
+            writer = asyncio.create_task(writes_on(table, ROWS, stop))
+            await cluster.stop(dead)
+            healed = members - {dead} | {spare}
+            await until(lambda: set(config_of(cluster, tablet)) == healed)
+            stop.set()
+            rows = await writer
+            await until(lambda: is_whole(cluster, tablet, healed))
+            assert rows > ROWS and await table.scan().count() == rows
+            await cluster.start(dead)
+            await until(lambda: tablet not in cluster.nodes[dead].replicas)  # What the config left behind goes.
+            assert is_whole(cluster, tablet, healed) and await table.scan().count() == rows
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_is_back_in_time_keeps_its_replica_and_the_spare_goes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with with_a_table(tmp_path, 4) as scene:
+            cluster, table, tablet = scene.cluster, scene.table, scene.tablet
+            members = set(config_of(cluster, tablet))
+            (spare,) = set(cluster.servers) - members
+            dead = min(members)
+            await cluster.stop(dead)
+            await until(lambda: spare in config_of(cluster, tablet))
+            await cluster.start(dead)
+            await until(lambda: len(config_of(cluster, tablet)) == 3)
+            await until(lambda: is_whole(cluster, tablet, set(config_of(cluster, tablet))))
+            assert await table.scan().count() == ROWS
+
+    asyncio.run(scenario())
+
+
+def test_a_server_whose_disk_is_lost_is_replaced_and_its_old_name_votes_no_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with with_a_table(tmp_path, 4) as scene:
+            cluster, table, tablet = scene.cluster, scene.table, scene.tablet
+            members = set(config_of(cluster, tablet))
+            (spare,) = set(cluster.servers) - members
+            lost = min(members)
+            await cluster.stop(lost)
+            shutil.rmtree(tmp_path / lost)
+            await cluster.start(lost)  # With its old name, and nothing else.
+            healed = members - {lost} | {spare}
+            await until(lambda: set(config_of(cluster, tablet)) == healed)
+            await until(lambda: is_whole(cluster, tablet, healed))
+            assert tablet not in cluster.nodes[lost].replicas
+            assert await table.scan().count() == ROWS
+
+    asyncio.run(scenario())
+
+
+def test_without_a_spare_server_nothing_is_removed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with with_a_table(tmp_path, 3) as scene:
+            cluster, table, tablet = scene.cluster, scene.table, scene.tablet
+            members = set(config_of(cluster, tablet))
+            dead = min(members)
+            await cluster.stop(dead)
+            await asyncio.sleep(4.0)  # Twice what makes it dead; the policy plans ten times a second.
+            assert set(config_of(cluster, tablet)) == members
+            await table.insert([{"id": ROWS, "text": "two of three"}])
+            await cluster.start(dead)
+            await until(lambda: is_whole(cluster, tablet, members))
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_an_operator_added_stays_until_one_is_removed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with with_a_table(tmp_path, 4) as scene:
+            cluster, client, tablet = scene.cluster, scene.client, scene.tablet
+            members = set(config_of(cluster, tablet))
+            (spare,) = set(cluster.servers) - members
+            replicas = await client.replicas(tablet)
+            added = await replicas.add(cluster.addresses[spare], wait=True)
+            pinned = added.view.committed.member(spare)
+            assert pinned is not None and pinned.pinned is True
+            await asyncio.sleep(2.0)
+            assert set(config_of(cluster, tablet)) == members | {spare}, "the masters leave it"
+            gone = min(members)
+            removed = await replicas.remove(gone)
+            kept = removed.view.committed.member(spare)
+            assert kept is not None and kept.pinned is not True
+            await until(lambda: is_whole(cluster, tablet, members - {gone} | {spare}))
+            await asyncio.sleep(1.0)
+            assert is_whole(cluster, tablet, members - {gone} | {spare})
+
+    asyncio.run(scenario())
+
+
+def test_a_change_of_members_by_a_master_is_checked_like_any_other(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with with_a_table(tmp_path, 4) as scene:
+            cluster, tablet = scene.cluster, scene.tablet
+            leader = next(n for n in cluster.servers if _leads(cluster, n, tablet))
+            (spare,) = set(cluster.servers) - set(config_of(cluster, tablet))
+            cas = cluster.nodes[leader].replicas[tablet].status.committed_config.op_id
+            for fields, words in (
+                ({"cas": ZERO}, "committed config is"),
+                ({"member_type": None}, "does not say as what"),
+                ({"member_type": MemberType.VOTER}, "new member has no vote"),
+                ({"address": "no port"}, "host:port"),
+                ({"change": ConfigChange.CHANGE_ROLE, "member_type": None}, "does not say as what"),
+            ):
+                action = ChangeConfig(
+                    **{
+                        "node_id": leader,
+                        "tablet_id": tablet,
+                        "change": ConfigChange.ADD,
+                        "member": spare,
+                        "address": cluster.addresses[spare],
+                        "member_type": MemberType.PRE_VOTER,
+                        "cas": cas,
+                        **fields,
+                    }
+                )
+                master = cluster.nodes[cluster.masters[0]]
+                with pytest.raises(StelaeError, match=words):
+                    await master.messenger.call(leader, ACTION, [encode_action(action)], deadline_ms=5_000)
+            assert spare not in config_of(cluster, tablet)
+
+    asyncio.run(scenario())
+
+
+def _leads(cluster: Cluster, node: NodeId, tablet: TabletId) -> bool:
+    replica = cluster.nodes[node].replicas.get(tablet)
+    return replica is not None and replica.status.role is Role.LEADER and replica.status.serving

@@ -1,0 +1,90 @@
+"""Members whose replicas are being created or copied, as the masters show them to the policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
+from stelae.spi.ids import NodeId, OpId
+from stelae.spi.members import Member, MemberType, TabletConfig
+from stelae.spi.policy import ActionKind, ReplicaView
+from tests.unit.master.company import SERVERS, SETTINGS, Company, changes, full, status
+from tests.unit.master.planned import FOURTH, LEADER, THIRD, Planner, config_of, report, the_tablet, with_a_tablet
+from tests.unit.master.test_reconciler import propose, reasons
+
+
+@pytest.fixture
+def planner() -> Planner:
+    return Planner()
+
+
+@pytest.fixture
+def company(planner: Planner) -> Company:
+    return with_a_tablet(planner)
+
+
+def shown(company: Company, planner: Planner, node: NodeId) -> ReplicaView:
+    """How the policy is shown a member of the tablet."""
+    company.pass_ms(SETTINGS.policy_interval_ms)
+    assert planner.shown is not None
+    return next(r for r in planner.shown.tablets[the_tablet(company)].replicas if r.node_id == node)
+
+
+def copying(company: Company, node: NodeId, copied_bytes: int, upto: int) -> None:
+    at = ReplicaStatus(tablet_id=the_tablet(company), data_state=ReportedDataState.COPYING, copied_bytes=copied_bytes)
+    company.heartbeat(node, changes(at, since=upto - 1, upto=upto))
+
+
+def pass_with_heartbeats(company: Company, ms: int) -> None:
+    """Let time pass in which all servers are heard."""
+    for _ in range(ms // SETTINGS.server_silent_ms + 1):
+        company.pass_ms(SETTINGS.server_silent_ms)
+        for server in SERVERS:
+            company.heartbeat(server)
+
+
+def test_a_replica_that_is_being_copied_counts_as_coming_while_it_gets_bytes(
+    company: Company, planner: Planner
+) -> None:
+    copying(company, THIRD, 0, 2)
+    report(company, LEADER, unhealthy=(THIRD,))
+    assert shown(company, planner, THIRD).copying and not shown(company, planner, THIRD).healthy
+    assert propose(company, planner, ActionKind.REMOVE, THIRD) == []
+    assert "is being copied" in reasons(company)[0]
+    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms - SETTINGS.server_silent_ms * 3)
+    copying(company, THIRD, 1, 3)
+    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms // 2)
+    assert shown(company, planner, THIRD).copying
+    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms)
+    assert not shown(company, planner, THIRD).copying
+    assert len(propose(company, planner, ActionKind.REMOVE, THIRD)) == 1
+    copying(company, THIRD, 2, 4)
+    assert shown(company, planner, THIRD).copying
+
+
+def test_a_replica_that_was_copied_is_shown_as_any_other(company: Company, planner: Planner) -> None:
+    copying(company, THIRD, 0, 2)
+    company.heartbeat(THIRD, changes(status(the_tablet(company), config_of(company)), since=2, upto=3))
+    assert not shown(company, planner, THIRD).copying and shown(company, planner, THIRD).healthy
+
+
+def test_a_newcomer_is_expected_until_the_leader_has_not_heard_it_for_long(company: Company, planner: Planner) -> None:
+    newcomer = Member(node_id=FOURTH, address="d:1", member_type=MemberType.PRE_VOTER, pinned=True)
+    now = TabletConfig(op_id=OpId(1, 2), members=(*config_of(company).members, newcomer))
+    company.heartbeat(FOURTH, full())
+    known = status(the_tablet(company), now, leads=True, op_id=now.op_id)
+    company.heartbeat(LEADER, changes(known))
+    company.commit()
+    view = shown(company, planner, FOURTH)
+    assert view.copying and not view.healthy and view.pinned
+    late = status(the_tablet(company), now, leads=True, op_id=now.op_id, unhealthy=(FOURTH,))
+    company.heartbeat(LEADER, changes(late, since=2, upto=3))
+    assert not shown(company, planner, FOURTH).copying
+    copying(company, FOURTH, 0, 2)
+    assert shown(company, planner, FOURTH).copying, "it comes, though the leader does not hear it meanwhile"
+
+
+def test_a_voter_without_a_replica_has_lost_it(company: Company, planner: Planner) -> None:
+    company.heartbeat(THIRD, full(upto=2))
+    view = shown(company, planner, THIRD)
+    assert not view.copying and not view.healthy
