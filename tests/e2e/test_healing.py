@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-from stelae.client import AsyncClient, AsyncTable, connect_async
+from stelae.client import AsyncClient, AsyncTable, SetReplicas, connect_async
+from stelae.client.arguments import BadArgument
 from stelae.protocol.actions import ACTION, ChangeConfig, ConfigChange, encode_action
 from stelae.spi.consensus import Role
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import CallerError, MemberChangeRefused, StelaeError
 from stelae.spi.ids import ZERO, NodeId, TabletId
 from stelae.spi.members import Member, MemberType
 from tests.e2e.master_nodes import Cluster, running, until
@@ -218,3 +219,43 @@ def test_a_change_of_members_by_a_master_is_checked_like_any_other(tmp_path: Pat
 def _leads(cluster: Cluster, node: NodeId, tablet: TabletId) -> bool:
     replica = cluster.nodes[node].replicas.get(tablet)
     return replica is not None and replica.status.role is Role.LEADER and replica.status.serving
+
+
+def test_a_replica_is_moved_by_one_call_that_can_be_repeated(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with with_a_table(tmp_path, 4) as scene:
+            cluster, client, table, tablet = scene
+            members = set(config_of(cluster, tablet))
+            (spare,) = set(cluster.servers) - members
+            source = next(n for n in cluster.servers if _leads(cluster, n, tablet))  # It hands over first.
+            replicas = await client.replicas(tablet)
+            moved = await replicas.move(source, cluster.addresses[spare])
+            assert moved.changed and not (await replicas.move(source, cluster.addresses[spare])).changed
+            wanted = members - {source} | {spare}
+            await until(lambda: is_whole(cluster, tablet, wanted))
+            await until(lambda: tablet not in cluster.nodes[source].replicas)
+            assert await table.scan().count() == ROWS
+            with pytest.raises(MemberChangeRefused, match="choose another node"):
+                await replicas.move(spare, cluster.addresses[spare])
+            with pytest.raises(MemberChangeRefused, match="has no replica of tablet"):
+                await replicas.move(source, cluster.addresses[source], to="f" * 32)
+
+    asyncio.run(scenario())
+
+
+def test_more_and_fewer_replicas_are_made_of_a_table_by_one_step(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with with_a_table(tmp_path, 5) as scene:
+            cluster, client, table, tablet = scene
+            for count in (5, 1, 3):
+                await client.alter_table("t", SetReplicas(count))
+                await until(lambda: len(config_of(cluster, tablet)) == count)  # noqa: B023
+                await until(lambda: is_whole(cluster, tablet, set(config_of(cluster, tablet))))
+                assert await table.scan().count() == ROWS
+            for wrong, words in ((2, "it is odd"), (9, "replication_factor_max"), (7, "7 live tablet servers")):
+                with pytest.raises(CallerError, match=words):
+                    await client.alter_table("t", SetReplicas(wrong))
+            with pytest.raises(BadArgument, match="count of SetReplicas"):
+                await client.alter_table("t", SetReplicas(0))
+
+    asyncio.run(scenario())

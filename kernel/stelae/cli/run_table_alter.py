@@ -25,6 +25,7 @@ from stelae.protocol.master_messages import (
     RenameColumn,
     RenameTable,
     SetDefault,
+    SetReplicas,
     TableDescription,
     TableList,
 )
@@ -43,6 +44,7 @@ class AlterOptions:
     no_default: Sequence[str] = ()
     add_range: Sequence[str] = ()
     drop_range: Sequence[str] = ()
+    replicas: int | None = None
 
 
 def run_alter(cluster: MastersTarget, name: str, wanted: AlterOptions, *, as_json: bool) -> int:
@@ -97,10 +99,10 @@ def steps_of(wanted: AlterOptions, table: TableDescription) -> list[AlterStep]:
     steps += [SetDefault(name=text, default=None) for text in wanted.no_default]
     steps += [AddRange(range=read_range(schema, scheme, text)) for text in wanted.add_range]
     steps += [DropRange(range=read_range(schema, scheme, text)) for text in wanted.drop_range]
+    steps += [] if wanted.replicas is None else [SetReplicas(count=wanted.replicas)]
     if not steps:
-        raise CallerError(
-            "nothing to change; pass --add, --drop, --rename, --default, --no-default, --add-range or --drop-range"
-        )
+        options = "--add, --drop, --rename, --default, --no-default, --add-range, --drop-range or --replicas"
+        raise CallerError(f"nothing to change; pass {options}")
     return steps
 
 

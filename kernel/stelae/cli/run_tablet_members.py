@@ -180,6 +180,25 @@ def run_remove(target: TabletTarget, member: str, *, as_json: bool) -> int:
     return _changed(target, run, as_json=as_json)
 
 
+def run_move(target: TabletTarget, member: str, node: str, *, as_json: bool) -> int:
+    """Move a replica and return the exit code."""
+
+    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
+        source = await tablet.member(member)
+        address, known = await tablet.server(node)
+        name = known if known is not None else await tablet.replicas.node_at(address)
+        result = await tablet.replicas.move(
+            source.node_id,
+            address,
+            to=name,
+            on_progress=lambda view: line.show(f"{address}: {lag_text(name, view)}"),
+            timeout_s=target.timeout_s,
+        )
+        return NamedNode(name, address), result
+
+    return _changed(target, run, as_json=as_json)
+
+
 def run_change_role(target: TabletTarget, member: str, type_name: str, *, as_json: bool) -> int:
     """Change the type of a member and return the exit code."""
     wanted = member_type("TYPE", type_name, OF_MEMBERS)

@@ -117,6 +117,7 @@ def alter(
     no_default: Annotated[list[str], typer.Option("--no-default", help="COLUMN: remove its default.")] = [],  # noqa: B006
     add_range: Annotated[list[str], typer.Option("--add-range", help="FROM..UNTIL: add a range of keys.")] = [],  # noqa: B006
     drop_range: Annotated[list[str], typer.Option("--drop-range", help="FROM..UNTIL: drop a range and its rows.")] = [],  # noqa: B006
+    replicas: Annotated[int | None, typer.Option("--replicas", help="Replicas of each tablet: 1, 3, 5 or 7.")] = None,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 30.0,
@@ -125,7 +126,8 @@ def alter(
     """Change a table, and wait until all its tablets have changed.
 
     Either all changes are made or none. Options may be repeated. The changes are made in the order of the options
-    below. Either bound of a range may be empty. The table can be read and written meanwhile.
+    below. Either bound of a range may be empty. The table can be read and written meanwhile. The masters add or remove
+    replicas after the command: `stelae check` shows whether all are there.
 
     Example: stelae table alter readings --add unit:string=C --rename celsius:degrees"""
     from stelae.cli.masters_target import MastersTarget
@@ -139,6 +141,7 @@ def alter(
         no_default=no_default,
         add_range=add_range,
         drop_range=drop_range,
+        replicas=replicas,
     )
     raise typer.Exit(run_alter(MastersTarget(directory, connect, timeout_s), name, wanted, as_json=as_json))
 

@@ -28,6 +28,7 @@ def register(commands: typer.Typer) -> None:
     commands.command("config")(config)
     commands.command("add-replica")(add_replica)
     commands.command("remove-replica")(remove_replica)
+    commands.command("move")(move)
     commands.command("change-role")(change_role)
     commands.command("transfer")(transfer)
     commands.command("abort-change")(abort_change)
@@ -101,6 +102,28 @@ def remove_replica(
 
     target = TabletTarget(directory, connect, timeout_s, tablet, config_id, progress)
     raise typer.Exit(run_remove(target, member, as_json=as_json))
+
+
+def move(
+    tablet: TabletArgument,
+    member: MemberArgument,
+    node: Annotated[str, typer.Argument(help="Node that gets the replica: its address. With masters also its uuid.")],
+    directory: DirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 300.0,
+    progress: ProgressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move a replica to another node: add one there, wait until it is a voter, then remove the old one.
+
+    The tablet survives as many losses meanwhile as before. If the command is stopped or times out, repeat it: it goes
+    on where it was. To move all replicas of a server, use `stelae tserver retire`.
+
+    Example: stelae tablet move 3f9c 127.0.0.1:7053 127.0.0.1:7054 --connect 127.0.0.1:7051"""
+    from stelae.cli.run_tablet_members import TabletTarget, run_move
+
+    target = TabletTarget(directory, connect, timeout_s, tablet, progress=progress)
+    raise typer.Exit(run_move(target, member, node, as_json=as_json))
 
 
 def change_role(

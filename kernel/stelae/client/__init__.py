@@ -35,6 +35,7 @@ from stelae.protocol.master_messages import (
     RenameColumn,
     RenameTable,
     SetDefault,
+    SetReplicas,
 )
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "Session",
     "SessionOptions",
     "SetDefault",
+    "SetReplicas",
     "Table",
     "UnwrittenRows",
     "WriteResult",

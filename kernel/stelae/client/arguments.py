@@ -82,6 +82,8 @@ def alter_step(step: Any) -> Any:
             text(name, value)
         elif field.type is bool:
             flag(name, value)
+        elif field.type is int:
+            whole(name, value, 1)
         elif field.type is KeyRange and not isinstance(value, KeyRange):
             raise BadArgument(name, "a range made by key_range of the table", value)
     return step

@@ -235,10 +235,12 @@ class AsyncClient:
     async def alter_table(self, name: str, *steps: AlterStep, timeout_s: float = TIMEOUT_S) -> AsyncTable:
         """Change a table by all of these steps or none, and open the changed table.
 
-        The steps are ``AddColumn``, ``DropColumn``, ``RenameColumn``, ``SetDefault``, ``RenameTable``, ``AddRange`` and
-        ``DropRange`` of ``stelae.client``. ``AsyncTable.key_range`` makes the ranges of the last two. A table object
-        that was opened before still reads the columns of its last lookup, and the present ranges. It looks the table up
-        again when a write is refused, or at ``refresh``.
+        The steps are ``AddColumn``, ``DropColumn``, ``RenameColumn``, ``SetDefault``, ``RenameTable``, ``SetReplicas``,
+        ``AddRange`` and ``DropRange`` of ``stelae.client``. ``AsyncTable.key_range`` makes the ranges of the last two.
+        A table object that was opened before still reads the columns of its last lookup, and the present ranges. It
+        looks the table up again when a write is refused, or at ``refresh``.
+
+        The masters add and remove replicas after ``SetReplicas``; this returns before that.
 
         When this returns, a dropped range accepts no more writes, even from clients that still have its location.
 

@@ -183,6 +183,37 @@ class AsyncReplicas:
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
         return await self._change(RemoveServer(node_id=_node(node)), config_id, deadline, on_progress)
 
+    async def move(
+        self,
+        node: str,
+        address: str,
+        *,
+        to: str | None = None,
+        on_progress: OnProgress | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> ChangeResult:
+        """Move a replica: add one at an address, wait until it has its vote, then remove the one of ``node``.
+
+        The tablet survives as many losses meanwhile as before. A call that was cut short can be repeated, and goes on
+        where it was. Errors are those of :meth:`add`; ``to`` is the uuid of the node at the address, if it is known.
+
+        Raises:
+            MemberChangeRefused: neither node is a member.
+        """
+        clock, source = asyncio.get_running_loop().time, _node(node)
+        deadline = clock() + seconds("timeout_s", timeout_s)
+        target = await self.node_at(address) if to is None else _node(to)
+        members = {member.node_id for member in (await self._view(deadline)).committed.members}
+        if source == target:
+            raise MemberChangeRefused(f"the replica is on node {source} already; choose another node to move it to")
+        if not members & {source, target}:
+            fact = f"node {source} has no replica of tablet {self.tablet_id}"
+            raise MemberChangeRefused(f"{fact}; see its members: stelae tablet config {self.tablet_id}")
+        left_s = max(0.1, deadline - clock())
+        added = await self.add(address, node=target, wait=True, on_progress=on_progress, timeout_s=left_s)
+        gone = await self._change(RemoveServer(node_id=source), None, deadline, on_progress)
+        return ChangeResult(changed=added.changed or gone.changed, view=gone.view)
+
     async def change_role(
         self,
         node: str,

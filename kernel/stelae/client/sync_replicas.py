@@ -62,6 +62,20 @@ class Replicas:
             self._replicas.remove(node, config_id=config_id, on_progress=on_progress, timeout_s=timeout_s)
         )
 
+    def move(
+        self,
+        node: str,
+        address: str,
+        *,
+        to: str | None = None,
+        on_progress: OnProgress | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> ChangeResult:
+        """Move a replica; see ``AsyncReplicas.move``."""
+        return self._loop_thread.run(
+            self._replicas.move(node, address, to=to, on_progress=on_progress, timeout_s=timeout_s)
+        )
+
     def change_role(
         self,
         node: str,

@@ -66,6 +66,12 @@ class RenameTable(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     to: str
 
 
+class SetReplicas(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
+    """Set the number of replicas of each tablet. The masters add and remove replicas after the change."""
+
+    count: int  #: Odd, and at most ``[master] replication_factor_max``.
+
+
 class AddRange(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     """Add a range of encoded range columns. It gets its own tablets."""
 
@@ -78,7 +84,9 @@ class DropRange(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     range: KeyRange
 
 
-AlterStep: TypeAlias = AddColumn | DropColumn | RenameColumn | SetDefault | RenameTable | AddRange | DropRange
+AlterStep: TypeAlias = (
+    AddColumn | DropColumn | RenameColumn | SetDefault | RenameTable | SetReplicas | AddRange | DropRange
+)
 
 
 class AlterTable(msgspec.Struct, frozen=True, kw_only=True, tag=True):

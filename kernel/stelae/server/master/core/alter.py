@@ -18,6 +18,7 @@ from stelae.protocol.master_messages import (
     RenameColumn,
     RenameTable,
     SetDefault,
+    SetReplicas,
 )
 from stelae.rows.schema_change import check_change
 from stelae.server.master.core.catalog import Catalog
@@ -46,6 +47,7 @@ class Altered:
         self.key = table.newest.key
         self.next_column_id = table.next_column_id
         self.partitioning = table.partitioning
+        self.replicas = table.replication_factor
 
     def take(self, change: AlterTable) -> None:
         """Take all steps. ``BadChange``, ``TableExists``, ``SchemaMismatch``, ``BadPartitioning``: one cannot be."""
@@ -88,6 +90,8 @@ class Altered:
             case RenameTable():
                 check_name(self._catalog, step.to, besides=self._table.name)
                 self.name = step.to
+            case SetReplicas():
+                self.replicas = step.count
             case AddRange():
                 self._set_ranges((*self.partitioning.ranges, step.range))
             case DropRange():

@@ -105,20 +105,29 @@ def _read_schemas(change: CreateTable, context: Context) -> tuple[Schema, Partit
 
 def _check_limits(catalog: Catalog, change: CreateTable, tablets: int, context: Context) -> None:
     settings, factor = context.settings, change.replication_factor
-    if not 1 <= factor <= settings.replication_factor_max or factor % 2 == 0:
-        limit = settings.replication_factor_max
-        raise BadChange(f"replication factor {factor}: it is odd, from 1 to {limit} (replication_factor_max)")
+    _check_factor(factor, context)
     if tablets > settings.tablets_per_table_max:
         limit = settings.tablets_per_table_max
         raise BadChange(f"{tablets} tablets; a table has at most {limit} (tablets_per_table_max)")
     if len(catalog.names) >= settings.tables_max:
         raise BadChange(f"there are {len(catalog.names)} tables already, the most allowed (tables_max)")
+    _check_servers(factor, context)
+    _check_burden(tablets, factor, context)
+
+
+def _check_factor(factor: int, context: Context) -> None:
+    limit = context.settings.replication_factor_max
+    if not 1 <= factor <= limit or factor % 2 == 0:
+        raise BadChange(f"replication factor {factor}: it is odd, from 1 to {limit} (replication_factor_max)")
+
+
+def _check_servers(factor: int, context: Context) -> None:
+    """``TooFewServers``: so many replicas have no place; ``Unavailable``: maybe they have, ask again."""
     if context.servers_live < factor:
         fact = f"{factor} replicas need {factor} live tablet servers; this master hears {context.servers_live}"
         if not context.warm:
             raise Unavailable(f"{fact}, and has just started: ask again")
         raise TooFewServers(f"{fact}: start more, or ask for fewer replicas")
-    _check_burden(tablets, factor, context)
 
 
 def _check_burden(tablets: int, factor: int, context: Context) -> None:
@@ -140,11 +149,16 @@ def _alter(catalog: Catalog, change: AlterTable, context: Context) -> Mutation:
     if altered.schema_changed:
         _check_settled(table)
     context.limits.check_schema(schema, table.newest)
+    if altered.replicas != table.replication_factor:
+        _check_factor(altered.replicas, context)
+        if altered.replicas > table.replication_factor:
+            _check_servers(altered.replicas, context)
     structural = altered.schema_changed or altered.ranges_changed
     moved = move_table(table, TableCause.ALTER if structural else TableCause.RENAME, context.wall_us)
     after = msgspec.structs.replace(
         moved,
         name=altered.name,
+        replication_factor=altered.replicas,
         schema=schema.to_bytes(),
         partition_schema=altered.partitioning.to_bytes(),
         next_column_id=altered.next_column_id,
