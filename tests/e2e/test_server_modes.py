@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.test_cluster_commands import answer, process, stelae
+from tests.e2e.test_cluster_commands import answer, process, stelae, until_given_up
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +57,16 @@ def test_what_cannot_be_says_so(cluster: str) -> None:
         stelae("tserver", "retire", name, "--dir", cluster)
     late = stelae("tserver", "retire", "tserver-3", "--dir", cluster, "--wait", "--wait-s", "2", expect=1)
     assert "still has" in late.stderr and "repeat the command to wait on" in late.stderr
+
+
+def test_a_server_is_added_and_gets_replicas(cluster: str) -> None:
+    for name in ("tserver-3", "tserver-4"):
+        stelae("tserver", "activate", name, "--dir", cluster)
+    added = json.loads(process("cluster", "add-server", cluster, "--json"))
+    assert added["name"] == "tserver-5"
+    for _ in until_given_up():
+        if replicas_of(cluster, "tserver-5") > 0:
+            break
+    found = answer("cluster", "status", cluster)
+    assert [node["name"] for node in found["nodes"]] == ["master-1", *(f"tserver-{n}" for n in range(1, 6))]
+    assert found["ok"]

@@ -72,8 +72,14 @@ def _of_masters(masters: TabletHealth) -> Iterator[Finding]:
 
 
 def _of_servers(state: ClusterState) -> Iterator[Finding]:
+    members = {node_id for table in state.tables for tablet in table.tablets for node_id, _ in tablet.members}
+    all_described = len(state.tables) >= sum(one.state is not TableState.SOFT_DELETED for one in state.summaries)
     for line in state.servers:
-        if problem := server_problem(state, line.node_id):
+        problem = server_problem(state, line.node_id)
+        if problem and line.mode is ServerMode.RETIRING and all_described and line.node_id not in members:
+            yield _warning(f"tablet server {line.address} is retired, has no replicas, and is gone: {problem}")
+            continue
+        if problem:
             yield _error(f"tablet server {line.address}: {problem}")
         if line.mode is not ServerMode.NORMAL:
             yield _warning(f"tablet server {line.address} is in mode {line.mode}: it is given no new replicas")

@@ -62,6 +62,25 @@ def up(
     raise typer.Exit(run_up(directory, masters, servers, engines, timeout_s, as_json=as_json))
 
 
+@commands.command("add-server")
+def add_server(
+    directory: FolderArgument,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout-s", min=1, max=300, help="Seconds to wait for the cluster.")
+    ] = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Add a tablet server to a cluster, and start it.
+
+    It has the settings and engines of the last server. The masters move replicas to it, for balance or in place of lost
+    ones. To take a server out again, use `stelae tserver retire`.
+
+    Example: stelae cluster add-server /tmp/try"""
+    from stelae.cli.run_cluster import run_add_server
+
+    raise typer.Exit(run_add_server(directory, timeout_s, as_json=as_json))
+
+
 @commands.command("status")
 def status(directory: FolderArgument, as_json: JsonOption = False) -> None:
     """Show the processes, the leading master and the tables of a cluster.

@@ -38,11 +38,12 @@ def demo(
     ] = "columnar",
     as_json: JsonOption = False,
 ) -> None:
-    """Load a real data set into a cluster while two of its nodes are killed, then check every row.
+    """Load a real data set into a cluster while nodes are killed and a disk is lost, then check every row.
 
     Three masters and three tablet servers run as processes on this machine. The command loads every named character
     that Python knows, or your own file, into a table of four tablets. At 30 % of the rows it sends SIGKILL to the
-    tablet server that leads most tablets, at 60 % to the leading master. Both are started again. At the end all
+    tablet server that leads most tablets, at 60 % to the leading master. Both are started again. At 80 % it destroys a
+    tablet server with its directory; another one joins, and the masters replace the lost replicas. At the end all
     replicas must agree, `stelae check` must find no problem, and every acknowledged row is compared with the source.
 
     Exit code 0: no row is lost or wrong, all replicas agree, and writes and table creation were unavailable for at most

@@ -28,6 +28,10 @@ def show(report: DemoReport, source: str, seconds: float, *, as_json: bool) -> N
         for kill in report.kills:
             print(f"\n{kill.what}, at {kill.acked_at_kill:,} rows:")
             print(f"  {kill.missing} for {kill.unavailable_ms:,} ms ({most})")
+        if report.healed_ms:
+            print(
+                f"\nEvery tablet had all of its replicas again {report.healed_ms / 1000:.1f} s after a disk was lost."
+            )
         print(f"\n{'ok' if report.ok else 'NOT OK'}")
     for problem in report.problems:
         note(f"problem: {problem}")

@@ -50,6 +50,19 @@ def run_up(
     return EXIT_OK
 
 
+def run_add_server(directory: Path, timeout_s: float, *, as_json: bool) -> int:
+    """Format and start one more tablet server, and wait until the masters have heard from it."""
+    cluster = ClusterWithMasters.open(directory, formatted=format_here)
+    node = cluster.add_server()
+    node.start(outlive=True)
+    asyncio.run(until_served(cluster, timeout_s))
+    if as_json:
+        print_json({"directory": str(directory), "name": node.name, "node_id": node.node_id, "address": node.address})
+    else:
+        note(f"added {node.name} at {node.address}")
+    return EXIT_OK
+
+
 def run_status(directory: Path, *, as_json: bool) -> int:
     """Print the state of the nodes and the tables, and return the exit code."""
     cluster = ClusterWithMasters.open(directory)

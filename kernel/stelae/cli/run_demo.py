@@ -27,6 +27,12 @@ MASTERS = 3
 SERVERS = 3
 STOP_TIMEOUT_S = 20.0
 
+QUICK_MASTERS = {
+    "master": {"server_silent_ms": 2000, "server_dead_ms": 3000, "policy_interval_ms": 500, "action_retry_ms": 500},
+    "tserver": {"follower_unhealthy_ms": 3000},
+}
+"""Settings with which masters give a server up after seconds: nobody watches a demo for a minute without an event."""
+
 SPACE_BYTES = 8 << 20
 """Below this free space, a full disk is the likely reason why a demo has failed."""
 
@@ -78,7 +84,7 @@ def _source(options: DemoOptions) -> DemoSource:
 
 
 def _cluster_options(options: DemoOptions) -> ClusterOptions:
-    settings = {"consensus.raft": {"election_timeout_ms": options.election_timeout_ms}}
+    settings = {"consensus.raft": {"election_timeout_ms": options.election_timeout_ms}, **QUICK_MASTERS}
     return ClusterOptions(node_count=SERVERS, engines=options.engines, settings=settings)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,15 @@ KIND = "masters"
 class ClusterWithMasters:
     """The node processes of a cluster with masters, in one folder. Made by :meth:`create` or :meth:`open`."""
 
-    def __init__(self, directory: Path, masters: Sequence[NodeProcess], servers: Sequence[NodeProcess]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        masters: Sequence[NodeProcess],
+        servers: Sequence[NodeProcess],
+        formatted: Callable[[NodeProcess, NodeId], None] = format_node,
+    ) -> None:
         self.directory = directory
+        self._formatted = formatted
         self.masters = list(masters)
         self.servers = list(servers)
 
@@ -64,6 +72,7 @@ class ClusterWithMasters:
             directory,
             [_process(directory, "master", n, next(ports)) for n in range(1, masters + 1)],
             [_process(directory, "tserver", n, next(ports)) for n in range(1, options.node_count + 1)],
+            formatted,
         )
         cluster_id = f"local-{secrets.token_hex(6)}"
         members = [{"uuid": master.node_id, "address": master.address} for master in cluster.masters]
@@ -79,12 +88,14 @@ class ClusterWithMasters:
             node.config_path.write_text(sections_text(sections, options.settings))
             formatted(node, node.node_id)
         found = {"cluster_id": cluster_id, KIND: _listed(cluster.masters), "servers": _listed(cluster.servers)}
-        (directory / CLUSTER_FILE).write_text(json.dumps(found, indent=2) + "\n")
+        _write(directory, found)
         return cluster
 
     @classmethod
-    def open(cls, directory: Path) -> ClusterWithMasters:
-        """Open a cluster that another process created.
+    def open(
+        cls, directory: Path, *, formatted: Callable[[NodeProcess, NodeId], None] = format_node
+    ) -> ClusterWithMasters:
+        """Open a cluster that another process created. ``formatted`` is that of :meth:`create`.
 
         Raises:
             NotACluster: the folder has no cluster with masters in it.
@@ -97,7 +108,34 @@ class ClusterWithMasters:
             raise NotACluster(
                 f"{directory} has no local cluster with masters in it; create one with: stelae cluster up {directory}"
             ) from error
-        return cls(directory, masters, servers)
+        return cls(directory, masters, servers, formatted)
+
+    def add_server(self) -> NodeProcess:
+        """Format one more tablet server, with the settings and engines of the last one. It is not started.
+
+        Raises:
+            FormatFailed: ``stelae fs format`` failed; the message has its output.
+        """
+        like = self.servers[-1]
+        number = 1 + max(int(node.name.rpartition("-")[2]) for node in self.servers)
+        (port,) = free_ports(1)
+        node = _process(self.directory, "tserver", number, port)
+        node.directory.mkdir()
+        sections = tomllib.loads(like.config_path.read_text())
+        sections["node"] |= {"directory": str((node.directory / "data").resolve()), "listen": node.address}
+        node.config_path.write_text(sections_text(_flat(sections), None))
+        self._formatted(node, node.node_id)
+        self._set_servers([*self.servers, node])
+        return node
+
+    def remove_server(self, node: NodeProcess) -> None:
+        """Forget a tablet server that does not run and will not come back. Its folder may be gone."""
+        self._set_servers([one for one in self.servers if one is not node])
+
+    def _set_servers(self, servers: list[NodeProcess]) -> None:
+        found = json.loads((self.directory / CLUSTER_FILE).read_text())
+        _write(self.directory, {**found, "servers": _listed(servers)})
+        self.servers = servers
 
     @property
     def nodes(self) -> list[NodeProcess]:
@@ -145,6 +183,21 @@ def _process(directory: Path, role: Role, number: int, port: int) -> NodeProcess
 
 def _processes(directory: Path, nodes: Sequence[Mapping[str, str]], role: Role) -> list[NodeProcess]:
     return [NodeProcess(n["name"], NodeId(n["node_id"]), n["address"], directory / n["name"], role) for n in nodes]
+
+
+def _write(directory: Path, found: Mapping[str, Any]) -> None:
+    (directory / CLUSTER_FILE).write_text(json.dumps(found, indent=2) + "\n")
+
+
+def _flat(sections: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the sections of a ``node.toml`` by their dotted names."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, values in sections.items():
+        plain = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
+        inner = {f"{name}.{key}": value for key, value in values.items() if isinstance(value, Mapping)}
+        found |= {name: plain} if plain or not inner else {}
+        found |= _flat(inner)
+    return found
 
 
 def _listed(nodes: Sequence[NodeProcess]) -> list[dict[str, str]]:

@@ -1,9 +1,9 @@
-"""Runs the demo: loads a data set into a cluster with masters, kills two nodes meanwhile, and checks every row.
+"""Runs the demo: loads a data set into a cluster with masters, breaks three nodes meanwhile, and checks every row.
 
 1. The demo starts masters and tablet servers as processes, and creates a table whose rows are divided into tablets by
    hash.
-2. It inserts the rows of the source, with many calls in flight. Meanwhile it kills two nodes and starts them again
-   (``stelae.local.demo_kills``).
+2. It inserts the rows of the source, with many calls in flight. Meanwhile it kills two nodes and starts them again, and
+   destroys a third one, which the masters replace (``stelae.local.demo_kills``).
 3. With a new client, it waits until all replicas of all tablets agree and the cluster is healthy. Then it compares
    every acknowledged row with the source."""
 
@@ -65,7 +65,7 @@ class Demo:
         )
 
     async def run(self) -> DemoReport:
-        """Start the cluster, load with kills, and verify. The nodes still run when this returns.
+        """Start the cluster, load with faults, and verify. The nodes still run when this returns.
 
         Raises:
             StelaeError: a node does not start or ends by itself, the load cannot continue, or the cluster does not
@@ -92,7 +92,13 @@ class Demo:
         progress = partial(self._listener.phase, "loading")
         load = DemoLoad(tablets, table.partitioning, source, lambda: progress(load.acked_count, len(source.rows)))
         faults = DemoKills(
-            self._cluster, client, [tablet.tablet_id for tablet in tablets], load, self._listener, outlive=self._outlive
+            self._cluster,
+            client,
+            source.table,
+            [tablet.tablet_id for tablet in tablets],
+            load,
+            self._listener,
+            outlive=self._outlive,
         )
         progress(0, len(source.rows))
         began = time.monotonic()
@@ -107,7 +113,7 @@ class Demo:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        self.report.kills = faults.kills
+        self.report.kills, self.report.healed_ms = faults.kills, faults.healed_ms
         self.report.rows_acked = load.acked_count
         self.report.rows_per_s = int(load.acked_count / (time.monotonic() - began))
         return load

@@ -1,4 +1,4 @@
-"""Kills two nodes while the demo loads, starts them again, and waits until the cluster has recovered.
+"""Breaks three nodes while the demo loads, and waits each time until the cluster has recovered.
 
 1. At 30 % of the rows, it kills the tablet server that leads the most tablets. When other nodes lead these tablets, it
    starts the server again and waits until the server has caught up. If a tablet reaches 45 % of its rows before that,
@@ -6,12 +6,16 @@
 2. At 60 % of the rows, it kills the leading master, and at once creates a table through the other masters. When the
    table runs, it starts the master again and waits until the master has caught up. If a tablet reaches 75 % of its rows
    before that, its load slows down to single rows.
+3. At 80 % of the rows, it kills the tablet server that leads the most tablets, and destroys its directory. A new tablet
+   server joins with an empty disk. The masters replace the lost replicas there. The load slows down at 90 % of a
+   tablet's rows until every tablet has all of its replicas again.
 
-So both outages end before the load does."""
+So all outages end before the load does."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 
 from stelae.client import AsyncClient
@@ -21,17 +25,25 @@ from stelae.local.demo_load import DemoLoad
 from stelae.local.demo_report import Kill
 from stelae.local.node_process import NodeProcess
 from stelae.local.replica_status import leaders, most_led, wait_for_successors, wait_until_caught_up
-from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.catalog_names import SYSTEM_TABLET, ServerMode
+from stelae.protocol.master_messages import SetServerMode
 from stelae.protocol.tablet_messages import ReplicaReport
+from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId, TabletId
 
 FIRST_KILL, FIRST_SLOWDOWN = 0.30, 0.45
 SECOND_KILL, SECOND_SLOWDOWN = 0.60, 0.75
+THIRD_KILL, THIRD_SLOWDOWN = 0.80, 0.90
 LOOK_S = 0.1
 """Pause between two lookups of the leaders. The answer must be known when a kill is due."""
 
 TRIAL_TABLE = "made-without-its-leader"
 CREATE_TIMEOUT_S = 20.0
+
+HEAL_TIMEOUT_S = 60.0
+"""Longest time until every tablet has all of its replicas again, in seconds."""
+
+POLL_S = 0.1
 
 
 class DemoKills:
@@ -40,7 +52,8 @@ class DemoKills:
     Args:
         cluster: the cluster whose nodes are killed.
         client: a client of the cluster.
-        tablets: the tablets of the table that is loaded, in the order of the partitions.
+        table: the name of the table that is loaded.
+        tablets: its tablets, in the order of the partitions.
         load: the load of the table.
         listener: gets the events.
         outlive: whether the nodes that are started again continue to run after this process.
@@ -50,6 +63,7 @@ class DemoKills:
         self,
         cluster: ClusterWithMasters,
         client: AsyncClient,
+        table: str,
         tablets: Sequence[TabletId],
         load: DemoLoad,
         listener: DemoListener,
@@ -58,15 +72,18 @@ class DemoKills:
     ) -> None:
         self._cluster = cluster
         self._client = client
+        self._table = table
         self._tablets = tablets
         self._load = load
         self._listener = listener
         self._outlive = outlive
         self._clock = asyncio.get_running_loop().time
         self.kills: list[Kill] = []
+        self.healed_ms = 0
+        """How long tablets had fewer replicas than wanted after the third kill."""
 
     async def run(self) -> None:
-        """Kill two nodes, one after the other, and start each again.
+        """Kill two nodes, one after the other, and start each again; then destroy one, and let another one join.
 
         Raises:
             StelaeError: the cluster did not recover in time, or a node ended by itself.
@@ -75,10 +92,16 @@ class DemoKills:
         led = await self._kill_server()
         self._load.slow_down_at(SECOND_SLOWDOWN)
         await self._kill_master()
-        first, second = self.kills
-        partitions = [self._tablets.index(tablet_id) for tablet_id in led]
-        first.unavailable_ms = round(self._load.longest_gap_ms(partitions, first.at, second.at))
+        self._load.slow_down_at(THIRD_SLOWDOWN)
+        lost = await self._destroy_server()
+        first, second, third = self.kills
+        first.unavailable_ms = self._gap_ms(led, first.at, second.at)
+        third.unavailable_ms = self._gap_ms(lost, third.at, third.at + self.healed_ms / 1000)
         self._load.full_speed()
+
+    def _gap_ms(self, tablets: Collection[TabletId], since: float, until: float) -> int:
+        partitions = [self._tablets.index(tablet_id) for tablet_id in tablets]
+        return round(self._load.longest_gap_ms(partitions, since, until))
 
     async def _kill_server(self) -> Collection[TabletId]:
         """Kill the tablet server that leads the most tablets, start it again, and return the tablets that it led."""
@@ -107,6 +130,50 @@ class DemoKills:
         await wait_until_caught_up(connection, masters, [SYSTEM_TABLET], node)
         kill.within_load = self._load.running
         self._listener.event(f"{node.name} has caught up")
+
+    async def _destroy_server(self) -> Collection[TabletId]:
+        """Kill the tablet server that leads the most tablets, remove its directory, and start a new server.
+
+        Returns the tablets that it led, once all tablets have their replicas again."""
+        connection, cluster = self._client.connection, self._cluster
+        node_id, led = most_led(await self._leaders_when_due(cluster.servers, THIRD_KILL), self._tablets)
+        node, others = _parted(cluster.servers, node_id)
+        kill = self._kill(node, f"which led {len(led)} tablets; its disk is lost", "no write was acknowledged")
+        shutil.rmtree(node.directory)
+        cluster.remove_server(node)
+        await wait_for_successors(connection, others, led, node)
+        spare = cluster.add_server()
+        spare.start(outlive=self._outlive)
+        self._listener.event(f"the directory of {node.name} is destroyed; {spare.name} joins with an empty one")
+        await self._until_whole(node_id)
+        await wait_until_caught_up(connection, cluster.servers, self._tablets, spare)
+        self.healed_ms = round((self._clock() - kill.at) * 1000)
+        kill.within_load = self._load.running
+        self._listener.event(f"every tablet has all of its replicas again, after {self.healed_ms / 1000:.1f} s")
+        assert self._client.catalog is not None
+        await self._client.catalog.change(SetServerMode(node_id=node_id, mode=ServerMode.RETIRING))
+        return led
+
+    async def _until_whole(self, lost: NodeId) -> None:
+        """Wait until the masters have replaced every replica of a server.
+
+        Raises:
+            Unavailable: they have not in time.
+            NodeExited: a node has ended.
+        """
+        assert self._client.catalog is not None
+        deadline = self._clock() + HEAL_TIMEOUT_S
+        while True:
+            self._cluster.check()
+            found = await self._client.catalog.get_table(self._table)
+            voters = [{node for node, _ in t.members if node not in t.learners} - {lost} for t in found.tablets]
+            waiting = [t for t in found.tablets if lost in {node for node, _ in t.members} or t.learners]
+            if not waiting and all(len(nodes) == found.replication_factor for nodes in voters):
+                return
+            if self._clock() > deadline:
+                fact = f"{len(waiting)} of {len(found.tablets)} tablets lack a replica"
+                raise Unavailable(f"{fact} {HEAL_TIMEOUT_S:.0f} s after a server was lost")
+            await asyncio.sleep(POLL_S)
 
     async def _leaders_when_due(self, nodes: Sequence[NodeProcess], share: float) -> Mapping[TabletId, ReplicaReport]:
         """Wait until a share of the rows is loaded, and return the leaders as of shortly before.

@@ -9,7 +9,7 @@ from typing import Any
 GAP_ALLOWANCE_MS = 1000
 """The longest gap without acknowledgements, in addition to two election timeouts."""
 
-KILLS = 2
+KILLS = 3
 """Number of kills of a complete demo."""
 
 
@@ -47,6 +47,7 @@ class DemoReport:
     rows_lost: int = 0
     rows_wrong: int = 0
     kills: list[Kill] = field(default_factory=list)
+    healed_ms: int = 0  #: From the loss of a server until every tablet had all of its replicas again.
     replicas_agree: bool = False
     healthy: bool = False
     rows_per_s: int = 0
@@ -99,6 +100,7 @@ class DemoReport:
         return {
             **{name: getattr(self, name) for name in names},
             "kills": kills,
+            "healed_ms": self.healed_ms,
             "election_timeout_ms": self.election_timeout_ms,
             "replicas_agree": self.replicas_agree,
             "healthy": self.healthy,

@@ -121,6 +121,19 @@ def test_a_server_that_does_not_answer_is_told_with_the_tablet_that_lacks_it() -
     assert [e.partition(": ")[0] for e in errors] == ["tablet server b:1", "tablet t of people"]
 
 
+def test_a_retired_server_without_replicas_may_be_gone() -> None:
+    old = ServerLine(
+        node_id=M, address="m:1", location="", mode=ServerMode.RETIRING, silent_ms=90_000
+    )  # Its address is a master's now, which answers.
+    state = cluster(servers=(*cluster().servers, old))
+    assert "is retired, has no replicas, and is gone" in the_warning(state)
+    errors, _ = judged(msgspec.structs.replace(state, tables=()))  # Of these it might still have replicas.
+    assert [e.partition(": ")[0] for e in errors] == ["tablet server m:1"]
+    here = msgspec.structs.replace(old, node_id=B)  # A member.
+    errors, _ = judged(cluster(servers=(cluster().servers[0], here, cluster().servers[2])))
+    assert [e.partition(": ")[0] for e in errors] == ["tablet server m:1"]
+
+
 def test_causes_are_told_before_what_follows_from_them() -> None:
     """A clock an hour ahead was told after fifteen tablets that suffered from it."""
     ahead = said(C, clock_ahead_ms=3_600_000, peers=(PeerContact(node_id=A, address="a:1", connected=False),))

@@ -41,7 +41,7 @@ def test_who_leads_is_looked_up_if_the_load_was_past_the_kill_already(monkeypatc
     async def due() -> Any:
         alone: Any = Alone()
         load: Any = PastIt()
-        killer = demo_kills.DemoKills(alone, alone, [TABLET], load, alone, outlive=False)
+        killer = demo_kills.DemoKills(alone, alone, "t", [TABLET], load, alone, outlive=False)
         return await killer._leaders_when_due([], 0.6)
 
     assert asyncio.run(due()) == {TABLET: LEADER}

@@ -12,11 +12,18 @@ from stelae.local.demo_report import DemoReport, Kill
 def good() -> DemoReport:
     kills = [
         Kill(what=what, missing="nothing", acked_at_kill=at, at=0.0, within_load=True, unavailable_ms=3000)
-        for what, at in (("SIGKILL of a", 30), ("SIGKILL of b", 60))
+        for what, at in (("SIGKILL of a", 30), ("SIGKILL of b", 60), ("SIGKILL of c", 80))
     ]
     counts = {"rows_source": 100, "rows_acked": 100, "rows_read": 100}
     return DemoReport(
-        masters=3, tablets=4, election_timeout_ms=1000, kills=kills, replicas_agree=True, rows_per_s=9, **counts
+        masters=3,
+        tablets=4,
+        election_timeout_ms=1000,
+        kills=kills,
+        healed_ms=7000,
+        replicas_agree=True,
+        rows_per_s=9,
+        **counts,
     )
 
 
@@ -38,7 +45,9 @@ def test_a_run_without_a_flaw_is_ok_and_its_document_has_every_figure() -> None:
         "kills": [
             {"what": "SIGKILL of a", "acked_at_kill": 30, "unavailable_ms": 3000},
             {"what": "SIGKILL of b", "acked_at_kill": 60, "unavailable_ms": 3000},
+            {"what": "SIGKILL of c", "acked_at_kill": 80, "unavailable_ms": 3000},
         ],
+        "healed_ms": 7000,
         "election_timeout_ms": 1000,
         "replicas_agree": True,
         "healthy": True,
