@@ -80,7 +80,8 @@ def chaos(
     Faults: kill-one, kill-majority, kill-all, kill-leader, kill-master (SIGKILL; started again later), stop-one,
     stop-leader (SIGSTOP, later SIGCONT), isolate-one, isolate-leader, cut-one-way (no messages between nodes),
     bad-network (messages lost, repeated, reordered, delayed), slow-links, slow-disk, skew-clocks (within what nodes
-    allow), transfer (leadership of tablets), change-members (a replica is replaced, or loses its vote for a moment).
+    allow), transfer (leadership of tablets), change-members (a replica is replaced, or loses its vote for a moment),
+    lose-disk (a tablet server loses all that it has stored, and the masters replace it; with --up only).
 
     Exit code 0: nothing is wrong. 1: there are findings. 130: interrupted with Ctrl-C; the cluster was healed, and
     what happened until then was judged and is clean.

@@ -51,12 +51,14 @@ class FaultKind:
         inflict: breaks something, and returns what it has done.
         needs: the rules that the nodes must have.
         needs_masters: whether the cluster must have masters.
+        destroys: whether data are gone for good, which only a cluster of the run's own may suffer.
     """
 
     text: str
     inflict: Inflict
     needs: RulesKind | None = None
     needs_masters: bool = False
+    destroys: bool = False
 
     def why_not(self, target: FaultTarget) -> str:
         """Return why the kind is not possible on a target; empty: it is possible."""
@@ -64,6 +66,8 @@ class FaultKind:
             return f"not every node.toml names a file of {self.needs} in its section [chaos]"
         if self.needs_masters and not target.masters:
             return "the cluster has no masters"
+        if self.destroys and not target.disposable:
+            return "it destroys what a node has stored: only with --up"
         return ""
 
 
@@ -102,6 +106,15 @@ async def kill_leader(target: FaultTarget, rng: random.Random) -> str:
 
 async def kill_master(target: FaultTarget, rng: random.Random) -> str:
     return _kill(target, [await _leader(target, rng, [SYSTEM_TABLET])])
+
+
+async def lose_disk(target: FaultTarget, rng: random.Random) -> str:
+    """Destroy what a tablet server has stored, if every tablet has all of its replicas now."""
+    node = pick(rng, target.servers)
+    if problems := await target.problems():
+        return f"no disk was lost, because a tablet could lose its majority: {problems[0]}"
+    target.lose_disk(node)
+    return f"SIGKILL of {node.name}, which has lost its disk"
 
 
 async def stop_one(target: FaultTarget, rng: random.Random) -> str:
@@ -182,6 +195,7 @@ KINDS: Final[Mapping[str, FaultKind]] = MappingProxyType(
         "kill-all": FaultKind("SIGKILL of all tablet servers", kill_all),
         "kill-leader": FaultKind("SIGKILL of the leader of a tablet", kill_leader),
         "kill-master": FaultKind("SIGKILL of the leading master", kill_master, needs_masters=True),
+        "lose-disk": FaultKind("a tablet server loses its disk", lose_disk, needs_masters=True, destroys=True),
         "stop-one": FaultKind("SIGSTOP of a node, later SIGCONT", stop_one),
         "stop-leader": FaultKind("SIGSTOP of the leader of a tablet, later SIGCONT", stop_leader),
         "isolate-one": FaultKind("a node is cut off from all other nodes", isolate_one, RulesKind.NETWORK),

@@ -7,14 +7,18 @@ clocks are broken by the files of rules that the section ``[chaos]`` of a ``node
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from stelae.client.catalog import find_catalog
 from stelae.client.connection import Connection
 from stelae.local.chaos.node_rules import RulesKind, rules_paths, set_rules
+from stelae.local.cluster import format_node
+from stelae.local.demo_verification import wait_for_health
 from stelae.local.node_process import NodeProcess
 from stelae.local.replica_status import leaders
 from stelae.protocol.catalog_names import SYSTEM_TABLET
@@ -22,6 +26,9 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, TabletId
 
 KILL_TIMEOUT_S = 30.0
+WHOLE_TIMEOUT_S = 20.0
+"""How long a disk that is to be lost waits for a whole cluster. Two of three replicas lost at once are a majority."""
+
 POLL_S = 0.01
 """Pause between two looks whether a killed process has ended. It may be no child of this one, so nothing tells."""
 
@@ -39,6 +46,7 @@ class FaultTarget:
         tablets: the tablets under load.
         connection: a connection to the nodes, to find leaders and to transfer leadership.
         outlive: whether nodes that are started again continue to run after this process.
+        disposable: whether what a node has stored may be destroyed.
     """
 
     def __init__(
@@ -49,15 +57,15 @@ class FaultTarget:
         connection: Connection,
         *,
         outlive: bool,
+        disposable: bool = False,
     ) -> None:
+        self.disposable = disposable
         self.masters = tuple(masters)
         self.servers = tuple(servers)
         self.tablets = tuple(tablets)
         self.connection = connection
         self._outlive = outlive
         self._rules = {node: rules_paths(node) for node in self.nodes}
-        self.replaced: set[tuple[TabletId, NodeId]] = set()
-        """The servers that had a replica of a tablet and have lost it."""
         self._killed: set[NodeProcess] = set()
         self._stopped: dict[NodeProcess, int] = {}
         self._ruled: set[tuple[NodeProcess, RulesKind]] = set()
@@ -120,6 +128,24 @@ class FaultTarget:
             if time.monotonic() > deadline:
                 raise NodeSurvived(f"{node.name} (process {pid}) still runs {KILL_TIMEOUT_S:.0f} s after SIGKILL")
             time.sleep(POLL_S)
+
+    def lose_disk(self, node: NodeProcess) -> None:
+        """Kill a node and destroy what it has stored. It has its old name when it starts again, and nothing else.
+
+        Raises:
+            NodeSurvived: the process does not end.
+            FormatFailed: the directory cannot be formatted.
+        """
+        self.kill(node)
+        shutil.rmtree(node.directory / "data")
+        format_node(node, node.node_id)
+
+    async def problems(self) -> Sequence[str]:
+        """Return what keeps the cluster from being whole: every tablet with all of its replicas, and they agree."""
+        catalog = await find_catalog(self.connection)
+        if catalog is None:
+            return ["no master answers"]
+        return await wait_for_health(self.connection, catalog, lambda: None, timeout_s=WHOLE_TIMEOUT_S)
 
     def suspend(self, node: NodeProcess) -> None:
         """Stop a node with SIGSTOP: its connections stay open, and it does nothing."""

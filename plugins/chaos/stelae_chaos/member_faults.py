@@ -1,8 +1,7 @@
 """Changes of the members of tablets, as operators make them, while everything else goes wrong.
 
-A replica is replaced by one on a server that never had the tablet, as long as the log of the leader begins at its first
-entry. That works once for each server and tablet: masters move a removed replica into the quarantine, and such a server
-needs a copy. Otherwise a voter loses its vote, and gets it back from the leader."""
+A replica is replaced by one on another server, or a voter loses its vote, and gets it back from the leader. A server
+that had the tablet before gets its replica as a copy over the tombstone."""
 
 from __future__ import annotations
 
@@ -11,11 +10,14 @@ from typing import Final
 
 from stelae.client import AsyncReplicas
 from stelae.local.node_process import NodeProcess
-from stelae.sim.draw import pick
+from stelae.sim.draw import chance, pick
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import ZERO, NodeId, TabletId
+from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import MemberType
 from stelae_chaos.fault_target import FaultTarget
+
+REPLACED_SHARE: Final = 0.7
+"""The share of the changes that replace a replica, if a server has none."""
 
 TIMEOUT_S: Final = 15.0
 """How long a change may take. What is not done by then is told, and is no failure."""
@@ -31,12 +33,8 @@ async def change_members(target: FaultTarget, rng: random.Random) -> str:
         view = await replicas.config(timeout_s=TIMEOUT_S)
         config = view.committed
         voters = [m.node_id for m in config.members if m.member_type is MemberType.VOTER]
-        fresh = [
-            server
-            for server in target.servers
-            if config.member(server.node_id) is None and (tablet_id, server.node_id) not in target.replaced
-        ]
-        if fresh and view.log_base == ZERO:
+        fresh = [server for server in target.servers if config.member(server.node_id) is None]
+        if fresh and chance(rng, REPLACED_SHARE):
             return await _replace(target, replicas, pick(rng, voters), pick(rng, fresh))
         return await _take_vote(target, replicas, pick(rng, voters))
     except StelaeError as error:
@@ -46,7 +44,6 @@ async def change_members(target: FaultTarget, rng: random.Random) -> str:
 async def _replace(target: FaultTarget, replicas: AsyncReplicas, old: NodeId, new: NodeProcess) -> str:
     tablet_id: TabletId = replicas.tablet_id
     await replicas.add(new.address, node=new.node_id, wait=True, timeout_s=TIMEOUT_S)
-    target.replaced.add((tablet_id, old))
     await replicas.remove(old, timeout_s=TIMEOUT_S)
     return f"the replica of {tablet_id} on {target.node(old).name} is replaced by one on {new.name}"
 

@@ -58,6 +58,7 @@ class RunOptions:
         clients: the number of client processes.
         name: what the names of the tables have in them.
         outlive: whether nodes that are started again continue to run after this process.
+        disposable: whether what a node has stored may be destroyed.
     """
 
     seconds: float
@@ -66,6 +67,7 @@ class RunOptions:
     clients: int
     name: str
     outlive: bool
+    disposable: bool = False
 
 
 class ChaosRun:
@@ -109,7 +111,12 @@ class ChaosRun:
             connection = await stack.enter_async_context(await Connection.connect(nodes, timeout_s=START_TIMEOUT_S))
             tablets = await self._create(client)
             target = FaultTarget(
-                self._cluster.masters, self._cluster.servers, [*tablets], connection, outlive=self._options.outlive
+                self._cluster.masters,
+                self._cluster.servers,
+                [*tablets],
+                connection,
+                outlive=self._options.outlive,
+                disposable=self._options.disposable,
             )
             kinds = self._possible(target)
             await self._load(target, tablets, kinds)

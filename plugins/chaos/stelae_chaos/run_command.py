@@ -39,8 +39,11 @@ SETTINGS: Final = {
     "maintenance": {"flush_bytes": 65536, "flush_interval_ms": 200},
     "wal.segmented": _SMALL,
     "wal.shared": _SMALL,
+    "master": {"server_silent_ms": 4000, "server_dead_ms": 8000, "policy_interval_ms": 500, "action_retry_ms": 1000},
+    "tserver": {"follower_unhealthy_ms": 8000},
 }
-"""Small, so that logs are rolled and collected, and stores flush and merge, during a short run."""
+"""Small, so that during a short run logs are rolled and collected, stores flush and merge, and masters replace what is
+lost."""
 
 
 class BadChaosOptions(CallerError, code="BAD_CHAOS_OPTIONS"):
@@ -83,6 +86,7 @@ def run_command(options: CommandOptions) -> int:
         clients=options.clients,
         name=secrets.token_hex(3),
         outlive=options.directory is not None,
+        disposable=options.up,
     )
     if options.directory is not None:
         cluster = ClusterWithMasters.open(options.directory)
