@@ -16,6 +16,7 @@ from stelae.local.chaos.node_rules import RulesKind, enable_rules
 from stelae.local.node_process import NodeProcess
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId, TabletId
+from stelae_chaos import fault_target
 from stelae_chaos import nemesis as module
 from stelae_chaos.fault_kinds import KINDS, FaultKind
 from stelae_chaos.fault_target import FaultTarget
@@ -123,6 +124,41 @@ def test_kinds_that_a_target_does_not_have_say_why(tmp_path: Path) -> None:
     assert KINDS["kill-one"].why_not(target) == KINDS["isolate-one"].why_not(target) == ""
     assert "disk_rules" in KINDS["slow-disk"].why_not(target)
     assert "no masters" in KINDS["kill-master"].why_not(target)
+    with_masters = FaultTarget(servers[:1], servers[1:], [TabletId("t")], None, outlive=True)  # type: ignore[arg-type]
+    assert "only with --up" in KINDS["lose-disk"].why_not(with_masters)
+
+
+def test_no_disk_is_lost_while_a_tablet_could_lose_its_majority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (server,) = nodes(tmp_path, 1)
+    kept = server.directory / "data" / "wals"
+    kept.mkdir(parents=True)
+    target = of([server])
+
+    async def problems() -> list[str]:
+        return ["tablet t lacks a replica"]
+
+    monkeypatch.setattr(target, "problems", problems)
+    told = asyncio.run(KINDS["lose-disk"].inflict(target, random.Random(1)))
+    assert told.startswith("no disk was lost") and "tablet t lacks a replica" in told and kept.exists()
+
+
+def test_a_lost_disk_leaves_a_directory_that_was_just_formatted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (server,) = nodes(tmp_path, 1)
+    kept = server.directory / "data" / "wals"
+    kept.mkdir(parents=True)
+    target, formatted = of([server]), list[tuple[str, NodeId]]()
+
+    async def problems() -> list[str]:
+        return []
+
+    monkeypatch.setattr(target, "problems", problems)
+    monkeypatch.setattr(fault_target, "format_node", lambda node, uuid: formatted.append((node.name, uuid)))
+    asyncio.run(KINDS["lose-disk"].inflict(target, random.Random(1)))
+    assert not kept.exists() and formatted == [(server.name, server.node_id)]
 
 
 @pytest.mark.parametrize(
