@@ -44,7 +44,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     address: str
     member_type: MemberType = MemberType.VOTER
-    #: Set for a ``NON_VOTER`` that was a ``VOTER``. If it returns, no witness needs to copy the rows.
+    #: Set for a member that was a ``VOTER``, until it votes again: it has given votes and acknowledged entries
+    #: (``durability.md`` rule 19). If it returns, a witness waits for a time before it copies the rows.
     was_voter: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     #: Set for a member that an operator added: the masters keep one member more while a config has it. The removal of
     #: a voter ends that, so that the two changes together replace a member.
