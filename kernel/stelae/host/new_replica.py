@@ -37,7 +37,8 @@ class NewReplica(msgspec.Struct, frozen=True, kw_only=True):
 
     tablet_id: TabletId
     table_name: str
-    schema: bytes  #: The first schema, which entry 1 of the log may already write rows of.
+    #: The first schema, which entry 1 of the log may already write rows of. With ``log_only``: the one at its base.
+    schema: bytes
     partition: PartitionBounds
     consensus: str  #: Name of the consensus engine of the tablet.
     config: OpId  #: The op id of the config with the new member.
@@ -66,7 +67,7 @@ def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId)
     return NewReplica(
         tablet_id=block.tablet_id,
         table_name=block.table_name,
-        schema=block.schemas[0],
+        schema=block.schemas[0] if log_only is None else block.schemas[-1],
         partition=block.partition,
         consensus=block.consensus_engine,
         config=status.config.op_id,

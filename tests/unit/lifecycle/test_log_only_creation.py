@@ -109,11 +109,12 @@ def test_the_stand_in_for_a_store_is_flushed_by_the_bytes_that_it_was_passed() -
     assert store.flush() is None and store.memory_bytes() == 0
     entries = [row(41, term=3), row(42, term=3)]
     store.passed(entries)
-    assert store.applied == OpId(3, 42) and store.memory_bytes() == sum(entry.size_bytes for entry in entries)
+    assert store.applied == OpId(3, 42) and store.passed_bytes == sum(entry.size_bytes for entry in entries)
+    assert store.memory_bytes() == 0, "the entries are in the log, and not in the memory of the node"
     edit = store.flush()
     assert edit is not None and (edit.flushed, edit.manifest, edit.obsolete) == (OpId(3, 42), b"", ())
     store.commit(edit)
-    assert store.flush() is None and store.memory_bytes() == 0 and store.compact() is None
+    assert store.flush() is None and store.passed_bytes == 0 and store.compact() is None
 
 
 def test_reads_of_a_replica_without_rows_say_so() -> None:
