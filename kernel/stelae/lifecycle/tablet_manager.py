@@ -250,7 +250,10 @@ class TabletManager:
             self._node.host(recovered)
 
     def shut_down(self, replica: Replica) -> Steps[OpId]:
-        """Step 1 of a deletion: stop appends, applying and flushing, and close the store. Return the last op id."""
+        """Step 1 of a deletion: stop appends, applying and flushing, and close the store. Return the last op id.
+
+        Afterwards the replica writes no consensus metadata, so its tombstone may vote. The Readies of a failed replica
+        may never end. Those that wait behind a save are dropped: nothing that depends on them was sent."""
         failed = bool(replica.failure)
         replica.stop()
         self._node.peers.remove(replica.tablet_id)
@@ -263,6 +266,8 @@ class TabletManager:
         yield WithLog(lambda _wal: None)  # Runs after every append that the log writer has.
         if not failed:
             yield Until(lambda: replica.executor.idle or bool(replica.failure))
+        replica.executor.halt()
+        yield Until(lambda: not replica.executor.saving)
         replica.applier.halt()
         last = self._node.writer.durable(replica.log)
         yield OffLoop(replica.applier.store.close)
