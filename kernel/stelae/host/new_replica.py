@@ -13,6 +13,7 @@ could vote for a leader that lacks acknowledged entries (``durability.md`` rule 
 
 import msgspec
 
+from stelae.host.member_promises import type_that_counts
 from stelae.host.superblock import PartitionBounds, Superblock
 from stelae.spi.consensus import Status
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
@@ -53,13 +54,11 @@ def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId)
         status: of the leader.
         log_base: where the leader's log begins.
         peer: the member."""
-    # A vote that a pending change takes away is still counted by members that do not know the change.
-    member, before = (config.member(peer) for config in (status.config, status.committed_config))
-    voted = any(one is not None and one.member_type not in JOINING for one in (member, before))
-    if member is None or voted or member.was_voter is True:
+    counts = type_that_counts(peer, status.config, status.committed_config)
+    if counts not in JOINING:
         return "a member with a vote has lost its replica"
     log_only = None
-    if member.member_type is MemberType.PRE_WITNESS:
+    if counts is MemberType.PRE_WITNESS:
         known = status.committed_config if status.committed_config.op_id <= block.flushed else _NO_CONFIG
         log_only = LogStart(base=block.flushed, committed=known)
     elif log_base != ZERO:
