@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.spi.consensus import Outbound
+from stelae.spi.consensus import CopyRequest, Outbound
 from stelae.spi.consensus_events import ChangeMembers, RangeCompacted, RangeSent, Removed
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import ChangeRole, Member, MemberType, TabletConfig
@@ -283,6 +283,10 @@ def _asks_no_idle_witness(self: Replicator, leadership: object, peer: object) ->
     return False
 
 
+def _asks_for_copies_without_a_probe(self: Replicator, leadership: object, peer: Progress) -> None:
+    self._state.ready.copy_requests.append(CopyRequest(peer.node_id, peer.match + 1))
+
+
 RETYPED = config_change_rules._retyped
 LOAD_PEERS, LOAD_MEMBERS = RaftState.load_peers, RaftState._load_members
 
@@ -325,6 +329,7 @@ PLANTED = [
     (RaftCommitRule, "advance_all_replicated", _leaves_out_learners, "entries_that_a_learner_lacks"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_itself, "entries_not_durable_on_the_leader"),
     (RaftState, "advance_all_replicated", _tells_no_follower, "leader_and_followers_know"),
+    (Replicator, "request_copy_again", _asks_for_copies_without_a_probe, "after_a_copy_replication_to_the_peer"),
     (Replicator, "probe_again", _never_asks_again, "a_peer_that_was_restored_by_other_means"),
     (RaftTransfers, "flush", _tells_a_successor_that_lags, "a_lagging_successor_gets_the_log_first"),
     (RaftTransfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_does_not_answer"),
