@@ -248,6 +248,15 @@ def test_power_lost_while_rows_are_put_back_leaves_a_witness(point: str) -> None
     raise AssertionError("the way back does not end")
 
 
+@pytest.mark.parametrize("begun", [False, True], ids=["no copy before", "a stage"])
+def test_a_start_of_a_witness_of_which_no_rows_are_left_changes_and_syncs_nothing(*, begun: bool) -> None:
+    disk = interrupted_disk("copy.after_item") if begun else witness_disk()
+    changes: list[tuple[str, str]] = []
+    node = DiskNode(disk)
+    disk.faults.hook = lambda operation, path: changes.append((operation, path))
+    assert node.recovered()[TABLET].superblock.log_only and changes == []
+
+
 def test_a_copy_goes_on_with_what_is_in_the_stage() -> None:
     crash = KillAt("copy.after_item")
     node = witness(witness_disk(), crash=crash)
