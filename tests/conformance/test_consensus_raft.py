@@ -279,6 +279,10 @@ def _keeps_every_pin(config: TabletConfig, member: Member) -> tuple[Member, ...]
     return tuple(one for one in config.members if one != member)
 
 
+def _forgets_who_was_removed(config: TabletConfig, members: object) -> tuple[NodeId, ...]:
+    return ()
+
+
 def _asks_no_idle_witness(self: Replicator, leadership: object, peer: object) -> bool:
     return False
 
@@ -322,6 +326,7 @@ PLANTED = [
     (RaftState, "_load_members", _lets_no_witness_win, "a_witness_with_the_only_copy_of_an_entry"),
     (config_change_rules, "_retyped", _forgets_who_was_demoted, "a_voter_that_was_demoted_is_known"),
     (config_change_rules, "_without", _keeps_every_pin, "a_pinned_member_is_pinned_until"),
+    (membership, "former_voters", _forgets_who_was_removed, "a_voter_that_was_removed_is_known"),
     (Replicator, "_asks_for_rows", _asks_no_idle_witness, "a_witness_becomes_a_voter_once_it_has_all_rows"),
     (RaftTransfers, "abort_change", _aborts_what_is_appended, "an_appended_change_cannot_be_aborted"),
     (Leader, "on_range_compacted", _hears_no_compaction, "a_copy_is_requested_again_and_again_for_a_peer"),

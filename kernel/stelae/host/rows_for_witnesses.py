@@ -12,7 +12,7 @@ from stelae.host.start_copy import CancelRows, StartCopy, copy_rows
 from stelae.host.superblock import Superblock
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import NodeId, OpId, TabletId
-from stelae.spi.members import MemberType
+from stelae.spi.members import PROMOTED, MemberType
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,8 @@ class RowsForWitnesses:
 
     def _returned_voter(self, tablet_id: TabletId, status: Status, now_us: int) -> NodeId | None:
         """Return a member that was a voter, has rows, and follows this leader since a short time; ``None`` if none."""
-        demoted = [member.node_id for member in status.config.members if member.was_voter is True]
+        # One that was added again as a PRE_VOTER gets its vote by itself.
+        demoted = [m.node_id for m in status.config.members if m.was_voter is True and m.member_type not in PROMOTED]
         self._returned_us = {node: at for node, at in self._returned_us.items() if node in demoted}
         following = {peer.node_id for peer in status.peers if peer.state == "REPLICATE" and not peer.log_only}
         waited_for = None
