@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.spi.consensus import Outbound
+from stelae.spi.consensus import CopyRequest, Outbound
 from stelae.spi.consensus_events import ChangeMembers, RangeCompacted, RangeSent, Removed
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import ChangeRole, Member, MemberType, TabletConfig
@@ -279,8 +279,16 @@ def _keeps_every_pin(config: TabletConfig, member: Member) -> tuple[Member, ...]
     return tuple(one for one in config.members if one != member)
 
 
+def _forgets_who_was_removed(config: TabletConfig, members: object) -> tuple[NodeId, ...]:
+    return ()
+
+
 def _asks_no_idle_witness(self: Replicator, leadership: object, peer: object) -> bool:
     return False
+
+
+def _asks_for_copies_without_a_probe(self: Replicator, leadership: object, peer: Progress) -> None:
+    self._state.ready.copy_requests.append(CopyRequest(peer.node_id, peer.match + 1))
 
 
 RETYPED = config_change_rules._retyped
@@ -318,6 +326,7 @@ PLANTED = [
     (RaftState, "_load_members", _lets_no_witness_win, "a_witness_with_the_only_copy_of_an_entry"),
     (config_change_rules, "_retyped", _forgets_who_was_demoted, "a_voter_that_was_demoted_is_known"),
     (config_change_rules, "_without", _keeps_every_pin, "a_pinned_member_is_pinned_until"),
+    (membership, "former_voters", _forgets_who_was_removed, "a_voter_that_was_removed_is_known"),
     (Replicator, "_asks_for_rows", _asks_no_idle_witness, "a_witness_becomes_a_voter_once_it_has_all_rows"),
     (RaftTransfers, "abort_change", _aborts_what_is_appended, "an_appended_change_cannot_be_aborted"),
     (Leader, "on_range_compacted", _hears_no_compaction, "a_copy_is_requested_again_and_again_for_a_peer"),
@@ -325,6 +334,7 @@ PLANTED = [
     (RaftCommitRule, "advance_all_replicated", _leaves_out_learners, "entries_that_a_learner_lacks"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_itself, "entries_not_durable_on_the_leader"),
     (RaftState, "advance_all_replicated", _tells_no_follower, "leader_and_followers_know"),
+    (Replicator, "request_copy_again", _asks_for_copies_without_a_probe, "after_a_copy_replication_to_the_peer"),
     (Replicator, "probe_again", _never_asks_again, "a_peer_that_was_restored_by_other_means"),
     (RaftTransfers, "flush", _tells_a_successor_that_lags, "a_lagging_successor_gets_the_log_first"),
     (RaftTransfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_does_not_answer"),

@@ -44,7 +44,6 @@ Commands (times in ms, nodes by number):
     start N                     start N from what was durable
     collect N INDEX             the log of N is let go up to an index
     install N M                 N, which is down, gets the log of M
-    copied N PEER [INDEX]       N hears that a copy to a peer ended at an index, or failed
     refused N PEER REASON       N hears that a peer refused a heartbeat: "unknown" (it does not host the tablet),
                                 "term" (its term is 0: a new replica) or "failed"
     force N NODE...             an operator rewrites the config of N, which is down: these nodes are its voters
@@ -65,7 +64,7 @@ from pathlib import Path
 import msgspec
 
 from stelae.spi.consensus import PeerProgress, Ready
-from stelae.spi.consensus_events import BeatException, Campaign, CopyFinished, PeerUnreachable, Removed, StepDown
+from stelae.spi.consensus_events import BeatException, Campaign, PeerUnreachable, Removed, StepDown
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.members import ChangeRole, Member, MemberType, RemoveServer, TabletConfig
@@ -244,11 +243,6 @@ class Trace:
 
     def do_install(self, number: str, source: str) -> None:
         self.cluster.install(int(number), int(source))
-
-    def do_copied(self, number: str, peer: str, index: str | None = None) -> None:
-        log = {entry.op_id.index: entry.op_id for entry in self.cluster.nodes[int(number)].log}
-        through = None if index is None else log[int(index)]
-        self.cluster.step(int(number), CopyFinished(node_name(int(peer)), through))
 
     def do_unreachable(self, number: str, peer: str) -> None:
         self.cluster.step(int(number), PeerUnreachable(node_name(int(peer))))

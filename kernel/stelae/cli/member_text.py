@@ -38,6 +38,7 @@ def print_view(view: ConfigView) -> None:
             "told by": "" if leads else f"{source}, a {view.role}; its config may be old",
             "pending": f"config {view.config.op_id}: {_difference(view)}" if view.change_pending else "",
             "faults": tolerance_text([member.member_type for member in view.config.members]),
+            "demoted": _demoted(view),
         }
     )
     print()
@@ -66,6 +67,19 @@ def _log(member: Member, view: ConfigView) -> str:
     if known.state == "COPY":
         return copy_text(member.member_type, view).partition(":")[0]
     return f"entry {known.match_index} of {view.last.index}" + (", no rows" if known.log_only else "")
+
+
+def _demoted(view: ConfigView) -> str:
+    """Return what to do about demoted voters that follow while a member has no rows, which wait for that."""
+    progress = {one.node_id: one for one in view.progress if one.state == "REPLICATE"}
+    if not any(one.log_only for one in progress.values()):
+        return ""
+    back = [one for one in view.config.members if one.was_voter is True and one.node_id in progress]
+    names = ", ".join(one.address for one in back if not progress[one.node_id].log_only)
+    if not names:
+        return ""
+    what = "was a VOTER and follows the leader, so a witness copies the rows after 10 minutes only"
+    return f"{names} {what}; to give back the vote: stelae tablet change-role {view.tablet_id} NODE VOTER"
 
 
 def _difference(view: ConfigView) -> str:

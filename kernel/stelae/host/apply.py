@@ -82,6 +82,13 @@ class ApplyGroup:
         return [EntryAnswers(w.op_id, self._results.record(a, w.faults)) for a, w in pairs] + self._changes
 
 
+def group_of(entries: Sequence[Entry], store: TabletStore, results: ResultsTable) -> ApplyGroup | PassedGroup:
+    """Return committed entries as a group for a store. Raises as ``ApplyGroup``. Without rows, nothing is decoded."""
+    if isinstance(store, LogOnlyStore):
+        return PassedGroup(entries, store)
+    return ApplyGroup(entries, results, store.schema)
+
+
 def other_version(version: int, schema: Schema) -> OpResult | None:
     """Return the refusal of rows of schema ``version`` if another version is in force, else ``None``."""
     if version == schema.version:
@@ -195,14 +202,9 @@ class Applier:
         else:
             self._fail(f"committed entries cannot be read: {result}")
 
-    def _group(self, entries: Sequence[Entry]) -> ApplyGroup | PassedGroup:
-        if isinstance(self.store, LogOnlyStore):
-            return PassedGroup(entries, self.store)
-        return ApplyGroup(entries, self.results, self.store.schema)
-
     def _apply(self, entries: Sequence[Entry]) -> None:
         try:
-            group = self._group(entries)
+            group = group_of(entries, self.store, self.results)
             if not group.to_apply or self.store.applies_inline(group.to_apply):
                 self._finish(group, self.store.apply(group.to_apply) if group.to_apply else [])
                 return

@@ -17,6 +17,7 @@ Ready.
 This module is pure: it uses no clock, thread or socket. What it needs from outside is in ``ports``."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -109,11 +110,24 @@ class ReadyExecutor:
         #: A committed config whose own entry is not durable yet.
         self._config_due: TabletConfig | None = None
         self.stalled = False  #: True while the log writer's queue is full. The replica then accepts no input.
+        self._halted = False
+        self._saves = 0  # Saves of hard state and config that have not ended.
 
     @property
     def idle(self) -> bool:
         """Whether every Ready so far is durable."""
         return not self._pipeline
+
+    @property
+    def saving(self) -> bool:
+        """Whether a save of hard state or config is in progress."""
+        return self._saves > 0
+
+    def halt(self) -> None:
+        """Begin no further step, for good: save, append and send nothing any more. What is in progress may still end.
+
+        Once it is not ``saving``, nothing of this executor writes the consensus metadata."""
+        self._halted = True
 
     def execute(self, ready: Ready) -> None:
         """Start to carry out a Ready. Readies must be given in the order of their ids."""
@@ -154,7 +168,7 @@ class ReadyExecutor:
     def _advance(self) -> None:
         """Move every pending Ready as far as possible, and retire the durable ones at the head of the pipeline."""
         position = 0
-        while position < len(self._pipeline):
+        while position < len(self._pipeline) and not self._halted:
             pending = self._pipeline[position]
             if pending.step is _ReadyStep.WAITING:
                 self._begin(pending, at_head=position == 0)
@@ -189,7 +203,17 @@ class ReadyExecutor:
             pending.step = _ReadyStep.SAVED
             self._advance()
 
-        self._ports.hard_states.save(self._log.tablet_id, hard_state, self._config, saved)
+        self._save(hard_state, saved)
+
+    def _save(self, hard_state: HardState, saved: Callable[[StelaeError | None], None]) -> None:
+        self._saves += 1
+
+        def ended(error: StelaeError | None) -> None:
+            self._saves -= 1
+            if not self._halted:
+                saved(error)
+
+        self._ports.hard_states.save(self._log.tablet_id, hard_state, self._config, ended)
 
     def _append(self, pending: _PendingReady) -> None:
         """Pass the entries to the log writer. If its queue is full, the Ready stays at its step and is tried again."""
@@ -265,7 +289,7 @@ class ReadyExecutor:
         self._advance()
 
     def _append_ended(self, pending: _PendingReady, outcome: Outcome) -> None:
-        if pending.void:
+        if pending.void or self._halted:
             return
         if isinstance(outcome, Failed):
             self._fail(pending, outcome)
@@ -357,4 +381,4 @@ class ReadyExecutor:
             else:
                 self._sink.config_durable(config)
 
-        self._ports.hard_states.save(self._log.tablet_id, self._submitted_hard_state, config, saved)
+        self._save(self._submitted_hard_state, saved)

@@ -11,7 +11,10 @@ A flush or a compaction has three steps:
 The order matters: a crash after any step leaves the old superblock with the old files, or the new one with the new
 files. Files of an edit that did not become durable are removed when the store is opened. The store never flushes beyond
 what the replica's own log has durably (rule 3). An engine without ``durable_flush`` is never asked to flush. After each
-edit the next step of compaction follows, until there is none left."""
+edit the next step of compaction follows, until there is none left.
+
+A replica without rows is flushed for the bytes of its log, which is not collected otherwise. Its store uses no memory,
+so it is never full."""
 
 import logging
 from collections.abc import Callable
@@ -21,6 +24,7 @@ from typing import Any
 import msgspec
 
 from stelae.host.apply import Applier
+from stelae.host.log_only import LogOnlyStore
 from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool
@@ -43,7 +47,7 @@ class Flusher:
     pool: BlockingPool  #: Writes the superblock.
     retention: LogRetentionLimit
     log_base: OpId  #: The op id of the last collected entry.
-    flush_bytes: int  #: Rows that are not flushed are flushed when they use this much memory.
+    flush_bytes: int  #: At this many ``unflushed_bytes`` the replica is flushed.
     memory_bytes_max: int  #: At this much memory the replica accepts no input.
     on_failed: Callable[[str], None]  #: Called if the store or the superblock cannot be written. It fails the replica.
 
@@ -62,9 +66,15 @@ class Flusher:
         """Whether the rows that are not flushed use too much memory. The replica then refuses input."""
         return self._able and (self.node_full or self.applier.store.memory_bytes() >= self.memory_bytes_max)
 
+    @property
+    def unflushed_bytes(self) -> int:
+        """The memory of the rows that are not flushed; without rows, the bytes of the entries that are not flushed."""
+        store = self.applier.store
+        return store.passed_bytes if isinstance(store, LogOnlyStore) else store.memory_bytes()
+
     def consider(self) -> bool:
-        """Flush if the rows use enough memory. Return what ``flush`` returns. Cheap if they do not."""
-        return self._able and not self.busy and self.applier.store.memory_bytes() >= self.flush_bytes and self.flush()
+        """Flush if there are enough bytes to flush. Return what ``flush`` returns. Cheap if there are not."""
+        return self._able and not self.busy and self.unflushed_bytes >= self.flush_bytes and self.flush()
 
     def flush(self) -> bool:
         """Start a flush.

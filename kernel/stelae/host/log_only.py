@@ -42,7 +42,7 @@ class PassedGroup:
 
 
 class LogOnlyStore(TabletStore):
-    """Keeps no rows. It counts the bytes of the entries that it was passed, so that it is flushed as other stores are.
+    """Keeps no rows. ``passed_bytes`` counts the bytes of the entries since the last flush: it is the reason to flush.
 
     ``flush`` writes nothing: the edit says how far the log is not needed any more. Reads raise ``NoRows``."""
 
@@ -52,12 +52,12 @@ class LogOnlyStore(TabletStore):
     def __init__(self, schema: Schema, flushed: OpId) -> None:
         self._schema = schema
         self._applied = self._flushed = flushed
-        self._passed_bytes = 0
+        self.passed_bytes = 0  #: Of the entries since the last flush. They are in the log, not in memory.
 
     def passed(self, entries: Sequence[Entry]) -> None:
         """Note that committed entries were passed over."""
         self._applied = entries[-1].op_id
-        self._passed_bytes += sum(entry.size_bytes for entry in entries)
+        self.passed_bytes += sum(entry.size_bytes for entry in entries)
 
     @classmethod
     def open(
@@ -79,7 +79,9 @@ class LogOnlyStore(TabletStore):
 
     @property
     def schema(self) -> Schema:
-        """The schema that was in force when the replica was created. Later ones are in entries that nobody decodes."""
+        """The newest schema that the leader's superblock had when the replica was created.
+
+        It was in force at the op id at which the log begins. Later ones are in entries that nobody decodes."""
         return self._schema
 
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
@@ -98,7 +100,7 @@ class LogOnlyStore(TabletStore):
         """Return an edit up to the last entry that was passed over, or ``None`` if there is none since the last one."""
         if self._applied == self._flushed:
             return None
-        self._passed_bytes = 0
+        self.passed_bytes = 0
         return Edit(manifest=b"", flushed=self._applied)
 
     def compact(self) -> Edit | None:
@@ -117,8 +119,8 @@ class LogOnlyStore(TabletStore):
         _no_rows()
 
     def memory_bytes(self) -> int:
-        """Return the bytes of the entries since the last flush. They use no memory, but they are why to flush."""
-        return self._passed_bytes
+        """Return 0: there are no rows in memory."""
+        return 0
 
     def snapshot(self) -> StoreSnapshot:
         """Raise ``NoRows``."""

@@ -13,6 +13,7 @@ could vote for a leader that lacks acknowledged entries (``durability.md`` rule 
 
 import msgspec
 
+from stelae.host.member_promises import type_that_counts
 from stelae.host.superblock import PartitionBounds, Superblock
 from stelae.spi.consensus import Status
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
@@ -37,7 +38,8 @@ class NewReplica(msgspec.Struct, frozen=True, kw_only=True):
 
     tablet_id: TabletId
     table_name: str
-    schema: bytes  #: The first schema, which entry 1 of the log may already write rows of.
+    #: The first schema, which entry 1 of the log may already write rows of. With ``log_only``: the one at its base.
+    schema: bytes
     partition: PartitionBounds
     consensus: str  #: Name of the consensus engine of the tablet.
     config: OpId  #: The op id of the config with the new member.
@@ -52,13 +54,11 @@ def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId)
         status: of the leader.
         log_base: where the leader's log begins.
         peer: the member."""
-    # A vote that a pending change takes away is still counted by members that do not know the change.
-    member, before = (config.member(peer) for config in (status.config, status.committed_config))
-    voted = any(one is not None and one.member_type not in JOINING for one in (member, before))
-    if member is None or voted or member.was_voter is True:
+    counts = type_that_counts(peer, status.config, status.committed_config)
+    if counts not in JOINING:
         return "a member with a vote has lost its replica"
     log_only = None
-    if member.member_type is MemberType.PRE_WITNESS:
+    if counts is MemberType.PRE_WITNESS:
         known = status.committed_config if status.committed_config.op_id <= block.flushed else _NO_CONFIG
         log_only = LogStart(base=block.flushed, committed=known)
     elif log_base != ZERO:
@@ -66,7 +66,7 @@ def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId)
     return NewReplica(
         tablet_id=block.tablet_id,
         table_name=block.table_name,
-        schema=block.schemas[0],
+        schema=block.schemas[0] if log_only is None else block.schemas[-1],
         partition=block.partition,
         consensus=block.consensus_engine,
         config=status.config.op_id,

@@ -6,10 +6,11 @@ and asks a source for the snapshot itself."""
 
 import msgspec
 
+from stelae.host.member_promises import type_that_counts
 from stelae.host.superblock import Superblock
 from stelae.spi.consensus import CopyRequest, Status
 from stelae.spi.ids import NodeId, OpId, TabletId
-from stelae.spi.members import VOTING, Member, MemberType, TabletConfig
+from stelae.spi.members import Member, MemberType
 
 START_COPY = "start_copy"
 CANCEL_ROWS = "cancel_rows"
@@ -33,7 +34,7 @@ class StartCopy(msgspec.Struct, frozen=True, kw_only=True):
     table_name: str
     consensus: str  #: Name of the consensus engine of the tablet.
     config: OpId  #: The op id of the leader's config, which lists the recipient.
-    member_type: MemberType  #: Of the recipient in that config, or in the committed one if it has a vote there.
+    member_type: MemberType  #: Of the recipient; a type with a vote if it has, or had, one (``member_promises``).
     #: What the leader believes: whether the recipient has a replica of the tablet, although it lacks collected entries.
     hosted: bool
     log_base: OpId  #: The base of the leader's log. A replica whose log has this entry needs no copy.
@@ -65,8 +66,8 @@ def copy_rows(peer: NodeId, block: Superblock, status: Status, log_base: OpId) -
 
 
 def _to_member(node: NodeId, block: Superblock, status: Status, log_base: OpId, *, hosted: bool) -> StartCopy | None:
-    peer = status.config.member(node)
-    if peer is None:
+    counts = type_that_counts(node, status.config, status.committed_config)
+    if counts is None:
         return None
     healthy = {progress.node_id for progress in status.peers if progress.state == "REPLICATE"}
     voting = [member for member in status.config.members if member.member_type is MemberType.VOTER]
@@ -82,18 +83,8 @@ def _to_member(node: NodeId, block: Superblock, status: Status, log_base: OpId, 
         table_name=block.table_name,
         consensus=block.consensus_engine,
         config=status.config.op_id,
-        member_type=_type_that_counts(peer, status.committed_config),
+        member_type=counts,
         hosted=hosted,
         log_base=log_base,
         sources=(*leader, *others),
     )
-
-
-def _type_that_counts(peer: Member, committed: TabletConfig) -> MemberType:
-    """Return the type of a member; of one whose vote was taken away, or is about to be, the one with the vote.
-
-    Its replica has given votes and acknowledged entries, which a new one would not know (``durability.md`` rule 19)."""
-    before = committed.member(peer.node_id)
-    if peer.was_voter is True:
-        return MemberType.VOTER
-    return before.member_type if before is not None and before.member_type in VOTING else peer.member_type

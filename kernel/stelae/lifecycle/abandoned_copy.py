@@ -17,6 +17,7 @@ from collections.abc import Callable
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
+from stelae.lifecycle.blocking_steps import OffLoop, Steps, WithLog
 from stelae.lifecycle.copy_items import ItemKind
 from stelae.lifecycle.deletion import tombstone_of
 from stelae.spi.ids import LogId
@@ -44,6 +45,16 @@ def abandon_copy(
     drop_log(block.log_id)
     crash.hit("abandon.after_log")
     end_copy(files, layout, block, crash)
+
+
+def abandon_on_node(
+    files: Files, layout: DirectoryLayout, block: Superblock, *, keep_stage: bool, crash: CrashPoints = NO_CRASH
+) -> Steps[None]:
+    """Do ``abandon_copy`` on a running node, under the tablet's lock."""
+    yield OffLoop(lambda: remove_copied_files(files, layout, block, keep_stage=keep_stage, crash=crash))
+    yield WithLog(lambda wal: wal.drop(block.log_id))
+    crash.hit("abandon.after_log")
+    yield OffLoop(lambda: end_copy(files, layout, block, crash))
 
 
 def remove_copied_files(

@@ -154,7 +154,7 @@ GUARDS: tuple[Guard, ...] = (
         CopyRefusalCode.VOTER_WITHOUT_REPLICA,
         lambda asked, here: here.state is TargetState.DOES_NOT_EXIST and asked.member_type in VOTING,
         lambda asked, _here: f"a {asked.member_type} without a replica may have lost votes and entries that it "
-        "acknowledged; remove the member, and add it again without a vote",
+        "acknowledged; remove the member, and add another node",
     ),
     Guard(
         CopyRefusalCode.BEGINS_WITHOUT_ROWS,

@@ -160,13 +160,16 @@ class TabletLoader:
             log.warning("what a copy has left is not removed tablet=%s reason=%s", found.tablet_id, error)
 
     def _end_copy(self, found: TabletFinding) -> None:
-        """Remove what a copy has left of a READY tablet. Without rows it keeps the stage, for the next copy of them."""
-        block = found.superblock
-        if block is not None and block.log_only:
-            intact = read_manifest(self._files, self._layout, found.tablet_id) is not None
-            remove_copied_files(self._files, self._layout, block, keep_stage=intact, crash=self._crash)
-        else:
-            remove_stage(self._files, self._layout, found.tablet_id)
+        """Remove what a copy has left of a READY tablet. Without rows it keeps the stage, for the next copy of them.
+
+        If nothing is left, it costs no sync. A removal of before that is not durable is repeated after a power loss."""
+        files, layout, tablet_id, block = self._files, self._layout, found.tablet_id, found.superblock
+        if block is None or not block.log_only:
+            remove_stage(files, layout, tablet_id)
+            return
+        intact = read_manifest(files, layout, tablet_id) is not None
+        if files.exists(layout.data_of(tablet_id)) or (not intact and files.exists(layout.stage_of(tablet_id))):
+            remove_copied_files(files, layout, block, keep_stage=intact, crash=self._crash)
 
     def _scan(self) -> list[TabletFinding]:
         wal = self._engines.wal

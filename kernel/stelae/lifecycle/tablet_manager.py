@@ -15,6 +15,7 @@ import msgspec
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.ports import BlockingPool
 from stelae.host.superblock import Superblock
+from stelae.lifecycle.abandoned_copy import abandon_on_node
 from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, WithLog
 from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.deletion import LastOpId, set_data_aside, set_log_aside, write_tombstone
@@ -151,7 +152,7 @@ class TabletManager:
     def _create_log_only(self, new: TabletSettings, start: LogStart) -> Steps[None]:
         if new.id in self._node.replicas:
             return
-        yield from self._check_absent(new.id, log_only=True)
+        yield from self._check_absent(new.id)
         creation = self._loader.log_only_creation(new, start)
         yield OffLoop(creation.begin)
         yield WithLog(creation.create_log)
@@ -159,11 +160,15 @@ class TabletManager:
         yield OffLoop(creation.finish)
         yield from self._host(new.id, campaign=False)
 
-    def _check_absent(self, tablet_id: TabletId, *, log_only: bool = False) -> Steps[None]:
-        """Check that the tablet was never on this node. An unfinished creation without rows may be repeated."""
+    def _check_absent(self, tablet_id: TabletId) -> Steps[None]:
+        """Check that the tablet was never on this node. What a creation without rows has left is removed first.
+
+        Such a creation was cut short by an error, as of a full disk. It has promised nothing."""
         found = yield from self.look(tablet_id)
         block = found.superblock
-        if log_only and found.decision.action is StartupAction.REMOVE and block is not None and block.log_only:
+        if found.decision.action is StartupAction.REMOVE and block is not None and block.log_only:
+            yield from abandon_on_node(self._node.files, self._node.layout, block, keep_stage=True)
+            self._loader.failed.pop(tablet_id, None)
             return
         if found.decision.action is StartupAction.TOMBSTONE:
             raise TabletExists(f"tablet {tablet_id} was on this node and was deleted; a new tablet needs a new id")
@@ -250,7 +255,10 @@ class TabletManager:
             self._node.host(recovered)
 
     def shut_down(self, replica: Replica) -> Steps[OpId]:
-        """Step 1 of a deletion: stop appends, applying and flushing, and close the store. Return the last op id."""
+        """Step 1 of a deletion: stop appends, applying and flushing, and close the store. Return the last op id.
+
+        Afterwards the replica writes no consensus metadata, so its tombstone may vote. The Readies of a failed replica
+        may never end. Those that wait behind a save are dropped: nothing that depends on them was sent."""
         failed = bool(replica.failure)
         replica.stop()
         self._node.peers.remove(replica.tablet_id)
@@ -263,6 +271,8 @@ class TabletManager:
         yield WithLog(lambda _wal: None)  # Runs after every append that the log writer has.
         if not failed:
             yield Until(lambda: replica.executor.idle or bool(replica.failure))
+        replica.executor.halt()
+        yield Until(lambda: not replica.executor.saving)
         replica.applier.halt()
         last = self._node.writer.durable(replica.log)
         yield OffLoop(replica.applier.store.close)

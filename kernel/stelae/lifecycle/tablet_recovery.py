@@ -9,20 +9,18 @@
 5. The base, the end, the terms and the config entries of the log are returned, to restore the core
    (``host.assembly``)."""
 
-from collections.abc import Sequence
-
-from stelae.host.apply import ApplyGroup
+from stelae.host.apply import group_of
 from stelae.host.assembly import Engines, RecoveredTablet
 from stelae.host.consensus_metadata import ConsensusRecord
 from stelae.host.exactly_once_results import ResultsTable
-from stelae.host.log_only import LogOnlyStore, PassedGroup
+from stelae.host.log_only import LogOnlyStore
 from stelae.host.log_sizes import LogSizes
 from stelae.host.superblock import Superblock
 from stelae.lifecycle.log_agreement import LogContradicts, contradiction
 from stelae.spi.consensus import LogView
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import LogId, OpId
-from stelae.spi.log import Entry, EntryKind
+from stelae.spi.log import EntryKind
 from stelae.spi.members import TabletConfig, decode_config
 from stelae.spi.schema import Schema
 from stelae.spi.store import TabletStore
@@ -114,16 +112,11 @@ class _Replay:
                     self.configs.append(decode_config(entry))
             due = [e for e in entries if flushed.index < e.op_id.index <= commit]
             if due:
-                group = self._group(due)
+                group = group_of(due, self._store, self.results)
                 group.record(self._store.apply(group.to_apply) if group.to_apply else [])
                 self.applied = group.last
                 self.schemas += [schema.to_bytes() for schema in group.schemas]
                 self.timestamp = max(self.timestamp, group.timestamp)
-
-    def _group(self, due: Sequence[Entry]) -> ApplyGroup | PassedGroup:
-        if isinstance(self._store, LogOnlyStore):
-            return PassedGroup(due, self._store)
-        return ApplyGroup(due, self.results, self._store.schema)
 
 
 def _term_runs(wal: WalEngine, log: LogId, state: LogState) -> tuple[tuple[int, int], ...]:

@@ -19,6 +19,7 @@ from stelae.host.consensus_metadata import ConsensusMetadata, ConsensusRecord
 from stelae.host.metadata_files import MetadataMissing
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.host.tombstone_voter import TombstoneVoter
+from stelae.lifecycle.abandoned_copy import is_first_copy
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import OpId, TabletId
 
@@ -100,8 +101,7 @@ class Tombstones:
                 raise found
         elif isinstance(found, tuple) and tablet_id not in self._node.replicas and tablet_id not in self._held:
             block, record = found
-            first_copy = block.data_state is DataState.COPYING and block.tombstone is None
-            if block.data_state is not DataState.READY and not first_copy:
+            if block.data_state is not DataState.READY and not is_first_copy(block):
                 self._keep(self._voter(block, record))
         for then in waiting:
             then()

@@ -51,8 +51,9 @@ Lagging peers
        received or computed, in any term, because committed entries that are durable on every member stay durable. A
        restored core states 0.
     3. A peer that needs entries at or below the log's base is in state ``"COPY"``. The core sends it no more ranges,
-       and repeats its ``CopyRequest`` at growing intervals as long as the peer is alive. The state ends with
-       ``CopyFinished``, or with a reply which shows that the peer's log reaches the base by now."""
+       and repeats its ``CopyRequest`` at growing intervals as long as the peer is alive. The core
+       probes the peer with each of them. The state ends with a reply which shows that the peer's log reaches the base
+       by now, because it was copied or restored. Nothing else tells the core that a copy has ended."""
 
 import random
 from abc import ABC, abstractmethod

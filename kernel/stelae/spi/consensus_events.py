@@ -122,17 +122,6 @@ class PeerUnreachable(msgspec.Struct, frozen=True, gc=False):
     peer: NodeId
 
 
-class CopyFinished(msgspec.Struct, frozen=True, gc=False):
-    """A copy to a peer ended.
-
-    The leader probes the peer at ``through`` and continues from where their logs agree. If the peer still lacks
-    collected entries, the leader makes a new ``CopyRequest``."""
-
-    peer: NodeId
-    #: The last op id of the copy; ``None`` if the copy failed.
-    through: OpId | None
-
-
 class MergeMetadata(msgspec.Struct, frozen=True, gc=False):
     """A copy brings the consensus metadata of its source to a replica without a log.
 
@@ -198,5 +187,4 @@ class Removed(msgspec.Struct, frozen=True, gc=False):
 _Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent | RangeCompacted
 _Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
 _Leadership: TypeAlias = Campaign | Transfer | StepDown
-_Copies: TypeAlias = CopyFinished | MergeMetadata
-Event: TypeAlias = _Local | _Remote | _Leadership | _Copies | ChangeMembers | AbortChange | Removed
+Event: TypeAlias = _Local | _Remote | _Leadership | MergeMetadata | ChangeMembers | AbortChange | Removed

@@ -44,7 +44,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     address: str
     member_type: MemberType = MemberType.VOTER
-    #: Set for a ``NON_VOTER`` that was a ``VOTER``. If it returns, no witness needs to copy the rows.
+    #: Set for a member that was a ``VOTER``, until it votes again: it has given votes and acknowledged entries
+    #: (``durability.md`` rule 19). If it returns, a witness waits for a time before it copies the rows.
     was_voter: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     #: Set for a member that an operator added: the masters keep one member more while a config has it. The removal of
     #: a voter ends that, so that the two changes together replace a member.
@@ -59,6 +60,9 @@ class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
     op_id: OpId
     #: Sorted by node id.
     members: tuple[Member, ...]
+    #: Nodes that are no members and had a vote once, sorted. One that is added again has the mark ``was_voter``: it has
+    #: given votes and acknowledged entries that an empty replica would not know (``durability.md`` rule 19).
+    former_voters: tuple[NodeId, ...] = ()
 
     def voters(self) -> tuple[NodeId, ...]:
         """Return the node ids of the members that count towards a majority."""
@@ -75,19 +79,38 @@ class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_config(config: TabletConfig) -> bytes:
-    """Return the body of a ``CONFIG`` entry. The op id is not part of it: the entry has it."""
-    return msgspec.msgpack.encode(config.members)
+    """Return the body of a ``CONFIG`` entry. The op id is not part of it: the entry has it.
+
+    The body is the list of members; with former voters, a map of both."""
+    if not config.former_voters:
+        return msgspec.msgpack.encode(config.members)
+    return msgspec.msgpack.encode(_Body(members=config.members, former_voters=config.former_voters))
 
 
 def decode_config(entry: Entry) -> TabletConfig:
     """Return the config in a ``CONFIG`` entry. Raises ``Corrupt`` if the body is not a config."""
     try:
-        return TabletConfig(op_id=entry.op_id, members=_MEMBERS.decode(entry.body))
+        body = _BODIES.decode(entry.body)
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"entry {entry.op_id} does not contain a config: {error}") from error
+    if isinstance(body, _Body):
+        return TabletConfig(op_id=entry.op_id, members=body.members, former_voters=body.former_voters)
+    return TabletConfig(op_id=entry.op_id, members=body)
 
 
-_MEMBERS = msgspec.msgpack.Decoder(tuple[Member, ...])
+class _Body(msgspec.Struct, frozen=True, kw_only=True):
+    members: tuple[Member, ...]
+    former_voters: tuple[NodeId, ...]
+
+
+_BODIES = msgspec.msgpack.Decoder(tuple[Member, ...] | _Body)
+
+
+def former_voters(before: TabletConfig, members: tuple[Member, ...]) -> tuple[NodeId, ...]:
+    """Return the former voters of the config that follows ``before`` and has ``members``."""
+    now = {member.node_id for member in members}
+    voted = {m.node_id for m in before.members if m.member_type in VOTING or m.was_voter is True}
+    return tuple(sorted((voted | set(before.former_voters)) - now))
 
 
 class AddServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):

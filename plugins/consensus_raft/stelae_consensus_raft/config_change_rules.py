@@ -70,6 +70,8 @@ def _added(config: TabletConfig, member: Member | None, change: AddServer) -> tu
     if member is None:
         pinned: Literal[True] | msgspec.UnsetType = True if change.pinned else msgspec.UNSET
         joined = Member(node_id=node, address=change.address, member_type=wanted, pinned=pinned)
+        if node in config.former_voters:
+            joined = msgspec.structs.replace(joined, was_voter=True)
         return tuple(sorted((*config.members, joined), key=lambda m: m.node_id))
     if member.address != change.address:
         return _with(config, msgspec.structs.replace(member, address=change.address))

@@ -9,6 +9,7 @@ Waits between campaigns, where T is the election timeout and every wait is drawn
 - A follower campaigns when it has heard no leader for T to 2T.
 - A campaign that was refused or split is repeated after T/10 to T/2, so that the next attempt does not cost another 2T.
 - A campaign without any answer is repeated after T to 2T.
+- Each of these waits is T longer on a replica that would lead as a caretaker only (``RaftState.draw_timeout_us``).
 
 Backoff: a late answer to an earlier campaign shows that this replica gives up before its peers can answer, as on an
 overloaded machine. Each such campaign doubles the waits, up to sixteenfold, until a leader is known. Without this, a

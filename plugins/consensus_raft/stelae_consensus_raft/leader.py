@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus_events import UNKNOWN, BeatException, CopyFinished, PeerAlive, RangeCompacted, RangeSent
+from stelae.spi.consensus_events import UNKNOWN, BeatException, PeerAlive, RangeCompacted, RangeSent
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import encode_config
@@ -228,14 +228,6 @@ class Leader:
             self._replicator.request_copy(peer, peer.next)
         else:
             self.on_range_sent(RangeSent(event.peer, event.asked, None))
-
-    def on_copy_finished(self, event: CopyFinished) -> None:
-        """Note that a copy to a peer ended, and probe the peer."""
-        peer = self._peer(event.peer)
-        if peer is not None and peer.state is PeerState.COPY:
-            through = event.through.index if event.through is not None else 0
-            base = self._state.log.base.index
-            peer.to_probe(min(max(through, base), self._state.log.last_index) + 1)
 
     def _peer(self, node: NodeId) -> Progress | None:
         leadership = self._state.leadership

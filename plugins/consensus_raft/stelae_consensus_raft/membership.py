@@ -24,6 +24,7 @@ from stelae.spi.members import (
     RemoveServer,
     TabletConfig,
     encode_config,
+    former_voters,
 )
 from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.config_change_rules import (
@@ -158,7 +159,8 @@ class RaftMembership:
     def _append(self, leadership: LeaderState, members: tuple[Member, ...], token: int | None) -> None:
         state = self._state
         op_id = OpId(state.term, state.log.last_index + 1)
-        body = encode_config(TabletConfig(op_id=ZERO, members=members))
+        former = former_voters(state.config, members)
+        body = encode_config(TabletConfig(op_id=ZERO, members=members, former_voters=former))
         leadership.pending_change = PendingChange(token, op_id.index)
         state.append([Entry(op_id, EntryKind.CONFIG, 0, body)])
 

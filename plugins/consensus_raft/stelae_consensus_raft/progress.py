@@ -5,8 +5,8 @@ States of a peer:
 - PROBE: the leader does not know at which index the logs agree. It sends one message and waits for the answer.
 - REPLICATE: the leader knows it. It sends appends without waiting, within a window of messages and one of bytes.
 - COPY: the peer needs entries that the log no longer has. The leader neither reads nor sends entries. The state ends
-  when a copy ends, or when the peer accepts a message at the log's base or above, because the peer was restored in
-  another way. A peer that was unreachable is probed once when it is reachable again.
+  when the peer accepts a message at the log's base or above, because it has a copy. It is probed with each request for
+  a copy, and one that was unreachable once when it is reachable again.
 
 The *session* of a peer tells the times apart at which it was a member. Answers repeat it. A late answer of a node that
 was removed, has lost its log, and was added again, does not count.

@@ -38,8 +38,9 @@ HISTORY_LENGTH_MAX = 64
 VOTER_WAIT = (1.0, 2.0)
 """Bounds, in election timeouts, of the time without a leader after which a voter campaigns."""
 
-CARETAKER_WAIT = (2.0, 3.0)
-"""The same of a replica that would be a caretaker. It campaigns only if no voter could win."""
+CARETAKER_EXTRA = 1
+"""How many election timeouts longer each wait is on a replica that would be a caretaker, so that voters campaign first,
+also after a campaign that failed."""
 
 
 class BrokenInvariant(Exception):
@@ -331,15 +332,17 @@ class RaftState:
         return may_have_promised and self.leader_is_alive()
 
     def draw_timeout_us(self, low: float = VOTER_WAIT[0], high: float = VOTER_WAIT[1]) -> int:
-        """Return a random time between ``low`` and ``high`` election timeouts, in microseconds."""
-        return int((low + (high - low) * self.rng.random()) * self.timeout_us)
+        """Return a random wait before a campaign, in microseconds.
+
+        It is between ``low`` and ``high`` election timeouts, and on a caretaker ``CARETAKER_EXTRA`` longer."""
+        extra = CARETAKER_EXTRA if self.is_caretaker else 0
+        return int((extra + low + (high - low) * self.rng.random()) * self.timeout_us)
 
     def reset_election_deadline(self) -> None:
         """Draw a new time at which this replica campaigns if it hears from no leader until then.
 
-        It is not before the end of a promise that was made before the start. A caretaker lets the others try first."""
-        low, high = CARETAKER_WAIT if self.is_caretaker else VOTER_WAIT
-        at = max(self.now_us, self.withhold_until_us - self.timeout_us) + self.draw_timeout_us(low, high)
+        It is not before the end of a promise that was made before the start."""
+        at = max(self.now_us, self.withhold_until_us - self.timeout_us) + self.draw_timeout_us()
         self.election_deadline_us = at if self._may_campaign else None
 
     # -- log and commit --------------------------------------------------------------------------

@@ -65,6 +65,24 @@ def test_a_member_without_a_replica_is_not_said_to_need_a_copy(capsys: pytest.Ca
     assert f"new:1 PRE_VOTER - needs a copy {NEW}" in printed(copied, capsys)
 
 
+def test_a_demoted_voter_that_follows_is_named_while_a_witness_waits_for_its_vote(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It looked like a tablet on which a copy is in progress."""
+    shown = view(N)
+    members = tuple(
+        msgspec.structs.replace(one, was_voter=True) if one.node_id == NEW else one for one in shown.config.members
+    )
+    shown = msgspec.structs.replace(shown, config=msgspec.structs.replace(shown.config, members=members))
+    assert not any(line.startswith("demoted") for line in printed(shown, capsys)), "no member lacks rows"
+    progress = tuple(
+        msgspec.structs.replace(one, log_only=True) if one.node_id != NEW else one for one in shown.progress
+    )
+    lines = printed(msgspec.structs.replace(shown, progress=progress), capsys)
+    assert any(line.startswith("demoted new:1 was a VOTER and follows the leader") for line in lines)
+    assert "change-role t NODE VOTER" in " ".join(lines)
+
+
 def test_what_a_command_has_done_in_one_sentence_that_names_address_and_uuid() -> None:
     """After a removal by address, only the uuid was shown."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from stelae.spi.consensus import HardState, Role
 from stelae.spi.consensus_events import Campaign, LeaderAlive, Persisted, PersistFailed, Received, StepDown, Tick
 from stelae.spi.ids import OpId
-from stelae_consensus_raft.messages import VoteRefusal, VoteReply, VoteRequest
+from stelae_consensus_raft.messages import TimeoutNow, VoteRefusal, VoteReply, VoteRequest
 from tests.unit.consensus_raft.solo import ME, T_US, A, B, C, Solo, log_of, members
 
 LAST = OpId(1, 1)
@@ -125,6 +126,37 @@ def test_the_own_vote_counts_only_once_it_is_durable() -> None:
     solo.grant(A)
     solo.grant(A)
     assert solo.core.status().role is Role.CANDIDATE
+
+
+def waits(solo: Solo) -> list[float]:
+    """Campaign in every way, and return the waits that follow, in election timeouts."""
+
+    def wait() -> float:
+        deadline = solo.core.next_deadline()
+        assert deadline is not None
+        return (deadline - solo.core._state.now_us) / T_US
+
+    found = [wait()]
+    solo.step(Campaign(hinted=False))
+    found.append(wait())
+    refused = VoteReply(term=1, campaign_term=2, attempt=1, pre=True, refusal=VoteRefusal.LOG_BEHIND)
+    solo.step(Received(A, refused))
+    found.append(wait())
+    solo.step(Campaign(hinted=False))  # It was split.
+    found.append(wait())
+    solo.step(Received(A, TimeoutNow(term=1)))
+    found.append(wait())
+    solo.step(Received(A, VoteReply(term=9, campaign_term=2, attempt=3, pre=False, refusal=VoteRefusal.STALE_TERM)))
+    found.append(wait())
+    return found
+
+
+def test_a_caretaker_waits_a_timeout_longer_than_a_voter_before_every_campaign() -> None:
+    """It did so only before its first campaign. Then it competed with the voters as one of them."""
+    own = members(ME, A, B, op_id=LAST)
+    voter = Solo(config=own, log=log_of(1))
+    caretaker = Solo(config=own, log=msgspec.structs.replace(log_of(1), log_only=True))
+    assert waits(caretaker) == pytest.approx([wait + 1 for wait in waits(voter)], abs=1e-5)
 
 
 def test_a_refused_campaign_is_repeated_soon_and_an_unanswered_one_late() -> None:

@@ -12,7 +12,6 @@ from stelae.spi.consensus import Role
 from stelae.spi.consensus_events import (
     BeatException,
     Campaign,
-    CopyFinished,
     LeaderAlive,
     PeerAlive,
     PeerUnreachable,
@@ -83,7 +82,6 @@ heartbeats = st.one_of(
     st.builds(BeatException, senders, numbers, reasons),
     st.builds(LeaderAlive, senders, numbers, numbers),
     st.builds(PeerUnreachable, senders),
-    st.builds(CopyFinished, senders, st.none() | positions),
 )
 """What the driver makes of heartbeats: ids and numbers in it are the peer's."""
 

@@ -10,7 +10,6 @@ from stelae.spi.consensus import CopyRequest, Role
 from stelae.spi.consensus_events import (
     UNKNOWN,
     BeatException,
-    CopyFinished,
     PeerAlive,
     PeerUnreachable,
     Persisted,
@@ -186,8 +185,8 @@ def test_a_peer_that_needs_collected_entries_is_asked_to_copy_once() -> None:
     requests = [r for ready in solo.readies for r in ready.copy_requests]
     assert [(r.peer, r.first_index) for r in requests] == [(A, 4)]
     assert peer_of(solo, A).state == "COPY"
-    solo.step(CopyFinished(A, OpId(2, 6)))
-    assert solo.ranges(A) == [(OpId(2, 6), OpId(3, 7))]
+    solo.ack(A, match=6)
+    assert peer_of(solo, A).state == "REPLICATE" and solo.ranges(A) == [(OpId(2, 6), OpId(3, 7))]
 
 
 def test_an_answer_that_was_lost_is_asked_for_again_at_doubling_intervals() -> None:

@@ -359,6 +359,21 @@ def test_a_store_at_its_limit_is_flushed_at_once() -> None:
     assert node.file.load().flushed == OpId(1, 4)
 
 
+def test_a_replica_without_rows_is_flushed_for_its_log_and_uses_none_of_the_memory_for_rows() -> None:
+    """The bytes of its log counted as memory: it refused input, and made the node flush others."""
+    node = Node.create()
+    node.file.save(msgspec.structs.replace(node.file.load(), log_only=True))
+    node.memory_bytes_max = 1
+    flusher = node.run(40, frozenset(), [])
+    assert not flusher.full and flusher.applier.store.memory_bytes() == 0
+    assert node.file.load().flushed == ZERO and not flusher.consider(), "nothing was due"
+    flusher.flush_bytes = flusher.unflushed_bytes
+    assert flusher.consider()
+    assert node.file.load().flushed == OpId(1, 40) and flusher.unflushed_bytes == 0
+    assert flusher._collected == 40, "the log may go"
+    assert Node(node.disk.clone()).recovered().applied == OpId(1, 40)
+
+
 def test_a_flush_behind_an_entry_that_no_store_sees_is_of_the_last_one_that_it_saw() -> None:
     node = Node.create()
     node.noop_at = frozenset({6})

@@ -77,3 +77,4 @@ def test_a_witness_gets_a_log_that_begins_where_the_store_is_flushed_however_far
         assert isinstance(made, NewReplica)
         committed = learner.committed_config if known else TabletConfig(op_id=ZERO, members=())
         assert made.log_only == LogStart(base=flushed, committed=committed)
+        assert made.schema == b"second", "the schema that is in force where the log begins"

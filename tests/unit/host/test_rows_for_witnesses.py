@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stelae.host.rows_for_witnesses import ASK_US, RowsForWitnesses
+from stelae.host.rows_for_witnesses import ASK_US, RETURNED_WAIT_US, RowsForWitnesses
 from stelae.host.start_copy import CancelRows, StartCopy
 from stelae.spi.consensus import PeerProgress, Role, Status
 from stelae.spi.ids import ZERO, NodeId
@@ -89,6 +89,35 @@ def test_the_copy_is_cancelled_when_the_voter_that_was_demoted_is_back() -> None
     assert isinstance(cancelled, CancelRows)
     assert (cancelled.term, cancelled.tablet_id) == (2, BLOCK.tablet_id)
     assert str(OLD) in cancelled.why and "change its role to VOTER" in cancelled.why
+
+
+def test_a_voter_that_was_demoted_for_good_delays_the_rows_and_does_not_prevent_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The config does not say whether it was demoted because it was down, or to serve reads only."""
+    sent, reader = Sent(), with_demoted(leader(), "REPLICATE")
+    assert isinstance(sent.at(0, reader)[0], CancelRows)
+    assert "change its role to VOTER" in caplog.text and str(OLD) in caplog.text
+    assert isinstance(sent.at(RETURNED_WAIT_US - 1, reader)[0], CancelRows)
+    (asked,) = sent.at(RETURNED_WAIT_US - 1 + ASK_US, reader)
+    assert isinstance(asked, StartCopy) and asked.rows_only
+    assert len(caplog.records) == 1
+
+
+def test_a_demoted_voter_that_fails_again_and_again_does_not_extend_the_wait() -> None:
+    sent = Sent()
+    sent.at(0, with_demoted(leader(), "REPLICATE"))
+    sent.at(RETURNED_WAIT_US // 2, with_demoted(leader(), "PROBE"))
+    (asked,) = sent.at(RETURNED_WAIT_US, with_demoted(leader(), "REPLICATE"))
+    assert isinstance(asked, StartCopy)
+
+
+def test_a_voter_that_is_demoted_again_is_waited_for_again() -> None:
+    sent = Sent()
+    sent.at(0, with_demoted(leader(), "REPLICATE"))
+    sent.at(ASK_US, leader())
+    (cancelled,) = sent.at(RETURNED_WAIT_US, with_demoted(leader(), "REPLICATE"))
+    assert isinstance(cancelled, CancelRows)
 
 
 def test_a_replica_for_reads_that_never_voted_cancels_nothing() -> None:

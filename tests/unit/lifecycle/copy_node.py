@@ -310,7 +310,7 @@ class CopyNode:
         while self.timers:
             self.pass_time()
 
-    def _host(self, recovered: Any) -> None:
+    def _host(self, recovered: Any, *, campaign: bool = False) -> None:
         tablet = recovered.superblock.tablet_id
         self.hosted[tablet] = recovered.consensus
         self.recovered[tablet] = recovered

@@ -10,16 +10,18 @@ from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.log_only import LogOnlyStore
 from stelae.host.metadata_files import CrashPoints
 from stelae.host.new_replica import LogStart
+from stelae.host.settings import TabletSettings
 from stelae.host.superblock import DataState, Superblock
 from stelae.lifecycle.log_only_creation import LogOnlyCreation
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState
-from stelae.spi.errors import NoRows
-from stelae.spi.ids import LogId, NodeId, OpId
+from stelae.spi.errors import Full, NoRows, StelaeError
+from stelae.spi.ids import ZERO, LogId, NodeId, OpId
 from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.scan import ScanSpec
 from stelae.spi.wal import Append
+from tests.unit.lifecycle.copy_node import CopyNode, FakeNetwork
 from tests.unit.lifecycle.disk_node import LAYOUT, NODE, OTHER, SCHEMA, TABLET, DiskNode, row
 
 BASE = OpId(3, 40)
@@ -94,6 +96,37 @@ def test_a_creation_can_be_repeated_after_each_step(point: str) -> None:
     assert node.recovered()[TABLET].log.base == BASE
 
 
+class FullAt(CrashAt):
+    """The disk has no space at a step, once."""
+
+    def hit(self, point: str) -> None:
+        if point == self.point:
+            self.point = ""
+            raise Full("no space")
+
+
+@pytest.mark.parametrize("log_only", [True, False], ids=["as a witness", "with rows"])
+@pytest.mark.parametrize("point", STEPS)
+def test_a_node_creates_a_replica_after_an_error_has_cut_a_creation_short_without_a_restart(
+    point: str, *, log_only: bool
+) -> None:
+    """The leader had removed the witness, and added the node as PRE_VOTER: it was refused until the node restarted."""
+    node = CopyNode(DiskNode.with_rows(OTHER).disk.clone(), FakeNetwork({}), FullAt(point))
+    new = TabletSettings(id=TABLET, schema=SCHEMA, members=())
+    ended: list[StelaeError | None] = []
+    node.manager.create_log_only(new, START, ended.append)
+    assert isinstance(ended.pop(), Full) and TABLET not in node.hosted
+    if log_only:
+        node.manager.create_log_only(new, START, ended.append)
+    else:
+        node.manager.create(new, ended.append)
+    node.pass_all_time()
+    assert ended == [None]
+    made = CopyNode(node.disk.clone(), FakeNetwork({})).recovered[TABLET]
+    assert made.superblock.log_only is log_only and made.log.base == (BASE if log_only else ZERO)
+    assert made.consensus.hard_state == HardState(term=BASE.term if log_only else 0)
+
+
 def test_committed_entries_are_passed_over_and_never_decoded() -> None:
     node = created()
     entries = (row(41, term=3), row(42, term=3), row(43, term=4))
@@ -109,11 +142,12 @@ def test_the_stand_in_for_a_store_is_flushed_by_the_bytes_that_it_was_passed() -
     assert store.flush() is None and store.memory_bytes() == 0
     entries = [row(41, term=3), row(42, term=3)]
     store.passed(entries)
-    assert store.applied == OpId(3, 42) and store.memory_bytes() == sum(entry.size_bytes for entry in entries)
+    assert store.applied == OpId(3, 42) and store.passed_bytes == sum(entry.size_bytes for entry in entries)
+    assert store.memory_bytes() == 0, "the entries are in the log, and not in the memory of the node"
     edit = store.flush()
     assert edit is not None and (edit.flushed, edit.manifest, edit.obsolete) == (OpId(3, 42), b"", ())
     store.commit(edit)
-    assert store.flush() is None and store.memory_bytes() == 0 and store.compact() is None
+    assert store.flush() is None and store.passed_bytes == 0 and store.compact() is None
 
 
 def test_reads_of_a_replica_without_rows_say_so() -> None:

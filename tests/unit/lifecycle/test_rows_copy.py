@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from types import SimpleNamespace
@@ -17,9 +18,11 @@ from stelae.host.start_copy import CancelRows
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle import rows_copy
 from stelae.lifecycle.copy_facts import CopyFacts
+from stelae.lifecycle.copy_stage import read_manifest
 from stelae.lifecycle.log_only_creation import LogOnlyCreation
 from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
 from stelae.spi.copy_plan import CopyOutcome
 from stelae.spi.errors import Full, StelaeError, SyncFailed
@@ -96,7 +99,7 @@ def state(disk: VirtualDisk) -> str:
     if one.superblock.log_only:
         return "witness"
     assert ids(one) == ALL_IDS, "the rows of the source, and those of the log after them"
-    assert one.superblock.flushed == BASE and not disk.exists(LAYOUT.stage_of(TABLET))
+    assert one.superblock.flushed == BASE and not node.disk.exists(LAYOUT.stage_of(TABLET))
     return "complete"
 
 
@@ -106,6 +109,7 @@ def test_a_witness_gets_its_rows_and_keeps_its_log_and_its_vote(what: Served) ->
     replica = node.peers.replicas[TABLET]
     copy = ask(node)
     assert copy.committed and copy.reason == ""
+    assert not node.disk.exists(LAYOUT.stage_of(TABLET))
     assert state(node.disk) == "complete"
     assert node.hosted[TABLET].hard_state == VOTED and ids(node.recovered[TABLET]) == ALL_IDS
     assert node.network.slots == 1 and node.network.open == set()
@@ -160,6 +164,97 @@ def test_a_kill_at_any_step_leaves_a_witness_or_a_whole_replica_and_the_next_cop
     assert state(disk) == "witness"
     second = witness(disk, FakeNetwork({LEADER: what}))
     assert ask(second).committed and state(second.disk) == "complete"
+
+
+def interrupted_disk(point: str) -> VirtualDisk:
+    """A witness whose process ended at a point of a copy; it has not started again."""
+    node = witness(witness_disk(), crash=KillAt(point))
+    with suppress(Killed):
+        ask(node)
+    return node.disk.clone()
+
+
+STARTS: dict[str, Callable[[], VirtualDisk]] = {
+    "no copy before": witness_disk,
+    "a stage": lambda: interrupted_disk("copy.after_item"),
+    "installed rows": lambda: interrupted_disk("rows.after_stopped"),
+    "rows, and a stage": lambda: interrupted_disk("superblock.after_replace"),
+}
+
+
+def after_power_loss(disk: VirtualDisk, what: Served) -> str:
+    """Start, check that the replica is whole, and copy its rows if it has none. Return what it was."""
+    was = state(disk)
+    second = witness(disk, FakeNetwork({LEADER: what}))
+    if was == "witness":
+        intact = read_manifest(disk, LAYOUT, TABLET) is not None
+        assert intact or not disk.exists(LAYOUT.stage_of(TABLET)), "no orphan files"
+        assert disk.exists(LAYOUT.data_of(TABLET)) is False, "no rows of which the superblock does not know"
+        # An item that had arrived in part may have lost bytes. Its digest shows that, and it is fetched anew.
+        first = ask(second)
+        assert first.committed or ("digest" in first.reason and ask(second).committed), first.reason
+    assert state(second.disk) == "complete"
+    return was
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("what", [FILES, EXPORT], ids=["files", "export"])
+def test_power_lost_at_any_operation_of_start_and_copy_leaves_a_witness_or_a_whole_replica(
+    what: Served, start: str
+) -> None:
+    def run(number: int | None) -> VirtualDisk:
+        disk = STARTS[start]()
+        before = disk.faults.operations
+        if number is not None:
+            disk.faults.lose_power_after(operations=number)
+        with suppress(PowerLost):
+            node = witness(disk, FakeNetwork({LEADER: what}))
+            if node.recovered[TABLET].superblock.log_only:
+                assert ask(node).committed
+        operations.append(disk.faults.operations - before)
+        return disk
+
+    operations: list[int] = []
+    assert state(run(None)) == "complete"
+    seen = set()
+    for number in range(1, operations[0] + 1):
+        # What of the writes since the last sync is lost depends on the seed.
+        seen.add(after_power_loss(run(number).crash(random.Random(number)), what))
+    ready = start == "rows, and a stage"
+    assert operations[0] > (2 if ready else 20) and seen == ({"complete"} if ready else {"witness", "complete"})
+
+
+@pytest.mark.parametrize("point", ["rows.after_verified", "copy.after_rows"])
+def test_power_lost_while_rows_are_put_back_leaves_a_witness(point: str) -> None:
+    """The copy is cancelled after rows were installed: they go back to the stage, and the power is lost meanwhile."""
+
+    class CancelAt(KillAt):
+        def hit(self, name: str) -> None:
+            self.passed.append(name)
+            if name == point:
+                node.copies.cancel_rows(CancelRows(tablet_id=TABLET, term=6, why="node c is back"))
+                if number:
+                    node.disk.faults.lose_power_after(operations=number)
+
+    for number in range(200):
+        node = witness(witness_disk(), crash=CancelAt())
+        with suppress(PowerLost):
+            assert not ask(node).committed
+        powered = node.disk.faults.powered
+        assert after_power_loss(node.disk.crash(random.Random(number)), FILES) == "witness"
+        if number and powered:
+            assert number > 2
+            return
+    raise AssertionError("the way back does not end")
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["no copy before", "a stage"])
+def test_a_start_of_a_witness_of_which_no_rows_are_left_changes_and_syncs_nothing(*, begun: bool) -> None:
+    disk = interrupted_disk("copy.after_item") if begun else witness_disk()
+    changes: list[tuple[str, str]] = []
+    node = DiskNode(disk)
+    disk.faults.hook = lambda operation, path: changes.append((operation, path))
+    assert node.recovered()[TABLET].superblock.log_only and changes == []
 
 
 def test_a_copy_goes_on_with_what_is_in_the_stage() -> None:

@@ -11,21 +11,25 @@ import pytest
 
 from stelae.host import tombstone_voter as voter_module
 from stelae.host.consensus_metadata import ConsensusMetadata, HardStateWriter
+from stelae.host.entry_cache import EntryCache
+from stelae.host.executor import ExecutorPorts, ReadyExecutor
 from stelae.host.peer_codec import PeerMessage, PeerMessageHeader
 from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import REPAIR_INTERVAL_US
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.lifecycle import tombstones as module
+from stelae.lifecycle.blocking_steps import StepRunner
+from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.sim.disk import VirtualDisk
-from stelae.spi.consensus import HardState, Outbound
+from stelae.spi.consensus import HardState, Outbound, Ready
 from stelae.spi.errors import Full, StorageError, SyncFailed
-from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId, TabletId
+from stelae.spi.ids import ZERO, ClusterId, LogId, NodeId, OpId, TabletId
 from stelae.spi.members import TabletConfig
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.engine import RaftEngine
-from stelae_consensus_raft.messages import VoteReply, VoteRequest
+from stelae_consensus_raft.messages import VoteRefusal, VoteReply, VoteRequest
 from tests.unit.lifecycle.disk_node import LAYOUT, NODE
 
 CANDIDATE, RIVAL = NodeId("b" * 32), NodeId("c" * 32)
@@ -106,6 +110,46 @@ class World:
         return found
 
 
+def failed_replica(world: World, *readies: Ready) -> Any:
+    """A replica of ``t1`` that has failed while its Readies are carried out, with its real executor."""
+    log = LogId(TabletId("t1"), 1)
+    writer = MagicMock(durable=lambda _log: OpId(2, 20))
+    executor = ReadyExecutor(
+        log=log,
+        ports=ExecutorPorts(
+            writer=writer,
+            reader=MagicMock(),
+            hard_states=HardStateWriter(world.disk, LAYOUT, world),
+            network=world.peers,
+            time=MagicMock(),
+        ),
+        sink=MagicMock(),
+        cache=EntryCache(OpId(2, 20), 1 << 20),
+        hard_state=HardState(3, None),
+        committed_config=CONFIG,
+        range_bytes_max=1 << 20,
+    )
+    for ready in readies:
+        executor.execute(ready)
+    pool = SimpleNamespace(run=lambda _key, _work, done: done(None))
+    return MagicMock(
+        log=log, tablet_id=log.tablet_id, failure="a sync failed", executor=executor, applier=MagicMock(pool=pool)
+    )
+
+
+def shut_down(world: World, replica: Any) -> None:
+    """Shut a replica down. Only the saves of consensus metadata take time."""
+    writer: Any = SimpleNamespace(submit_job=lambda _work, done: done(None), durable=lambda _log: OpId(2, 20))
+    node: Any = SimpleNamespace(peers=MagicMock(), writer=writer)
+    pool = SimpleNamespace(run=lambda _key, work, done: done(work()))
+    turns: Any = SimpleNamespace(now_us=lambda: 0, call_at=world.call_at)
+    ended: list[object] = []
+    StepRunner(pool, writer, turns).run("tablet/t1", TabletManager(node, MagicMock()).shut_down(replica), ended.append)
+    while not ended:
+        world.pass_time()
+    assert ended == [OpId(2, 20)]
+
+
 @pytest.fixture
 def world() -> World:
     return World()
@@ -113,6 +157,31 @@ def world() -> World:
 
 def record(world: World, tablet: str) -> HardState:
     return ConsensusMetadata(world.disk, LAYOUT, TabletId(tablet)).load().hard_state
+
+
+def test_a_failed_replica_that_is_shut_down_gives_no_vote_beside_its_tombstone(world: World) -> None:
+    """Its executor went on with the Readies that waited for a slow save, while the tombstone voted in the same term."""
+    given = Outbound(CANDIDATE, VoteReply(term=5, campaign_term=5, attempt=1, pre=False), 5)
+    replica = failed_replica(
+        world,
+        Ready(id=1, hard_state=HardState(4, None)),
+        Ready(id=2, hard_state=HardState(5, CANDIDATE), after_persist=(given,)),
+    )
+    shut_down(world, replica)
+    world.ask("t1", RIVAL, vote_request(5))
+    world.work()
+    assert [out.to for _, out in world.sent if out.message.refusal is None] == [RIVAL], "one vote in term 5"
+    assert record(world, "t1") == HardState(5, RIVAL)
+
+
+def test_the_saves_of_a_replica_that_is_shut_down_have_ended(world: World) -> None:
+    """The vote that it gave last is in the file that its tombstone reads."""
+    given = Outbound(CANDIDATE, VoteReply(term=5, campaign_term=5, attempt=1, pre=False), 5)
+    shut_down(world, failed_replica(world, Ready(id=1, hard_state=HardState(5, CANDIDATE), after_persist=(given,))))
+    assert world.due == [] and record(world, "t1") == HardState(5, CANDIDATE)
+    world.ask("t1", RIVAL, vote_request(5))
+    world.work()
+    assert [reply.refusal for reply in world.answers()] == [VoteRefusal.VOTED]
 
 
 def test_a_tombstone_that_is_asked_wakes_votes_and_the_vote_is_durable_before_it_is_told(world: World) -> None:

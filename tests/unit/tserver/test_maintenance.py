@@ -41,14 +41,14 @@ class World:
 
 def replica() -> Any:
     made = MagicMock(state=ReplicaState.RUNNING)
-    made.applier.store.memory_bytes.return_value = 0
+    made.flusher.unflushed_bytes = 0
     made.applier.timestamp = timestamp(1 << 50)
     made.flusher.flush.return_value = made.flusher.compact.return_value = True
     return made
 
 
-def holds(found: Any, memory_bytes: int) -> None:
-    found.applier.store.memory_bytes.return_value = memory_bytes
+def holds(found: Any, unflushed_bytes: int) -> None:
+    found.flusher.unflushed_bytes = unflushed_bytes
 
 
 def test_rows_are_flushed_when_they_have_waited_for_the_interval_and_not_before() -> None:

@@ -3,7 +3,8 @@
 ``stelae.host.flush_and_collect`` has the steps themselves, and flushes a replica when its memory is full. This module
 does what needs a clock and a view of all replicas. Every ``TICK_US`` it does three things for each replica:
 
-- It flushes a replica whose rows have waited for ``flush_interval_ms``, so that a restart replays a short log.
+- It flushes a replica whose rows have waited for ``flush_interval_ms``, so that a restart replays a short log. A
+  replica without rows is flushed in the same way, so that its log can be collected.
 - It collects the log again, because the slowest peer may have caught up since the last flush.
 - It raises the history floor to ``history_retention_s`` before now, and compaction removes the row versions below the
   floor. The floor never rises above the timestamp that the replica has applied, because reads of the replica's present
@@ -73,7 +74,7 @@ class Maintenance:
         floor = min(present - self._retention, replica.applier.timestamp)
         if floor - marks.floor > self._retention // FLOOR_STEPS and flusher.compact(floor):
             marks.floor = floor
-        if not replica.applier.store.memory_bytes():
+        if not flusher.unflushed_bytes:
             marks.dirty_since_us = None
         elif marks.dirty_since_us is None:
             marks.dirty_since_us = now_us

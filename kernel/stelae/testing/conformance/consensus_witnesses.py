@@ -241,3 +241,31 @@ class WitnessChecks:
         cluster.deliver_all()
         assert removed in cluster.changed
         assert member_types(cluster, 1) == dict.fromkeys((1, 2, 3), "VOTER")
+
+    def test_a_voter_that_was_removed_is_known_when_it_is_added_again(self, harness: ConsensusHarness) -> None:
+        """It has acknowledged entries. If it has lost them, an empty replica could help to elect a leader without them:
+        one that lags, and has an old config in which this voter counts."""
+        cluster = harness.led()
+        cluster.crash(3)
+        removed = cluster.change(1, remove(3))
+        cluster.deliver_all()
+        assert removed in cluster.changed
+        assert cluster.nodes[2].status.config.former_voters == (node_name(3),)
+        cluster.restart(2)
+        cluster.elect(2)
+        cluster.deliver_all()
+        added = cluster.add(2, 3)
+        cluster.deliver_all()
+        assert added in cluster.changed
+        config = cluster.nodes[1].status.config
+        member = config.member(node_name(3))
+        assert member is not None and member.was_voter is True and config.former_voters == ()
+        cluster.start(3)
+        cluster.advance(4 * cluster.timeout_us)
+        member = cluster.nodes[2].status.config.member(node_name(3))
+        assert member is not None and member.member_type is MemberType.VOTER and member.was_voter is not True
+        newcomer = cluster.add(2, 5)
+        cluster.deliver_all()
+        assert newcomer in cluster.changed
+        member = cluster.nodes[2].status.config.member(node_name(5))
+        assert member is not None and member.was_voter is not True, "it never had a vote"
