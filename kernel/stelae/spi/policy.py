@@ -66,6 +66,8 @@ class TabletView(msgspec.Struct, frozen=True, kw_only=True):
     config_op_id: OpId  #: Op id of its committed config: the ``cas`` of actions.
     replicas: tuple[ReplicaView, ...]
     change_pending: bool = False
+    #: Nodes that are never to be members again: they have lost what their replica had acknowledged.
+    barred: tuple[NodeId, ...] = ()
 
 
 class PolicySnapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,12 +25,14 @@ class NumberedTablet:
         members: the numbers of its members' nodes, in the order of the view.
         size: bytes of its largest replica, because a copy under way counts in full.
         leader: the number of its leader's node, or -1.
+        closed: the nodes that cannot get a replica: those of its members, and those that are barred.
     """
 
-    __slots__ = ("leader", "members", "size", "view")
+    __slots__ = ("closed", "leader", "members", "size", "view")
 
-    def __init__(self, view: TabletView, members: list[int], size: int, leader: int) -> None:
+    def __init__(self, view: TabletView, members: list[int], size: int, leader: int, barred: list[int]) -> None:
         self.view = view
+        self.closed = [*members, *barred] if barred else members
         self.members = members
         self.size = size
         self.leader = leader
@@ -102,7 +104,8 @@ class NumberedSnapshot:
                 leader = number if leader < 0 else -2
         if len(set(members)) != len(members):
             leader = -2  # A config that names a node twice cannot be judged.
-        tablet = NumberedTablet(view, members, size, max(-1, leader))
+        barred = [self.numbers[node_id] for node_id in view.barred if node_id in self.numbers]
+        tablet = NumberedTablet(view, members, size, max(-1, leader), barred)
         (self.complete if complete and leader >= 0 else self.incomplete).append(tablet)
 
     def _add_unknown_node(self, node_id: NodeId) -> int:

@@ -137,6 +137,7 @@ def _tablet_view(view: ClusterView, tablet: TabletRecord, replication_factor: in
         config_op_id=config.op_id,
         replicas=replicas,
         change_pending=leader is not None and leader[1].change_pending,
+        barred=tablet.barred,
     )
 
 
