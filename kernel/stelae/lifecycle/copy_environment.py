@@ -39,6 +39,10 @@ class CopySources(Protocol):
 
         ``as_export``: ask for the rows as of now, in the form that every store engine can read, and not for files."""
 
+    def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:
+        """Restart the time to live of a session. ``done`` is called once, with ``None`` or a ``StelaeError``:
+        ``CopySessionEnded`` if the source has ended it."""
+
     def end(self, offer: CopyOffer) -> None:
         """End a session. Harmless if it has ended. The message may be lost; the session ends by itself then."""
 

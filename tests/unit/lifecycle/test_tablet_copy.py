@@ -147,9 +147,9 @@ def test_a_term_that_rises_while_the_source_answers_refuses_the_copy_before_the_
     node = CopyNode(tombstone_disk(), network())
     begin = node.network.begin
 
-    def slow(source: Any, tablet: Any, done: Any) -> None:
+    def slow(source: Any, tablet: Any, done: Any, **form: Any) -> None:
         assert node.vote(TERM + 1) is not None
-        begin(source, tablet, done)
+        begin(source, tablet, done, **form)
 
     node.network.begin = slow  # type: ignore[method-assign]
     copy = node.ask_until_end()

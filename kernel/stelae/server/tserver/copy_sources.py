@@ -13,7 +13,7 @@ from stelae.lifecycle.copy_offer_check import check_offer
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy, decode_answer
 from stelae.server.tserver.loop_calls import LoopCalls
-from stelae.spi.copy import CopyNetwork, SourceAnswer, SourceRequest
+from stelae.spi.copy import CopyNetwork, KeepAlive, SourceAnswer, SourceRequest
 from stelae.spi.copy_plan import CopyOffer
 from stelae.spi.errors import CallerError, PeerError, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
@@ -59,6 +59,18 @@ class MessengerSources:
             return
         until_us = node.turns.now_us() + CONNECT_US_MAX
         self._when_connected(source.node_id, until_us, lambda: self._ask(source, tablet_id, done, as_export=as_export))
+
+    def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:
+        """Restart the time to live of a session. The answer is waited for as long as the next one is not due."""
+        body = encode(AskSource(request=KeepAlive(offer.session)))
+        deadline_ms = _bounded(self._node, min(ASK_DEADLINE_MS, max(offer.ttl_ms // 3, 1)))
+        call = self._node.messenger.call(offer.source, ASK_COPY, [body], deadline_ms=deadline_ms, lane=Lane.BULK)
+
+        def answered(call: asyncio.Future[Response]) -> None:
+            found = _result_of(call)
+            done(found if isinstance(found, StelaeError) else None)
+
+        call.add_done_callback(answered)
 
     def end(self, offer: CopyOffer) -> None:
         """End a session. Harmless if it has ended. The message may be lost."""
