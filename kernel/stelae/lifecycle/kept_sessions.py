@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 PART_OF_TTL = 3
 """A session is kept alive after this part of its time to live, so one lost message does not end it."""
 
+INTERVAL_US_MIN = 20_000
+"""The shortest time between two keep-alives, whatever time to live a source names."""
+
 
 class KeptSessions(CopySources):
     """The sources of copies. The sessions that they open are kept alive. All calls are on the event loop.
@@ -73,7 +76,7 @@ class KeptSessions(CopySources):
             self._stop_keeping(session)
 
     def _wait(self, offer: CopyOffer) -> None:
-        at_us = self._turns.now_us() + offer.ttl_ms * 1000 // PART_OF_TTL
+        at_us = self._turns.now_us() + max(offer.ttl_ms * 1000 // PART_OF_TTL, INTERVAL_US_MIN)
         self._timers[offer.session] = self._turns.call_at(at_us, partial(self._keep, offer))
 
     def _keep(self, offer: CopyOffer) -> None:

@@ -29,7 +29,7 @@ from stelae.lifecycle.abandoned_copy import remove_copied_files
 from stelae.lifecycle.blocking_steps import Ask, OffLoop, Steps, WithLog
 from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
-from stelae.lifecycle.copy_fences import CopyFences
+from stelae.lifecycle.copy_fences import CopyFences, inconsistent
 from stelae.lifecycle.copy_install import install_rows
 from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_stage import CopyStage, remove_stage
@@ -122,7 +122,7 @@ class RowsCopy:
                     why = f"{source.node_id} does not serve the copy: {error}"
                     break
                 self.offer = offer
-                wrong = self._wrong(replica, offer.snapshot)
+                wrong = yield from self._wrong(replica, offer.snapshot)
                 if not wrong:
                     return _rows_of(offer.snapshot), CopyFacts.from_bytes(offer.snapshot.facts)
                 why = f"{source.node_id}: {wrong}"
@@ -133,17 +133,17 @@ class RowsCopy:
     def _beginning(self, source: Member, *, as_export: bool) -> Callable[[Callable[[object], None]], None]:
         return lambda done: self._env.sources.begin(source, self._asked.tablet_id, done, as_export=as_export)
 
-    def _wrong(self, replica: Replica, snapshot: CopySnapshot) -> str:
+    def _wrong(self, replica: Replica, snapshot: CopySnapshot) -> Steps[str]:
         """Return why the rows of a snapshot cannot be those of this replica, or an empty text."""
         node = self._env.node
         fences = CopyFences(
-            tablet_id=self._asked.tablet_id,
             op_ids=Fences(tombstone=ZERO, config_op_id=replica.status.committed_config.op_id),
             consensus=node.config.consensus.name,
             store=node.config.store.name,
             keeps_rows="durable_flush" in node.engines.store.capabilities,
         )
-        refused = fences.refusal(snapshot)
+        refused = yield OffLoop(lambda: inconsistent(snapshot, self._asked.tablet_id))
+        refused = refused or fences.refusal(snapshot)
         if refused is not None:
             return str(refused)
         self._env.check_facts(CopyFacts.from_bytes(snapshot.facts))

@@ -143,9 +143,9 @@ class TabletCopies:
 
         Until then the session keeps the log that follows the copy."""
         replica, turns = self._env.node.replicas.get(tablet), self._env.node.turns
-        runs = replica is not None and not replica.failure
         self._unheard.pop(tablet, None)
-        if not runs or replica.status.leader is not None or waited_us >= UNHEARD_US_MAX:
+        heard = replica is None or bool(replica.failure) or replica.status.leader is not None
+        if heard or waited_us >= UNHEARD_US_MAX:
             self._sessions.end(offer)
             return
         self._unheard[tablet] = turns.call_at(

@@ -18,7 +18,7 @@ from stelae.lifecycle.blocking_steps import Ask, OffLoop, Steps
 from stelae.lifecycle.copied_tablet import CopiedTablet
 from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
-from stelae.lifecycle.copy_fences import CopyFences
+from stelae.lifecycle.copy_fences import CopyFences, inconsistent
 from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, TargetFacts, TargetState, refusal
 from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_stage import CopyStage
@@ -158,7 +158,9 @@ class TabletCopy:
 
     def _fence(self) -> Steps[Outcome]:
         """Check the snapshot, and before the first effect the guards again (rules 17 and 18)."""
-        wrong = self._fence_refusal(self._last_op_id())
+        snapshot = self._snapshot
+        wrong = yield OffLoop(lambda: inconsistent(snapshot, self._asked.tablet_id))
+        wrong = wrong or self._fence_refusal(self._last_op_id())
         if wrong is not None:
             self.reason = str(wrong)
             return Outcome.REFUSED
@@ -199,7 +201,6 @@ class TabletCopy:
         node = self._env.node
         assert self._here is not None
         fences = CopyFences(
-            tablet_id=self._asked.tablet_id,
             op_ids=self._fences(last),
             consensus=node.config.consensus.name,
             store=node.config.store.name,

@@ -149,6 +149,7 @@ class CopyNode:
         self.loader._engines = self.engines
         self.sent: list[tuple[TabletId, Any]] = []
         self.timers: list[_Timer] = []
+        self.on_loop = True  # False while work of a pool runs.
         self.now_us = 10**9
         self.peers = PeerTraffic(MagicMock(), MagicMock(), QuietMetrics(), 1)
         self.peers.send = lambda tablet, out, entries: self.sent.append((tablet, out))  # type: ignore[method-assign]
@@ -197,7 +198,10 @@ class CopyNode:
     # -- what a node has: pools, log writer, timers ----------------------------------------------
 
     def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        done(_outcome(work))
+        self.on_loop = False
+        result = _outcome(work)
+        self.on_loop = True
+        done(result)
 
     def submit_job(self, work: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
         done(_outcome(lambda: work(self.wal)))

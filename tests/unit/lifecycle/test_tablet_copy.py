@@ -10,6 +10,7 @@ import pytest
 
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.superblock import DataState, SuperblockFile
+from stelae.lifecycle import offer_check
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.spi.consensus import HardState
 from stelae.spi.copy_plan import CopyOutcome
@@ -261,6 +262,18 @@ def test_facts_that_the_server_does_not_understand_are_refused_before_the_first_
     node.copies._env = dataclasses.replace(node.copies._env, check_facts=refuse)
     copy = node.ask_until_end()
     assert not copy.sequence.marked and "no such partition scheme" in copy.reason
+
+
+def test_the_items_of_a_snapshot_are_checked_once_and_not_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 000 items took 0.7 s, four times on the loop, on which all tablets of the node wait."""
+    node, checked, check = CopyNode(tombstone_disk(), network()), [], offer_check.check_items
+
+    def noted(*arguments: Any) -> None:
+        checked.append(node.on_loop)
+        check(*arguments)
+
+    monkeypatch.setattr(offer_check, "check_items", noted)
+    assert node.ask_until_end().sequence.committed and checked == [False]
 
 
 # -- votes during a copy (rule 20, T3) -------------------------------------------------------------

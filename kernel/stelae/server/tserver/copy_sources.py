@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from stelae.host.node import Node
-from stelae.lifecycle.copy_offer_check import check_offer
+from stelae.lifecycle.offer_check import check_session
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy, decode_answer
 from stelae.server.tserver.loop_calls import LoopCalls
@@ -48,8 +48,9 @@ class MessengerSources:
 
         ``as_export``: the rows as of now, in the form that every store engine reads, and no files.
 
-        ``done`` is called once, with a checked offer or a ``StelaeError``: ``Unavailable`` without a connection,
-        ``PeerError`` if the offer cannot be used, or the error of the source."""
+        ``done`` is called once, with an offer whose session was checked and whose snapshot was not, or with a
+        ``StelaeError``: ``Unavailable`` without a connection, ``PeerError`` if the offer cannot be used, or the error
+        of the source."""
         node = self._node
         try:
             if node.messenger.connected(source.node_id, Lane.BULK) is None:
@@ -116,7 +117,7 @@ class MessengerSources:
                 done(found)
                 return
             try:
-                offer = check_offer(_offer(found), source.node_id, tablet_id)
+                offer = check_session(_offer(found), source.node_id)
             except StelaeError as error:
                 done(error)
             else:
