@@ -114,10 +114,10 @@ class TabletCopies:
 
     def _ended(self, asked: StartCopy, copy: TabletCopy | RowsCopy, error: StelaeError | None) -> None:
         tablet, metrics = asked.tablet_id, self._env.node.metrics
-        if copy.committed and copy.offer is not None and not asked.rows_only:
-            self._end_when_heard(tablet, copy.offer, 0)
-        elif copy.offer is not None:
-            self._sessions.end(copy.offer)
+        if copy.committed and copy.source.offer is not None and not asked.rows_only:
+            self._end_when_heard(tablet, copy.source.offer, 0)
+        else:
+            copy.source.end()
         if error is not None or copy.begun:
             self._refusals.pop(tablet, None)
             metrics.count("copies_completed" if copy.committed else "copies_abandoned")

@@ -14,31 +14,20 @@ from typing import ClassVar
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.replica import Replica
 from stelae.host.start_copy import StartCopy
-from stelae.lifecycle.blocking_steps import Ask, OffLoop, Steps
+from stelae.lifecycle.blocking_steps import OffLoop, Steps
 from stelae.lifecycle.copied_tablet import CopiedTablet
 from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_fences import CopyFences, inconsistent
 from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, TargetFacts, TargetState, refusal
 from stelae.lifecycle.copy_items import ItemKind, kind_of
+from stelae.lifecycle.copy_source import ALL_DAMAGED, CopySource
 from stelae.lifecycle.copy_stage import CopyStage
 from stelae.lifecycle.copy_states import CANCELLABLE, CopySequence, CopyState, Outcome
 from stelae.lifecycle.copy_target_facts import gather
 from stelae.lifecycle.directory_size import bytes_below
-from stelae.lifecycle.source_choice import SourceChoice
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
-from stelae.spi.copy_plan import (
-    Complete,
-    CopyOffer,
-    CopyOutcome,
-    CopyPlan,
-    CopySnapshot,
-    Fences,
-    Interruption,
-    Partial,
-    Refused,
-    SourceDamaged,
-)
+from stelae.spi.copy_plan import CopyOutcome, CopyPlan, CopySnapshot, Fences
 from stelae.spi.errors import Corrupt, Full, RetryableError, StelaeError
 from stelae.spi.ids import OpId
 
@@ -60,13 +49,12 @@ class TabletCopy:
         self.control = CopyControlFlags()
         self.refused: CopyRefusal | None = None  #: Why this node refused the request. Nothing was changed.
         self.reason = ""  #: Why the last work that was not done was not done.
-        self.offer: CopyOffer | None = None  #: The open session. The caller ends it.
+        self.source = CopySource(environment, asked)
         self.sequence = CopySequence(replaces=False, rounds=len(asked.sources) - 1)
         self._found: TabletFinding | None = None
         self._here: TargetFacts | None = None
         self._aside: Replica | None = None
         self._facts: CopyFacts | None = None
-        self._choice = SourceChoice(asked.sources)
         self._bytes_done = 0
         node, crash = environment.node, environment.crash
         self._stage = CopyStage(node.files, node.layout, asked.tablet_id, environment.settings.bytes_max, crash)
@@ -131,30 +119,16 @@ class TabletCopy:
 
     def _open(self) -> Steps[Outcome]:
         """Ask a source for its snapshot."""
-        env, choice = self._env, self._choice
-        if not choice.stays:
-            self._end_session()
-        if choice.asked:
-            yield Ask(self._after_pause)
-        source = choice.next()
+        source = yield from self.source.next()
         if source is None:
-            self.reason, self.sequence.rounds = "the bytes of every source are damaged", 0
+            self.reason, self.sequence.rounds = ALL_DAMAGED, 0
             return Outcome.REFUSED
         try:
-            self.offer = yield Ask(lambda done: env.sources.begin(source, self._asked.tablet_id, done))
+            yield from self.source.begin(source)
         except StelaeError as error:
             self.reason = f"{source.node_id} does not serve the copy: {error}"
             return Outcome.INTERRUPTED if isinstance(error, RetryableError) else Outcome.REFUSED
         return Outcome.DONE
-
-    def _after_pause(self, done: Callable[[object], None]) -> None:
-        turns = self._env.node.turns
-        turns.call_at(turns.now_us() + self._env.settings.pause_ms * 1000, lambda: done(None))
-
-    def _end_session(self) -> None:
-        if self.offer is not None:
-            self._env.sources.end(self.offer)
-            self.offer = None
 
     def _fence(self) -> Steps[Outcome]:
         """Check the snapshot, and before the first effect the guards again (rules 17 and 18)."""
@@ -222,8 +196,8 @@ class TabletCopy:
 
     @property
     def _snapshot(self) -> CopySnapshot:
-        assert self.offer is not None
-        return self.offer.snapshot
+        assert self.source.offer is not None
+        return self.source.offer.snapshot
 
     def _set_aside(self) -> Steps[Outcome]:
         node, manager, tablet = self._env.node, self._env.manager, self._asked.tablet_id
@@ -275,10 +249,10 @@ class TabletCopy:
         return Outcome.DONE
 
     def _fetch(self) -> Steps[Outcome]:
-        env, stage = self._env, self._stage
-        assert self.offer is not None
+        env, stage, offer = self._env, self._stage, self.source.offer
+        assert offer is not None
         fences = self._fences(self._last_op_id())
-        plan = CopyPlan(offers=(self.offer,), items=self._snapshot.items, fences=fences)
+        plan = CopyPlan(offers=(offer,), items=self._snapshot.items, fences=fences)
         network = env.sources.network()
         result: CopyOutcome = yield OffLoop(
             lambda: env.transport.run(plan, have=stage.have(), sink=stage, network=network, control=self.control)
@@ -287,23 +261,8 @@ class TabletCopy:
         done = self.control.latest.bytes_done
         if done > self._bytes_done:  # Rounds count only while nothing arrives.
             self._bytes_done, self.sequence.rounds = done, env.settings.rounds_max
-        return self._fetched(result)
-
-    def _fetched(self, result: CopyOutcome) -> Outcome:
-        match result:
-            case Complete():
-                return Outcome.DONE
-            case Partial():
-                self.reason = f"{result.why}: {result.reason}"
-                self._choice.interrupted()
-                return _INTERRUPTIONS[result.why]
-            case SourceDamaged():
-                self._choice.damaged(result.source)
-                self.reason = f"item {result.item!r} at {result.source} is damaged: {result.detail}"
-                return Outcome.DAMAGED
-            case Refused():
-                self.reason = f"{result.code}: {result.reason}"
-                return Outcome.REFUSED
+        outcome, self.reason = self.source.fetched(result)
+        return outcome
 
     def _verify(self) -> Steps[Outcome]:
         """Check digests and fences again: the kernel does not rely on the transport."""
@@ -363,12 +322,3 @@ class TabletCopy:
         CopyState.HOSTING: _host,
         CopyState.ABANDONING: _abandon,
     }
-
-
-_INTERRUPTIONS = {
-    Interruption.CANCELLED: Outcome.CANCELLED,
-    Interruption.SOURCES_LOST: Outcome.INTERRUPTED,
-    Interruption.SESSIONS_ENDED: Outcome.INTERRUPTED,
-    Interruption.NO_SPACE: Outcome.FULL,
-    Interruption.STAGE_FAILED: Outcome.FAILED,
-}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import suppress
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from stelae.lifecycle.log_only_creation import LogOnlyCreation
 from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState
-from stelae.spi.copy_plan import CopyOutcome
+from stelae.spi.copy_plan import CopyOutcome, Interruption, Partial
 from stelae.spi.errors import Full, StelaeError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import Entry, EntryKind
@@ -42,6 +43,7 @@ from tests.unit.lifecycle.copy_node import (
     served,
 )
 from tests.unit.lifecycle.disk_node import LAYOUT, NODE, OTHER, SCHEMA, TABLET, DiskNode, ids, row
+from tests.unit.lifecycle.test_interrupted_copy import interrupting
 
 VOTED = HardState(6, NODE)
 BEGIN = OpId(3, 18)
@@ -83,6 +85,7 @@ def witness(disk: VirtualDisk, network: FakeNetwork | None = None, crash: KillAt
 def ask(node: CopyNode, **changed: Any) -> RowsCopy:
     copy = node.ask(rows_only=True, hosted=True, **changed)
     assert isinstance(copy, RowsCopy)
+    node.pass_all_time()
     return copy
 
 
@@ -170,6 +173,82 @@ def test_a_copy_goes_on_with_what_is_in_the_stage() -> None:
     assert state(node.disk) == "witness"
     second = witness(node.disk.clone())
     assert ask(second).committed and second.network.fetched == [], "the only file of rows was complete"
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+SPOILED = Served(FILES.snapshot, {name: data[:-1] + bytes([data[-1] ^ 1]) for name, data in FILES.contents.items()})
+CHUNKS = sum(-(-len(d) // FakeNetwork({}).chunk_bytes) for n, d in FILES.contents.items() if n.startswith("rows/"))
+
+
+def test_a_source_with_damaged_bytes_is_passed_over() -> None:
+    """Every copy began at that source again, and the witness never got its rows."""
+    node = witness(witness_disk(), FakeNetwork({LEADER: SPOILED, FOLLOWER: FILES}))
+    assert ask(node).committed
+    assert node.network.asked == [LEADER, FOLLOWER] and node.network.open == set()
+    assert state(node.disk) == "complete"
+
+
+def test_if_all_sources_are_damaged_people_are_told_what_to_do_in_one_sentence() -> None:
+    node = witness(witness_disk(), FakeNetwork({LEADER: SPOILED, FOLLOWER: SPOILED}))
+    copy = ask(node)
+    assert (
+        copy.reason == "the bytes of every source are damaged; run stelae check, and restore the tablet from a backup"
+    )
+    assert node.network.asked == [LEADER, FOLLOWER] and state(node.disk) == "witness"
+
+
+@pytest.mark.parametrize("why", [Interruption.SOURCES_LOST, Interruption.SESSIONS_ENDED])
+def test_an_interrupted_copy_goes_on_at_the_same_source_with_what_it_has(why: Interruption) -> None:
+    node = witness(witness_disk())
+    lose = interrupting(2, Partial(why=why, have={}, reason="no answer"), times=2)
+    node.network.on_chunk = lose
+    assert ask(node).committed and set(node.network.asked) == {LEADER}
+    assert len(node.network.fetched) == CHUNKS > 2, "nothing was fetched twice"
+    assert state(node.disk) == "complete"
+
+
+def test_a_source_that_is_gone_is_replaced_and_nothing_is_fetched_again() -> None:
+    node = witness(witness_disk())
+    lose = interrupting(2, Partial(why=Interruption.SOURCES_LOST, have={}, reason="no answer"))
+
+    def on_chunk(item: str) -> CopyOutcome | None:
+        if (ends := lose(item)) is not None:
+            node.network.sources.pop(LEADER)
+        return ends
+
+    node.network.on_chunk = on_chunk
+    assert ask(node).committed and node.network.asked == [LEADER, LEADER, FOLLOWER]
+    assert len(node.network.fetched) == CHUNKS and node.network.open == set()
+
+
+def test_a_copy_that_gets_nothing_ends_with_the_last_reason_and_the_next_step() -> None:
+    node = witness(witness_disk())
+    node.network.on_chunk = lambda _item: Partial(why=Interruption.SOURCES_LOST, have={}, reason="no answer")
+    copy = ask(node)
+    assert copy.reason == "SOURCES_LOST: no answer; the copy goes on with what has arrived when a source answers"
+    assert state(node.disk) == "witness" and node.network.open == set()
+
+
+def test_facts_that_the_server_does_not_understand_make_it_ask_another_source() -> None:
+    node = witness(witness_disk())
+    seen: list[CopyFacts] = []
+
+    def refuse_the_first(facts: CopyFacts) -> None:
+        seen.append(facts)
+        if len(seen) == 1:
+            raise StelaeError("no such partition scheme")
+
+    node.copies._env = dataclasses.replace(node.copies._env, check_facts=refuse_the_first)
+    assert ask(node).committed and node.network.asked == [LEADER, FOLLOWER]
+
+
+def test_an_export_that_was_interrupted_goes_on_as_an_export() -> None:
+    node = witness(witness_disk(OpId(3, 20)))
+    node.network.sources = {LEADER: FILES.changed(base=OpId(3, 19), facts=_as_of(FILES, OpId(3, 19)))}
+    node.network.exported = EXPORT
+    node.network.on_chunk = interrupting(2, Partial(why=Interruption.SOURCES_LOST, have={}, reason="no answer"))
+    assert ask(node).committed and node.network.as_export == [False, True, True]
 
 
 # -- what does not begin, or ends early, changes nothing -------------------------------------------
