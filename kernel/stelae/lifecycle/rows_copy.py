@@ -134,7 +134,7 @@ class RowsCopy:
         except (StelaeError, OSError) as error:
             self.reason = str(error)
             unsure = saving and not self.committed and not isinstance(error, Full)
-            if replica.failure or unsure:
+            if unsure:
                 env.loader.fail(block.tablet_id, f"it was stopped to get its rows: {error}; restart the node")
                 return
         yield from env.manager.start_again(replica)

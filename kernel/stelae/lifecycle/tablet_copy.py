@@ -211,18 +211,9 @@ class TabletCopy:
         return Outcome.DONE
 
     def _rehost(self) -> Steps[Outcome]:
-        """Start the replica again that could not be set aside. If it is a tombstone by now, it stays one.
-
-        If it has failed meanwhile, its files cannot be relied on before a restart (``durability.md`` rule 7)."""
-        env, tablet = self._env, self._asked.tablet_id
-        if self._aside is not None and self._aside.failure:
-            env.loader.fail(tablet, f"it failed while it was set aside: {self._aside.failure}; restart the node")
-            return Outcome.DONE
-        found = yield from env.manager.look(tablet)
-        if found.decision.action is StartupAction.START:
-            recovered = yield OffLoop(lambda: env.loader.recover(found))
-            if recovered is not None:
-                env.node.host(recovered)
+        """Start the replica again that could not be set aside. If it is a tombstone by now, it stays one."""
+        assert self._aside is not None
+        yield from self._env.manager.start_again(self._aside)
         return Outcome.DONE
 
     # -- from the superblock COPYING on --------------------------------------------------------------

@@ -242,9 +242,18 @@ class TabletManager:
         yield OffLoop(lambda: purge(self._node.files, self._node.layout, [name]))
 
     def start_again(self, replica: Replica) -> Steps[None]:
-        """Start a replica again that was shut down, from its files. The tablet is offline if that is not possible."""
+        """Start a replica again that was shut down, from its files. A tombstone stays one.
+
+        The tablet is offline if it does not start. That holds for a replica that has failed meanwhile, too: its files
+        cannot be relied on before a restart (``durability.md`` rule 7)."""
+        tablet = replica.tablet_id
+        if replica.failure:
+            self._loader.fail(tablet, f"it failed while it was shut down: {replica.failure}; restart the node")
+            return
         self._node.writer.close_log(replica.log)
-        found = yield from self.look(replica.tablet_id)
+        found = yield from self.look(tablet)
+        if found.decision.action is not StartupAction.START:
+            return
         recovered = yield OffLoop(lambda: self._loader.recover(found))
         if recovered is not None:
             self._node.host(recovered)

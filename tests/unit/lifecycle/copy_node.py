@@ -149,6 +149,7 @@ class CopyNode:
         self.loader._engines = self.engines
         self.sent: list[tuple[TabletId, Any]] = []
         self.timers: list[_Timer] = []
+        self.closed: list[LogId] = []
         self.on_loop = True  # False while work of a pool runs.
         self.now_us = 10**9
         self.peers = PeerTraffic(MagicMock(), MagicMock(), QuietMetrics(), 1)
@@ -209,7 +210,8 @@ class CopyNode:
     def durable(self, log: LogId) -> OpId:
         return self.wal.logs()[log].last
 
-    def close_log(self, log: LogId) -> None: ...
+    def close_log(self, log: LogId) -> None:
+        self.closed.append(log)
 
     def _call_at(self, when_us: int, call: Callable[[], None]) -> _Timer:
         timer = _Timer(when_us, call, self.timers)
