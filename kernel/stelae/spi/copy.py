@@ -261,6 +261,13 @@ class CopyTransport(Engine):
 
     @classmethod
     @abstractmethod
+    def target_slots(cls, config: Any) -> int:
+        """Return how many copies to this node may run at a time, at least 1: what ``CopyTarget.reserve`` admits.
+
+        The kernel has a thread for each of them, on which ``CopyTarget.run`` blocks."""
+
+    @classmethod
+    @abstractmethod
     def source(cls, config: Any, services: EngineServices, incarnation: str) -> CopySource:
         """Make the serving side. ``incarnation`` is new at each start of the node: it makes session ids unique."""
 

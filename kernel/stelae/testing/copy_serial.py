@@ -205,6 +205,11 @@ class SerialTransport(CopyTransport):
     Config: ClassVar[type[Any]] = SerialConfig
 
     @classmethod
+    def target_slots(cls, config: Any) -> int:
+        slots: int = config.target_slots
+        return slots
+
+    @classmethod
     def source(cls, config: Any, services: EngineServices, incarnation: str) -> CopySource:
         return SerialSource(config, services.clock, incarnation)
 

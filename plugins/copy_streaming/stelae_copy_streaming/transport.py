@@ -19,6 +19,11 @@ class StreamingTransport(CopyTransport):
     capabilities: ClassVar[frozenset[str]] = frozenset({"parallel"})
 
     @classmethod
+    def target_slots(cls, config: Any) -> int:
+        slots: int = config.target_slots
+        return slots
+
+    @classmethod
     def source(cls, config: Any, services: EngineServices, incarnation: str) -> CopySource:
         return StreamingSource(config, services.clock, services.metrics, incarnation)
 

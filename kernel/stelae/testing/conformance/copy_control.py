@@ -110,6 +110,7 @@ class ControlChecks:
 
     def test_the_slots_of_the_target_are_bounded(self, harness: CopyHarness) -> None:
         target = harness.world(target_slots=2).target
+        assert harness.transport.target_slots(harness.config(target_slots=2)) == 2, "the kernel has as many threads"
         target.reserve(TabletId("t1"))
         with pytest.raises(Overloaded):
             target.reserve(TabletId("t1"))
