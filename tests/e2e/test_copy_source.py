@@ -80,8 +80,8 @@ class Target:
         async with asyncio.timeout(WAIT_S):
             return await answer
 
-    async def fetch(self, *offers: CopyOffer, sink: MemorySink) -> CopyOutcome:
-        plan = CopyPlan(offers=offers, items=offers[0].snapshot.items, fences=NO_FENCES)
+    async def fetch(self, offer: CopyOffer, sink: MemorySink) -> CopyOutcome:
+        plan = CopyPlan(offer=offer, items=offer.snapshot.items, fences=NO_FENCES)
         network = self.sources.network()
 
         def run() -> Any:
@@ -309,7 +309,7 @@ def test_an_idle_session_expires_and_leaves_neither_anchor_nor_file(tmp_path: Pa
         sink = MemorySink(offer.snapshot.items)
         outcome = await target.fetch(offer, sink=sink)
         assert isinstance(outcome, Partial)
-        assert outcome.why is Interruption.SESSIONS_ENDED
+        assert outcome.why is Interruption.SESSION_ENDED
 
     on_cluster(tmp_path, settings_of(more=SHORT), work)
 
@@ -368,7 +368,7 @@ def test_after_a_restart_of_the_source_another_one_goes_on_and_equal_pieces_are_
         await cluster.stop(first)
         outcome = await target.fetch(offer, sink=sink)
         assert isinstance(outcome, Partial)
-        assert outcome.why is Interruption.SOURCES_LOST
+        assert outcome.why is Interruption.SOURCE_LOST
         await until(lambda: cluster.leader() is not None)
         newer = await target.begin(second)
         sink.units = {unit.name: unit for unit in newer.snapshot.items}

@@ -80,8 +80,8 @@ class CopySource:
 _AGAIN = "; the copy goes on with what has arrived when a source answers"
 _INTERRUPTIONS = {
     Interruption.CANCELLED: (Outcome.CANCELLED, ""),
-    Interruption.SOURCES_LOST: (Outcome.INTERRUPTED, _AGAIN),
-    Interruption.SESSIONS_ENDED: (Outcome.INTERRUPTED, _AGAIN),
+    Interruption.SOURCE_LOST: (Outcome.INTERRUPTED, _AGAIN),
+    Interruption.SESSION_ENDED: (Outcome.INTERRUPTED, _AGAIN),
     Interruption.NO_SPACE: (Outcome.FULL, "; free space on this node"),
     Interruption.STAGE_FAILED: (Outcome.FAILED, "; check the disk of this node"),
 }

@@ -168,9 +168,7 @@ class RowsFetch:
         offer: CopyOffer | None = self._source.offer
         assert offer is not None
         fences = Fences(tombstone=ZERO, config_op_id=ZERO)  # They were checked.
-        return CopyPlan(
-            offers=(msgspec.structs.replace(offer, snapshot=snapshot),), items=snapshot.items, fences=fences
-        )
+        return CopyPlan(offer=msgspec.structs.replace(offer, snapshot=snapshot), items=snapshot.items, fences=fences)
 
     def _check_cancelled(self) -> None:
         if self._control.cancelled():

@@ -28,7 +28,7 @@ from stelae.lifecycle.copy_target_facts import gather
 from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
 from stelae.spi.copy_plan import CopyOutcome, CopyPlan, CopySnapshot, Fences
-from stelae.spi.errors import Corrupt, Full, RetryableError, StelaeError
+from stelae.spi.errors import Corrupt, Full, StelaeError
 from stelae.spi.ids import OpId
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,6 @@ class TabletCopy:
         self._env = environment
         self._asked = asked
         self.control = CopyControlFlags()
-        self.refused: CopyRefusal | None = None  #: Why this node refused the request. Nothing was changed.
         self.reason = ""  #: Why the last work that was not done was not done.
         self.source = CopySource(environment, asked)
         self.sequence = CopySequence(replaces=False, rounds=len(asked.sources) - 1)
@@ -79,7 +78,7 @@ class TabletCopy:
         return self.sequence.committed
 
     def steps(self) -> Steps[None]:
-        """Do the copy. Operating errors are not raised: they are in ``refused`` and ``reason``."""
+        """Do the copy. Operating errors are not raised: they are in ``reason``."""
         sequence, tablet = self.sequence, self._asked.tablet_id
         while sequence.state is not CopyState.ENDED:
             before = sequence.state
@@ -114,7 +113,7 @@ class TabletCopy:
         return Outcome.DONE if found is None else self._refuse(found)
 
     def _refuse(self, why: CopyRefusal) -> Outcome:
-        self.refused, self.reason = why, str(why)
+        self.reason = str(why)
         return Outcome.REFUSED
 
     def _open(self) -> Steps[Outcome]:
@@ -127,7 +126,7 @@ class TabletCopy:
             yield from self.source.begin(source)
         except StelaeError as error:
             self.reason = f"{source.node_id} does not serve the copy: {error}"
-            return Outcome.INTERRUPTED if isinstance(error, RetryableError) else Outcome.REFUSED
+            return Outcome.REFUSED
         return Outcome.DONE
 
     def _fence(self) -> Steps[Outcome]:
@@ -243,7 +242,7 @@ class TabletCopy:
         env, stage, offer = self._env, self._stage, self.source.offer
         assert offer is not None
         fences = self._fences(self._last_op_id())
-        plan = CopyPlan(offers=(offer,), items=self._snapshot.items, fences=fences)
+        plan = CopyPlan(offer=offer, items=self._snapshot.items, fences=fences)
         network = env.sources.network()
         result: CopyOutcome = yield OffLoop(
             lambda: env.transport.run(plan, have=stage.have(), sink=stage, network=network, control=self.control)

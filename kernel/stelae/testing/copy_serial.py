@@ -1,6 +1,6 @@
 """A copy transport for tests: it asks for one chunk at a time, from one source at a time.
 
-It holds to the contract and has the fewest lines that do. It lacks the capability ``parallel``."""
+It holds to the contract and has the fewest lines that do."""
 
 from __future__ import annotations
 

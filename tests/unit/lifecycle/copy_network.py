@@ -103,7 +103,7 @@ class FakeNetwork:
         self.slots += 1
 
     def run(self, plan: CopyPlan, *, have: Mapping[str, str], sink: Any, network: Any, control: Any) -> CopyOutcome:
-        source = self.sources[plan.offers[0].source]
+        source = self.sources[plan.offer.source]
         assert isinstance(source, Served)
         done = sum(item.size_bytes for item in plan.items if item.name in have)
         total = plan.bytes_total
@@ -114,18 +114,18 @@ class FakeNetwork:
             done += sink.stored(item.name)
             for at in range(sink.stored(item.name), max(1, len(data)), self.chunk_bytes):
                 if control.cancelled():
-                    return Partial(why=Interruption.CANCELLED, have={}, reason="cancelled")
+                    return Partial(why=Interruption.CANCELLED, reason="cancelled")
                 if (ends := self.on_chunk(item.name)) is not None:
                     return ends
                 self.fetched.append(item.name)
                 try:
                     sink.write(item.name, at, data[at : at + self.chunk_bytes])
                 except Full as error:
-                    return Partial(why=Interruption.NO_SPACE, have={}, reason=str(error))
+                    return Partial(why=Interruption.NO_SPACE, reason=str(error))
                 done += len(data[at : at + self.chunk_bytes])
                 control.progress(CopyProgress(bytes_done=done, bytes_total=total, bytes_fetched=done, eta_ms=None))
             try:
                 sink.finish(item.name)
             except Corrupt as error:
-                return SourceDamaged(source=plan.offers[0].source, item=item.name, detail=str(error), have={})
+                return SourceDamaged(source=plan.offer.source, item=item.name, detail=str(error))
         return Complete(bytes_fetched=done)

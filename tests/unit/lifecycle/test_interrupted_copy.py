@@ -46,8 +46,8 @@ def interrupting(after: int, ends: CopyOutcome, times: int = 1) -> Any:
     return on_chunk
 
 
-LOST = Partial(why=Interruption.SOURCES_LOST, have={}, reason="no answer")
-ENDED = Partial(why=Interruption.SESSIONS_ENDED, have={}, reason="the session has expired")
+LOST = Partial(why=Interruption.SOURCE_LOST, reason="no answer")
+ENDED = Partial(why=Interruption.SESSION_ENDED, reason="the session has expired")
 
 
 @pytest.mark.parametrize("ends", [LOST, ENDED])

@@ -198,10 +198,10 @@ def test_if_all_sources_are_damaged_people_are_told_what_to_do_in_one_sentence()
     assert node.network.asked == [LEADER, FOLLOWER] and state(node.disk) == "witness"
 
 
-@pytest.mark.parametrize("why", [Interruption.SOURCES_LOST, Interruption.SESSIONS_ENDED])
+@pytest.mark.parametrize("why", [Interruption.SOURCE_LOST, Interruption.SESSION_ENDED])
 def test_an_interrupted_copy_goes_on_at_the_same_source_with_what_it_has(why: Interruption) -> None:
     node = witness(witness_disk())
-    lose = interrupting(2, Partial(why=why, have={}, reason="no answer"), times=2)
+    lose = interrupting(2, Partial(why=why, reason="no answer"), times=2)
     node.network.on_chunk = lose
     assert ask(node).committed and set(node.network.asked) == {LEADER}
     assert len(node.network.fetched) == CHUNKS > 2, "nothing was fetched twice"
@@ -210,7 +210,7 @@ def test_an_interrupted_copy_goes_on_at_the_same_source_with_what_it_has(why: In
 
 def test_a_source_that_is_gone_is_replaced_and_nothing_is_fetched_again() -> None:
     node = witness(witness_disk())
-    lose = interrupting(2, Partial(why=Interruption.SOURCES_LOST, have={}, reason="no answer"))
+    lose = interrupting(2, Partial(why=Interruption.SOURCE_LOST, reason="no answer"))
 
     def on_chunk(item: str) -> CopyOutcome | None:
         if (ends := lose(item)) is not None:
@@ -224,9 +224,9 @@ def test_a_source_that_is_gone_is_replaced_and_nothing_is_fetched_again() -> Non
 
 def test_a_copy_that_gets_nothing_ends_with_the_last_reason_and_the_next_step() -> None:
     node = witness(witness_disk())
-    node.network.on_chunk = lambda _item: Partial(why=Interruption.SOURCES_LOST, have={}, reason="no answer")
+    node.network.on_chunk = lambda _item: Partial(why=Interruption.SOURCE_LOST, reason="no answer")
     copy = ask(node)
-    assert copy.reason == "SOURCES_LOST: no answer; the copy goes on with what has arrived when a source answers"
+    assert copy.reason == "SOURCE_LOST: no answer; the copy goes on with what has arrived when a source answers"
     assert state(node.disk) == "witness" and node.network.open == set()
 
 
@@ -247,7 +247,7 @@ def test_an_export_that_was_interrupted_goes_on_as_an_export() -> None:
     node = witness(witness_disk(OpId(3, 20)))
     node.network.sources = {LEADER: FILES.changed(base=OpId(3, 19), facts=_as_of(FILES, OpId(3, 19)))}
     node.network.exported = EXPORT
-    node.network.on_chunk = interrupting(2, Partial(why=Interruption.SOURCES_LOST, have={}, reason="no answer"))
+    node.network.on_chunk = interrupting(2, Partial(why=Interruption.SOURCE_LOST, reason="no answer"))
     assert ask(node).committed and node.network.as_export == [False, True, True]
 
 

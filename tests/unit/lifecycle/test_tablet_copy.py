@@ -53,7 +53,7 @@ def lagging(sources: FakeNetwork | None = None) -> CopyNode:
 def test_a_tombstone_becomes_a_replica_and_keeps_no_vote_of_an_older_term(what: Any) -> None:
     node = CopyNode(tombstone_disk(), network(what))
     copy = node.ask_until_end()
-    assert copy.sequence.committed and copy.refused is None
+    assert copy.sequence.committed
     check_complete(node, ADOPTED)
     assert node.hosted[TABLET].hard_state == ADOPTED
     assert node.network.slots == 1 and node.network.open == set()
@@ -90,7 +90,7 @@ def test_the_leader_that_asks_again_disturbs_nothing() -> None:
     check_complete(node, ADOPTED)
     tree = node.disk.tree()
     again = node.ask_until_end()
-    assert again.refused is not None and again.refused.code is CopyRefusalCode.ILLEGAL_STATE
+    assert again.reason.startswith(CopyRefusalCode.ILLEGAL_STATE)
     assert node.disk.tree() == tree
 
 
@@ -154,7 +154,7 @@ def test_a_term_that_rises_while_the_source_answers_refuses_the_copy_before_the_
 
     node.network.begin = slow  # type: ignore[method-assign]
     copy = node.ask_until_end()
-    assert copy.refused is not None and copy.refused.code is CopyRefusalCode.BAD_TERM
+    assert copy.reason.startswith(CopyRefusalCode.BAD_TERM)
     assert node.block().data_state is DataState.DELETED and not copy.sequence.marked
     assert not node.disk.exists(LAYOUT.stage_of(TABLET)) and node.network.open == set()
 
@@ -164,7 +164,7 @@ def test_a_replica_that_lost_what_it_acknowledged_is_never_a_member_again() -> N
     node = CopyNode(tombstone_disk(), network())
     SuperblockFile(node.disk, LAYOUT, TABLET).save(msgspec.structs.replace(node.block(), tombstone="UNKNOWN"))
     copy = node.ask_until_end()
-    assert copy.refused is not None and copy.refused.code is CopyRefusalCode.LAST_OP_ID_UNKNOWN
+    assert copy.reason.startswith(CopyRefusalCode.LAST_OP_ID_UNKNOWN)
     assert node.block().tombstone == "UNKNOWN"
 
 
@@ -175,7 +175,7 @@ def test_a_tablet_whose_metadata_cannot_be_read_is_not_copied() -> None:
     node = CopyNode(disk, network())
     tree = node.disk.tree()
     copy = node.ask_until_end(hosted=False)
-    assert copy.refused is not None and copy.refused.code is CopyRefusalCode.LAST_OP_ID_UNKNOWN
+    assert copy.reason.startswith(CopyRefusalCode.LAST_OP_ID_UNKNOWN)
     assert node.disk.tree() == tree
 
 
@@ -222,7 +222,7 @@ def test_a_replica_that_went_on_before_it_was_set_aside_is_not_replaced_by_less(
     node = lagging(network(SERVED))
     node.manager.shut_down = lambda replica: _ends_at(node, replica, OpId(5, 27))  # type: ignore[method-assign]
     copy = node.ask_until_end(hosted=True)
-    assert copy.refused is not None and copy.refused.code is CopyRefusalCode.SOURCE_BEHIND
+    assert copy.reason.startswith(CopyRefusalCode.SOURCE_BEHIND)
     assert node.block().data_state is DataState.DELETED and node.block().tombstone == OpId(5, 27)
 
 
@@ -244,7 +244,7 @@ def test_a_config_that_the_replica_learned_until_it_was_set_aside_counts() -> No
 
     node.manager.shut_down = learns  # type: ignore[method-assign]
     copy = node.ask_until_end(hosted=True)
-    assert copy.refused is not None and copy.refused.code is CopyRefusalCode.SOURCE_CONFIG_OLD
+    assert copy.reason.startswith(CopyRefusalCode.SOURCE_CONFIG_OLD)
     assert node.block().data_state is DataState.DELETED
 
 
