@@ -12,7 +12,7 @@ from stelae.lifecycle.copy_facts import CopyFacts, RowsForm
 from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode
 from stelae.lifecycle.offer_check import contradiction
 from stelae.spi.copy_plan import CopySnapshot, Fences
-from stelae.spi.ids import ZERO, TabletId
+from stelae.spi.ids import ZERO, OpId, TabletId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,7 @@ class CopyFences:
     """What a snapshot must have reached, and what this node can use."""
 
     op_ids: Fences
+    leader_config: OpId  #: The config that the leader named when it asked for the copy. It lists this node.
     consensus: str  #: Name of the node's consensus engine.
     store: str  #: Name of the node's store engine.
     keeps_rows: bool  #: Whether that store can keep rows without the log (``durable_flush``).
@@ -33,7 +34,19 @@ class CopyFences:
         behind = self.op_ids.refusal(snapshot)
         if behind is not None:
             return CopyRefusal(code, f"{behind}; another source must be used, or this one must catch up")
+        if (lacks := self._lacks_config(snapshot)) is not None:
+            return CopyRefusal(CopyRefusalCode.SOURCE_CONFIG_OLD, f"{lacks}; another source must be used")
         return self._unusable(CopyFacts.from_bytes(snapshot.facts), snapshot)
+
+    def _lacks_config(self, snapshot: CopySnapshot) -> str | None:
+        """Return what is wrong if the copied log could not tell this node the config that lists it.
+
+        Entries up to the base are not copied. If the leader's config is among them, the source must know it as committed.
+        Otherwise this node would go on with an older one, and would never learn better."""
+        config = snapshot.committed_config.op_id
+        if config >= self.leader_config or self.leader_config.index > snapshot.base.index:
+            return None
+        return f"the source knows config {config}, and its log begins after config {self.leader_config} of the leader"
 
     def _unusable(self, facts: CopyFacts, snapshot: CopySnapshot) -> CopyRefusal | None:
         """Return why this node's engines cannot use a snapshot that is correct."""

@@ -120,6 +120,7 @@ class RowsFetch:
         refused = yield OffLoop(lambda: inconsistent(snapshot, self._asked.tablet_id))
         fences = CopyFences(
             op_ids=Fences(tombstone=ZERO, config_op_id=replica.status.committed_config.op_id),
+            leader_config=self._asked.config,
             consensus=node.config.consensus.name,
             store=node.config.store.name,
             keeps_rows="durable_flush" in node.engines.store.capabilities,

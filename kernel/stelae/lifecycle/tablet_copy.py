@@ -175,6 +175,7 @@ class TabletCopy:
         assert self._here is not None
         fences = CopyFences(
             op_ids=self._fences(last),
+            leader_config=self._asked.config,
             consensus=node.config.consensus.name,
             store=node.config.store.name,
             keeps_rows="durable_flush" in node.engines.store.capabilities,

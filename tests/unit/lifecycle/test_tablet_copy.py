@@ -208,6 +208,19 @@ def test_a_source_that_is_behind_or_wrong_is_not_used_and_another_one_is(wrong: 
     check_complete(node, ADOPTED)
 
 
+@pytest.mark.parametrize(
+    ("leader_config", "asked"), [(OpId(3, 20), [LEADER, FOLLOWER]), (OpId(4, 21), [LEADER]), (OpId(1, 5), [LEADER])]
+)
+def test_a_source_without_the_config_that_its_copied_log_does_not_have_is_passed_over(
+    leader_config: OpId, asked: list[Any]
+) -> None:
+    """The config up to the base comes with the metadata alone: the replica would never learn that it is a member."""
+    older = SERVED.changed(committed_config=msgspec.structs.replace(CONFIG, op_id=OpId(1, 5)))
+    node = CopyNode(tombstone_disk(), network(leader=older))
+    assert node.ask_until_end(config=leader_config).sequence.committed
+    assert node.network.asked == asked
+
+
 def test_without_any_source_that_is_not_behind_nothing_is_changed() -> None:
     older = BEHIND["an older log"]
     node = lagging(network(older, older))
