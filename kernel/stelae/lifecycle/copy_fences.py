@@ -41,8 +41,8 @@ class CopyFences:
     def _lacks_config(self, snapshot: CopySnapshot) -> str | None:
         """Return what is wrong if the copied log could not tell this node the config that lists it.
 
-        Entries up to the base are not copied. If the leader's config is among them, the source must know it as committed.
-        Otherwise this node would go on with an older one, and would never learn better."""
+        Entries up to the base are not copied. If the leader's config is among them, the source must know it as
+        committed. Otherwise this node would go on with an older one, and would never learn better."""
         config = snapshot.committed_config.op_id
         if config >= self.leader_config or self.leader_config.index > snapshot.base.index:
             return None
