@@ -16,7 +16,7 @@ from stelae.testing.conformance.copy_failures import DAMAGES
 from stelae_copy_streaming import StreamingTransport, fetch_planner
 from stelae_copy_streaming.copy_run import CopyRun
 from stelae_copy_streaming.fetch_planner import FetchPlanner, Finish
-from stelae_copy_streaming.fetch_sources import FetchSource
+from stelae_copy_streaming.fetch_source import FetchSource
 from stelae_copy_streaming.fetched_item import FetchedItem
 from stelae_copy_streaming.sessions import OpenSession, SessionTable
 from stelae_copy_streaming.source import StreamingSource
@@ -30,7 +30,7 @@ BIT = DAMAGES["a flipped bit"]
 _planner_init = FetchPlanner.__init__
 _use, _opened, _admit, _end = SessionTable.use, SessionTable.opened, SessionTable.admit, SessionTable._end
 _serve = StreamingSource._serve
-_arrived, _leave_source = FetchedItem.arrived, FetchedItem.leave_source
+_arrived = FetchedItem.arrived
 _perform = CopyRun._perform
 _fetch = CopyRun._fetch
 
@@ -51,8 +51,7 @@ def finishes_without_the_digest(self: CopyRun, unit: Any) -> None:
 
 def blames_the_source_for_the_stage(self: FetchPlanner, item: str, detail: str) -> None:
     found = self._active[item]
-    if found.source is not None:
-        self._source_damaged(found.source, item, detail)
+    self._source_damaged(item, detail)
     self._restart(found)
 
 
@@ -176,7 +175,7 @@ def bypasses_the_limit(self: TokenBucket, size_bytes: int, now_us: int) -> int:
 
 
 def gives_up_at_a_limit(self: FetchSource, error: Any, now_us: int) -> None:
-    self.lose(Interruption.SOURCES_LOST, error.code, str(error))
+    self.lose(Interruption.SOURCE_LOST, error.code, str(error))
 
 
 def never_gives_up(self: FetchSource, error: Any, now_us: int) -> None:
@@ -185,10 +184,6 @@ def never_gives_up(self: FetchSource, error: Any, now_us: int) -> None:
 
 def bypasses_the_caller(self: CopyRun, size_bytes: int, now_us: int) -> int:
     return self._take(size_bytes, now_us)
-
-
-def reuses_by_name(self: FetchSource, unit: Any) -> bool:
-    return unit.name in self.items
 
 
 def knows_no_fence(self: Fences, snapshot: CopySnapshot) -> None:
@@ -208,11 +203,6 @@ def drops_the_rest_of_a_short_chunk(self: FetchedItem, offset: int, asked_bytes:
     return _arrived(self, offset, len(data), data)
 
 
-def begins_the_item_again(self: FetchedItem) -> None:
-    self.stored = 0
-    _leave_source(self)
-
-
 def counts_a_chunk_twice(self: CopyRun, planner: FetchPlanner, call: Any) -> None:
     _perform(self, planner, call)
     if isinstance(call, Finish):
@@ -221,10 +211,6 @@ def counts_a_chunk_twice(self: CopyRun, planner: FetchPlanner, call: Any) -> Non
 
 def has_no_target_slots(self: StreamingTarget, tablet_id: Any) -> None:
     self._slots.add(tablet_id)
-
-
-def uses_one_source(self: FetchSource, now_us: int) -> bool:
-    return self.lost is None and now_us >= self.not_before_us and self.offer.source == "a" * 32
 
 
 PARTS: list[tuple[Any, str, Any, Any]] = [
@@ -271,12 +257,7 @@ PARTS: list[tuple[Any, str, Any, Any]] = [
         accepts_every_part,
         partial(C.test_a_part_that_is_wrong_is_fetched_again_and_only_that_item, stored=3 * 4096),
     ),
-    (
-        FetchedItem,
-        "leave_source",
-        begins_the_item_again,
-        C.test_a_copy_goes_on_from_another_source_in_the_middle_of_an_item,
-    ),
+    (CopyRun, "_missing", refetches_everything, C.test_a_copy_goes_on_from_another_source_in_the_middle_of_an_item),
     (SessionTable, "expire", never_expires, C.test_expiry_frees_the_slot_and_the_snapshot),
     (SessionTable, "expire", expires_in_the_table_only, C.test_expiry_frees_the_slot_and_the_snapshot),
     (
@@ -323,15 +304,13 @@ PARTS: list[tuple[Any, str, Any, Any]] = [
     (FetchSource, "failed", never_gives_up, C.test_without_any_source_the_copy_ends_and_can_be_resumed),
     (CopyRun, "_wait_us", bypasses_the_caller, C.test_a_paused_copy_fetches_nothing_and_keeps_its_session),
     (CopyRun, "_wait_us", bypasses_the_caller, C.test_the_caller_admits_every_byte_that_is_fetched),
-    (FetchSource, "has", reuses_by_name, C.test_items_of_another_digest_are_not_fetched_from_another_source),
     (Fences, "refusal", knows_no_fence, C.test_a_source_below_a_fence_is_refused_and_asked_for_nothing),
-    (Fences, "refusal", knows_no_fence, C.test_a_further_source_below_a_fence_is_not_used),
     (FetchSource, "keep_alive_due_us", never_keeps_alive, C.test_a_paused_copy_fetches_nothing_and_keeps_its_session),
     (
         FetchSource,
         "keep_alive_due_us",
         never_keeps_alive,
-        C.test_sessions_of_sources_that_wait_for_their_turn_are_kept_alive,
+        C.test_the_session_of_a_copy_that_waits_for_its_turn_is_kept_alive,
     ),
     (
         FetchedItem,
@@ -342,7 +321,6 @@ PARTS: list[tuple[Any, str, Any, Any]] = [
     (FetchedItem, "arrived", drops_the_rest_of_a_short_chunk, C.test_a_short_chunk_is_used_and_the_rest_is_asked_for),
     (CopyRun, "_perform", counts_a_chunk_twice, C.test_progress_counts_bytes_up_to_the_total_and_expects_an_end),
     (StreamingTarget, "reserve", has_no_target_slots, C.test_the_slots_of_the_target_are_bounded),
-    (FetchSource, "usable", uses_one_source, C.test_several_sources_are_used_at_the_same_time),
 ]
 """Where, what, its replacement, and the check that must fail."""
 

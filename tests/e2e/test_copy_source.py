@@ -5,7 +5,7 @@ The target is a spare node's messenger and the transport. What arrives is put to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,7 @@ import pytest
 
 from stelae.host.node import Node
 from stelae.lifecycle.copy_facts import CopyFacts, RowsForm
-from stelae.lifecycle.copy_items import ItemKind, file_of, kind_of
-from stelae.lifecycle.copy_log import decode_entries
-from stelae.lifecycle.copy_rows import decode_rows
+from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.protocol.codec import encode
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy
 from stelae.protocol.tablet_messages import NoSuchTablet
@@ -26,15 +24,12 @@ from stelae.server.tserver.served_snapshot import SnapshotTaker
 from stelae.spi.copy import FetchChunk
 from stelae.spi.copy_plan import Complete, CopyOffer, CopyOutcome, CopyPlan, CopySessionEnded, Interruption, Partial
 from stelae.spi.errors import CallerError, TooLarge, Unavailable, Unsupported
-from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
-from stelae.spi.log import Entry, EntryKind
+from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import AddServer, Member, MemberType
-from stelae.spi.payload import decode_payload
 from stelae.spi.scan import ScanSpec
-from stelae.spi.schema import Schema
-from stelae.spi.store import ApplyEntry, TabletStore, VersionedRows
 from stelae.testing.copy_world import NO_FENCES, MemoryControl, MemorySink, VirtualClock
 from stelae.wire.settings import Lane
+from tests.e2e.copied_store import built
 from tests.e2e.nodes import TABLET, WAIT_S, Cluster, connected, insert, running, until
 
 FLUSHING = """
@@ -80,8 +75,8 @@ class Target:
         async with asyncio.timeout(WAIT_S):
             return await answer
 
-    async def fetch(self, *offers: CopyOffer, sink: MemorySink) -> CopyOutcome:
-        plan = CopyPlan(offers=offers, items=offers[0].snapshot.items, fences=NO_FENCES)
+    async def fetch(self, offer: CopyOffer, sink: MemorySink) -> CopyOutcome:
+        plan = CopyPlan(offer=offer, items=offer.snapshot.items, fences=NO_FENCES)
         network = self.sources.network()
 
         def run() -> Any:
@@ -118,42 +113,6 @@ def leader_of(cluster: Cluster) -> NodeId:
     leader = cluster.leader()
     assert leader is not None
     return leader
-
-
-def entries_of(offer: CopyOffer, sink: MemorySink) -> list[Entry]:
-    entries: list[Entry] = []
-    after = offer.snapshot.base
-    for unit in offer.snapshot.items:
-        if kind_of(unit.name) is ItemKind.LOG:
-            entries += decode_entries(unit.name, sink.durable[unit.name], after)
-            after = entries[-1].op_id
-    assert after == offer.snapshot.last
-    return entries
-
-
-def built(node: Node, offer: CopyOffer, sink: MemorySink, directory: str) -> TabletStore:
-    """Return a store with the copied rows, and the copied log applied to it."""
-    facts = CopyFacts.from_bytes(offer.snapshot.facts)
-    schemas = {schema.version: schema for schema in map(Schema.from_bytes, facts.schemas)}
-    engines, files = node.engines, node.files
-    files.make_directory(directory)
-    for name, data in sink.durable.items():
-        if kind_of(name) is ItemKind.ROWS:
-            files.replace(f"{directory}/{file_of(name)}", data)
-    is_export = facts.rows_form is RowsForm.EXPORT
-    manifest, flushed = (b"", ZERO) if is_export else (facts.manifest, facts.flushed)
-    store = engines.store.open(directory, manifest, flushed, schemas, engines.store_config, engines.services)
-
-    def batches() -> Iterator[VersionedRows]:
-        for unit in offer.snapshot.items:
-            if kind_of(unit.name) is ItemKind.EXPORT:
-                yield from decode_rows(unit.name, sink.durable[unit.name], schemas)
-
-    if is_export and facts.flushed.index:
-        store.import_(batches(), facts.flushed)
-    writes = [entry for entry in entries_of(offer, sink) if entry.kind is EntryKind.WRITE]
-    store.apply([ApplyEntry(e.op_id, e.timestamp, decode_payload(e.body)) for e in writes])
-    return store
 
 
 def checksum_of(node: Node) -> str:
@@ -309,7 +268,7 @@ def test_an_idle_session_expires_and_leaves_neither_anchor_nor_file(tmp_path: Pa
         sink = MemorySink(offer.snapshot.items)
         outcome = await target.fetch(offer, sink=sink)
         assert isinstance(outcome, Partial)
-        assert outcome.why is Interruption.SESSIONS_ENDED
+        assert outcome.why is Interruption.SESSION_ENDED
 
     on_cluster(tmp_path, settings_of(more=SHORT), work)
 
@@ -368,7 +327,7 @@ def test_after_a_restart_of_the_source_another_one_goes_on_and_equal_pieces_are_
         await cluster.stop(first)
         outcome = await target.fetch(offer, sink=sink)
         assert isinstance(outcome, Partial)
-        assert outcome.why is Interruption.SOURCES_LOST
+        assert outcome.why is Interruption.SOURCE_LOST
         await until(lambda: cluster.leader() is not None)
         newer = await target.begin(second)
         sink.units = {unit.name: unit for unit in newer.snapshot.items}

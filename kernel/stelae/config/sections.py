@@ -23,7 +23,7 @@ class EngineNames:
     wal: str = setting("segmented", reason="each tablet has a log in a directory of its own")
     consensus: str = setting("raft", reason="the reference engine")
     store: str = setting("columnar", reason="rows are in columnar blocks on disk, so that the log can be collected")
-    copy: str = setting("streaming", reason="fetches from several sources and resumes; the reference engine")
+    copy: str = setting("streaming", reason="fetches in chunks and resumes within an item; the reference engine")
     policy: str = setting(
         "placement", reason="for masters: places replicas by location, free space and count; the reference engine"
     )

@@ -152,7 +152,9 @@ class Node:
         self._clock_pool = machine.pool("clock", 1)
         self._apply = machine.pool("apply", threads.apply_threads)
         self.scans = machine.pool("scan", threads.apply_threads)
-        self.copies = machine.pool("copy", threads.copy_threads)
+        # A copy that holds a slot must not wait for a thread, so there are as many threads as slots.
+        copy = self.config.copy
+        self.copies = machine.pool("copy", 1 if copy is None else copy.engine.target_slots(copy.config))
         self.copy_snapshots = machine.pool("copy-take", threads.copy_serve_threads)
         self.copy_reads = machine.pool("copy-read", threads.copy_serve_threads)
         self.time = HybridClock(

@@ -60,9 +60,6 @@ class WorkerSettings:
         high=64,
         reason="for votes: elections do not delay the log, and disks sync many files at once",
     )
-    copy_threads: int = setting(
-        4, unit="count", low=1, high=64, reason="copies of tablets to this node take long; votes wait for none"
-    )
     copy_serve_threads: int = setting(
         2, unit="count", low=1, high=64, reason="they take snapshots for copies from this node, and as many read them"
     )

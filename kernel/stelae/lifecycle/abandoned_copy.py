@@ -12,15 +12,12 @@ The stage, with all that has arrived, stays for the next copy if it is intact (`
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.lifecycle.blocking_steps import OffLoop, Steps, WithLog
 from stelae.lifecycle.copy_items import ItemKind
 from stelae.lifecycle.deletion import tombstone_of
-from stelae.spi.ids import LogId
 from stelae.spi.services import Files
 
 
@@ -30,31 +27,13 @@ def is_first_copy(block: Superblock) -> bool:
 
 
 def abandon_copy(
-    files: Files,
-    layout: DirectoryLayout,
-    block: Superblock,
-    drop_log: Callable[[LogId], None],
-    *,
-    keep_stage: bool,
-    crash: CrashPoints = NO_CRASH,
-) -> None:
-    """Undo the copy of a COPYING superblock. May be repeated. ``drop_log`` is the log engine's.
-
-    Do ``remove_copied_files`` and ``end_copy``, with the log dropped between them."""
-    remove_copied_files(files, layout, block, keep_stage=keep_stage, crash=crash)
-    drop_log(block.log_id)
-    crash.hit("abandon.after_log")
-    end_copy(files, layout, block, crash)
-
-
-def abandon_on_node(
     files: Files, layout: DirectoryLayout, block: Superblock, *, keep_stage: bool, crash: CrashPoints = NO_CRASH
 ) -> Steps[None]:
-    """Do ``abandon_copy`` on a running node, under the tablet's lock."""
+    """Undo the copy of a COPYING superblock. May be repeated. A start runs it with ``blocking_steps.run_now``."""
     yield OffLoop(lambda: remove_copied_files(files, layout, block, keep_stage=keep_stage, crash=crash))
     yield WithLog(lambda wal: wal.drop(block.log_id))
     crash.hit("abandon.after_log")
-    yield OffLoop(lambda: end_copy(files, layout, block, crash))
+    yield OffLoop(lambda: _end_copy(files, layout, block, crash))
 
 
 def remove_copied_files(
@@ -77,7 +56,7 @@ def remove_copied_files(
     crash.hit("abandon.after_data")
 
 
-def end_copy(files: Files, layout: DirectoryLayout, block: Superblock, crash: CrashPoints = NO_CRASH) -> None:
+def _end_copy(files: Files, layout: DirectoryLayout, block: Superblock, crash: CrashPoints) -> None:
     """Make the tombstone durable again; remove consensus metadata and superblock of a first copy, in this order."""
     if not is_first_copy(block):
         assert block.tombstone is not None

@@ -51,6 +51,24 @@ _Result = TypeVar("_Result")
 Steps: TypeAlias = Generator[Step, Any, _Result]
 
 
+def run_now(steps: Steps[_Result], wal: WalEngine) -> _Result:
+    """Run a generator on the calling thread, before the loop runs. Return and raise what it does.
+
+    It may block, and must not wait for anything: it yields only ``OffLoop`` and ``WithLog``."""
+    result: Any = None
+    while True:
+        try:
+            step = steps.throw(result) if isinstance(result, Exception) else steps.send(result)
+        except StopIteration as end:
+            found: _Result = end.value
+            return found
+        assert isinstance(step, OffLoop | WithLog), f"a start waits for nothing: {step}"
+        try:
+            result = step.work() if isinstance(step, OffLoop) else step.work(wal)
+        except Exception as error:
+            result = error
+
+
 @dataclass(frozen=True, slots=True)
 class StepRunner:
     """Runs generators of steps, on the event loop."""

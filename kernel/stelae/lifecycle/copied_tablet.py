@@ -16,7 +16,7 @@ from stelae.host.consensus_metadata import ConsensusMetadata, ConsensusRecord
 from stelae.host.metadata_files import NO_CRASH, CrashPoints, MetadataMissing
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.host.tombstone_voter import TombstoneVoter
-from stelae.lifecycle.abandoned_copy import abandon_on_node, is_first_copy
+from stelae.lifecycle.abandoned_copy import abandon_copy, is_first_copy
 from stelae.lifecycle.blocking_steps import Ask, OffLoop, Steps, Until, WithLog
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_install import append_piece, begin_log, check_log, copying_block, install_rows, ready_block
@@ -194,7 +194,7 @@ class CopiedTablet:
             yield from self._undo(block, keep_stage=not drops_stage)
 
     def _undo(self, block: Superblock, *, keep_stage: bool) -> Steps[None]:
-        return abandon_on_node(self._node.files, self._node.layout, block, keep_stage=keep_stage, crash=self._crash)
+        return abandon_copy(self._node.files, self._node.layout, block, keep_stage=keep_stage, crash=self._crash)
 
     def _present(self) -> Superblock | None:
         """Return what the superblock says now. After a failed sync it may be the old or the new one."""

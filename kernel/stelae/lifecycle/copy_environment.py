@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from stelae.host.node import Node
     from stelae.lifecycle.tablet_manager import TabletManager
 
-PAUSE_US = 100_000
-"""After how long the transport asks again whether a paused copy goes on."""
-
 
 class CopySources(Protocol):
     """The sources of copies on other nodes. All calls are on the event loop."""
@@ -39,11 +36,15 @@ class CopySources(Protocol):
 
         ``as_export``: ask for the rows as of now, in the form that every store engine can read, and not for files."""
 
+    def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:
+        """Restart the time to live of a session. ``done`` is called once, with ``None`` or a ``StelaeError``:
+        ``CopySessionEnded`` if the source has ended it."""
+
     def end(self, offer: CopyOffer) -> None:
         """End a session. Harmless if it has ended. The message may be lost; the session ends by itself then."""
 
     def network(self) -> CopyNetwork:
-        """Return the way to the sources for one run of a transport, which uses it on another thread."""
+        """Return the way to the source for one run of a transport, which uses it on another thread."""
 
 
 class CopyControlFlags:
@@ -51,12 +52,11 @@ class CopyControlFlags:
 
     def __init__(self) -> None:
         self.why_cancelled = ""
-        self.paused = False
         self.latest = CopyProgress(bytes_done=0, bytes_total=0, bytes_fetched=0, eta_ms=None)
 
     def admit(self, size_bytes: int) -> int:
-        """Allow the copy to fetch bytes, unless it is paused."""
-        return PAUSE_US if self.paused else 0
+        """Allow the copy to fetch bytes: only the limits of the node hold."""
+        return 0
 
     def cancelled(self) -> bool:
         """Return whether the copy must end."""

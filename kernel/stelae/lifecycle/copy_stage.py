@@ -96,7 +96,7 @@ class CopyStage:
     def prepare(self, snapshot: CopySnapshot, now_us: int) -> None:
         """Prepare the stage for a snapshot, and keep what it has of it. Durable on return. May be repeated.
 
-        The items were checked (``copy_items.check_items``). Raises ``Full`` if the snapshot is larger than the stage
+        The items were checked (``offer_check``). Raises ``Full`` if the snapshot is larger than the stage
         may be; nothing was changed."""
         size_bytes = sum(item.size_bytes for item in snapshot.items)
         if size_bytes > self._bytes_max:

@@ -46,8 +46,8 @@ class Outcome(StrEnum):
     """How the work of a state ended."""
 
     DONE = "DONE"
-    REFUSED = "REFUSED"  #: By a guard or a fence of this node, or by the source.
-    INTERRUPTED = "INTERRUPTED"  #: The source does not answer, or ended the session.
+    REFUSED = "REFUSED"  #: By a guard or a fence of this node, or by a source, which may not answer at all.
+    INTERRUPTED = "INTERRUPTED"  #: The source that serves the copy was lost, or ended the session.
     DAMAGED = "DAMAGED"  #: Bytes at the source, or in the stage, do not have their digest.
     FULL = "FULL"  #: This node has no space.
     FAILED = "FAILED"
@@ -74,8 +74,6 @@ BEFORE_EFFECTS: Mapping[tuple[CopyState, Outcome], _Row] = {
     (_S.CHECKING, _O.DONE): _Row(_S.OPENING),
     (_S.OPENING, _O.DONE): _Row(_S.FENCING),
     (_S.OPENING, _O.REFUSED): _Row(_S.OPENING, _S.ENDED),
-    (_S.OPENING, _O.INTERRUPTED): _Row(_S.OPENING, _S.ENDED),
-    (_S.OPENING, _O.DAMAGED): _Row(_S.OPENING, _S.ENDED),
     (_S.FENCING, _O.DONE): _Row(_S.SETTING_ASIDE),
     (_S.FENCING, _O.REFUSED): _Row(_S.OPENING, _S.ENDED),
     (_S.SETTING_ASIDE, _O.DONE): _Row(_S.MARKING),
@@ -90,8 +88,6 @@ BEFORE_EFFECTS: Mapping[tuple[CopyState, Outcome], _Row] = {
 AFTER_MARKING: Mapping[tuple[CopyState, Outcome], _Row] = {
     (_S.OPENING, _O.DONE): _Row(_S.FENCING),
     (_S.OPENING, _O.REFUSED): _REOPEN,
-    (_S.OPENING, _O.INTERRUPTED): _REOPEN,
-    (_S.OPENING, _O.DAMAGED): _REOPEN,
     (_S.FENCING, _O.DONE): _Row(_S.STAGING),
     (_S.FENCING, _O.REFUSED): _REOPEN,
     (_S.STAGING, _O.DONE): _Row(_S.FETCHING),

@@ -16,27 +16,23 @@ Term, vote and log are not touched, so nothing that the replica promised can be 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
 
-from stelae.host.hybrid_clock import physical_us
 from stelae.host.replica import Replica
 from stelae.host.start_copy import StartCopy
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.abandoned_copy import remove_copied_files
-from stelae.lifecycle.blocking_steps import Ask, OffLoop, Steps, WithLog
+from stelae.lifecycle.blocking_steps import OffLoop, Steps, WithLog
 from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
-from stelae.lifecycle.copy_fences import CopyFences
 from stelae.lifecycle.copy_install import install_rows
-from stelae.lifecycle.copy_items import ItemKind, kind_of
+from stelae.lifecycle.copy_source import CopySource
 from stelae.lifecycle.copy_stage import CopyStage, remove_stage
-from stelae.spi.copy_plan import Complete, CopyOffer, CopyOutcome, CopyPlan, CopySnapshot, Fences
+from stelae.lifecycle.rows_fetch import RowsFetch
 from stelae.spi.errors import Full, StelaeError, Unavailable
 from stelae.spi.ids import ZERO, OpId
-from stelae.spi.members import Member
 from stelae.spi.wal import WalEngine
 
 log = logging.getLogger(__name__)
@@ -56,12 +52,17 @@ class RowsCopy:
         self._asked = asked
         self.control = CopyControlFlags()
         self.reason = ""  #: Why the copy did not complete.
-        self.offer: CopyOffer | None = None  #: The open session. The caller ends it.
-        self.begun = False  #: Something was fetched.
+        self.source = CopySource(environment, asked)
+        self._fetch: RowsFetch | None = None
         self.committed = False  #: The replica has its rows.
         self._stopped = False  # The superblock may say that there are rows, even if its save failed.
         node, bytes_max = environment.node, environment.settings.bytes_max
         self._stage = CopyStage(node.files, node.layout, asked.tablet_id, bytes_max, environment.crash)
+
+    @property
+    def begun(self) -> bool:
+        """Whether something was fetched."""
+        return self._fetch is not None and self._fetch.begun
 
     def steps(self) -> Steps[None]:
         """Do the copy. Operating errors are not raised: they are in ``reason``."""
@@ -100,88 +101,14 @@ class RowsCopy:
 
     def _copy(self, replica: Replica) -> Steps[None]:
         node, crash = self._env.node, self._env.crash
-        snapshot, facts = yield from self._open(replica)
-        yield from self._fetch(snapshot)
+        self._fetch = RowsFetch(self._env, self._asked, replica, self._stage, self.control, self.source)
+        snapshot, facts = yield from self._fetch.steps()
         manifest = yield OffLoop(
             lambda: install_rows(node.files, node.layout, self._stage, snapshot, facts, node.engines, crash)
         )
-        self._check_cancelled()
-        yield from self._commit(replica, facts, manifest)
-
-    # -- the source ----------------------------------------------------------------------------------
-
-    def _open(self, replica: Replica) -> Steps[tuple[CopySnapshot, CopyFacts]]:
-        """Open a session with the first source whose rows meet the log. Raises ``Unavailable`` if none has such."""
-        why = "no source was named"
-        for source in self._asked.sources:
-            for as_export in (False, True):
-                self._check_cancelled()
-                try:
-                    offer: CopyOffer = yield Ask(self._beginning(source, as_export=as_export))
-                except StelaeError as error:
-                    why = f"{source.node_id} does not serve the copy: {error}"
-                    break
-                self.offer = offer
-                wrong = self._wrong(replica, offer.snapshot)
-                if not wrong:
-                    return _rows_of(offer.snapshot), CopyFacts.from_bytes(offer.snapshot.facts)
-                why = f"{source.node_id}: {wrong}"
-                self._env.sources.end(offer)
-                self.offer = None
-        raise Unavailable(why)
-
-    def _beginning(self, source: Member, *, as_export: bool) -> Callable[[Callable[[object], None]], None]:
-        return lambda done: self._env.sources.begin(source, self._asked.tablet_id, done, as_export=as_export)
-
-    def _wrong(self, replica: Replica, snapshot: CopySnapshot) -> str:
-        """Return why the rows of a snapshot cannot be those of this replica, or an empty text."""
-        node = self._env.node
-        fences = CopyFences(
-            tablet_id=self._asked.tablet_id,
-            op_ids=Fences(tombstone=ZERO, config_op_id=replica.status.committed_config.op_id),
-            consensus=node.config.consensus.name,
-            store=node.config.store.name,
-            keeps_rows="durable_flush" in node.engines.store.capabilities,
-        )
-        refused = fences.refusal(snapshot)
-        if refused is not None:
-            return str(refused)
-        self._env.check_facts(CopyFacts.from_bytes(snapshot.facts))
-        base, applied = replica.flusher.log_base, replica.applier.applied
-        if snapshot.base.index < base.index:
-            return f"its rows are as of {snapshot.base}, and the log of this replica begins after {base}"
-        if snapshot.base.index > applied.index:
-            return f"its rows are as of {snapshot.base}, and this replica knows entries up to {applied} as committed"
-        return ""
-
-    def _fetch(self, snapshot: CopySnapshot) -> Steps[None]:
-        """Fetch the rows into the stage, and verify them. Raises ``Unavailable`` if they are not complete."""
-        env, stage = self._env, self._stage
-        assert self.offer is not None
-        offer = msgspec.structs.replace(self.offer, snapshot=snapshot)
-        self.begun = True
-        now_us = physical_us(env.node.time.last)
-        yield OffLoop(lambda: stage.prepare(snapshot, now_us))
-        fences = Fences(tombstone=ZERO, config_op_id=ZERO)  # They were checked.
-        plan = CopyPlan(offers=(offer,), items=snapshot.items, fences=fences)
-        network = env.sources.network()
-        found: CopyOutcome = yield OffLoop(
-            lambda: env.transport.run(plan, have=stage.have(), sink=stage, network=network, control=self.control)
-        )
-        yield OffLoop(stage.close)
-        self._check_cancelled()
-        if not isinstance(found, Complete):
-            raise Unavailable(f"the rows are not complete: {found}")
-        damaged = yield OffLoop(stage.verify)
-        if damaged:
-            raise Unavailable(f"{len(damaged)} items in the stage are damaged, the first one is {damaged[0]!r}")
-        env.crash.hit("rows.after_verified")
-
-    def _check_cancelled(self) -> None:
         if self.control.cancelled():
             raise Unavailable(self.control.why_cancelled)
-
-    # -- the replica ---------------------------------------------------------------------------------
+        yield from self._commit(replica, facts, manifest)
 
     def _commit(self, replica: Replica, facts: CopyFacts, manifest: bytes) -> Steps[None]:
         """Stop the replica, write the superblock, and start it again: with rows if the superblock was durable.
@@ -207,7 +134,7 @@ class RowsCopy:
         except (StelaeError, OSError) as error:
             self.reason = str(error)
             unsure = saving and not self.committed and not isinstance(error, Full)
-            if replica.failure or unsure:
+            if unsure:
                 env.loader.fail(block.tablet_id, f"it was stopped to get its rows: {error}; restart the node")
                 return
         yield from env.manager.start_again(replica)
@@ -232,12 +159,6 @@ def with_rows(block: Superblock, facts: CopyFacts, manifest: bytes, store: str) 
         timestamp=facts.timestamp,
         results=facts.results,
     )
-
-
-def _rows_of(snapshot: CopySnapshot) -> CopySnapshot:
-    """Return a snapshot without the items of the log."""
-    rows = tuple(item for item in snapshot.items if kind_of(item.name) is not ItemKind.LOG)
-    return msgspec.structs.replace(snapshot, items=rows)
 
 
 def _check_log(wal: WalEngine, block: Superblock, flushed: OpId) -> None:

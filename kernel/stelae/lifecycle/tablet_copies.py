@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from stelae.host.ports import Timer
 from stelae.host.start_copy import CancelRows, StartCopy
 from stelae.lifecycle.copy_environment import CopyEnvironment
 from stelae.lifecycle.copy_guards import refusal
 from stelae.lifecycle.copy_target_facts import at_once
+from stelae.lifecycle.kept_sessions import KeptSessions
 from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.spi.copy_plan import CopyOffer
@@ -33,15 +35,21 @@ WHY_CHARACTERS_MAX = 300
 LOOK_US = 200_000
 """How often to look whether a copied replica has heard its leader, in microseconds."""
 
+UNHEARD_US_MAX = 3_600_000_000
+"""How long a source keeps the log for a copied replica that hears no leader, in microseconds. A leader that lives is
+heard within seconds. A member that was removed meanwhile hears none, and must not hold the log of its source for
+ever."""
+
 
 class TabletCopies:
     """The copies to one node, on its event loop."""
 
     def __init__(self, environment: CopyEnvironment) -> None:
-        self._env = environment
+        self._sessions = KeptSessions(environment.sources, environment.node.turns)
+        self._env = replace(environment, sources=self._sessions)
         self._running: dict[TabletId, TabletCopy | RowsCopy] = {}
         self._refusals: dict[TabletId, str] = {}
-        self._sessions: dict[TabletId, Timer] = {}  # Of copies that have ended.
+        self._unheard: dict[TabletId, Timer] = {}  # Of complete copies whose replicas have not heard a leader.
         environment.manager.cancel_copy = self.cancel
 
     @property
@@ -93,8 +101,9 @@ class TabletCopies:
         """Cancel all copies, because the node stops. What has arrived stays in the stages."""
         for tablet_id in self._running:
             self.cancel(tablet_id, "the node stops")
-        for timer in self._sessions.values():
+        for timer in self._unheard.values():
             timer.cancel()
+        self._sessions.stop()
 
     def _reserve(self, tablet_id: TabletId) -> bool:
         try:
@@ -105,10 +114,10 @@ class TabletCopies:
 
     def _ended(self, asked: StartCopy, copy: TabletCopy | RowsCopy, error: StelaeError | None) -> None:
         tablet, metrics = asked.tablet_id, self._env.node.metrics
-        if copy.committed and copy.offer is not None and not asked.rows_only:
-            self._end_when_heard(tablet, copy.offer, 0)
-        elif copy.offer is not None:
-            self._env.sources.end(copy.offer)
+        if copy.committed and copy.source.offer is not None and not asked.rows_only:
+            self._end_when_heard(tablet, copy.source.offer, 0)
+        else:
+            copy.source.end()
         if error is not None or copy.begun:
             self._refusals.pop(tablet, None)
             metrics.count("copies_completed" if copy.committed else "copies_abandoned")
@@ -132,14 +141,13 @@ class TabletCopies:
     def _end_when_heard(self, tablet: TabletId, offer: CopyOffer, waited_us: int) -> None:
         """End the session of a complete copy once the replica hears its leader (``durability.md`` rule 25).
 
-        Until then the session keeps the log that follows the copy. It ends by itself after its time to live."""
+        Until then the session keeps the log that follows the copy."""
         replica, turns = self._env.node.replicas.get(tablet), self._env.node.turns
-        waits = replica is not None and replica.status.leader is None and waited_us < offer.ttl_ms * 1000
-        self._sessions.pop(tablet, None)
-        if not waits:
-            self._env.sources.end(offer)
+        self._unheard.pop(tablet, None)
+        heard = replica is None or bool(replica.failure) or replica.status.leader is not None
+        if heard or waited_us >= UNHEARD_US_MAX:
+            self._sessions.end(offer)
             return
-        timer = turns.call_at(
+        self._unheard[tablet] = turns.call_at(
             turns.now_us() + LOOK_US, lambda: self._end_when_heard(tablet, offer, waited_us + LOOK_US)
         )
-        self._sessions[tablet] = timer

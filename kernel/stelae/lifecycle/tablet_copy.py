@@ -14,32 +14,21 @@ from typing import ClassVar
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.replica import Replica
 from stelae.host.start_copy import StartCopy
-from stelae.lifecycle.blocking_steps import Ask, OffLoop, Steps
+from stelae.lifecycle.blocking_steps import OffLoop, Steps
 from stelae.lifecycle.copied_tablet import CopiedTablet
 from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
-from stelae.lifecycle.copy_fences import CopyFences
+from stelae.lifecycle.copy_fences import CopyFences, inconsistent
 from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, TargetFacts, TargetState, refusal
 from stelae.lifecycle.copy_items import ItemKind, kind_of
+from stelae.lifecycle.copy_source import ALL_DAMAGED, CopySource
 from stelae.lifecycle.copy_stage import CopyStage
 from stelae.lifecycle.copy_states import CANCELLABLE, CopySequence, CopyState, Outcome
 from stelae.lifecycle.copy_target_facts import gather
 from stelae.lifecycle.directory_size import bytes_below
-from stelae.lifecycle.source_choice import SourceChoice
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
-from stelae.spi.copy_plan import (
-    Complete,
-    CopyOffer,
-    CopyOutcome,
-    CopyPlan,
-    CopySnapshot,
-    Fences,
-    Interruption,
-    Partial,
-    Refused,
-    SourceDamaged,
-)
-from stelae.spi.errors import Corrupt, Full, RetryableError, StelaeError
+from stelae.spi.copy_plan import CopyOutcome, CopyPlan, CopySnapshot, Fences
+from stelae.spi.errors import Corrupt, Full, StelaeError
 from stelae.spi.ids import OpId
 
 log = logging.getLogger(__name__)
@@ -58,15 +47,13 @@ class TabletCopy:
         self._env = environment
         self._asked = asked
         self.control = CopyControlFlags()
-        self.refused: CopyRefusal | None = None  #: Why this node refused the request. Nothing was changed.
         self.reason = ""  #: Why the last work that was not done was not done.
-        self.offer: CopyOffer | None = None  #: The open session. The caller ends it.
+        self.source = CopySource(environment, asked)
         self.sequence = CopySequence(replaces=False, rounds=len(asked.sources) - 1)
         self._found: TabletFinding | None = None
         self._here: TargetFacts | None = None
         self._aside: Replica | None = None
         self._facts: CopyFacts | None = None
-        self._choice = SourceChoice(asked.sources)
         self._bytes_done = 0
         node, crash = environment.node, environment.crash
         self._stage = CopyStage(node.files, node.layout, asked.tablet_id, environment.settings.bytes_max, crash)
@@ -91,7 +78,7 @@ class TabletCopy:
         return self.sequence.committed
 
     def steps(self) -> Steps[None]:
-        """Do the copy. Operating errors are not raised: they are in ``refused`` and ``reason``."""
+        """Do the copy. Operating errors are not raised: they are in ``reason``."""
         sequence, tablet = self.sequence, self._asked.tablet_id
         while sequence.state is not CopyState.ENDED:
             before = sequence.state
@@ -126,39 +113,27 @@ class TabletCopy:
         return Outcome.DONE if found is None else self._refuse(found)
 
     def _refuse(self, why: CopyRefusal) -> Outcome:
-        self.refused, self.reason = why, str(why)
+        self.reason = str(why)
         return Outcome.REFUSED
 
     def _open(self) -> Steps[Outcome]:
         """Ask a source for its snapshot."""
-        env, choice = self._env, self._choice
-        if not choice.stays:
-            self._end_session()
-        if choice.asked:
-            yield Ask(self._after_pause)
-        source = choice.next()
+        source = yield from self.source.next()
         if source is None:
-            self.reason, self.sequence.rounds = "the bytes of every source are damaged", 0
+            self.reason, self.sequence.rounds = ALL_DAMAGED, 0
             return Outcome.REFUSED
         try:
-            self.offer = yield Ask(lambda done: env.sources.begin(source, self._asked.tablet_id, done))
+            yield from self.source.begin(source)
         except StelaeError as error:
             self.reason = f"{source.node_id} does not serve the copy: {error}"
-            return Outcome.INTERRUPTED if isinstance(error, RetryableError) else Outcome.REFUSED
+            return Outcome.REFUSED
         return Outcome.DONE
-
-    def _after_pause(self, done: Callable[[object], None]) -> None:
-        turns = self._env.node.turns
-        turns.call_at(turns.now_us() + self._env.settings.pause_ms * 1000, lambda: done(None))
-
-    def _end_session(self) -> None:
-        if self.offer is not None:
-            self._env.sources.end(self.offer)
-            self.offer = None
 
     def _fence(self) -> Steps[Outcome]:
         """Check the snapshot, and before the first effect the guards again (rules 17 and 18)."""
-        wrong = self._fence_refusal(self._last_op_id())
+        snapshot = self._snapshot
+        wrong = yield OffLoop(lambda: inconsistent(snapshot, self._asked.tablet_id))
+        wrong = wrong or self._fence_refusal(self._last_op_id())
         if wrong is not None:
             self.reason = str(wrong)
             return Outcome.REFUSED
@@ -199,8 +174,8 @@ class TabletCopy:
         node = self._env.node
         assert self._here is not None
         fences = CopyFences(
-            tablet_id=self._asked.tablet_id,
             op_ids=self._fences(last),
+            leader_config=self._asked.config,
             consensus=node.config.consensus.name,
             store=node.config.store.name,
             keeps_rows="durable_flush" in node.engines.store.capabilities,
@@ -221,8 +196,8 @@ class TabletCopy:
 
     @property
     def _snapshot(self) -> CopySnapshot:
-        assert self.offer is not None
-        return self.offer.snapshot
+        assert self.source.offer is not None
+        return self.source.offer.snapshot
 
     def _set_aside(self) -> Steps[Outcome]:
         node, manager, tablet = self._env.node, self._env.manager, self._asked.tablet_id
@@ -236,18 +211,9 @@ class TabletCopy:
         return Outcome.DONE
 
     def _rehost(self) -> Steps[Outcome]:
-        """Start the replica again that could not be set aside. If it is a tombstone by now, it stays one.
-
-        If it has failed meanwhile, its files cannot be relied on before a restart (``durability.md`` rule 7)."""
-        env, tablet = self._env, self._asked.tablet_id
-        if self._aside is not None and self._aside.failure:
-            env.loader.fail(tablet, f"it failed while it was set aside: {self._aside.failure}; restart the node")
-            return Outcome.DONE
-        found = yield from env.manager.look(tablet)
-        if found.decision.action is StartupAction.START:
-            recovered = yield OffLoop(lambda: env.loader.recover(found))
-            if recovered is not None:
-                env.node.host(recovered)
+        """Start the replica again that could not be set aside. If it is a tombstone by now, it stays one."""
+        assert self._aside is not None
+        yield from self._env.manager.start_again(self._aside)
         return Outcome.DONE
 
     # -- from the superblock COPYING on --------------------------------------------------------------
@@ -274,10 +240,10 @@ class TabletCopy:
         return Outcome.DONE
 
     def _fetch(self) -> Steps[Outcome]:
-        env, stage = self._env, self._stage
-        assert self.offer is not None
+        env, stage, offer = self._env, self._stage, self.source.offer
+        assert offer is not None
         fences = self._fences(self._last_op_id())
-        plan = CopyPlan(offers=(self.offer,), items=self._snapshot.items, fences=fences)
+        plan = CopyPlan(offer=offer, items=self._snapshot.items, fences=fences)
         network = env.sources.network()
         result: CopyOutcome = yield OffLoop(
             lambda: env.transport.run(plan, have=stage.have(), sink=stage, network=network, control=self.control)
@@ -286,23 +252,8 @@ class TabletCopy:
         done = self.control.latest.bytes_done
         if done > self._bytes_done:  # Rounds count only while nothing arrives.
             self._bytes_done, self.sequence.rounds = done, env.settings.rounds_max
-        return self._fetched(result)
-
-    def _fetched(self, result: CopyOutcome) -> Outcome:
-        match result:
-            case Complete():
-                return Outcome.DONE
-            case Partial():
-                self.reason = f"{result.why}: {result.reason}"
-                self._choice.interrupted()
-                return _INTERRUPTIONS[result.why]
-            case SourceDamaged():
-                self._choice.damaged(result.source)
-                self.reason = f"item {result.item!r} at {result.source} is damaged: {result.detail}"
-                return Outcome.DAMAGED
-            case Refused():
-                self.reason = f"{result.code}: {result.reason}"
-                return Outcome.REFUSED
+        outcome, self.reason = self.source.fetched(result)
+        return outcome
 
     def _verify(self) -> Steps[Outcome]:
         """Check digests and fences again: the kernel does not rely on the transport."""
@@ -362,12 +313,3 @@ class TabletCopy:
         CopyState.HOSTING: _host,
         CopyState.ABANDONING: _abandon,
     }
-
-
-_INTERRUPTIONS = {
-    Interruption.CANCELLED: Outcome.CANCELLED,
-    Interruption.SOURCES_LOST: Outcome.INTERRUPTED,
-    Interruption.SESSIONS_ENDED: Outcome.INTERRUPTED,
-    Interruption.NO_SPACE: Outcome.FULL,
-    Interruption.STAGE_FAILED: Outcome.FAILED,
-}

@@ -21,6 +21,7 @@ from stelae.host.new_replica import LogStart
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.abandoned_copy import abandon_copy, remove_copied_files
+from stelae.lifecycle.blocking_steps import run_now
 from stelae.lifecycle.configured_tablet import check_configured
 from stelae.lifecycle.copy_stage import read_manifest, remove_stage
 from stelae.lifecycle.deletion import roll_forward
@@ -197,7 +198,7 @@ class TabletLoader:
                 roll_forward(files, layout, block, wal.set_aside, self._crash)
             else:
                 intact = read_manifest(files, layout, found.tablet_id) is not None
-                abandon_copy(files, layout, block, wal.drop, keep_stage=intact, crash=self._crash)
+                run_now(abandon_copy(files, layout, block, keep_stage=intact, crash=self._crash), wal)
             log.info("interrupted operation ended tablet=%s action=%s", found.tablet_id, found.decision.action)
         except (StelaeError, OSError) as error:
             self.fail(found.tablet_id, f"its interrupted {_OPERATION[found.decision.action]} cannot be ended: {error}")

@@ -15,7 +15,7 @@ import msgspec
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.ports import BlockingPool
 from stelae.host.superblock import Superblock
-from stelae.lifecycle.abandoned_copy import abandon_on_node
+from stelae.lifecycle.abandoned_copy import abandon_copy
 from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, WithLog
 from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.deletion import LastOpId, set_data_aside, set_log_aside, write_tombstone
@@ -167,7 +167,7 @@ class TabletManager:
         found = yield from self.look(tablet_id)
         block = found.superblock
         if found.decision.action is StartupAction.REMOVE and block is not None and block.log_only:
-            yield from abandon_on_node(self._node.files, self._node.layout, block, keep_stage=True)
+            yield from abandon_copy(self._node.files, self._node.layout, block, keep_stage=True)
             self._loader.failed.pop(tablet_id, None)
             return
         if found.decision.action is StartupAction.TOMBSTONE:
@@ -247,9 +247,18 @@ class TabletManager:
         yield OffLoop(lambda: purge(self._node.files, self._node.layout, [name]))
 
     def start_again(self, replica: Replica) -> Steps[None]:
-        """Start a replica again that was shut down, from its files. The tablet is offline if that is not possible."""
+        """Start a replica again that was shut down, from its files. A tombstone stays one.
+
+        The tablet is offline if it does not start. That holds for a replica that has failed meanwhile, too: its files
+        cannot be relied on before a restart (``durability.md`` rule 7)."""
+        tablet = replica.tablet_id
+        if replica.failure:
+            self._loader.fail(tablet, f"it failed while it was shut down: {replica.failure}; restart the node")
+            return
         self._node.writer.close_log(replica.log)
-        found = yield from self.look(replica.tablet_id)
+        found = yield from self.look(tablet)
+        if found.decision.action is not StartupAction.START:
+            return
         recovered = yield OffLoop(lambda: self._loader.recover(found))
         if recovered is not None:
             self._node.host(recovered)

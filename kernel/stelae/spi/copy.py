@@ -1,8 +1,9 @@
 """Contract of a copy transport (contract version 1).
 
 A copy makes a replica from the immutable snapshot of a peer. The kernel takes the snapshot, chooses what is copied,
-keeps the stage, and installs the replica. The transport only moves bytes: it decides when which part of which item is
-fetched from which source, and who is served. It never touches a superblock, consensus metadata, ``wals/`` or ``data/``.
+keeps the stage, and installs the replica. It has a session at one source at a time, and chooses the next source. The
+transport only moves bytes: it decides when which part of which item is fetched, and who is served. It never touches a
+superblock, consensus metadata, ``wals/`` or ``data/``.
 
 Both sides speak the kernel's messages (``SourceRequest``), so nodes with different transports copy from each other.
 
@@ -18,8 +19,7 @@ Ordering and durability
        are not fetched again, whichever source they came from.
     4. A part of an item that an earlier run has stored is used if its checksum equals that of the same bytes at the
        source. Otherwise it is fetched again.
-    5. The bytes of an item are written in order and without gaps, each part with one source's bytes. A source is used
-       for an item only if it offers it with the same name, size and digest.
+    5. The bytes of an item are written in order and without gaps.
     6. A source whose snapshot is below the fences is not used. The kernel does not rely on it, nor on ``Complete``: it
        verifies fences and digests again before it makes the replica READY.
     7. The limits of a node (slots, bytes per second) hold for every copy, whoever started it.
@@ -195,7 +195,7 @@ class CopySink(Protocol):
 
 
 class CopyNetwork(Protocol):
-    """Requests to the sources of one copy. Only the thread of ``run`` uses it."""
+    """Requests to the source of one run. Only the thread of ``run`` uses it."""
 
     def ask(self, ticket: int, source: NodeId, request: SourceRequest) -> None:
         """Send a request. Does not block and does not raise. ``wait`` returns exactly one answer to it."""
@@ -239,25 +239,28 @@ class CopyTarget(ABC):
     ) -> CopyOutcome:
         """Fetch the items of the plan that are not in ``have``. Return the outcome. Blocks. Raises nothing.
 
-        While it runs it keeps the sessions of all offers alive, also when it is paused. It does not end them: the
-        caller does, when the leader's log is known to be kept for the new replica.
+        While it runs it keeps the session alive, also when it is paused. It does not end it: the caller does, when the
+        leader's log is known to be kept for the new replica.
 
         Args:
-            plan: what to fetch, from which sessions.
+            plan: what to fetch, from which session.
             have: digests of the items that are durable in the sink. An item counts only if its digest is the plan's.
             sink: where to store the items.
-            network: the way to the sources.
+            network: the way to the source.
             control: limits and cancels the copy, and gets its progress."""
 
 
 class CopyTransport(Engine):
-    """Makes both sides of a transport. Subclasses are registered through the hook ``stelae_copy_transports``.
-
-    Capabilities:
-
-    - ``parallel``: several sources are used at the same time. Without it the next source is used when one is lost."""
+    """Makes both sides of a transport. Subclasses are registered through the hook ``stelae_copy_transports``."""
 
     contract_version: ClassVar[int] = COPY_CONTRACT_VERSION
+
+    @classmethod
+    @abstractmethod
+    def target_slots(cls, config: Any) -> int:
+        """Return how many copies to this node may run at a time, at least 1: what ``CopyTarget.reserve`` admits.
+
+        The kernel has a thread for each of them, on which ``CopyTarget.run`` blocks."""
 
     @classmethod
     @abstractmethod

@@ -3,7 +3,6 @@
 A copy is divided into *items*: files of rows, and pieces of the log. The kernel names the items and knows what is in
 them (``stelae.lifecycle.copy_items``). A transport sees names, sizes and digests. This module is pure."""
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -49,7 +48,7 @@ class CopyOffer(msgspec.Struct, frozen=True, kw_only=True):
 class Fences(msgspec.Struct, frozen=True, kw_only=True):
     """Op ids that a source must have reached (``durability.md`` rule 18).
 
-    They are checked at the beginning, at each resume, and for each further source."""
+    They are checked at the beginning and at each resume, for each source."""
 
     tombstone: OpId  #: The last op id that the target's replica ever had. The source's last op id must not be lower.
     config_op_id: OpId  #: The target's committed config. The source's committed config must not be older.
@@ -65,12 +64,10 @@ class Fences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopyPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a target must fetch, from which sources, and under which fences."""
+    """What a target must fetch, from which source, and under which fences."""
 
-    #: Open sessions. The first one's snapshot is the one that is copied. A further one serves the items that it has
-    #: with the same name, size and digest.
-    offers: tuple[CopyOffer, ...]
-    items: tuple[SnapshotUnit, ...]  #: Those of the first snapshot that are wanted, in the order of fetching.
+    offer: CopyOffer  #: An open session, and the snapshot that is copied.
+    items: tuple[SnapshotUnit, ...]  #: Those of the snapshot that are wanted, in the order of fetching.
     fences: Fences
 
     @property
@@ -106,8 +103,8 @@ class Interruption(StrEnum):
     """Why a copy ended early. In each case a later run continues from what is durable."""
 
     CANCELLED = "CANCELLED"  #: The caller cancelled it.
-    SOURCES_LOST = "SOURCES_LOST"  #: No source answers any more: try others, or the same ones later.
-    SESSIONS_ENDED = "SESSIONS_ENDED"  #: The last source has ended the session: begin another one.
+    SOURCE_LOST = "SOURCE_LOST"  #: The source does not answer any more: try another one, or the same one later.
+    SESSION_ENDED = "SESSION_ENDED"  #: The source has ended the session: begin another one.
     NO_SPACE = "NO_SPACE"  #: The stage or its disk is full.
     STAGE_FAILED = "STAGE_FAILED"  #: The stage cannot be written.
 
@@ -116,7 +113,6 @@ class Partial(msgspec.Struct, frozen=True, kw_only=True):
     """The copy ended early."""
 
     why: Interruption
-    have: Mapping[str, str]  #: The digests of the items that are durable in the sink, by item.
     reason: str  #: For people.
 
 
@@ -126,13 +122,12 @@ class SourceDamaged(msgspec.Struct, frozen=True, kw_only=True):
     source: NodeId
     item: str
     detail: str
-    have: Mapping[str, str]  #: As in ``Partial``.
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """No source may be used for this copy. Nothing was fetched."""
+    """The source may not be used for this copy. Nothing was fetched."""
 
-    code: str  #: ``FENCED``, or the stable code of the error with which the last source refused.
+    code: str  #: ``FENCED``, or the stable code of the error with which the source refused.
     reason: str
 
 

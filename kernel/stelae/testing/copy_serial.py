@@ -1,6 +1,6 @@
 """A copy transport for tests: it asks for one chunk at a time, from one source at a time.
 
-It holds to the contract and has the fewest lines that do. It lacks the capability ``parallel``."""
+It holds to the contract and has the fewest lines that do."""
 
 from __future__ import annotations
 
@@ -203,6 +203,11 @@ class SerialTransport(CopyTransport):
 
     name: ClassVar[str] = "serial"
     Config: ClassVar[type[Any]] = SerialConfig
+
+    @classmethod
+    def target_slots(cls, config: Any) -> int:
+        slots: int = config.target_slots
+        return slots
 
     @classmethod
     def source(cls, config: Any, services: EngineServices, incarnation: str) -> CopySource:

@@ -243,9 +243,9 @@ class CopyWorld:
         self.contents[node] = content
         return CopyOffer(source=node, session=session.id, ttl_ms=session.ttl_ms, snapshot=session.snapshot)
 
-    def plan(self, *offers: CopyOffer, fences: Fences = NO_FENCES) -> CopyPlan:
-        """Return the plan to copy everything of the first offer."""
-        return CopyPlan(offers=offers, items=offers[0].snapshot.items, fences=fences)
+    def plan(self, offer: CopyOffer, fences: Fences = NO_FENCES) -> CopyPlan:
+        """Return the plan to copy everything of an offer."""
+        return CopyPlan(offer=offer, items=offer.snapshot.items, fences=fences)
 
     def run(self, plan: CopyPlan, sink: MemorySink, have: Mapping[str, str] | None = None) -> CopyOutcome:
         """Run a copy with a new network. The target gets its answer when the virtual time has come."""

@@ -1,4 +1,4 @@
-"""The streaming copy transport: it fetches the items of a tablet in chunks, from several sources at a time."""
+"""The streaming copy transport: it fetches the items of a tablet in chunks, and resumes within an item."""
 
 from __future__ import annotations
 

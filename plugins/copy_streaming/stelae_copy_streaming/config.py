@@ -16,7 +16,7 @@ class StreamingConfig:
         4, unit="count", low=1, high=1024, reason="copies that this node serves at a time; each holds disk space"
     )
     target_slots: int = setting(
-        4, unit="count", low=1, high=1024, reason="copies to this node at a time; each has a thread"
+        4, unit="count", low=1, high=64, reason="copies to this node at a time; each has a thread"
     )
     session_ttl_ms: int = setting(
         60_000, unit="ms", low=100, high=3_600_000, reason="an idle session holds log and files of its source so long"

@@ -85,7 +85,7 @@ class CopyRun:
             if self._control.cancelled():
                 return self._partial(Interruption.CANCELLED, "the copy was cancelled")
             until_us = self._send(planner)
-            if (ended := planner.ended(self._have, self.bytes_fetched > 0)) is not None:
+            if (ended := planner.ended(fetched=self.bytes_fetched > 0)) is not None:
                 return ended
             wait_us = max(until_us - self._clock.monotonic_us(), 1)
             for ticket, answer in self._network.wait(min(wait_us, _WAIT_US_MAX)):
@@ -116,8 +116,7 @@ class CopyRun:
                 error = self._finish(unit)
                 if error is not None and not unit.size_bytes:
                     # An empty item has only one possible digest, so the source has said a wrong one.
-                    source = self._plan.offers[0].source
-                    return SourceDamaged(source=source, item=unit.name, detail=str(error), have=dict(self._have))
+                    return SourceDamaged(source=self._plan.offer.source, item=unit.name, detail=str(error))
                 stored = 0
             if unit.name not in self._have:
                 missing[unit.name] = stored
@@ -139,7 +138,7 @@ class CopyRun:
                 return planner.next_deadline(now_us)
             if request.size_bytes and (wait_us := self._wait_us(request.size_bytes, now_us)):
                 return min(now_us + wait_us, planner.next_deadline(now_us))
-            self._network.ask(planner.sent(request), request.source, request.body)
+            self._network.ask(planner.sent(request), self._plan.offer.source, request.body)
 
     def _wait_us(self, size_bytes: int, now_us: int) -> int:
         """Admit the next chunk and return 0, or return the time to wait.
@@ -187,4 +186,4 @@ class CopyRun:
         self._control.progress(progress)
 
     def _partial(self, why: Interruption, reason: str) -> Partial:
-        return Partial(why=why, have=dict(self._have), reason=reason)
+        return Partial(why=why, reason=reason)

@@ -1,19 +1,19 @@
-"""Decides what a copy asks for next, from which source, and what an answer means. Pure: time is an argument.
+"""Decides what a copy asks its source for next, and what an answer means. Pure: time is an argument.
 
 The driver (``copy_run``) calls ``next_request`` and ``sent``, ``answered`` for each answer, and ``finished`` or
 ``not_as_digest`` after the sink has looked at an item. The planner returns what is to be done with the sink as a list
 of ``SinkCall``, in order.
 
-Each item is fetched from one source at a time, in order. Different items are fetched from different sources at the same
-time. An item whose source is lost continues from another one. Its digest decides whether the bytes of several sources,
-and of an earlier run, belong together; if they do not, the item is fetched again as a whole."""
+The bytes of an item are asked for in order, of several items at a time. The digest of an item decides whether what an
+earlier run has stored, perhaps from another source, belongs to the rest. If it does not, the item is fetched again as a
+whole. A run ends when its source is lost; the kernel begins the next one."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import TypeAlias
 
 from crc32c import crc32c
@@ -21,11 +21,10 @@ from crc32c import crc32c
 from stelae.spi.copy import ChecksumPart, FetchChunk, KeepAlive, PartChecksum, SourceAnswer, SourceRequest
 from stelae.spi.copy_plan import Chunk, CopyPlan, CopySessionEnded, Interruption, Partial, Refused, SourceDamaged
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import NodeId
-from stelae_copy_streaming.fetch_sources import DAMAGED_CHUNKS_MAX, FetchSource, passes
+from stelae_copy_streaming.fetch_source import DAMAGED_CHUNKS_MAX, FetchSource, passes
 from stelae_copy_streaming.fetched_item import FetchedItem
 
-FENCED = "FENCED"  #: The code of ``Refused`` if no source has reached the fences.
+FENCED = "FENCED"  #: The code of ``Refused`` if the source has not reached the fences.
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,8 @@ SinkCall: TypeAlias = Write | Finish | Discard
 class Request:
     """A request to send. ``size_bytes`` must be admitted before; 0: nothing needs to be admitted."""
 
-    source: NodeId
     body: SourceRequest
     size_bytes: int
-    number: int  #: Of the source.
     item: FetchedItem | None
 
 
@@ -98,18 +95,13 @@ class FetchPlanner:
         self._part_crcs = part_crcs
         # Ordered, because items leave at the front: a plain dict would then be walked over what has left.
         self._waiting = OrderedDict((u.name, FetchedItem(u, missing[u.name])) for u in plan.items if u.name in missing)
-        self._active: dict[str, FetchedItem] = {}  # Those that have a source.
-        self._sources = [FetchSource(offer, heard_us=now_us) for offer in plan.offers]
-        for source in self._sources:
-            source.missing_count = sum(source.has(item.unit) for item in self._waiting.values())
+        self._active: dict[str, FetchedItem] = {}  # Those that were asked for.
+        self._source = FetchSource(plan.offer, heard_us=now_us)
         #: The bytes that are not written yet.
         self.bytes_left = sum(item.bytes_left for item in self._waiting.values())
         self._tickets = count(1)
         self._asked: dict[int, _Asked] = {}
-        self._damaged: tuple[NodeId, str, str] | None = None
-        for source in self._sources:
-            if (refusal := plan.fences.refusal(source.offer.snapshot)) is not None:
-                source.lose(None, FENCED, refusal)
+        self._damaged: tuple[str, str] | None = None  # An item, and what is wrong with it.
 
     @property
     def complete(self) -> bool:
@@ -120,24 +112,23 @@ class FetchPlanner:
 
     def next_request(self, now_us: int) -> Request | None:
         """Return the next request to send now, or ``None``. ``sent`` must follow before the next call."""
-        for number, source in enumerate(self._sources):
-            if source.lost is None and not source.keeping and now_us >= source.keep_alive_due_us():
-                return Request(source.offer.source, KeepAlive(source.offer.session), 0, number, None)
-        if self._chunks_waiting() >= self._chunks_max:
+        source = self._source
+        if source.lost is None and not source.keeping and now_us >= source.keep_alive_due_us():
+            return Request(KeepAlive(source.offer.session), 0, None)
+        if not source.usable(now_us) or self._chunks_waiting() >= self._chunks_max:
             return None
-        return next(self._item_requests(now_us), None)
+        items = chain(self._active.values(), self._waiting.values())
+        return next((found for item in items if (found := self._request_for(item)) is not None), None)
 
     def sent(self, request: Request) -> int:
         """Note that a request is sent now. Return its ticket."""
-        source, item, ticket = self._sources[request.number], request.item, next(self._tickets)
+        source, item, ticket = self._source, request.item, next(self._tickets)
         self._asked[ticket] = _Asked(request, item.epoch if item is not None else 0)
-        if isinstance(request.body, KeepAlive):
+        if item is None:
             source.keeping = True
             return ticket
-        assert item is not None
-        if item.source is None:
-            item.source = request.number
-            self._active[item.unit.name] = self._waiting.pop(item.unit.name)
+        if (waiting := self._waiting.pop(item.unit.name, None)) is not None:
+            self._active[item.unit.name] = waiting
         source.in_flight += 1
         if isinstance(request.body, FetchChunk):
             item.asked(request.body.offset, request.body.bytes_max)
@@ -147,40 +138,26 @@ class FetchPlanner:
 
     def next_deadline(self, now_us: int) -> int:
         """Return when ``next_request`` may have something to send although no answer has arrived."""
-        due = [max(s.keep_alive_due_us(), now_us) for s in self._sources if s.lost is None and not s.keeping]
-        due += [s.not_before_us for s in self._sources if s.lost is None and s.not_before_us > now_us]
-        return min(due, default=now_us + 1_000_000)
+        source, due = self._source, [now_us + 1_000_000]
+        if source.lost is None and not source.keeping:
+            due.append(max(source.keep_alive_due_us(), now_us))
+        if source.lost is None and source.not_before_us > now_us:
+            due.append(source.not_before_us)
+        return min(due)
 
-    def _item_requests(self, now_us: int) -> Iterator[Request]:
-        useful = sum(source.usable(now_us) and source.missing_count > 0 for source in self._sources)
-        share = max(self._chunks_max // max(useful, 1), 1)
-        for item in self._active.values():
-            number = item.source
-            assert number is not None, "an active item has a source"
-            if self._sources[number].usable(now_us) and self._sources[number].in_flight < share:
-                request = self._request_for(item, number)
-                if request is not None:
-                    yield request
-        free = [s for s in self._sources if s.usable(now_us) and s.missing_count and s.in_flight < share]
-        for item in self._waiting.values() if free else ():
-            source = min((s for s in free if s.has(item.unit)), key=lambda s: s.in_flight, default=None)
-            request = self._request_for(item, self._sources.index(source)) if source is not None else None
-            if request is not None:
-                yield request
-
-    def _request_for(self, item: FetchedItem, number: int) -> Request | None:
-        offer, name = self._sources[number].offer, item.unit.name
+    def _request_for(self, item: FetchedItem) -> Request | None:
+        session, name = self._source.offer.session, item.unit.name
         if item.checking:
             return None
         if item.unchecked:
-            return Request(offer.source, ChecksumPart(offer.session, name, item.stored), 0, number, item)
+            return Request(ChecksumPart(session, name, item.stored), 0, item)
         if (found := item.next_range(self._chunk_bytes)) is None:
             return None
         offset, size_bytes = found
-        return Request(offer.source, FetchChunk(offer.session, name, offset, size_bytes), size_bytes, number, item)
+        return Request(FetchChunk(session, name, offset, size_bytes), size_bytes, item)
 
     def _chunks_waiting(self) -> int:
-        return sum(s.in_flight for s in self._sources) + sum(i.buffered for i in self._active.values())
+        return self._source.in_flight + sum(i.buffered for i in self._active.values())
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -189,7 +166,7 @@ class FetchPlanner:
         asked = self._asked.pop(ticket, None)
         if asked is None:
             return []
-        request, source = asked.request, self._sources[asked.request.number]
+        request, source = asked.request, self._source
         if isinstance(request.body, KeepAlive):
             source.keeping = False
         else:
@@ -199,7 +176,7 @@ class FetchPlanner:
         if isinstance(answer, StelaeError):
             if item is not None and not stale:
                 self._ask_again(item, request.body)
-            self._source_failed(request.number, answer, now_us, request)
+            self._source_failed(answer, now_us, request)
             return []
         source.answered(now_us)
         if item is None or stale:
@@ -207,22 +184,19 @@ class FetchPlanner:
         if isinstance(request.body, ChecksumPart):
             return self._part_checked(item, answer)
         assert isinstance(request.body, FetchChunk)
-        return self._chunk_arrived(item, source, request.body, answer)
+        return self._chunk_arrived(item, request.body, answer)
 
     def finished(self, item: str) -> None:
         """Note that an item is durable."""
-        found = self._active.pop(item)
-        for source in self._sources:
-            source.missing_count -= source.has(found.unit)
+        del self._active[item]
 
     def not_as_digest(self, item: str, detail: str) -> None:
         """Note that an item does not have its digest. The sink has forgotten it.
 
-        If one source sent all of it, that source is damaged. Otherwise it is fetched again as a whole."""
+        If this source sent all of it, the source is damaged. Otherwise it is fetched again as a whole."""
         found = self._active[item]
-        number = found.source
-        if found.of_one_source and number is not None:
-            self._source_damaged(number, item, detail)
+        if found.of_one_source:
+            self._source_damaged(item, detail)
         self._restart(found)
 
     def _part_checked(self, item: FetchedItem, answer: SourceAnswer) -> list[SinkCall]:
@@ -235,23 +209,14 @@ class FetchPlanner:
     def _restart(self, item: FetchedItem) -> None:
         self.bytes_left += item.stored
         item.restart()
-        self._deactivate(item)
 
-    def _deactivate(self, item: FetchedItem) -> None:
-        name = item.unit.name
-        if self._active.pop(name, None) is not None:
-            self._waiting[name] = item
-            self._waiting.move_to_end(name, last=False)
-
-    def _chunk_arrived(
-        self, item: FetchedItem, source: FetchSource, asked: FetchChunk, answer: SourceAnswer
-    ) -> list[SinkCall]:
-        name, wanted = item.unit.name, asked.bytes_max
+    def _chunk_arrived(self, item: FetchedItem, asked: FetchChunk, answer: SourceAnswer) -> list[SinkCall]:
+        source, name, wanted = self._source, item.unit.name, asked.bytes_max
         if not isinstance(answer, Chunk) or not _undamaged(answer, asked):
             item.missing(asked.offset, wanted)
             source.damaged_chunks += 1
             if source.damaged_chunks >= DAMAGED_CHUNKS_MAX:
-                self._lose(source, Interruption.SOURCES_LOST, "CORRUPT", f"chunks of {name} always arrive damaged")
+                source.lose(Interruption.SOURCE_LOST, "CORRUPT", f"chunks of {name} always arrive damaged")
             return []
         source.damaged_chunks = 0
         calls: list[SinkCall] = [Write(name, at, data) for at, data in item.arrived(asked.offset, wanted, answer.data)]
@@ -266,58 +231,39 @@ class FetchPlanner:
         else:
             item.checking = False
 
-    # -- sources ---------------------------------------------------------------------------------
+    # -- the source ------------------------------------------------------------------------------
 
-    def _source_failed(self, number: int, error: StelaeError, now_us: int, request: Request) -> None:
-        source = self._sources[number]
+    def _source_failed(self, error: StelaeError, now_us: int, request: Request) -> None:
+        source = self._source
         code = str(getattr(error, "remote_code", error.code))
         if isinstance(error, CopySessionEnded):
-            self._lose(source, Interruption.SESSIONS_ENDED, code, f"{source.offer.source}: {error}")
+            source.lose(Interruption.SESSION_ENDED, code, f"{source.offer.source}: {error}")
         elif code == "CORRUPT":
-            name = request.item.unit.name if request.item is not None else ""
-            self._source_damaged(number, name, str(error))
+            self._source_damaged(request.item.unit.name if request.item is not None else "", str(error))
         elif passes(error):
             source.failed(error, now_us)
-            if source.lost is not None:
-                self._leave(source)
         else:
-            self._lose(source, None, code, f"{source.offer.source}: {error}")
+            source.lose(None, code, f"{source.offer.source}: {error}")
 
-    def _source_damaged(self, number: int, item: str, detail: str) -> None:
-        source = self._sources[number]
-        self._damaged = self._damaged or (source.offer.source, item, detail)
-        self._lose(source, Interruption.SOURCES_LOST, "CORRUPT", detail)
-
-    def _lose(self, source: FetchSource, why: Interruption | None, code: str, reason: str) -> None:
-        source.lose(why, code, reason)
-        self._leave(source)
-
-    def _leave(self, source: FetchSource) -> None:
-        number = self._sources.index(source)
-        for item in [item for item in self._active.values() if item.source == number]:
-            item.leave_source()
-            self._deactivate(item)
+    def _source_damaged(self, item: str, detail: str) -> None:
+        self._damaged = self._damaged or (item, detail)
+        self._source.lose(Interruption.SOURCE_LOST, "CORRUPT", detail)
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def ended(self, have: Mapping[str, str], fetched: bool) -> Partial | SourceDamaged | Refused | None:
-        """Return the outcome if no remaining source has any of the missing items, else ``None``.
+    def ended(self, *, fetched: bool) -> Partial | SourceDamaged | Refused | None:
+        """Return the outcome if the source is lost and items are missing, else ``None``.
 
-        ``have`` are the durable items, and ``fetched`` says whether this run has received anything."""
-        alive = [source for source in self._sources if source.lost is None]
-        if self.complete or any(source.missing_count for source in alive):
+        ``fetched`` says whether this run has received anything."""
+        if self.complete or self._source.lost is None:
             return None
         if self._damaged is not None:
-            node, item_name, detail = self._damaged
-            return SourceDamaged(source=node, item=item_name, detail=detail, have=have)
-        losses = [source.lost for source in self._sources if source.lost is not None]
-        reason = "; ".join(text for _, _, text in losses) or "no source has the missing items"
-        reasons = [why for why, _, _ in losses if why is not None]
-        if not reasons and not fetched and losses:
-            return Refused(code=losses[0][1], reason=reason)
-        ended = Interruption.SESSIONS_ENDED in reasons
-        why = Interruption.SESSIONS_ENDED if ended else Interruption.SOURCES_LOST
-        return Partial(why=why, have=have, reason=reason)
+            item, detail = self._damaged
+            return SourceDamaged(source=self._source.offer.source, item=item, detail=detail)
+        why, code, reason = self._source.lost
+        if why is None and not fetched:
+            return Refused(code=code, reason=reason)
+        return Partial(why=why or Interruption.SOURCE_LOST, reason=reason)
 
 
 def _undamaged(chunk: Chunk, asked: FetchChunk) -> bool:
@@ -326,8 +272,6 @@ def _undamaged(chunk: Chunk, asked: FetchChunk) -> bool:
 
 
 def refusal_of(plan: CopyPlan) -> Refused | None:
-    """Return the outcome if the snapshot that would be copied must not be used."""
-    if not plan.offers:
-        return Refused(code="NO_SOURCE", reason="the plan has no source")
-    fenced = plan.fences.refusal(plan.offers[0].snapshot)
+    """Return the outcome if the snapshot must not be used."""
+    fenced = plan.fences.refusal(plan.offer.snapshot)
     return None if fenced is None else Refused(code=FENCED, reason=fenced)

@@ -23,8 +23,7 @@ class FetchedItem:
         #: The stored bytes were not checked yet. The planner knows their checksum.
         self.unchecked = stored > 0
         self.checking = False
-        self.source: int | None = None  #: The number of the source from which it is fetched.
-        #: All its bytes are of the present source: none were resumed, or fetched from another source.
+        #: All its bytes are of the present source: none are of an earlier run.
         self.of_one_source = stored == 0
         self.epoch = 0  #: Answers to requests of an earlier epoch are ignored.
         self._next = stored
@@ -75,18 +74,9 @@ class FetchedItem:
 
     def restart(self) -> None:
         """Forget everything, and begin at the first byte."""
-        self.stored = 0
+        self.stored = self._next = 0
         self.unchecked = self.checking = False
-        self.leave_source()
         self.of_one_source = True
-
-    def leave_source(self) -> None:
-        """Stop to fetch from the present source. What is written stays."""
-        self.source = None
-        self.checking = False
         self.epoch += 1
-        self._next = self.stored
         self._again.clear()
         self._arrived.clear()
-        if self.stored:
-            self.of_one_source = False

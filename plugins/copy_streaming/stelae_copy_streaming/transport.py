@@ -12,11 +12,15 @@ from stelae_copy_streaming.target import StreamingTarget
 
 
 class StreamingTransport(CopyTransport):
-    """Fetches in chunks, from several sources at a time, and resumes within an item."""
+    """Fetches in chunks, several at a time, and resumes within an item."""
 
     name: ClassVar[str] = "streaming"
     Config: ClassVar[type[Any]] = StreamingConfig
-    capabilities: ClassVar[frozenset[str]] = frozenset({"parallel"})
+
+    @classmethod
+    def target_slots(cls, config: Any) -> int:
+        slots: int = config.target_slots
+        return slots
 
     @classmethod
     def source(cls, config: Any, services: EngineServices, incarnation: str) -> CopySource:

@@ -137,6 +137,14 @@ class NoTime:
         pass
 
 
+class FakeCopies:
+    """The class of a copy transport with seven slots."""
+
+    @classmethod
+    def target_slots(cls, config: object) -> int:
+        return 7
+
+
 def node_config(directory: str) -> NodeConfig:
     engines = (FakeWal, SoloConsensus, FakeStore)
     wal, consensus, store = (ChosenEngine(name="fake", engine=e, config=None) for e in engines)
@@ -148,6 +156,7 @@ def node_config(directory: str) -> NodeConfig:
         wal=wal,
         consensus=consensus,
         store=store,
+        copy=ChosenEngine(name="fake", engine=FakeCopies, config=None),
     )
 
 
@@ -202,6 +211,7 @@ async def run() -> dict[str, Any]:
     return {
         "errors": [answer.result.refusal or len(answer.result.errors) for answer in reply.answers],
         "rows": rows,
+        "copy_threads": machine.threads["copy"],
         "crashed": repr(node.crashed),
         "packages": sorted({".".join(name.split(".")[:2]) for name in ours}),
     }

@@ -190,12 +190,14 @@ class FakeMachine:
         self.network_faults = None
         self.pid = 1
         self.rng = random.Random(1)
+        self.threads: dict[str, int] = {}  #: Of each pool.
 
     def start(self, on_defect: Callable[[BaseException], None]) -> FakeTurns:
         self._turns = FakeTurns(self.clock)
         return self._turns
 
     def pool(self, name: str, threads_max: int) -> FakePool:
+        self.threads[name] = threads_max
         return FakePool(self._turns)
 
     def log_path(self, settings: LogSettings) -> FakeLogPath:

@@ -16,6 +16,7 @@ def test_a_node_boots_and_applies_a_write_with_spi_wire_host_and_fakes_alone() -
     assert json.loads(done.stdout) == {
         "errors": [0],
         "rows": [[7]],
+        "copy_threads": 7,
         "crashed": "None",
         "packages": ["stelae", "stelae.host", "stelae.spi", "stelae.wire"],
     }

@@ -4,8 +4,8 @@ fakes that can be interrupted anywhere."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -33,18 +33,7 @@ from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState
-from stelae.spi.copy_plan import (
-    Complete,
-    CopyOffer,
-    CopyOutcome,
-    CopyPlan,
-    CopyProgress,
-    CopySnapshot,
-    Interruption,
-    Partial,
-    SourceDamaged,
-)
-from stelae.spi.errors import Corrupt, Full, Overloaded, StelaeError, Unavailable
+from stelae.spi.copy_plan import CopySnapshot
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member, MemberType, TabletConfig, encode_config
@@ -52,6 +41,7 @@ from stelae.spi.wal import Append, SnapshotUnit
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.engine import RaftEngine
 from stelae_consensus_raft.messages import VoteReply, VoteRequest
+from tests.unit.lifecycle.copy_network import FakeNetwork, Served
 from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, TABLET, DiskNode, ids, row
 
 LEADER, FOLLOWER = NodeId("b" * 32), NodeId("c" * 32)
@@ -77,16 +67,6 @@ class KillAt(CrashPoints):
             self.left -= 1
             if self.left == 0:
                 raise Killed(point)
-
-
-class Served(msgspec.Struct, frozen=True):
-    """What a source serves: a snapshot, and the bytes of its items."""
-
-    snapshot: CopySnapshot
-    contents: Mapping[str, bytes]
-
-    def changed(self, **changed: Any) -> Served:
-        return Served(msgspec.structs.replace(self.snapshot, **changed), self.contents)
 
 
 def served(*, export: bool = False, further: int = 0) -> Served:
@@ -132,86 +112,17 @@ def served(*, export: bool = False, further: int = 0) -> Served:
     return Served(snapshot, contents)
 
 
-class FakeNetwork:
-    """Sources by node, and the transport that fetches from them: a ``CopySources`` and a ``CopyTarget``."""
+@dataclass(eq=False)
+class _Timer:
+    """A timer of the node. Tests let it fire."""
 
-    def __init__(self, sources: Mapping[NodeId, Served | StelaeError]) -> None:
-        self.sources = dict(sources)
-        self.asked: list[NodeId] = []
-        self.as_export: list[bool] = []
-        #: What every source serves that is asked for an export.
-        self.exported: Served | None = None
-        self.open: set[str] = set()
-        self.fetched: list[str] = []
-        self.slots = 1
-        self.chunk_bytes = 64
-        #: Called before each chunk with the item; returns how the run ends there, or ``None``.
-        self.on_chunk: Callable[[str], CopyOutcome | None] = lambda _item: None
+    when_us: int
+    call: Callable[[], None]
+    pending: list[_Timer]
 
-    # -- CopySources -----------------------------------------------------------------------------
-
-    def begin(
-        self,
-        source: Member,
-        tablet_id: TabletId,
-        done: Callable[[CopyOffer | Exception], None],
-        *,
-        as_export: bool = False,
-    ) -> None:
-        self.asked.append(source.node_id)
-        self.as_export.append(as_export)
-        found = self.sources.get(source.node_id, Unavailable("it does not answer"))
-        if as_export and self.exported is not None:
-            found = self.sources[source.node_id] = self.exported
-        if isinstance(found, StelaeError):
-            done(found)
-            return
-        self.open.add(source.node_id)
-        done(CopyOffer(source=source.node_id, session=source.node_id, ttl_ms=1000, snapshot=found.snapshot))
-
-    def end(self, offer: CopyOffer) -> None:
-        self.open.discard(offer.session)
-
-    def network(self) -> Any:
-        return None
-
-    # -- CopyTarget ------------------------------------------------------------------------------
-
-    def reserve(self, tablet_id: TabletId) -> None:
-        if self.slots < 1:
-            raise Overloaded("all slots are in use")
-        self.slots -= 1
-
-    def release(self, tablet_id: TabletId) -> None:
-        self.slots += 1
-
-    def run(self, plan: CopyPlan, *, have: Mapping[str, str], sink: Any, network: Any, control: Any) -> CopyOutcome:
-        source = self.sources[plan.offers[0].source]
-        assert isinstance(source, Served)
-        done = sum(item.size_bytes for item in plan.items if item.name in have)
-        total = plan.bytes_total
-        for item in plan.items:
-            if have.get(item.name) == item.digest:
-                continue
-            data = source.contents[item.name]
-            done += sink.stored(item.name)
-            for at in range(sink.stored(item.name), max(1, len(data)), self.chunk_bytes):
-                if control.cancelled():
-                    return Partial(why=Interruption.CANCELLED, have={}, reason="cancelled")
-                if (ends := self.on_chunk(item.name)) is not None:
-                    return ends
-                self.fetched.append(item.name)
-                try:
-                    sink.write(item.name, at, data[at : at + self.chunk_bytes])
-                except Full as error:
-                    return Partial(why=Interruption.NO_SPACE, have={}, reason=str(error))
-                done += len(data[at : at + self.chunk_bytes])
-                control.progress(CopyProgress(bytes_done=done, bytes_total=total, bytes_fetched=done, eta_ms=None))
-            try:
-                sink.finish(item.name)
-            except Corrupt as error:
-                return SourceDamaged(source=plan.offers[0].source, item=item.name, detail=str(error), have={})
-        return Complete(bytes_fetched=done)
+    def cancel(self) -> None:
+        if self in self.pending:
+            self.pending.remove(self)
 
 
 class _Manager(TabletManager):
@@ -237,7 +148,9 @@ class CopyNode:
         self.engines = replace(self.loader._engines, consensus=RaftEngine, consensus_config=RaftConfig())
         self.loader._engines = self.engines
         self.sent: list[tuple[TabletId, Any]] = []
-        self.timers: list[Callable[[], None]] = []
+        self.timers: list[_Timer] = []
+        self.closed: list[LogId] = []
+        self.on_loop = True  # False while work of a pool runs.
         self.now_us = 10**9
         self.peers = PeerTraffic(MagicMock(), MagicMock(), QuietMetrics(), 1)
         self.peers.send = lambda tablet, out, entries: self.sent.append((tablet, out))  # type: ignore[method-assign]
@@ -286,7 +199,10 @@ class CopyNode:
     # -- what a node has: pools, log writer, timers ----------------------------------------------
 
     def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        done(_outcome(work))
+        self.on_loop = False
+        result = _outcome(work)
+        self.on_loop = True
+        done(result)
 
     def submit_job(self, work: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
         done(_outcome(lambda: work(self.wal)))
@@ -294,17 +210,33 @@ class CopyNode:
     def durable(self, log: LogId) -> OpId:
         return self.wal.logs()[log].last
 
-    def close_log(self, log: LogId) -> None: ...
+    def close_log(self, log: LogId) -> None:
+        self.closed.append(log)
 
-    def _call_at(self, _when_us: int, call: Callable[[], None]) -> Any:
-        self.timers.append(call)
-        return SimpleNamespace(cancel=lambda: None)
+    def _call_at(self, when_us: int, call: Callable[[], None]) -> _Timer:
+        timer = _Timer(when_us, call, self.timers)
+        self.timers.append(timer)
+        return timer
 
     def pass_time(self) -> None:
         """Let every timer fire that is set now."""
-        timers, self.timers = self.timers, []
-        for call in timers:
-            call()
+        timers, self.timers[:] = list(self.timers), []
+        for timer in timers:
+            timer.call()
+
+    def pass_us(self, passed_us: int) -> None:
+        """Let some time pass here and at the sources, and every timer fire that is due by then."""
+        end_us = self.now_us + passed_us
+        while due := [timer for timer in self.timers if timer.when_us <= end_us]:
+            first = min(due, key=lambda timer: timer.when_us)
+            self.timers.remove(first)
+            self._move(first.when_us)
+            first.call()
+        self._move(end_us)
+
+    def _move(self, now_us: int) -> None:
+        self.network.pass_us(max(now_us - self.now_us, 0))
+        self.now_us = max(now_us, self.now_us)
 
     def pass_all_time(self) -> None:
         while self.timers:

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stelae.lifecycle.blocking_steps import Ask, OffLoop, StepRunner, Steps, Until, WithLog
+from stelae.lifecycle.blocking_steps import Ask, OffLoop, StepRunner, Steps, Until, WithLog, run_now
 from stelae.spi.errors import Full
 
 
@@ -119,3 +119,23 @@ def test_an_answer_that_comes_later_or_is_an_error_comes_back(world: World) -> N
     assert world.results == []
     asked[0]("late")
     assert world.results == ["late"]
+
+
+def test_at_a_start_steps_run_on_the_calling_thread_and_their_errors_reach_the_generator() -> None:
+    def steps() -> Steps[list[object]]:
+        found: list[object] = [(yield OffLoop(lambda: 1)), (yield WithLog(lambda wal: wal))]
+        with pytest.raises(ZeroDivisionError):
+            yield OffLoop(lambda: 1 / 0)
+        return found
+
+    wal: Any = "the log engine"
+    assert run_now(steps(), wal) == [1, wal]
+
+
+def test_at_a_start_an_error_that_the_generator_does_not_handle_is_raised() -> None:
+    def steps() -> Steps[None]:
+        yield OffLoop(lambda: 1 / 0)
+
+    wal: Any = None
+    with pytest.raises(ZeroDivisionError):
+        run_now(steps(), wal)

@@ -61,7 +61,13 @@ def test_a_source_that_is_behind_and_used_is_missed(monkeypatch: pytest.MonkeyPa
     """Rule 18."""
     monkeypatch.setattr(CopyFences, "refusal", lambda _self, _snapshot: None)
     with pytest.raises(AssertionError):
-        copies.test_without_any_source_that_is_not_behind_nothing_is_changed()
+        copies.test_a_source_that_is_behind_or_wrong_is_not_used_and_another_one_is(copies.BEHIND["an older config"])
+
+
+def test_a_snapshot_that_contradicts_itself_and_is_used_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tablet_copy, "inconsistent", lambda _snapshot, _tablet: None)
+    with pytest.raises(AssertionError):
+        copies.test_a_source_that_is_behind_or_wrong_is_not_used_and_another_one_is(copies.BEHIND["another tablet"])
 
 
 def test_fences_of_the_guards_instead_of_the_tombstone_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:

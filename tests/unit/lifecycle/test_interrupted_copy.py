@@ -46,8 +46,8 @@ def interrupting(after: int, ends: CopyOutcome, times: int = 1) -> Any:
     return on_chunk
 
 
-LOST = Partial(why=Interruption.SOURCES_LOST, have={}, reason="no answer")
-ENDED = Partial(why=Interruption.SESSIONS_ENDED, have={}, reason="the session has expired")
+LOST = Partial(why=Interruption.SOURCE_LOST, reason="no answer")
+ENDED = Partial(why=Interruption.SESSION_ENDED, reason="the session has expired")
 
 
 @pytest.mark.parametrize("ends", [LOST, ENDED])
@@ -160,9 +160,26 @@ def test_a_replica_that_finds_no_space_for_its_tombstone_starts_again() -> None:
     node.manager.shut_down = fill  # type: ignore[method-assign]
     copy = node.ask_until_end(hosted=True)
     assert not copy.sequence.marked and TABLET in node.peers.replicas
+    assert node.closed == [LogId(TABLET, 1)], "the writer forgets what it knew of the log, and reads it again"
     node.disk.faults.capacity_bytes = None
     node.manager.shut_down = shut_down  # type: ignore[method-assign]
     assert node.ask_until_end(hosted=True).sequence.committed
+
+
+def test_a_replica_that_fails_while_it_is_set_aside_is_offline_until_a_restart() -> None:
+    """Rule 7."""
+    node = lagging()
+    shut_down, replica = node.manager.shut_down, node.peers.replicas[TABLET]
+
+    def fails(stopped: Any) -> Any:
+        last = yield from shut_down(stopped)
+        node.disk.faults.capacity_bytes = sum(len(data) for data in node.disk.tree().values())
+        replica.failure = "the vote cannot be saved"  # type: ignore[misc]
+        return last
+
+    node.manager.shut_down = fails  # type: ignore[method-assign]
+    assert not node.ask_until_end(hosted=True).sequence.marked
+    assert node.hosted == {} and "the vote cannot be saved; restart the node" in node.loader.failed[TABLET]
 
 
 def test_a_deletion_that_a_full_disk_interrupted_is_completed_by_the_next_copy() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,10 +13,10 @@ import pytest
 
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.lifecycle.abandoned_copy import abandon_copy
+from stelae.lifecycle.blocking_steps import run_now
 from stelae.lifecycle.deletion import set_data_aside, write_tombstone
 from stelae.lifecycle.quarantine import DeletionRecord, list_quarantine, purge
 from stelae.sim.disk import Survival, VirtualDisk
-from stelae.spi.ids import LogId
 from tests.unit.lifecycle.disk_node import LAST, LAYOUT, TABLET, DiskNode
 
 
@@ -46,10 +47,8 @@ def an_abandoned_copy_is_gone_before_its_log_is() -> None:
     SuperblockFile(node.disk, LAYOUT, TABLET).save(block)
     found: list[VirtualDisk] = []
 
-    def drop_log(log: LogId) -> None:
-        found.append(after_power_was_lost(node.disk.clone()))
-
-    abandon_copy(node.disk, LAYOUT, block, drop_log, keep_stage=False)
+    wal: Any = SimpleNamespace(drop=lambda _log: found.append(after_power_was_lost(node.disk.clone())))
+    run_now(abandon_copy(node.disk, LAYOUT, block, keep_stage=False), wal)
     assert not found[0].exists(LAYOUT.data_of(TABLET)), "a copy that begins again would find parts of this one"
     assert not found[0].exists(stage)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +25,7 @@ from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
-from stelae.spi.copy_plan import CopyOutcome
+from stelae.spi.copy_plan import CopyOutcome, Interruption, Partial
 from stelae.spi.errors import Full, StelaeError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import Entry, EntryKind
@@ -45,6 +46,7 @@ from tests.unit.lifecycle.copy_node import (
     served,
 )
 from tests.unit.lifecycle.disk_node import LAYOUT, NODE, OTHER, SCHEMA, TABLET, DiskNode, ids, row
+from tests.unit.lifecycle.test_interrupted_copy import interrupting
 
 VOTED = HardState(6, NODE)
 BEGIN = OpId(3, 18)
@@ -86,6 +88,7 @@ def witness(disk: VirtualDisk, network: FakeNetwork | None = None, crash: KillAt
 def ask(node: CopyNode, **changed: Any) -> RowsCopy:
     copy = node.ask(rows_only=True, hosted=True, **changed)
     assert isinstance(copy, RowsCopy)
+    node.pass_all_time()
     return copy
 
 
@@ -185,14 +188,15 @@ STARTS: dict[str, Callable[[], VirtualDisk]] = {
 def after_power_loss(disk: VirtualDisk, what: Served) -> str:
     """Start, check that the replica is whole, and copy its rows if it has none. Return what it was."""
     was = state(disk)
-    second = witness(disk, FakeNetwork({LEADER: what}))
+    second = witness(disk, FakeNetwork({LEADER: what, FOLLOWER: what}))
     if was == "witness":
         intact = read_manifest(disk, LAYOUT, TABLET) is not None
         assert intact or not disk.exists(LAYOUT.stage_of(TABLET)), "no orphan files"
         assert disk.exists(LAYOUT.data_of(TABLET)) is False, "no rows of which the superblock does not know"
-        # An item that had arrived in part may have lost bytes. Its digest shows that, and it is fetched anew.
-        first = ask(second)
-        assert first.committed or ("digest" in first.reason and ask(second).committed), first.reason
+        # An item that had arrived in part may have lost bytes. Its digest shows that, and it is fetched anew, from
+        # another source: the copy cannot know that the first one is not to blame.
+        copy = ask(second)
+        assert copy.committed, copy.reason
     assert state(second.disk) == "complete"
     return was
 
@@ -224,9 +228,10 @@ def test_power_lost_at_any_operation_of_start_and_copy_leaves_a_witness_or_a_who
     assert operations[0] > (2 if ready else 20) and seen == ({"complete"} if ready else {"witness", "complete"})
 
 
-@pytest.mark.parametrize("point", ["rows.after_verified", "copy.after_rows"])
-def test_power_lost_while_rows_are_put_back_leaves_a_witness(point: str) -> None:
-    """The copy is cancelled after rows were installed: they go back to the stage, and the power is lost meanwhile."""
+@pytest.mark.parametrize(("point", "operations"), [("rows.after_verified", 1), ("copy.after_rows", 3)])
+def test_power_lost_while_rows_are_put_back_leaves_a_witness(point: str, operations: int) -> None:
+    """The copy is cancelled before or after rows are installed. Then they go back to the stage, and the power is lost
+    meanwhile."""
 
     class CancelAt(KillAt):
         def hit(self, name: str) -> None:
@@ -243,7 +248,7 @@ def test_power_lost_while_rows_are_put_back_leaves_a_witness(point: str) -> None
         powered = node.disk.faults.powered
         assert after_power_loss(node.disk.crash(random.Random(number)), FILES) == "witness"
         if number and powered:
-            assert number > 2
+            assert number >= operations
             return
     raise AssertionError("the way back does not end")
 
@@ -265,6 +270,82 @@ def test_a_copy_goes_on_with_what_is_in_the_stage() -> None:
     assert state(node.disk) == "witness"
     second = witness(node.disk.clone())
     assert ask(second).committed and second.network.fetched == [], "the only file of rows was complete"
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+SPOILED = Served(FILES.snapshot, {name: data[:-1] + bytes([data[-1] ^ 1]) for name, data in FILES.contents.items()})
+CHUNKS = sum(-(-len(d) // FakeNetwork({}).chunk_bytes) for n, d in FILES.contents.items() if n.startswith("rows/"))
+
+
+def test_a_source_with_damaged_bytes_is_passed_over() -> None:
+    """Every copy began at that source again, and the witness never got its rows."""
+    node = witness(witness_disk(), FakeNetwork({LEADER: SPOILED, FOLLOWER: FILES}))
+    assert ask(node).committed
+    assert node.network.asked == [LEADER, FOLLOWER] and node.network.open == set()
+    assert state(node.disk) == "complete"
+
+
+def test_if_all_sources_are_damaged_people_are_told_what_to_do_in_one_sentence() -> None:
+    node = witness(witness_disk(), FakeNetwork({LEADER: SPOILED, FOLLOWER: SPOILED}))
+    copy = ask(node)
+    assert (
+        copy.reason == "the bytes of every source are damaged; run stelae check, and restore the tablet from a backup"
+    )
+    assert node.network.asked == [LEADER, FOLLOWER] and state(node.disk) == "witness"
+
+
+@pytest.mark.parametrize("why", [Interruption.SOURCE_LOST, Interruption.SESSION_ENDED])
+def test_an_interrupted_copy_goes_on_at_the_same_source_with_what_it_has(why: Interruption) -> None:
+    node = witness(witness_disk())
+    lose = interrupting(2, Partial(why=why, reason="no answer"), times=2)
+    node.network.on_chunk = lose
+    assert ask(node).committed and set(node.network.asked) == {LEADER}
+    assert len(node.network.fetched) == CHUNKS > 2, "nothing was fetched twice"
+    assert state(node.disk) == "complete"
+
+
+def test_a_source_that_is_gone_is_replaced_and_nothing_is_fetched_again() -> None:
+    node = witness(witness_disk())
+    lose = interrupting(2, Partial(why=Interruption.SOURCE_LOST, reason="no answer"))
+
+    def on_chunk(item: str) -> CopyOutcome | None:
+        if (ends := lose(item)) is not None:
+            node.network.sources.pop(LEADER)
+        return ends
+
+    node.network.on_chunk = on_chunk
+    assert ask(node).committed and node.network.asked == [LEADER, LEADER, FOLLOWER]
+    assert len(node.network.fetched) == CHUNKS and node.network.open == set()
+
+
+def test_a_copy_that_gets_nothing_ends_with_the_last_reason_and_the_next_step() -> None:
+    node = witness(witness_disk())
+    node.network.on_chunk = lambda _item: Partial(why=Interruption.SOURCE_LOST, reason="no answer")
+    copy = ask(node)
+    assert copy.reason == "SOURCE_LOST: no answer; the copy goes on with what has arrived when a source answers"
+    assert state(node.disk) == "witness" and node.network.open == set()
+
+
+def test_facts_that_the_server_does_not_understand_make_it_ask_another_source() -> None:
+    node = witness(witness_disk())
+    seen: list[CopyFacts] = []
+
+    def refuse_the_first(facts: CopyFacts) -> None:
+        seen.append(facts)
+        if len(seen) == 1:
+            raise StelaeError("no such partition scheme")
+
+    node.copies._env = dataclasses.replace(node.copies._env, check_facts=refuse_the_first)
+    assert ask(node).committed and node.network.asked == [LEADER, FOLLOWER]
+
+
+def test_an_export_that_was_interrupted_goes_on_as_an_export() -> None:
+    node = witness(witness_disk(OpId(3, 20)))
+    node.network.sources = {LEADER: FILES.changed(base=OpId(3, 19), facts=_as_of(FILES, OpId(3, 19)))}
+    node.network.exported = EXPORT
+    node.network.on_chunk = interrupting(2, Partial(why=Interruption.SOURCE_LOST, reason="no answer"))
+    assert ask(node).committed and node.network.as_export == [False, True, True]
 
 
 # -- what does not begin, or ends early, changes nothing -------------------------------------------

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from stelae.host.node import Node
-from stelae.lifecycle.copy_offer_check import check_offer
+from stelae.lifecycle.offer_check import check_session
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy, decode_answer
 from stelae.server.tserver.loop_calls import LoopCalls
-from stelae.spi.copy import CopyNetwork, SourceAnswer, SourceRequest
+from stelae.spi.copy import CopyNetwork, KeepAlive, SourceAnswer, SourceRequest
 from stelae.spi.copy_plan import CopyOffer
 from stelae.spi.errors import CallerError, PeerError, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
@@ -48,8 +48,9 @@ class MessengerSources:
 
         ``as_export``: the rows as of now, in the form that every store engine reads, and no files.
 
-        ``done`` is called once, with a checked offer or a ``StelaeError``: ``Unavailable`` without a connection,
-        ``PeerError`` if the offer cannot be used, or the error of the source."""
+        ``done`` is called once, with an offer whose session was checked and whose snapshot was not, or with a
+        ``StelaeError``: ``Unavailable`` without a connection, ``PeerError`` if the offer cannot be used, or the error
+        of the source."""
         node = self._node
         try:
             if node.messenger.connected(source.node_id, Lane.BULK) is None:
@@ -59,6 +60,18 @@ class MessengerSources:
             return
         until_us = node.turns.now_us() + CONNECT_US_MAX
         self._when_connected(source.node_id, until_us, lambda: self._ask(source, tablet_id, done, as_export=as_export))
+
+    def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:
+        """Restart the time to live of a session. The answer is waited for as long as the next one is not due."""
+        body = encode(AskSource(request=KeepAlive(offer.session)))
+        deadline_ms = _bounded(self._node, min(ASK_DEADLINE_MS, max(offer.ttl_ms // 3, 1)))
+        call = self._node.messenger.call(offer.source, ASK_COPY, [body], deadline_ms=deadline_ms, lane=Lane.BULK)
+
+        def answered(call: asyncio.Future[Response]) -> None:
+            found = _result_of(call)
+            done(found if isinstance(found, StelaeError) else None)
+
+        call.add_done_callback(answered)
 
     def end(self, offer: CopyOffer) -> None:
         """End a session. Harmless if it has ended. The message may be lost."""
@@ -104,7 +117,7 @@ class MessengerSources:
                 done(found)
                 return
             try:
-                offer = check_offer(_offer(found), source.node_id, tablet_id)
+                offer = check_session(_offer(found), source.node_id)
             except StelaeError as error:
                 done(error)
             else:

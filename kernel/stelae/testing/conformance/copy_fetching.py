@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from stelae.spi.copy import ChecksumPart
-from stelae.spi.copy_plan import Complete, Fences, Partial, Refused
+from stelae.spi.copy_plan import Complete, Fences, Refused
 from stelae.spi.ids import ZERO, OpId
-from stelae.testing.conformance.copy_harness import CHUNK_BYTES, FOLLOWER, LEADER, CopyHarness, data_of, three_items
-from stelae.testing.copy_world import CopyWorld, MemoryContent, MemorySink, snapshot_of
+from stelae.testing.conformance.copy_harness import CHUNK_BYTES, FOLLOWER, CopyHarness, data_of, three_items
+from stelae.testing.copy_world import MemoryContent, MemorySink
 
 
 class FetchChecks:
@@ -34,7 +34,7 @@ class FetchChecks:
         world = harness.world()
         _, offer = harness.offer(world, MemoryContent(three_items()))
         plan = world.plan(offer)
-        wanted = type(plan)(offers=plan.offers, items=plan.items[:1], fences=plan.fences)
+        wanted = type(plan)(offer=plan.offer, items=plan.items[:1], fences=plan.fences)
         sink = MemorySink(wanted.items)
         assert isinstance(world.run(wanted, sink), Complete)
         assert {chunk.item for chunk in world.network.chunks()} == {"rows/a"}
@@ -125,27 +125,6 @@ class FetchChecks:
         reached = Fences(tombstone=OpId(3, 30), config_op_id=OpId(2, 5))
         assert isinstance(world.run(world.plan(offer, fences=reached), MemorySink(offer.snapshot.items)), Complete)
 
-    def test_a_further_source_below_a_fence_is_not_used(self, harness: CopyHarness) -> None:
-        world, items = harness.world(), three_items()
-        _, first = harness.offer(world, MemoryContent(items))
-        old = MemoryContent(items, snapshot_of(items, last=OpId(2, 40)))
-        _, second = harness.offer(world, old, FOLLOWER)
-        fences = Fences(tombstone=OpId(3, 1), config_op_id=ZERO)
-        world.faults.lost = lambda node, request: node == LEADER and len(world.network.asked) > 3
-        outcome = world.run(world.plan(first, second, fences=fences), MemorySink(first.snapshot.items))
-        assert isinstance(outcome, Partial)
-        assert not world.network.chunks(FOLLOWER)
-
-    def test_items_of_another_digest_are_not_fetched_from_another_source(self, harness: CopyHarness) -> None:
-        world, items = harness.world(), three_items()
-        other = {name: data_of(len(data), seed=5) for name, data in items.items()}
-        _, first = harness.offer(world, MemoryContent(items))
-        _, second = harness.offer(world, MemoryContent(other), FOLLOWER)
-        sink = MemorySink(first.snapshot.items)
-        assert isinstance(world.run(world.plan(first, second), sink), Complete)
-        assert sink.durable == items
-        assert not world.network.chunks(FOLLOWER)
-
     def test_durable_items_of_one_source_are_kept_when_the_source_changes(self, harness: CopyHarness) -> None:
         world, items = harness.world(), three_items()
         newer = {**items, "rows/a": data_of(8 * CHUNK_BYTES, seed=5)}
@@ -158,21 +137,3 @@ class FetchChecks:
         assert isinstance(world.run(world.plan(second), sink), Complete)
         assert sink.durable == newer
         assert {chunk.item for chunk in world.network.chunks()} == {"rows/a"}
-
-    def test_several_sources_are_used_at_the_same_time(self, harness: CopyHarness) -> None:
-        if "parallel" not in harness.transport.capabilities:
-            pytest.skip("the transport does not declare `parallel`")
-        items = {f"log/{number}-{number}": data_of(8 * CHUNK_BYTES, number) for number in range(21, 31)}
-        took_us = {}
-        for count in (1, 3):
-            world: CopyWorld = harness.world()
-            nodes = [LEADER, FOLLOWER, type(LEADER)("c" * 32)][:count]
-            offers = [
-                harness.offer(world, MemoryContent(items), node, serve_bytes_per_s_max=200_000)[1] for node in nodes
-            ]
-            began_us, sink = world.clock.now_us, MemorySink(offers[0].snapshot.items)
-            assert isinstance(world.run(world.plan(*offers), sink), Complete)
-            assert sink.durable == items
-            assert all(world.network.chunks(node) for node in nodes)
-            took_us[count] = world.clock.now_us - began_us
-        assert took_us[3] < took_us[1] * 0.6, f"three sources are no faster than one: {took_us}"

@@ -1,13 +1,11 @@
-"""The sources of one copy: which of them can be used now, and what is known about those that cannot. Pure."""
+"""The source of one run: whether it can be asked now, and why it is lost. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stelae.spi.copy_plan import CopyOffer, Interruption
 from stelae.spi.errors import Overloaded, RetryableError, StelaeError
-from stelae.spi.wal import SnapshotUnit
 
 FAILURES_MAX = 6  #: A source that fails so often in a row is lost for this run.
 PAUSE_US_MIN = 100_000  #: The pause after a failure. It doubles with each further one.
@@ -17,11 +15,9 @@ DAMAGED_CHUNKS_MAX = 16  #: A source whose chunks arrive damaged so often in a r
 
 @dataclass(slots=True, eq=False)
 class FetchSource:
-    """One source of a copy, with its session."""
+    """The source, with its session."""
 
     offer: CopyOffer
-    items: Mapping[str, SnapshotUnit] = field(init=False)
-    missing_count: int = 0  #: The items of the plan that are not durable and that it has.
     in_flight: int = 0  #: Requests for chunks that are not answered yet.
     not_before_us: int = 0  #: Nothing is asked before.
     heard_us: int = 0  #: When it last proved that the session is open.
@@ -30,13 +26,6 @@ class FetchSource:
     damaged_chunks: int = 0  #: In a row.
     #: Why it is not used any more, with the code of its last error; ``None`` while it is used.
     lost: tuple[Interruption | None, str, str] | None = None
-
-    def __post_init__(self) -> None:
-        self.items = {unit.name: unit for unit in self.offer.snapshot.items}
-
-    def has(self, unit: SnapshotUnit) -> bool:
-        """Return whether the source can serve an item: it has it with the same name, size and digest."""
-        return self.items.get(unit.name) == unit
 
     def usable(self, now_us: int) -> bool:
         """Return whether it may be asked now."""
@@ -56,7 +45,7 @@ class FetchSource:
             self.failures += 1
             self.not_before_us = now_us + min(PAUSE_US_MIN << (self.failures - 1), PAUSE_US_MAX)
             if self.failures >= FAILURES_MAX:
-                self.lose(Interruption.SOURCES_LOST, error.code, f"{self.offer.source} does not answer: {error}")
+                self.lose(Interruption.SOURCE_LOST, error.code, f"{self.offer.source} does not answer: {error}")
 
     def lose(self, why: Interruption | None, code: str, reason: str) -> None:
         """Do not use the source any more. ``why`` is ``None`` if it refused this copy."""
