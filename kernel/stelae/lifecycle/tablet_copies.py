@@ -49,6 +49,8 @@ class TabletCopies:
         self._env = replace(environment, sources=self._sessions)
         self._running: dict[TabletId, TabletCopy | RowsCopy] = {}
         self._refusals: dict[TabletId, str] = {}
+        self.lost: set[TabletId] = set()
+        """Tablets whose replicas this node has lost, with what they had acknowledged, as the leaders' requests show."""
         self._unheard: dict[TabletId, Timer] = {}  # Of complete copies whose replicas have not heard a leader.
         environment.manager.cancel_copy = self.cancel
 
@@ -118,8 +120,11 @@ class TabletCopies:
             self._end_when_heard(tablet, copy.source.offer, 0)
         else:
             copy.source.end()
+        if isinstance(copy, TabletCopy) and copy.lost:
+            self.lost.add(tablet)
         if error is not None or copy.begun:
             self._refusals.pop(tablet, None)
+            self.lost.discard(tablet)
             metrics.count("copies_completed" if copy.committed else "copies_abandoned")
             state = "complete" if copy.committed else "abandoned"
             why = "" if copy.committed else f"reason={error or copy.reason}"

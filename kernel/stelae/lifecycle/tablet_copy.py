@@ -48,6 +48,7 @@ class TabletCopy:
         self._asked = asked
         self.control = CopyControlFlags()
         self.reason = ""  #: Why the last work that was not done was not done.
+        self.lost = False  #: Whether it was refused because this node has lost its replica for good.
         self.source = CopySource(environment, asked)
         self.sequence = CopySequence(replaces=False, rounds=len(asked.sources) - 1)
         self._found: TabletFinding | None = None
@@ -113,7 +114,7 @@ class TabletCopy:
         return Outcome.DONE if found is None else self._refuse(found)
 
     def _refuse(self, why: CopyRefusal) -> Outcome:
-        self.reason = str(why)
+        self.reason, self.lost = str(why), why.code is CopyRefusalCode.VOTER_WITHOUT_REPLICA
         return Outcome.REFUSED
 
     def _open(self) -> Steps[Outcome]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -127,6 +128,16 @@ class ClusterWithMasters:
         self._formatted(node, node.node_id)
         self._set_servers([*self.servers, node])
         return node
+
+    def replace_server(self, node: NodeProcess) -> NodeProcess:
+        """Format a tablet server that does not run anew: with a new uuid, at its address, and with nothing stored.
+
+        That is how a server whose disk was lost comes back. Masters replace the replicas of the old uuid."""
+        fresh = NodeProcess(node.name, NodeId(secrets.token_hex(16)), node.address, node.directory, node.role)
+        shutil.rmtree(node.directory / "data", ignore_errors=True)
+        self._formatted(fresh, fresh.node_id)
+        self._set_servers([fresh if one is node else one for one in self.servers])
+        return fresh
 
     def remove_server(self, node: NodeProcess) -> None:
         """Forget a tablet server that does not run and will not come back. Its folder may be gone."""

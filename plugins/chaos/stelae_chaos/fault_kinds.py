@@ -113,8 +113,8 @@ async def lose_disk(target: FaultTarget, rng: random.Random) -> str:
     node = pick(rng, target.servers)
     if problems := await target.problems():
         return f"no disk was lost, because a tablet could lose its majority: {problems[0]}"
-    target.lose_disk(node)
-    return f"SIGKILL of {node.name}, which has lost its disk"
+    await target.lose_disk(node)
+    return f"SIGKILL of {node.name}, which has lost its disk and comes back with a new uuid"
 
 
 async def stop_one(target: FaultTarget, rng: random.Random) -> str:

@@ -7,7 +7,6 @@ clocks are broken by the files of rules that the section ``[chaos]`` of a ``node
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -17,11 +16,12 @@ from typing import Any
 from stelae.client.catalog import find_catalog
 from stelae.client.connection import Connection
 from stelae.local.chaos.node_rules import RulesKind, rules_paths, set_rules
-from stelae.local.cluster import format_node
+from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.demo_verification import wait_for_health
 from stelae.local.node_process import NodeProcess
 from stelae.local.replica_status import leaders
-from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.catalog_names import SYSTEM_TABLET, ServerMode
+from stelae.protocol.master_messages import SetServerMode
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, TabletId
 
@@ -46,7 +46,7 @@ class FaultTarget:
         tablets: the tablets under load.
         connection: a connection to the nodes, to find leaders and to transfer leadership.
         outlive: whether nodes that are started again continue to run after this process.
-        disposable: whether what a node has stored may be destroyed.
+        disposable: the cluster, if what a node has stored may be destroyed.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class FaultTarget:
         connection: Connection,
         *,
         outlive: bool,
-        disposable: bool = False,
+        disposable: ClusterWithMasters | None = None,
     ) -> None:
-        self.disposable = disposable
+        self._cluster = disposable
         self.masters = tuple(masters)
         self.servers = tuple(servers)
         self.tablets = tuple(tablets)
@@ -69,6 +69,11 @@ class FaultTarget:
         self._killed: set[NodeProcess] = set()
         self._stopped: dict[NodeProcess, int] = {}
         self._ruled: set[tuple[NodeProcess, RulesKind]] = set()
+
+    @property
+    def disposable(self) -> bool:
+        """Whether what a node has stored may be destroyed."""
+        return self._cluster is not None
 
     @property
     def nodes(self) -> tuple[NodeProcess, ...]:
@@ -84,9 +89,9 @@ class FaultTarget:
         """Return whether the ``node.toml`` of every node names a file of these rules."""
         return all(kind in paths for paths in self._rules.values())
 
-    def node(self, node_id: NodeId) -> NodeProcess:
-        """Return the node with a uuid."""
-        return next(node for node in self.nodes if node.node_id == node_id)
+    def name_of(self, node_id: NodeId) -> str:
+        """Return the name of the node with a uuid, or the uuid of a node that has lost its disk."""
+        return next((node.name for node in self.nodes if node.node_id == node_id), node_id)
 
     def peers(self, node: NodeProcess) -> list[NodeProcess]:
         """Return all other nodes."""
@@ -96,7 +101,9 @@ class FaultTarget:
         """Return the node that leads each tablet under load, and the masters. A tablet may have no leader."""
         found = await leaders(self.connection, self.nodes)
         wanted = [*self.tablets, *([SYSTEM_TABLET] if self.masters else [])]
-        return {tablet_id: self.node(found[tablet_id].node_id) for tablet_id in wanted if tablet_id in found}
+        known = {node.node_id: node for node in self.nodes}  # A server may have got another uuid meanwhile.
+        led = {tablet_id: known.get(found[tablet_id].node_id) for tablet_id in wanted if tablet_id in found}
+        return {tablet_id: node for tablet_id, node in led.items() if node is not None}
 
     def exited(self) -> list[NodeProcess]:
         """Return the nodes whose processes have ended without this target."""
@@ -129,16 +136,25 @@ class FaultTarget:
                 raise NodeSurvived(f"{node.name} (process {pid}) still runs {KILL_TIMEOUT_S:.0f} s after SIGKILL")
             time.sleep(POLL_S)
 
-    def lose_disk(self, node: NodeProcess) -> None:
-        """Kill a node and destroy what it has stored. It has its old name when it starts again, and nothing else.
+    async def lose_disk(self, node: NodeProcess) -> None:
+        """Kill a tablet server and destroy what it has stored. It comes back empty, with a new uuid, at its address.
+
+        The old uuid retires, as an operator would have it do: it has no server any more.
 
         Raises:
             NodeSurvived: the process does not end.
             FormatFailed: the directory cannot be formatted.
+            StelaeError: the masters do not answer.
         """
+        assert self._cluster is not None, "only a target that is disposable has a disk to lose"
         self.kill(node)
-        shutil.rmtree(node.directory / "data")
-        format_node(node, node.node_id)
+        fresh = self._cluster.replace_server(node)
+        self.servers = tuple(fresh if one is node else one for one in self.servers)
+        self._rules[fresh] = self._rules.pop(node)
+        self._killed.remove(node)
+        self._killed.add(fresh)
+        if (catalog := await find_catalog(self.connection)) is not None:
+            await catalog.change(SetServerMode(node_id=node.node_id, mode=ServerMode.RETIRING))
 
     async def problems(self) -> Sequence[str]:
         """Return what keeps the cluster from being whole: every tablet with all of its replicas, and they agree."""

@@ -45,10 +45,10 @@ async def _replace(target: FaultTarget, replicas: AsyncReplicas, old: NodeId, ne
     tablet_id: TabletId = replicas.tablet_id
     await replicas.add(new.address, node=new.node_id, wait=True, timeout_s=TIMEOUT_S)
     await replicas.remove(old, timeout_s=TIMEOUT_S)
-    return f"the replica of {tablet_id} on {target.node(old).name} is replaced by one on {new.name}"
+    return f"the replica of {tablet_id} on {target.name_of(old)} is replaced by one on {new.name}"
 
 
 async def _take_vote(target: FaultTarget, replicas: AsyncReplicas, voter: NodeId) -> str:
     await replicas.change_role(voter, MemberType.NON_VOTER, timeout_s=TIMEOUT_S)
     await replicas.change_role(voter, MemberType.PRE_VOTER, timeout_s=TIMEOUT_S)
-    return f"{target.node(voter).name} has lost its vote in {replicas.tablet_id}, and gets it back"
+    return f"{target.name_of(voter)} has lost its vote in {replicas.tablet_id}, and gets it back"

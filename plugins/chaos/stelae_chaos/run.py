@@ -116,7 +116,7 @@ class ChaosRun:
                 [*tablets],
                 connection,
                 outlive=self._options.outlive,
-                disposable=self._options.disposable,
+                disposable=self._cluster if self._options.disposable else None,
             )
             kinds = self._possible(target)
             await self._load(target, tablets, kinds)
@@ -172,6 +172,8 @@ class ChaosRun:
             clients.stop()
             for ended in await asyncio.gather(*tasks[:2], return_exceptions=True):
                 self._note(ended)
+            if tasks[2].done():
+                self._note(tasks[2].exception())  # Otherwise it watches without end.
             target.start_exited()
         finally:
             for task in tasks:

@@ -7,13 +7,18 @@ import random
 from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from stelae.cli.node_formatting import format_here
 from stelae.local.chaos.node_rules import RulesKind, enable_rules
+from stelae.local.cluster import ClusterOptions
+from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_process import NodeProcess
+from stelae.protocol.catalog_names import ServerMode
+from stelae.protocol.master_messages import SetServerMode
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae_chaos import fault_target
@@ -144,21 +149,41 @@ def test_no_disk_is_lost_while_a_tablet_could_lose_its_majority(
     assert told.startswith("no disk was lost") and "tablet t lacks a replica" in told and kept.exists()
 
 
-def test_a_lost_disk_leaves_a_directory_that_was_just_formatted(
+def test_a_server_that_loses_its_disk_comes_back_empty_under_another_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (server,) = nodes(tmp_path, 1)
-    kept = server.directory / "data" / "wals"
-    kept.mkdir(parents=True)
-    target, formatted = of([server]), list[tuple[str, NodeId]]()
+    options = ClusterOptions(node_count=2)
+    cluster = ClusterWithMasters.create(tmp_path / "c", options, masters=1, formatted=format_here)
+    target = FaultTarget(
+        cluster.masters,
+        cluster.servers,
+        [TabletId("t")],
+        None,
+        outlive=False,
+        disposable=cluster,  # type: ignore[arg-type]
+    )
+    retired: list[object] = []
 
     async def problems() -> list[str]:
         return []
 
+    async def catalog(connection: object) -> object:
+        async def change(what: object) -> None:
+            retired.append(what)
+
+        return SimpleNamespace(change=change)
+
     monkeypatch.setattr(target, "problems", problems)
-    monkeypatch.setattr(fault_target, "format_node", lambda node, uuid: formatted.append((node.name, uuid)))
-    asyncio.run(KINDS["lose-disk"].inflict(target, random.Random(1)))
-    assert not kept.exists() and formatted == [(server.name, server.node_id)]
+    monkeypatch.setattr(fault_target, "find_catalog", catalog)
+    before = {node.name: (node.node_id, node.address) for node in cluster.servers}
+    (cluster.servers[0].directory / "data" / "wals" / "something").touch()
+    (cluster.servers[1].directory / "data" / "wals" / "something").touch()
+    told = asyncio.run(KINDS["lose-disk"].inflict(target, random.Random(1)))
+    (lost,) = [node for node in cluster.servers if before[node.name][0] != node.node_id]
+    assert lost.name in told and lost.address == before[lost.name][1] and lost in target.servers
+    assert not (lost.directory / "data" / "wals" / "something").exists()
+    assert retired == [SetServerMode(node_id=before[lost.name][0], mode=ServerMode.RETIRING)]
+    assert ClusterWithMasters.open(tmp_path / "c").servers[cluster.servers.index(lost)].node_id == lost.node_id
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,8 @@ def test_a_request_that_a_guard_refuses_changes_no_byte(
     assert sources.asked == [] and sources.slots == slots
     assert (TABLET in node.peers.replicas) == (place == "lagging")
     assert node.metrics.counts == ["copies_refused"]
+    without_trace = code is CopyRefusalCode.VOTER_WITHOUT_REPLICA and bool(slots)
+    assert node.copies.lost == ({TABLET} if without_trace else set())
 
 
 def begun(place: str, sources: FakeNetwork) -> CopyNode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stelae.spi.consensus import Role
-from stelae.spi.ids import TabletId
+from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import MemberType
 from stelae.spi.policy import Action, ActionKind
 from stelae.testing.conformance.policy_model import node_name
@@ -264,3 +264,23 @@ def test_a_tablet_with_a_pinned_member_is_not_moved_for_balance() -> None:
         )
         model.change(f"t{at}", replicas=replicas)
     assert harness().step(model) == ()
+
+
+def test_a_barred_node_gets_no_replica_though_it_is_the_emptiest() -> None:
+    model = cluster(*("",) * 5)
+    model.create("full", (5,), factor=1)
+    model.create("t", (1, 2, 3))
+    model.change("t", barred=(node_name(4), NodeId("f" * 32)))
+    model.set_health(3, NodeHealth.DEAD)
+    assert ("ADD", 5) in kinds(harness().step(model))
+    assert ("ADD", 4) not in kinds(harness().step(model))
+
+
+def test_a_barred_node_gets_no_replica_for_balance() -> None:
+    model = cluster(*("",) * 4)
+    for at in range(6):
+        model.create(f"t{at}", (1, 2, 3))
+        model.change(f"t{at}", barred=(node_name(4),))
+    assert harness(transfers_max=0).step(model) == ()
+    model.change("t1", barred=())
+    assert kinds(harness(transfers_max=0).step(model)) == [("ADD", 4)]

@@ -40,7 +40,8 @@ class World:
         self.failed: dict[TabletId, str] = {}
         node: Any = SimpleNamespace(replicas=self.replicas, failed_tablets=self.failed, tablets=None)
         self.copies: dict[TabletId, Any] = {}
-        self.changes = ReplicaChanges(node, self.watch, lambda: self.copies)
+        self.lost: set[TabletId] = set()
+        self.changes = ReplicaChanges(node, self.watch, lambda: self.copies, lambda: self.lost)
         assert [one.tablet_id for one in self.changes.take()] == [T, U]
 
     def _take(self) -> set[TabletId]:
@@ -57,6 +58,16 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+def test_a_replica_that_was_lost_without_a_trace_is_told_as_one_that_never_votes_again(world: World) -> None:
+    lost = TabletId("lost")
+    world.lost |= {lost, T}  # Of T there is a replica.
+    (told,) = world.changes.take()
+    assert (told.tablet_id, told.data_state, told.op_id_lost) == (lost, ReportedDataState.FAILED, True)
+    assert world.changes.take() == []
+    world.lost.clear()
+    assert world.told() == [(lost, ReportedDataState.DELETED)]
 
 
 def test_of_what_nothing_has_happened_to_nothing_is_asked(world: World) -> None:

@@ -55,6 +55,11 @@ class CopyTargetService:
         return {tablet: copy for tablet, copy in running.items() if isinstance(copy, TabletCopy)}
 
     @property
+    def lost(self) -> Collection[TabletId]:
+        """The tablets whose replicas this node has lost for good; see ``TabletCopies.lost``."""
+        return () if self._copies is None else self._copies.lost
+
+    @property
     def stages_in_use(self) -> Collection[TabletId]:
         """The tablets whose stages a copy uses."""
         return self._in_progress.keys()

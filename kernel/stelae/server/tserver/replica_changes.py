@@ -5,7 +5,7 @@ by identity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
 from stelae.host.node import Node
@@ -46,14 +46,16 @@ class ReplicaChanges:
     Args:
         stats: sizes of replicas, and the unhealthy followers of leaders.
         copies: the copies to this node that are in progress.
+        lost: the tablets whose replicas this node has lost without a trace. Leaders have asked for them.
     """
 
     def __init__(
-        self, node: Node, stats: ReplicaStats, copies: Callable[[], Mapping[TabletId, TabletCopy | RowsCopy]]
+        self, node: Node, stats: ReplicaStats, copies: Callable[[], Copies], lost: Callable[[], Collection[TabletId]]
     ) -> None:
         self._node = node
         self._stats = stats
         self._copies = copies
+        self._lost = lost
         self._reported: dict[TabletId, ReplicaStatus] = {}
         self._marks: dict[TabletId, _Marks] = {}
 
@@ -79,7 +81,15 @@ class ReplicaChanges:
             candidates.append(self._not_running(tablet_id, ReportedDataState.FAILED))
         for tablet_id, copy in self._copying():
             candidates.append(_copying(tablet_id, copy))
+        candidates += [
+            ReplicaStatus(tablet_id=tablet_id, data_state=ReportedDataState.FAILED, op_id_lost=True)
+            for tablet_id in self._without_trace()
+        ]
         return candidates
+
+    def _without_trace(self) -> list[TabletId]:
+        present = {*self._node.replicas, *self._node.failed_tablets, *self._copies()}
+        return [tablet_id for tablet_id in self._lost() if tablet_id not in present]
 
     def _copying(self) -> list[tuple[TabletId, TabletCopy | RowsCopy]]:
         """Return the copies that have no replica beside them: one that lags is reported until it is set aside."""
@@ -88,7 +98,7 @@ class ReplicaChanges:
         return [(tablet, copy) for tablet, copy in copies if tablet not in replicas and tablet not in failed]
 
     def _gone(self) -> list[ReplicaStatus]:
-        present = {*self._node.replicas, *self._node.failed_tablets, *self._copies()}
+        present = {*self._node.replicas, *self._node.failed_tablets, *self._copies(), *self._lost()}
         gone = [tablet_id for tablet_id in self._reported if tablet_id not in present]
         for tablet_id in gone:
             del self._reported[tablet_id]
