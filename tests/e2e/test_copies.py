@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.local.node_process import NodeProcess
 from stelae.machine.files import RealFiles
 from stelae.spi.errors import StelaeError
+from tests.e2e import in_process
 from tests.e2e.test_lagging_replica import RUN_S, Servers, serving, until, waiting
 
 BOUND: dict[str, dict[str, Any]] = {"log": {"lagging_peer_bytes_max": 30000}}
@@ -121,10 +123,29 @@ def test_when_the_source_is_killed_in_the_middle_another_one_is_copied(tmp_path:
         cluster.late.start()
         cluster.wait_for(DataState.COPYING)
         source = leader_of(cluster)
+        check_listed(cluster, source)
         source.kill()
         cluster.wait_for(DataState.READY)
+        done = in_process.stelae("copy", "list", "--connect", cluster.servers.cluster.addresses[0])
+        assert f"tablet server {source.address} does not answer" in done.stderr
         source.start()
         cluster.check_joined()
+
+
+def check_listed(cluster: Lagging, source: NodeProcess) -> None:
+    """The copy is listed with its ends and its progress."""
+    where = ("--connect", cluster.servers.cluster.addresses[0])
+    for _ in waiting():
+        found = json.loads(in_process.stelae("copy", "list", *where, "--json").stdout)
+        (copy,) = found["copies"]
+        if copy["bytes_total"]:
+            break
+    assert found["silent"] == []
+    ends = (copy["tablet_id"], copy["table"], copy["from"], copy["to"], copy["rows_only"])
+    assert ends == (cluster.servers.tablet_id, "late", source.address, cluster.late.address, False)
+    assert 0 <= copy["bytes_done"] <= copy["bytes_total"]
+    shown = in_process.stelae("copy", "list", *where).stdout
+    assert "log and rows" in shown and source.address in shown and "%" in shown
 
 
 def leader_of(cluster: Lagging) -> NodeProcess:

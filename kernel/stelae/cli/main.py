@@ -26,6 +26,7 @@ MODULES: dict[str, str] = {
     "tserver": "stelae.cli.tserver",
     "table": "stelae.cli.table",
     "tablet": "stelae.cli.tablet",
+    "copy": "stelae.cli.copy",
     "check": "stelae.cli.check",
     "metrics": "stelae.cli.metrics",
     "demo": "stelae.cli.demo",

@@ -49,7 +49,7 @@ class RowsCopy:
 
     def __init__(self, environment: CopyEnvironment, asked: StartCopy) -> None:
         self._env = environment
-        self._asked = asked
+        self.asked = asked
         self.control = CopyControlFlags()
         self.reason = ""  #: Why the copy did not complete.
         self.source = CopySource(environment, asked)
@@ -66,7 +66,7 @@ class RowsCopy:
 
     def steps(self) -> Steps[None]:
         """Do the copy. Operating errors are not raised: they are in ``reason``."""
-        replica = self._env.node.replicas.get(self._asked.tablet_id)
+        replica = self._env.node.replicas.get(self.asked.tablet_id)
         self.reason = self._refusal(replica)
         if self.reason or replica is None:
             return
@@ -90,7 +90,7 @@ class RowsCopy:
 
     def _refusal(self, replica: Replica | None) -> str:
         """Return why no copy may begin, or an empty text. Nothing was changed."""
-        asked, node = self._asked, self._env.node
+        asked, node = self.asked, self._env.node
         if asked.to != node.node_id:
             return f"the request is for node {asked.to}, and this is node {node.node_id}"
         if replica is None or not replica.log_only or replica.failure:
@@ -101,7 +101,7 @@ class RowsCopy:
 
     def _copy(self, replica: Replica) -> Steps[None]:
         node, crash = self._env.node, self._env.crash
-        self._fetch = RowsFetch(self._env, self._asked, replica, self._stage, self.control, self.source)
+        self._fetch = RowsFetch(self._env, self.asked, replica, self._stage, self.control, self.source)
         snapshot, facts = yield from self._fetch.steps()
         manifest = yield OffLoop(
             lambda: install_rows(node.files, node.layout, self._stage, snapshot, facts, node.engines, crash)

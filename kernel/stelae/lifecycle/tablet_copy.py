@@ -45,7 +45,7 @@ class TabletCopy:
 
     def __init__(self, environment: CopyEnvironment, asked: StartCopy) -> None:
         self._env = environment
-        self._asked = asked
+        self.asked = asked
         self.control = CopyControlFlags()
         self.reason = ""  #: Why the last work that was not done was not done.
         self.lost = False  #: Whether it was refused because this node has lost its replica for good.
@@ -80,7 +80,7 @@ class TabletCopy:
 
     def steps(self) -> Steps[None]:
         """Do the copy. Operating errors are not raised: they are in ``reason``."""
-        sequence, tablet = self.sequence, self._asked.tablet_id
+        sequence, tablet = self.sequence, self.asked.tablet_id
         while sequence.state is not CopyState.ENDED:
             before = sequence.state
             outcome = yield from self._outcome()
@@ -107,7 +107,7 @@ class TabletCopy:
 
     def _check(self) -> Steps[Outcome]:
         """Apply the guards. ``steps`` is run under the lock, so only term, vote and log can change afterwards."""
-        env, asked = self._env, self._asked
+        env, asked = self._env, self.asked
         self._here, self._found = yield from gather(env, asked, lambda: env.manager.look(asked.tablet_id))
         self.sequence.replaces = self._here.state is TargetState.READY
         found = refusal(asked, self._here)
@@ -133,7 +133,7 @@ class TabletCopy:
     def _fence(self) -> Steps[Outcome]:
         """Check the snapshot, and before the first effect the guards again (rules 17 and 18)."""
         snapshot = self._snapshot
-        wrong = yield OffLoop(lambda: inconsistent(snapshot, self._asked.tablet_id))
+        wrong = yield OffLoop(lambda: inconsistent(snapshot, self.asked.tablet_id))
         wrong = wrong or self._fence_refusal(self._last_op_id())
         if wrong is not None:
             self.reason = str(wrong)
@@ -163,7 +163,7 @@ class TabletCopy:
         size_bytes = sum(item.size_bytes for item in items)
         twice_bytes = sum(item.size_bytes for item in items if kind_of(item.name) is not ItemKind.ROWS)
         free_bytes: int = yield OffLoop(lambda: node.files.space_left(node.layout.root))
-        held: int = yield OffLoop(lambda: bytes_below(node.files, node.layout.stage_of(self._asked.tablet_id)))
+        held: int = yield OffLoop(lambda: bytes_below(node.files, node.layout.stage_of(self.asked.tablet_id)))
         needed_bytes = size_bytes + twice_bytes - held
         if size_bytes <= limit and needed_bytes <= free_bytes:
             return None
@@ -176,7 +176,7 @@ class TabletCopy:
         assert self._here is not None
         fences = CopyFences(
             op_ids=self._fences(last),
-            leader_config=self._asked.config,
+            leader_config=self.asked.config,
             consensus=node.config.consensus.name,
             store=node.config.store.name,
             keeps_rows="durable_flush" in node.engines.store.capabilities,
@@ -201,7 +201,7 @@ class TabletCopy:
         return self.source.offer.snapshot
 
     def _set_aside(self) -> Steps[Outcome]:
-        node, manager, tablet = self._env.node, self._env.manager, self._asked.tablet_id
+        node, manager, tablet = self._env.node, self._env.manager, self.asked.tablet_id
         replica = self._aside = node.replicas[tablet]
         yield from manager.set_aside(replica, SET_ASIDE)
         found = self._found = yield from manager.look(tablet)
@@ -231,7 +231,7 @@ class TabletCopy:
         if self._found is not None and self._found.decision.action is StartupAction.ROLL_FORWARD:
             assert old is not None
             yield from self._env.manager.complete_deletion(old)
-        yield from self._tablet.mark(old, self._asked.table_name)
+        yield from self._tablet.mark(old, self.asked.table_name)
         self.sequence.rounds = self._env.settings.rounds_max
         return Outcome.DONE
 

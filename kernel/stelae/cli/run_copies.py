@@ -1,0 +1,108 @@
+"""Carries out ``stelae copy list``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stelae.cli.kit.errors import EXIT_OK
+from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_fitted
+from stelae.cli.masters_target import MastersTarget
+from stelae.client.connection import Connection
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.copy_list_messages import COPIES, CopiesReply, CopiesRequest, CopyLine
+from stelae.protocol.master_messages import ServerLine
+from stelae.spi.errors import RetryableError
+
+ASK_MS_MAX = 3_000
+"""Longest wait for one tablet server, in milliseconds. All are asked at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The copies to each server that answers, the servers that do not, and the names of tables and servers."""
+
+    copies: Sequence[tuple[ServerLine, CopyLine]]
+    silent: Sequence[ServerLine]
+    tables: dict[str, str]
+    addresses: dict[str, str]
+
+
+def run_list(cluster: MastersTarget, *, as_json: bool) -> int:
+    """Print the copies and return the exit code."""
+    found = asyncio.run(_find(cluster))
+    plain = [_plain(found, server, copy) for server, copy in found.copies]
+    if as_json:
+        print_json({"copies": plain, "silent": [server.address for server in found.silent]})
+        return EXIT_OK
+    if plain:
+        rows = [
+            (one["tablet_id"], one["table"] or "-", one["to"], one["from"] or "-", _what(one), _done(one), _eta(one))
+            for one in plain
+        ]
+        print_fitted(("TABLET", "TABLE", "TO", "FROM", "WHAT", "DONE", "ENDS IN"), rows)
+    else:
+        note("no copy is in progress")
+    for server in found.silent:
+        note(f"tablet server {server.address} does not answer: copies to it are not shown")
+    return EXIT_OK
+
+
+async def _find(cluster: MastersTarget) -> _Found:
+    async with cluster.masters() as (client, catalog):
+        servers = (await catalog.list_servers(timeout_s=cluster.timeout_s)).servers
+        tables = (await catalog.list_tables(soft_deleted=True, timeout_s=cluster.timeout_s)).tables
+        deadline_ms = min(ASK_MS_MAX, int(cluster.timeout_s * 1000))
+        answers = await asyncio.gather(*(_ask(client.connection, server, deadline_ms) for server in servers))
+    told = list(zip(servers, answers, strict=True))
+    return _Found(
+        copies=[(server, copy) for server, answer in told for copy in answer or ()],
+        silent=[server for server, answer in told if answer is None],
+        tables={table.table_id: table.name for table in tables},
+        addresses={server.node_id: server.address for server in servers},
+    )
+
+
+async def _ask(connection: Connection, server: ServerLine, deadline_ms: int) -> tuple[CopyLine, ...] | None:
+    """Return the copies to a server, or ``None`` if it does not answer, or another node does at its address."""
+    try:
+        if await connection.reach(server.address, deadline_ms=deadline_ms) != server.node_id:
+            return None
+        answer = await connection.ask(server.node_id, COPIES, encode(CopiesRequest()), deadline_ms=deadline_ms)
+    except RetryableError:
+        return None
+    return decode(answer.body[0], CopiesReply).copies
+
+
+def _plain(found: _Found, server: ServerLine, copy: CopyLine) -> dict[str, Any]:
+    source = None if copy.source is None else found.addresses.get(copy.source, copy.source)
+    return {
+        "tablet_id": copy.tablet_id,
+        "table": found.tables.get(copy.table_id, ""),
+        "to": server.address,
+        "from": source,
+        "leader": found.addresses.get(copy.leader, copy.leader),
+        "rows_only": copy.rows_only,
+        "bytes_done": copy.bytes_done,
+        "bytes_total": copy.bytes_total,
+        "bytes_fetched": copy.bytes_fetched,
+        "eta_ms": copy.eta_ms,
+    }
+
+
+def _what(one: dict[str, Any]) -> str:
+    return "rows" if one["rows_only"] else "log and rows"
+
+
+def _done(one: dict[str, Any]) -> str:
+    if not one["bytes_total"]:
+        return "begins"
+    percent = 100 * one["bytes_done"] // one["bytes_total"]
+    return f"{bytes_text(one['bytes_done'])} of {bytes_text(one['bytes_total'])}, {percent} %"
+
+
+def _eta(one: dict[str, Any]) -> str:
+    return "-" if one["eta_ms"] is None else age_text(one["eta_ms"])
