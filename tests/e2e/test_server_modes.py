@@ -32,7 +32,7 @@ def test_a_server_retires_with_one_command_and_is_active_again_with_another(clus
     assert replicas_of(cluster, "tserver-2") > 0
     begun = answer("tserver", "retire", "tserver-2", "--dir", cluster)
     assert begun["changed"] and begun["mode"] == "RETIRING" and begun["replicas"] > 0
-    done = stelae("tserver", "retire", "tserver-2", "--dir", cluster, "--wait", "--wait-s", "60", "--progress")
+    done = stelae("tserver", "retire", "tserver-2", "--dir", cluster, "--wait", "--wait-s", "110", "--progress")
     assert "has no replicas; it can be stopped" in done.stderr
     assert replicas_of(cluster, "tserver-2") == 0
     again = answer("tserver", "retire", "tserver-2", "--dir", cluster)

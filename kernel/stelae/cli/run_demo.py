@@ -28,8 +28,8 @@ SERVERS = 3
 STOP_TIMEOUT_S = 20.0
 
 QUICK_MASTERS = {
-    "master": {"server_silent_ms": 2000, "server_dead_ms": 3000, "policy_interval_ms": 500, "action_retry_ms": 500},
-    "tserver": {"follower_unhealthy_ms": 3000},
+    "master": {"server_silent_ms": 2500, "server_dead_ms": 5000, "policy_interval_ms": 500, "action_retry_ms": 500},
+    "tserver": {"follower_unhealthy_ms": 5000},
 }
 """Settings with which masters give a server up after seconds: nobody watches a demo for a minute without an event."""
 
