@@ -15,7 +15,7 @@ from stelae.client.connection import Connection
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.copy_list_messages import COPIES, CopiesReply, CopiesRequest, CopyLine
 from stelae.protocol.master_messages import ServerLine
-from stelae.spi.errors import RetryableError
+from stelae.spi.errors import StelaeError
 
 ASK_MS_MAX = 3_000
 """Longest wait for one tablet server, in milliseconds. All are asked at the same time."""
@@ -67,12 +67,12 @@ async def _find(cluster: MastersTarget) -> _Found:
 
 
 async def _ask(connection: Connection, server: ServerLine, deadline_ms: int) -> tuple[CopyLine, ...] | None:
-    """Return the copies to a server, or ``None`` if it does not answer, or another node does at its address."""
+    """Return the copies to a server, or ``None`` if it does not tell: it is down, of an older release, or replaced."""
     try:
         if await connection.reach(server.address, deadline_ms=deadline_ms) != server.node_id:
             return None
         answer = await connection.ask(server.node_id, COPIES, encode(CopiesRequest()), deadline_ms=deadline_ms)
-    except RetryableError:
+    except StelaeError:
         return None
     return decode(answer.body[0], CopiesReply).copies
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from stelae.cli.kit.errors import EXIT_OK
@@ -11,11 +12,12 @@ from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.status_line import StatusLine
 from stelae.cli.kit.terminal_layout import bytes_text
 from stelae.cli.masters_target import MastersTarget
+from stelae.client import AsyncClient
 from stelae.client.catalog import CatalogClient
 from stelae.client.retirement import Retirement, retirement_of
 from stelae.protocol.catalog_names import ServerMode
 from stelae.protocol.master_messages import ServerLine, SetServerMode
-from stelae.spi.errors import DeadlineExceeded
+from stelae.spi.errors import DeadlineExceeded, StelaeError
 from stelae.spi.ids import NodeId
 from stelae.spi.policy import PolicySnapshot
 
@@ -53,10 +55,10 @@ def run_retire(cluster: MastersTarget, name: str, *, wait_s: float | None, progr
     """Retire a tablet server and return the exit code. ``wait_s`` is the longest wait for its end; ``None``: none."""
 
     async def run() -> tuple[ServerLine, bool, Retirement]:
-        async with cluster.masters() as (_, catalog):
+        async with cluster.masters() as (client, catalog):
             server, changed = await _set(cluster, catalog, name, ServerMode.RETIRING)
             with StatusLine(progress) as line:
-                return server, changed, await _until_empty(catalog, server, line, wait_s)
+                return server, changed, await _until_empty(client, catalog, server, line, wait_s)
 
     server, changed, left = asyncio.run(run())
     if as_json:
@@ -83,7 +85,7 @@ async def _set(cluster: MastersTarget, catalog: CatalogClient, name: str, mode: 
 
 
 async def _until_empty(
-    catalog: CatalogClient, server: ServerLine, line: StatusLine, wait_s: float | None
+    client: AsyncClient, catalog: CatalogClient, server: ServerLine, line: StatusLine, wait_s: float | None
 ) -> Retirement:
     """Wait until a server has no replicas, for ``wait_s`` seconds at most, or not at all if that is ``None``.
 
@@ -96,6 +98,8 @@ async def _until_empty(
     while True:
         snapshot = await catalog.policy_snapshot()
         left = retirement_of(server.node_id, snapshot)
+        if not left.replicas:
+            left = replace(left, replicas=await _held(client, server))
         if not left.replicas or wait_s is None:
             return left
         now = loop.time()
@@ -109,6 +113,17 @@ async def _until_empty(
             fact = f"{server.address} still has {left.replicas} replicas after {wait_s:.0f} s, and goes on retiring"
             raise DeadlineExceeded(f"{fact}; repeat the command to wait on")
         await asyncio.sleep(_pause_s(snapshot))
+
+
+async def _held(client: AsyncClient, server: ServerLine) -> int:
+    """Return the number of replicas that a server says it has: the masters do not show those of tablets that begin.
+
+    0 if it does not answer. Then it serves nobody."""
+    try:
+        await client.connection.reach(server.address)
+        return len(await client.connection.status(server.node_id))
+    except StelaeError:
+        return 0
 
 
 def _pause_s(snapshot: PolicySnapshot) -> float:

@@ -43,7 +43,10 @@ def retire(
     Example: stelae tserver retire 127.0.0.1:7053 --connect 127.0.0.1:7051 --wait"""
     from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_server_modes import run_retire
+    from stelae.spi.errors import CallerError
 
+    if wait_s and not wait:
+        raise CallerError("--wait-s needs --wait")
     cluster = MastersTarget(directory, connect, timeout_s)
     raise typer.Exit(
         run_retire(cluster, name, wait_s=(wait_s or math.inf) if wait else None, progress=progress, as_json=as_json)

@@ -123,6 +123,11 @@ class ReadyExecutor:
         """Whether a save of hard state or config is in progress."""
         return self._saves > 0
 
+    @property
+    def waits_to_save(self) -> bool:
+        """Whether a save has failed and is to be tried again later, as on a full disk."""
+        return bool(self._pipeline) and self._pipeline[0].step is _ReadyStep.SAVING and not self.saving
+
     def halt(self) -> None:
         """Begin no further step, for good: save, append and send nothing any more. What is in progress may still end.
 

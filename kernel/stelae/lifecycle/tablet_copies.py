@@ -83,6 +83,10 @@ class TabletCopies:
 
         env.manager.run(tablet, COPIED, copy.steps(), ended, pool=env.node.copies)
 
+    def forget(self, tablet_id: TabletId) -> None:
+        """Note that a tablet was deleted for good: nothing of it is missing."""
+        self.lost.discard(tablet_id)
+
     def cancel(self, tablet_id: TabletId, why: str) -> bool:
         """Cancel the copy of a tablet. Return False if none is in progress.
 

@@ -114,7 +114,9 @@ class TabletCopy:
         return Outcome.DONE if found is None else self._refuse(found)
 
     def _refuse(self, why: CopyRefusal) -> Outcome:
-        self.reason, self.lost = str(why), why.code is CopyRefusalCode.VOTER_WITHOUT_REPLICA
+        self.reason = str(why)
+        # A member of the first config may not have begun yet: the masters have its replica created.
+        self.lost = why.code is CopyRefusalCode.VOTER_WITHOUT_REPLICA and self.asked.config.index > 1
         return Outcome.REFUSED
 
     def _open(self) -> Steps[Outcome]:

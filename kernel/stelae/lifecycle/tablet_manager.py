@@ -268,18 +268,17 @@ class TabletManager:
 
         Afterwards the replica writes no consensus metadata, so its tombstone may vote. The Readies of a failed replica
         may never end. Those that wait behind a save are dropped: nothing that depends on them was sent."""
-        failed = bool(replica.failure)
         replica.stop()
         self._node.peers.remove(replica.tablet_id)
-        if failed:  # Work that waits between groups never runs any more: only the current work has to end.
+        applier, flusher, executor = replica.applier, replica.flusher, replica.executor
+        yield Until(lambda: bool(replica.failure) or (applier.idle and (not flusher.busy or bool(flusher.unsaved))))
+        if replica.failure:  # Work that waits between groups never runs any more: only the current work has to end.
             ended: list[object] = []
-            replica.applier.pool.run(f"apply/{replica.tablet_id}", lambda: None, ended.append)
+            applier.pool.run(f"apply/{replica.tablet_id}", lambda: None, ended.append)
             yield Until(lambda: bool(ended))
-        else:
-            yield Until(lambda: replica.applier.idle and (not replica.flusher.busy or bool(replica.flusher.unsaved)))
         yield WithLog(lambda _wal: None)  # Runs after every append that the log writer has.
-        if not failed:
-            yield Until(lambda: replica.executor.idle or bool(replica.failure))
+        # A closed replica does not try a save again that has failed.
+        yield Until(lambda: executor.idle or executor.waits_to_save or bool(replica.failure))
         replica.executor.halt()
         yield Until(lambda: not replica.executor.saving)
         replica.applier.halt()

@@ -103,7 +103,7 @@ def _without(config: TabletConfig, member: Member) -> tuple[Member, ...]:
 
     A voter that goes makes room for a member that an operator has added: that one is not pinned any more."""
     rest = tuple(m for m in config.members if m != member)
-    frees = member.member_type in VOTING and member.pinned is msgspec.UNSET
+    frees = (member.member_type in VOTING or member.was_voter is True) and member.pinned is msgspec.UNSET
     freed = next((m for m in rest if m.pinned is True), None) if frees else None
     if freed is None:
         return rest

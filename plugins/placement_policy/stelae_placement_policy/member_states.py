@@ -43,7 +43,7 @@ class MemberStates:
         answers = replica.healthy and health is not NodeHealth.DEAD
         waits = health is NodeHealth.MAINTENANCE or (replica.copying and health is not NodeHealth.DEAD)
         failed = not answers and not waits
-        if replica.pinned and not failed:
+        if replica.pinned and not failed and replica.member_type in (*VOTING, _PRE_VOTER):
             self.pinned.add(number)
         if replica.member_type in VOTING:
             self._voter(number, answers, failed, health)

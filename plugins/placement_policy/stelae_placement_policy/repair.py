@@ -109,7 +109,11 @@ class Repair:
         return self._action(ActionKind.REMOVE, states, number, self._reasons.spare(states, number))
 
     def _evict(self, states: MemberStates) -> Action | None:
-        """Remove the voter that is needed least. If it leads, it hands over first."""
+        """Remove the voter that is needed least. If it leads, it hands over first.
+
+        While a voter has the log only, all others stay: one that is down may come back with its rows."""
+        if states.has_witness:
+            return None
         cluster, tablet = self._cluster, states.tablet
         away = [node for node in states.steady if node not in states.healthy]
         unpinned = [node for node in states.steady if node not in states.pinned]

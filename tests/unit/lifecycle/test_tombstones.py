@@ -174,6 +174,20 @@ def test_a_failed_replica_that_is_shut_down_gives_no_vote_beside_its_tombstone(w
     assert record(world, "t1") == HardState(5, RIVAL)
 
 
+def test_a_replica_whose_save_waits_for_space_is_shut_down(world: World) -> None:
+    """A closed replica does not try again. Its deletion, which would have made space, waited for that for ever."""
+    given = Outbound(CANDIDATE, VoteReply(term=5, campaign_term=5, attempt=1, pre=False), 5)
+    world.disk.faults.capacity_bytes = 0
+    replica = failed_replica(world, Ready(id=1, hard_state=HardState(5, CANDIDATE), after_persist=(given,)))
+    replica.failure = ""
+    replica.applier.idle, replica.flusher.busy = True, False
+    while world.due:
+        world.pass_time()
+    assert replica.executor.waits_to_save
+    shut_down(world, replica)
+    assert record(world, "t1") != HardState(5, CANDIDATE) and world.sent == []
+
+
 def test_the_saves_of_a_replica_that_is_shut_down_have_ended(world: World) -> None:
     """The vote that it gave last is in the file that its tombstone reads."""
     given = Outbound(CANDIDATE, VoteReply(term=5, campaign_term=5, attempt=1, pre=False), 5)

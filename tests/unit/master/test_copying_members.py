@@ -9,7 +9,17 @@ from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.policy import ActionKind, ReplicaView
 from tests.unit.master.company import SERVERS, SETTINGS, Company, changes, full, status
-from tests.unit.master.planned import FOURTH, LEADER, THIRD, Planner, config_of, report, the_tablet, with_a_tablet
+from tests.unit.master.planned import (
+    FOURTH,
+    LEADER,
+    SECOND,
+    THIRD,
+    Planner,
+    config_of,
+    report,
+    the_tablet,
+    with_a_tablet,
+)
 from tests.unit.master.test_reconciler import propose, reasons
 
 
@@ -88,3 +98,45 @@ def test_a_voter_without_a_replica_has_lost_it(company: Company, planner: Planne
     company.heartbeat(THIRD, full(upto=2))
     view = shown(company, planner, THIRD)
     assert not view.copying and not view.healthy
+
+
+def test_a_copy_that_fails_and_begins_again_makes_no_progress_by_that(company: Company, planner: Planner) -> None:
+    upto = 2
+    for _ in range(SETTINGS.copy_stalled_ms // SETTINGS.server_silent_ms + 2):
+        copying(company, THIRD, 7, upto)
+        gone = ReplicaStatus(tablet_id=the_tablet(company), data_state=ReportedDataState.DELETED)
+        company.heartbeat(THIRD, changes(gone, since=upto, upto=upto + 1))
+        upto += 2
+        pass_with_heartbeats(company, SETTINGS.server_silent_ms - 1)
+    copying(company, THIRD, 7, upto)
+    assert not shown(company, planner, THIRD).copying
+    copying(company, THIRD, 8, upto + 1)
+    assert shown(company, planner, THIRD).copying
+
+
+def test_a_voter_with_rows_stays_while_others_have_the_log_only(company: Company, planner: Planner) -> None:
+    """Whatever a policy proposes: two witnesses and the leader are a majority, and only the leader has the rows."""
+    before = config_of(company).members
+    types = {THIRD: MemberType.WITNESS, FOURTH: MemberType.WITNESS}
+    members = (*before, Member(node_id=FOURTH, address="d:1"))
+    now = TabletConfig(
+        op_id=OpId(1, 2),
+        members=tuple(
+            Member(node_id=m.node_id, address=m.address, member_type=types.get(m.node_id, m.member_type))
+            for m in members
+        ),
+    )
+    for upto, server in ((2, LEADER), (2, SECOND), (2, THIRD)):
+        known = status(
+            the_tablet(company), now, leads=server == LEADER, op_id=now.op_id, unhealthy=(SECOND,) * (server == LEADER)
+        )
+        company.heartbeat(server, changes(known, upto=upto))
+    company.heartbeat(FOURTH, full(status(the_tablet(company), now, op_id=now.op_id), upto=2))
+    company.commit()
+    assert propose(company, planner, ActionKind.REMOVE, SECOND, cas=now.op_id) == []
+    assert "have the rows" in reasons(company)[0]
+    demotion = propose(
+        company, planner, ActionKind.CHANGE_ROLE, SECOND, cas=now.op_id, member_type=MemberType.NON_VOTER
+    )
+    assert demotion == []
+    assert "have the rows" in reasons(company)[0]

@@ -284,3 +284,18 @@ def test_a_barred_node_gets_no_replica_for_balance() -> None:
     assert harness(transfers_max=0).step(model) == ()
     model.change("t1", barred=())
     assert kinds(harness(transfers_max=0).step(model)) == [("ADD", 4)]
+
+
+def test_a_voter_with_rows_is_not_evicted_while_a_witness_lacks_them() -> None:
+    """Two witnesses and the leader were a majority: the other holder of the rows, which was down, was removed."""
+    for lost in (True, False):
+        model = cluster(*FLAT)
+        model.create("t", (1, 2, 3, 4))
+        for number in (3, 4):
+            member(model, number, member_type=MemberType.WITNESS)
+        if lost:
+            model.set_health(2, NodeHealth.DEAD)
+        assert harness(transfers_max=0).step(model) == ()
+        for number in (3, 4):
+            member(model, number, member_type=MemberType.VOTER)
+        assert [kind for kind, _ in kinds(harness(transfers_max=0).step(model))] == ["REMOVE"]

@@ -53,7 +53,7 @@ class World:
         members = tuple(Member(node_id=node, address="") for node in (A, B))
         config = TabletConfig(op_id=ZERO, members=members)
         made = MagicMock(tablet_id=T, failure="")
-        made.status = SimpleNamespace(role=Role.LEADER, serving=True, node_id=A, term=1, config=config)
+        made.status = SimpleNamespace(role=Role.LEADER, serving=True, node_id=A, term=1, config=config, peers=())
         made.applier.store.memory_bytes.return_value = 0
         return made
 
@@ -118,6 +118,24 @@ def test_a_follower_that_a_leader_does_not_hear_is_told_and_a_follower_tells_of_
     world.looks(1)
     assert world.watch.unhealthy == {T: (B,)}
     world.replica.status.role = Role.FOLLOWER
+    world.looks(1)
+    assert world.watch.unhealthy == {}
+
+
+def test_a_follower_that_needs_a_copy_is_told_after_a_time_though_it_answers_heartbeats() -> None:
+    world = World()
+    world.peers.heartbeats.peers_alive.side_effect = lambda tablet, term: [PeerAlive(B, term, world.now_us)]
+    world.now_us = 5_000_000
+    world.looks(1)
+    assert world.watch.unhealthy == {}
+    world.replica.status.peers = (SimpleNamespace(node_id=B, state="COPY"),)
+    world.now_us = 5_900_000
+    world.looks(1)
+    assert world.watch.unhealthy == {}, "a copy may be about to begin"
+    world.now_us = 6_100_000
+    world.looks(1)
+    assert world.watch.unhealthy == {T: (B,)}
+    world.replica.status.peers = (SimpleNamespace(node_id=B, state="REPLICATE"),)
     world.looks(1)
     assert world.watch.unhealthy == {}
 

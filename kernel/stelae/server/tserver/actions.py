@@ -87,6 +87,8 @@ class ActionService:
         ``done`` gets ``None`` once the effect is complete, or was complete before. Otherwise it gets the error."""
         judgement = judge(action, self.local(action.tablet_id))
         if judgement.verdict is FenceVerdict.DONE:
+            if isinstance(action, DeleteReplica):
+                self._copies.forget(action.tablet_id)
             done(None)
         elif judgement.verdict is FenceVerdict.REFUSED:
             done(FenceRefused(f"{type(action).__name__} of tablet {action.tablet_id} refused: {judgement.reason}"))

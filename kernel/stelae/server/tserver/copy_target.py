@@ -60,7 +60,15 @@ class CopyTargetService:
     @property
     def lost(self) -> Collection[TabletId]:
         """The tablets whose replicas this node has lost for good; see ``TabletCopies.lost``."""
-        return () if self._copies is None else self._copies.lost
+        if self._copies is None:
+            return ()
+        self._copies.lost.difference_update(self._node.replicas)  # What is here now was not lost.
+        return self._copies.lost
+
+    def forget(self, tablet: TabletId) -> None:
+        """Note that a tablet was deleted for good."""
+        if self._copies is not None:
+            self._copies.forget(tablet)
 
     @property
     def stages_in_use(self) -> Collection[TabletId]:

@@ -88,7 +88,10 @@ class ReplicaStats:
     def _unhealthy(self, replica: Replica) -> tuple[NodeId, ...]:
         status, tablet_id = replica.status, replica.tablet_id
         others = [member.node_id for member in status.config.members if member.node_id != status.node_id]
-        alive = self._node.peers.heartbeats.peers_alive(tablet_id, status.term)
+        # A member that needs entries which the log does not have any more answers heartbeats, and cannot go on.
+        stuck = {peer.node_id for peer in status.peers if peer.state == "COPY"}
+        heard = self._node.peers.heartbeats.peers_alive(tablet_id, status.term)
+        alive = [one for one in heard if one.peer not in stuck]
         return self._followers.leads(tablet_id, status.term, others, alive, self._node.turns.now_us())
 
     # -- sizes -----------------------------------------------------------------------------------

@@ -105,7 +105,8 @@ def _member_objection(
         return f"{action.node_id} is {member.member_type} already"
     else:
         after = (*others, msgspec.structs.replace(member, member_type=action.member_type))
-    return _majority_objection(view, tablet, after) or _eviction_objection(view, tablet, member, action)
+    objected = _majority_objection(view, tablet, after) or _rows_objection(view, tablet, member, after)
+    return objected or _eviction_objection(view, tablet, member, action)
 
 
 def _addition_objection(
@@ -129,6 +130,21 @@ def _majority_objection(view: ClusterView, tablet: TabletRecord, members: tuple[
     if healthy > len(voters) // 2:
         return None
     return f"{healthy} of {len(voters)} voters would be healthy, which is no majority"
+
+
+def _rows_objection(view: ClusterView, tablet: TabletRecord, member: Member, after: tuple[Member, ...]) -> str | None:
+    """A voter with rows stays while another one has the log only, unless enough others have them.
+
+    Such a voter that is down may come back with its rows. A majority that votes is not one that has the rows."""
+    lacking = any(m.member_type in (MemberType.WITNESS, MemberType.PRE_WITNESS) for m in after)
+    if member.member_type is not MemberType.VOTER or not lacking:
+        return None
+    voters = sum(m.member_type in VOTING for m in after)
+    leader = view.leader_of(tablet.tablet_id)
+    whole = [m for m in after if m.member_type is MemberType.VOTER and is_healthy(view, tablet, m.node_id, leader)]
+    if len(whole) > voters // 2:
+        return None
+    return f"{len(whole)} of {voters} voters would be healthy and have the rows; wait until the witness has them"
 
 
 def _eviction_objection(view: ClusterView, tablet: TabletRecord, member: Member, action: policy.Action) -> str | None:

@@ -25,6 +25,14 @@ class Liveness(StrEnum):
     DEAD = "DEAD"
 
 
+class CopyProgress(msgspec.Struct):
+    """The copy of one tablet to a server, across attempts that follow each other."""
+
+    most_bytes: int
+    rose_us: int  #: When ``most_bytes`` was reported first.
+    seen_us: int  #: When the copy was reported last.
+
+
 class Server:
     """One server as this master has heard it. Attributes are for reading."""
 
@@ -40,7 +48,7 @@ class Server:
         self.complete = False  #: Whether ``replicas`` is everything that it has.
         self.version = 0
         self.replicas: dict[TabletId, ReplicaStatus] = {}
-        self.copied_us: dict[TabletId, int] = {}  #: When a copy to it was last reported with other bytes than before.
+        self.copies: dict[TabletId, CopyProgress] = {}
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,10 +142,12 @@ class Servers:
     def copy_advances(self, node_id: NodeId, tablet_id: TabletId, now_us: int) -> bool:
         """Return whether a replica is being copied to a server that lives, and got bytes not too long ago."""
         server = self._servers.get(node_id)
-        since_us = None if server is None else server.copied_us.get(tablet_id)
-        if since_us is None or self.liveness(node_id, now_us) is Liveness.DEAD:
+        copy = None if server is None else server.copies.get(tablet_id)
+        if server is None or copy is None or self.liveness(node_id, now_us) is Liveness.DEAD:
             return False
-        return now_us - since_us <= self._settings.copy_stalled_ms * 1000
+        status = server.replicas.get(tablet_id)
+        copying = status is not None and status.data_state is ReportedDataState.COPYING
+        return copying and now_us - copy.rose_us <= self._settings.copy_stalled_ms * 1000
 
     def live_count(self, now_us: int) -> int:
         """How many servers are LIVE."""
@@ -159,6 +169,7 @@ class Servers:
         """What a server has reported counts no more."""
         for tablet_id in list(server.replicas):
             self._remove(server, tablet_id)
+        server.copies.clear()
         server.complete, server.version = False, 0
 
     def _store(self, server: Server, status: ReplicaStatus) -> None:
@@ -172,15 +183,19 @@ class Servers:
             self._holders[status.tablet_id] = tuple(sorted((*others, (server.node_id, status)), key=_NODE))
 
     def _note_copy(self, server: Server, status: ReplicaStatus) -> None:
+        """A copy that fails and begins again makes no progress by that."""
         if status.data_state is not ReportedDataState.COPYING:
-            server.copied_us.pop(status.tablet_id, None)
+            server.copies.pop(status.tablet_id, None)
             return
-        before = server.replicas.get(status.tablet_id)
-        if before is None or before.copied_bytes != status.copied_bytes or status.tablet_id not in server.copied_us:
-            server.copied_us[status.tablet_id] = server.heard_us
+        now_us, copy = server.heard_us, server.copies.get(status.tablet_id)
+        if copy is None or now_us - copy.seen_us > self._settings.copy_stalled_ms * 1000:
+            server.copies[status.tablet_id] = CopyProgress(status.copied_bytes, now_us, now_us)
+            return
+        copy.seen_us = now_us
+        if status.copied_bytes > copy.most_bytes:
+            copy.most_bytes, copy.rose_us = status.copied_bytes, now_us
 
     def _remove(self, server: Server, tablet_id: TabletId) -> None:
-        server.copied_us.pop(tablet_id, None)
         if server.replicas.pop(tablet_id, None) is not None:
             others = self._without(server.node_id, tablet_id)
             if others:
