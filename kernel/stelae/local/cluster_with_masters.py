@@ -119,6 +119,8 @@ class ClusterWithMasters:
         """
         like = self.servers[-1]
         number = 1 + max(int(node.name.rpartition("-")[2]) for node in self.servers)
+        while (self.directory / f"tserver-{number}").exists():  # Of an addition that was cut short.
+            number += 1
         (port,) = free_ports(1)
         node = _process(self.directory, "tserver", number, port)
         node.directory.mkdir()
