@@ -29,6 +29,5 @@ EPOCH_MUTANTS: tuple[Mutant, ...] = (
         target="stelae.host.writes:WritePath._take",
         replacement=mutations.refuse_what_is_being_applied,
         invariant="exactly_once",
-        seed=85,
     ),
 )
