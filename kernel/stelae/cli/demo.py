@@ -47,7 +47,7 @@ def demo(
     replicas must agree, `stelae check` must find no problem, and every acknowledged row is compared with the source.
 
     Exit code 0: no row is lost or wrong, all replicas agree, and writes and table creation were unavailable for at most
-    two election timeouts and one second after each kill. 1: one of these conditions does not hold."""
+    two election timeouts and one second after the first two kills. 1: one of these conditions does not hold."""
     from stelae.cli.run_demo import DemoOptions, run_demo, take_down
 
     if down is not None:

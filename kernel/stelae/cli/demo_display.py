@@ -27,7 +27,7 @@ def show(report: DemoReport, source: str, seconds: float, *, as_json: bool) -> N
         print_table(("what", "result"), rows)
         for kill in report.kills:
             print(f"\n{kill.what}, at {kill.acked_at_kill:,} rows:")
-            print(f"  {kill.missing} for {kill.unavailable_ms:,} ms ({most})")
+            print(f"  {kill.missing} for {kill.unavailable_ms:,} ms" + (f" ({most})" if kill.bounded else ""))
         if report.healed_ms:
             print(
                 f"\nEvery tablet had all of its replicas again {report.healed_ms / 1000:.1f} s after a disk was lost."

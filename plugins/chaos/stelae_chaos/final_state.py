@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from stelae.client import AsyncClient
-from stelae.local.demo_verification import replicas_of, wait_for_agreement, wait_for_health
+from stelae.client.catalog import CatalogClient
+from stelae.local.demo_verification import Agreement, replicas_of, wait_for_agreement, wait_for_health
+from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import StelaeError
 from stelae_chaos.append_check import AppendedRow
 from stelae_chaos.history import ChaosHistory
@@ -26,6 +29,8 @@ AGREE_TIMEOUT_S_MIN: Final = 10.0
 
 READ_TIMEOUT_S: Final = 60.0
 
+POLL_S: Final = 0.2
+
 
 async def settle(client: AsyncClient, names: TableNames, check_nodes: Callable[[], None]) -> list[Finding]:
     """Wait until the cluster is healthy and all replicas of all tablets are equal; return what does not hold.
@@ -40,15 +45,30 @@ async def settle(client: AsyncClient, names: TableNames, check_nodes: Callable[[
     found = [Finding(check="health", key="", fact=problem) for problem in problems]
     for name in names.all():
         try:
-            replicas = await replicas_of(client.connection, catalog, name)
-            left_s = max(AGREE_TIMEOUT_S_MIN, deadline - time.monotonic())
-            agreement = await wait_for_agreement(client.connection, replicas, check_nodes, timeout_s=left_s)
+            agreement = await _agreement(client, catalog, name, check_nodes, deadline)
         except StelaeError as error:
             found.append(Finding(check="replicas", key=name, fact=f"the replicas cannot be compared: {error}"))
             continue
         if not agreement.agree:
             found.append(Finding(check="replicas", key=name, fact=f"the replicas differ: {agreement.detail}"))
     return found
+
+
+async def _agreement(
+    client: AsyncClient, catalog: CatalogClient, name: str, check_nodes: Callable[[], None], deadline: float
+) -> Agreement:
+    """Wait until all replicas of the tablets of a table are equal.
+
+    The masters may move a replica meanwhile: a whole cluster is balanced. Then the members are looked up again."""
+    while True:
+        left_s = max(AGREE_TIMEOUT_S_MIN, deadline - time.monotonic())
+        try:
+            replicas = await replicas_of(client.connection, catalog, name)
+            return await wait_for_agreement(client.connection, replicas, check_nodes, timeout_s=left_s)
+        except NoSuchTablet:
+            if time.monotonic() >= deadline:
+                raise
+        await asyncio.sleep(POLL_S)
 
 
 async def read_everything(tables: ChaosTables, history: ChaosHistory, now_us: Callable[[], int]) -> list[AppendedRow]:

@@ -81,6 +81,12 @@ def test_a_gap_above_two_election_timeouts_and_a_second_fails_the_run() -> None:
     assert report.problems == ["after the SIGKILL of b: nothing for 3001 ms, at most 3000 ms are allowed"]
 
 
+def test_the_time_without_writes_after_a_lost_disk_is_told_and_not_bounded() -> None:
+    report = good()
+    report.kills[2].unavailable_ms, report.kills[2].bounded = 3001, False
+    assert judged(report).ok and report.document()["kills"][2]["unavailable_ms"] == 3001
+
+
 def test_a_kill_that_healed_behind_the_load_fails_the_run() -> None:
     report = good()
     report.kills[0].within_load = False
