@@ -251,7 +251,7 @@ def test_a_cluster_on_the_engine_loses_its_leader_twice_and_no_row(run: Run) -> 
     assert document["ok"] is True
     assert (document["rows_lost"], document["rows_wrong"]) == (0, 0)
     assert document["rows_read"] == document["rows_source"] > 100_000
-    assert len(document["kills"]) == 2
+    assert len(document["kills"]) == 3
 
 
 @pytest.mark.parametrize("bug", BUGS)
