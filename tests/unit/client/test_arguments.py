@@ -19,6 +19,7 @@ from stelae.client import (
     RenameColumn,
     ScanToken,
     SessionOptions,
+    SetReplicas,
     to_datetime,
 )
 from stelae.client.arguments import alter_step
@@ -122,10 +123,12 @@ def test_steps_of_an_alteration_are_looked_at_field_by_field() -> None:
     for step, told in (
         (AddColumn(name=5, type="int64"), "name of AddColumn must be text, not int 5"),  # type: ignore[arg-type]
         (AddColumn(name="v", type="int64", nullable="no"), "nullable of AddColumn must be True or False, not str 'no'"),  # type: ignore[arg-type]
+        (SetReplicas("three"), "count of SetReplicas must be a whole number from 1, not str 'three'"),  # type: ignore[arg-type]
         (AddRange(range=(1, 2)), "range of AddRange must be a range made by key_range of the table, not tuple"),  # type: ignore[arg-type]
         (
             "drop it",
-            "a step must be one of AddColumn, DropColumn, RenameColumn, SetDefault, RenameTable, AddRange, DropRange",
+            "a step must be one of AddColumn, DropColumn, RenameColumn, SetDefault, RenameTable, SetReplicas, "
+            "AddRange, DropRange",
         ),
     ):
         with pytest.raises(CallerError, match="^" + told):
