@@ -130,7 +130,7 @@ def test_the_demo_gives_back_every_row_of_a_users_file_and_leaves_a_cluster_that
         assert report["rows_source"] == report["rows_acked"] == report["rows_read"] == 20_000
         assert report["rows_lost"] == report["rows_wrong"] == 0
         assert report["replicas_agree"] and report["healthy"], report["problems"]
-        assert [round(k["acked_at_kill"] / 20_000, 1) for k in report["kills"]] == [0.3, 0.6, 0.8]
+        assert [round(k["acked_at_kill"] / 20_000, 1) for k in report["kills"]] == [0.2, 0.5, 0.8]
         assert ["tserver-" in k["what"] for k in report["kills"]] == [True, False, True]
         assert 0 < report["healed_ms"] < 60_000
         assert done.returncode == (0 if report["ok"] else 1)

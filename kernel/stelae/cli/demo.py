@@ -41,8 +41,8 @@ def demo(
     """Load a real data set into a cluster while nodes are killed and a disk is lost, then check every row.
 
     Three masters and three tablet servers run as processes on this machine. The command loads every named character
-    that Python knows, or your own file, into a table of four tablets. At 30 % of the rows it sends SIGKILL to the
-    tablet server that leads most tablets, at 60 % to the leading master. Both are started again. At 80 % it destroys a
+    that Python knows, or your own file, into a table of four tablets. At 20 % of the rows it sends SIGKILL to the
+    tablet server that leads most tablets, at 50 % to the leading master. Both are started again. At 75 % it destroys a
     tablet server with its directory; another one joins, and the masters replace the lost replicas. At the end all
     replicas must agree, `stelae check` must find no problem, and every acknowledged row is compared with the source.
 

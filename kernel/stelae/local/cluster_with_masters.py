@@ -117,7 +117,7 @@ class ClusterWithMasters:
         Raises:
             FormatFailed: ``stelae fs format`` failed; the message has its output.
         """
-        like = self.servers[-1]
+        like = [node for node in self.servers if node.config_path.exists()][-1]  # The folder of one may be lost.
         number = 1 + max(int(node.name.rpartition("-")[2]) for node in self.servers)
         while (self.directory / f"tserver-{number}").exists():  # Of an addition that was cut short.
             number += 1

@@ -1,13 +1,13 @@
 """Breaks three nodes while the demo loads, and waits each time until the cluster has recovered.
 
-1. At 30 % of the rows, it kills the tablet server that leads the most tablets. When other nodes lead these tablets, it
-   starts the server again and waits until the server has caught up. If a tablet reaches 45 % of its rows before that,
+1. At 20 % of the rows, it kills the tablet server that leads the most tablets. When other nodes lead these tablets, it
+   starts the server again and waits until the server has caught up. If a tablet reaches 30 % of its rows before that,
    its load slows down to single rows.
-2. At 60 % of the rows, it kills the leading master, and at once creates a table through the other masters. When the
-   table runs, it starts the master again and waits until the master has caught up. If a tablet reaches 75 % of its rows
+2. At 50 % of the rows, it kills the leading master, and at once creates a table through the other masters. When the
+   table runs, it starts the master again and waits until the master has caught up. If a tablet reaches 60 % of its rows
    before that, its load slows down to single rows.
-3. At 80 % of the rows, it kills the tablet server that leads the most tablets, and destroys its directory. A new tablet
-   server joins with an empty disk. The masters replace the lost replicas there. The load slows down at 90 % of a
+3. At 75 % of the rows, it kills the tablet server that leads the most tablets, and destroys its directory. A new tablet
+   server joins with an empty disk. The masters replace the lost replicas there. The load slows down at 83 % of a
    tablet's rows until every tablet has all of its replicas again.
 
 So all outages end before the load does."""
@@ -31,9 +31,11 @@ from stelae.protocol.tablet_messages import ReplicaReport
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId, TabletId
 
-FIRST_KILL, FIRST_SLOWDOWN = 0.30, 0.45
-SECOND_KILL, SECOND_SLOWDOWN = 0.60, 0.75
-THIRD_KILL, THIRD_SLOWDOWN = 0.80, 0.90
+FIRST_KILL, FIRST_SLOWDOWN = 0.20, 0.30
+SECOND_KILL, SECOND_SLOWDOWN = 0.50, 0.60
+THIRD_KILL, THIRD_SLOWDOWN = 0.75, 0.83
+"""Between a slowdown and the next kill there is room for what a slow load sends while a busy machine recovers."""
+
 LOOK_S = 0.1
 """Pause between two lookups of the leaders. The answer must be known when a kill is due."""
 
