@@ -17,9 +17,9 @@ from stelae.client.catalog import CatalogClient
 from stelae.client.retirement import Retirement, retirement_of
 from stelae.protocol.catalog_names import ServerMode
 from stelae.protocol.master_messages import ServerLine, SetServerMode
-from stelae.spi.errors import DeadlineExceeded, StelaeError
+from stelae.spi.errors import DeadlineExceeded, RetryableError, Unavailable
 from stelae.spi.ids import NodeId
-from stelae.spi.policy import PolicySnapshot
+from stelae.spi.policy import NodeHealth, PolicySnapshot
 
 POLL_S = 0.5
 """Pause between two looks at a server that retires, in seconds."""
@@ -98,7 +98,7 @@ async def _until_empty(
     while True:
         snapshot = await catalog.policy_snapshot()
         left = retirement_of(server.node_id, snapshot)
-        if not left.replicas:
+        if not left.replicas and snapshot.nodes[server.node_id].health is not NodeHealth.DEAD:
             left = replace(left, replicas=await _held(client, server))
         if not left.replicas or wait_s is None:
             return left
@@ -118,12 +118,13 @@ async def _until_empty(
 async def _held(client: AsyncClient, server: ServerLine) -> int:
     """Return the number of replicas that a server says it has: the masters do not show those of tablets that begin.
 
-    0 if it does not answer. Then it serves nobody."""
+    ``Unavailable``: it does not answer, and the masters have not given it up yet."""
     try:
         await client.connection.reach(server.address)
         return len(await client.connection.status(server.node_id))
-    except StelaeError:
-        return 0
+    except RetryableError as error:
+        fact = f"{server.address} retires and does not answer, so it may have replicas that the masters do not show yet"
+        raise Unavailable(f"{fact} ({error}); repeat the command to look again") from error
 
 
 def _pause_s(snapshot: PolicySnapshot) -> float:
