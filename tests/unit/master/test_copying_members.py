@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.policy import ActionKind, ReplicaView
 from tests.unit.master.company import SERVERS, SETTINGS, Company, changes, full, status
-from tests.unit.master.planned import (
-    FOURTH,
-    LEADER,
-    SECOND,
-    THIRD,
-    Planner,
-    config_of,
-    report,
-    the_tablet,
-    with_a_tablet,
-)
+from tests.unit.master.planned import FOURTH, LEADER, SECOND, THIRD, Planner, config_of, report, the_tablet
 from tests.unit.master.test_reconciler import propose, reasons
-
-
-@pytest.fixture
-def planner() -> Planner:
-    return Planner()
-
-
-@pytest.fixture
-def company(planner: Planner) -> Company:
-    return with_a_tablet(planner)
 
 
 def shown(company: Company, planner: Planner, node: NodeId) -> ReplicaView:

@@ -33,28 +33,7 @@ from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
 from stelae.spi.schema import Schema
 from tests.unit.master.company import SERVERS, SETTINGS, Company, changes, create, full, only, sent, status
-from tests.unit.master.planned import (
-    FIFTH,
-    FOURTH,
-    LEADER,
-    SECOND,
-    THIRD,
-    Planner,
-    config_of,
-    report,
-    the_tablet,
-    with_a_tablet,
-)
-
-
-@pytest.fixture
-def planner() -> Planner:
-    return Planner()
-
-
-@pytest.fixture
-def company(planner: Planner) -> Company:
-    return with_a_tablet(planner)
+from tests.unit.master.planned import FIFTH, FOURTH, LEADER, SECOND, THIRD, Planner, config_of, report, the_tablet
 
 
 def propose(company: Company, planner: Planner, kind: ActionKind, node: NodeId, **more: Any) -> list[Any]:
