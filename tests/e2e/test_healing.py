@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError, MemberChangeRefused, StelaeError
 from stelae.spi.ids import ZERO, NodeId, TabletId
 from stelae.spi.members import Member, MemberType
+from stelae.spi.policy import Action, NodeHealth, PolicySnapshot
+from stelae_placement_policy import PlacementPolicy
 from tests.e2e.master_nodes import Cluster, running
 from tests.e2e.nodes import WAIT_S
 
@@ -86,6 +89,26 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(HEAL_S):
         while not condition():
             await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[PolicySnapshot]:
+    """What the policy has planned for, plan by plan."""
+    found: list[PolicySnapshot] = []
+    plan = PlacementPolicy.plan
+
+    def planned(snapshot: PolicySnapshot, config: object, rng: random.Random) -> tuple[Action, ...]:
+        found.append(snapshot)
+        return plan(snapshot, config, rng)
+
+    monkeypatch.setattr(PlacementPolicy, "plan", planned)
+    return found
+
+
+async def until_planned(plans: list[PolicySnapshot], suits: Callable[[PolicySnapshot], bool]) -> None:
+    """Wait until the policy has planned ten times for a cluster that suits, so that it would have acted."""
+    before = len(plans)
+    await until(lambda: sum(map(suits, plans[before:])) > 10)
 
 
 async def writes_on(table: AsyncTable, start: int, stop: asyncio.Event) -> int:
@@ -159,14 +182,14 @@ def test_a_server_whose_disk_is_lost_is_replaced_and_its_old_name_votes_no_more(
     asyncio.run(scenario())
 
 
-def test_without_a_spare_server_nothing_is_removed(tmp_path: Path) -> None:
+def test_without_a_spare_server_nothing_is_removed(tmp_path: Path, plans: list[PolicySnapshot]) -> None:
     async def scenario() -> None:
         async with with_a_table(tmp_path, 3, settings=given_up_after(2_000)) as scene:
             cluster, table, tablet = scene.cluster, scene.table, scene.tablet
             members = set(config_of(cluster, tablet))
             dead = min(members)
             await cluster.stop(dead)
-            await asyncio.sleep(4.0)  # Twice what makes it dead; the policy plans ten times a second.
+            await until_planned(plans, lambda seen: seen.nodes[dead].health is NodeHealth.DEAD)
             assert set(config_of(cluster, tablet)) == members
             await table.insert([{"id": ROWS, "text": "two of three"}])
             await cluster.start(dead)
@@ -175,7 +198,9 @@ def test_without_a_spare_server_nothing_is_removed(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_replica_that_an_operator_added_stays_until_one_is_removed(tmp_path: Path) -> None:
+def test_a_replica_that_an_operator_added_stays_until_one_is_removed(
+    tmp_path: Path, plans: list[PolicySnapshot]
+) -> None:
     async def scenario() -> None:
         async with with_a_table(tmp_path, 4, settings=PATIENT) as scene:
             cluster, client, tablet = scene.cluster, scene.client, scene.tablet
@@ -185,14 +210,14 @@ def test_a_replica_that_an_operator_added_stays_until_one_is_removed(tmp_path: P
             added = await replicas.add(cluster.addresses[spare], wait=True)
             pinned = added.view.committed.member(spare)
             assert pinned is not None and pinned.pinned is True
-            await asyncio.sleep(2.0)
+            await until_planned(plans, lambda seen: len(seen.tablets[tablet].replicas) == 4)
             assert set(config_of(cluster, tablet)) == members | {spare}, "the masters leave it"
             gone = min(members)
             removed = await replicas.remove(gone)
             kept = removed.view.committed.member(spare)
             assert kept is not None and kept.pinned is not True
             await until(lambda: is_whole(cluster, tablet, members - {gone} | {spare}))
-            await asyncio.sleep(1.0)
+            await until_planned(plans, lambda seen: len(seen.tablets[tablet].replicas) == 3)
             assert is_whole(cluster, tablet, members - {gone} | {spare})
 
     asyncio.run(scenario())

@@ -57,12 +57,11 @@ class CopyTargetService:
         running = self._in_progress
         return {tablet: copy for tablet, copy in running.items() if isinstance(copy, TabletCopy)}
 
-    @property
-    def lost(self) -> Collection[TabletId]:
-        """The tablets whose replicas this node has lost for good; see ``TabletCopies.lost``."""
+    def lost_tablets(self) -> Collection[TabletId]:
+        """Forget what is here again, and return the tablets whose replicas are lost (``TabletCopies.lost``)."""
         if self._copies is None:
             return ()
-        self._copies.lost.difference_update(self._node.replicas)  # What is here now was not lost.
+        self._copies.lost.difference_update(self._node.replicas)
         return self._copies.lost
 
     def forget(self, tablet: TabletId) -> None:
