@@ -158,7 +158,9 @@ def test_many_tables_at_once_are_created_listed_and_dropped(tmp_path: Path) -> N
     async def run() -> None:
         async with running(tmp_path, masters=1, settings=QUICK) as cluster, await connect(cluster) as client:
             await asyncio.gather(*(client.create_table(name, COLUMNS, "id", replicas=1) for name in names))
-            assert await client.tables() == names and replicas(cluster) == 30
+            assert await client.tables() == names
+            # The masters even out what the choice of two nodes for each replica left uneven: a moving replica is two.
+            await until(lambda: replicas(cluster) == 30)
             await asyncio.gather(*(client.drop_table(name) for name in names))
             assert await client.tables() == []
             await until(lambda: replicas(cluster) == 0)
