@@ -77,6 +77,11 @@ class SimCluster:
         for node in self.nodes:
             node.start()
 
+    def stop(self) -> None:
+        """End the process of every node, because the run is over."""
+        for node in self.nodes:
+            node.stop()
+
     def replica_contents(self) -> list[ReplicaContents]:
         """Return the contents of all live members that have rows."""
         found = []

@@ -16,6 +16,7 @@ To crash at every operation of a scenario::
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import lru_cache
 
 from stelae.host.atomic_replace import replace_file
@@ -55,10 +56,13 @@ class VirtualDisk:
 
     Attributes:
         faults: the configured faults, and counters of operations and bytes.
+        replacing, replaced: called with path and contents before and after each replacement of a small file.
     """
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
         self.faults = VirtualDiskFaults(capacity_bytes)
+        self.replacing: Callable[[str, bytes], None] = _ignore
+        self.replaced: Callable[[str, bytes], None] = _ignore
         self._names = VirtualNames()
         self._numbers = 0
         self._used_bytes = 0
@@ -227,7 +231,9 @@ class VirtualDisk:
     def replace(self, path: str, data: Buffer) -> None:
         """Replace a small file atomically and durably, with production's code."""
         parent, name = _split(path)
+        self.replacing(path, bytes(data))
         replace_file(self, f"{parent.rstrip('/')}/{name}", data)
+        self.replaced(path, bytes(data))
 
     def space_left(self, path: str) -> int:
         """Return the number of bytes that can still be written."""
@@ -280,6 +286,10 @@ class VirtualDisk:
     def _parent(self, path: str) -> tuple[Directory, str]:
         parent, name = _split(path)
         return self._directory(parent), name
+
+
+def _ignore(_path: str, _data: bytes) -> None:
+    """Do nothing: nobody observes replacements."""
 
 
 @lru_cache(maxsize=4096)

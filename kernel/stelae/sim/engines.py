@@ -12,8 +12,12 @@ from stelae.sim.log_profile import LOGS
 from stelae.sim.profile import Profile
 from stelae.sim.store_profile import STORES
 from stelae.spi.consensus import REPLICATES, ConsensusEngine
+from stelae.spi.copy import CopyTransport
 from stelae.spi.store import TabletStore
 from stelae.spi.wal import WalEngine
+
+COPY = "streaming"
+"""The name of the copy transport."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +26,7 @@ class SimEngines:
 
     wals: Mapping[str, type[WalEngine]]
     consensus: type[ConsensusEngine]
+    copy: type[CopyTransport]
     stores: Mapping[str, type[TabletStore]]
 
     @classmethod
@@ -35,6 +40,7 @@ class SimEngines:
         return cls(
             wals={name: registry.engine(EngineKind.WAL, name) for name in LOGS},
             consensus=registry.engine(EngineKind.CONSENSUS, consensus),
+            copy=registry.engine(EngineKind.COPY, COPY),
             stores={name: registry.engine(EngineKind.STORE, name) for name in STORES},
         )
 
@@ -55,6 +61,10 @@ class SimEngines:
             clock_drift_ppm_max=profile.drift_ppm_max,
             member_join_timeout_ms=profile.member_join_timeout_ms,
         )
+
+    def copy_config(self) -> Any:
+        """Return the settings of the transport: few slots, and sessions that end soon."""
+        return self.copy.Config(source_slots=2, target_slots=1, session_ttl_ms=2_000, chunk_bytes=4_096)
 
     def store_config(self, name: str, profile: Profile) -> Any:
         """Return the settings of a store: files with few rows, so that few entries fill many files."""

@@ -5,10 +5,11 @@ It keeps the first violation, and the run ends there."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from stelae.host.new_replica import NewReplica
-from stelae.host.superblock import Superblock
+from stelae.host.start_copy import StartCopy
+from stelae.host.superblock import DataState, Superblock
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
@@ -20,7 +21,7 @@ from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.table import Cells
 from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status
-from stelae.spi.ids import LogId, OpId
+from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import TabletConfig, decode_config
 from stelae.spi.schema import Schema
@@ -253,13 +254,57 @@ class FactFeed:
             hook(node, state)
         node.on_disk = state
 
-    def replica_found(self, node: ObservedNode, *, exists: bool) -> None:
-        """A node has started, and has a replica on its disk or has none."""
+    def copy_asked(self, node: ObservedNode, asked: StartCopy) -> None:
+        """A leader asks the node of a member to copy the tablet."""
+        for hook in self._hooks("on_copy_asked"):
+            hook(node, asked)
+
+    def deletion_asked(self, node: ObservedNode, seen: OpId) -> None:
+        """A master asks a node to delete its replica. It has seen that committed config, without the node."""
+        for hook in self._hooks("on_deletion_asked"):
+            hook(node, seen)
+
+    def voter_restored(self, node: ObservedNode, hard_state: HardState) -> None:
+        """A tombstone was loaded, with what the node has read back from its disk."""
+        for hook in self._hooks("on_voter"):
+            hook(node, hard_state)
+        node.saved = node.hard_state = hard_state
+
+    def superblock_begins(self, node: ObservedNode, block: Superblock) -> None:
+        """A superblock is about to be written. After a crash there is this one or the one before."""
+        if (state := _ON_DISK_WHILE.get(_change(node.block, block))) is not None:
+            node.on_disk = state
+
+    def superblock_saved(
+        self, node: ObservedNode, block: Superblock, log: LogModel | None, unsynced: Sequence[str]
+    ) -> None:
+        """A superblock is durable. ``log`` is the model of its log, ``unsynced`` its store's files that are not."""
+        before, change = node.block, _change(node.block, block)
+        for hook in self._hooks("on_superblock"):
+            hook(node, before, block, log)
+        node.block = block
+        if (state := _ON_DISK_AFTER.get(change)) is not None:
+            node.on_disk = state
+        if change == (DataState.READY, DataState.DELETED):
+            node.status = None
+            self.node_changed(node, NodeChange.REPLICA_DELETED)
+        if block.data_state is not DataState.READY:
+            node.flushed, node.floor = ZERO, 0
+        elif change == (DataState.COPYING, DataState.READY):
+            self.saved(node, block, unsynced)
+
+    def replica_found(self, node: ObservedNode, block: Superblock | None, *, exists: bool) -> None:
+        """A node has started, has that superblock, and has a replica or has none."""
         if node.on_disk in (ReplicaOnDisk.BEGUN, ReplicaOnDisk.ENDING):
             self.coverage.hit(f"new_replica.cut_short_{'whole' if exists else 'nothing'}")
         for hook in self._hooks("on_replica_found"):
             hook(node, exists=exists)
-        node.on_disk = ReplicaOnDisk.WHOLE if exists else ReplicaOnDisk.NOTHING
+        tombstone = block is not None and block.tombstone is not None
+        without = ReplicaOnDisk.TOMBSTONE if tombstone else ReplicaOnDisk.NOTHING
+        node.on_disk = ReplicaOnDisk.WHOLE if exists else without
+        if tombstone:
+            node.flushed, node.floor = ZERO, 0
+        node.block = block
 
     def floor_raised(self, node: ObservedNode, floor: int) -> None:
         """The history floor of a store was set."""
@@ -296,6 +341,29 @@ class FactFeed:
         assert ready.commit is not None
         node.commit = max(node.commit, ready.commit)
         self.world.learn_commit(node, ready.commit)
+
+
+_Change: TypeAlias = tuple[DataState | None, DataState]
+
+
+def _change(before: Superblock | None, after: Superblock) -> _Change:
+    return None if before is None else before.data_state, after.data_state
+
+
+_ON_DISK_WHILE: Mapping[_Change, ReplicaOnDisk] = {
+    (DataState.READY, DataState.DELETED): ReplicaOnDisk.LEAVING,
+    (DataState.COPYING, DataState.READY): ReplicaOnDisk.ENDING,
+}
+"""What a crash may leave while a superblock is written. The creation of an empty replica reports its own steps."""
+
+_ON_DISK_AFTER: Mapping[_Change, ReplicaOnDisk] = {
+    (DataState.READY, DataState.DELETED): ReplicaOnDisk.TOMBSTONE,
+    (DataState.DELETED, DataState.COPYING): ReplicaOnDisk.TOMBSTONE,
+    (DataState.COPYING, DataState.DELETED): ReplicaOnDisk.TOMBSTONE,
+    (None, DataState.COPYING): ReplicaOnDisk.BEGUN,
+    (DataState.COPYING, DataState.READY): ReplicaOnDisk.WHOLE,
+}
+"""What the disk has once a superblock is durable."""
 
 
 def _no_listener(_position: int) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Final
 
+from stelae.host.metadata_files import decode
 from stelae.host.replica import Replica
+from stelae.host.superblock import SUPERBLOCK
 from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import below, between, chance, pick, stream
@@ -15,13 +18,15 @@ from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.hosting.work_durations import WorkDurations
 from stelae.sim.log_model import LogModel
 from stelae.sim.node_change import NodeChange
-from stelae.sim.node_start import LAYOUT, TABLET, NodeContext, NodeStart, RunningNode, format_node
+from stelae.sim.node_start import LAYOUT, STORE, TABLET, NodeContext, NodeStart, RunningNode, format_node
 from stelae.sim.process import DurationRange, Process, where_raised
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Status
 from stelae.spi.errors import ClockError, StelaeError
-from stelae.spi.ids import LogId, TabletId
+from stelae.spi.ids import LogId, OpId, TabletId
+
+SUPERBLOCK_PATH: Final = LAYOUT.superblock_of(TABLET)
 
 RESTART_US: Final = (50_000, 2_000_000)
 """Shortest and longest time that a node stays down after a power loss within a disk operation."""
@@ -53,7 +58,7 @@ class SimNode:
         self._may_be_lost = False
         self.has_lost_files = False
         """True once the files of the replica are gone. The node runs without it, and says that it does not host it."""
-        self._backup: tuple[int, dict[str, bytes]] | None = None
+        self._backup: tuple[LogId, int, dict[str, bytes]] | None = None
         self._disk = self._observe_disk(VirtualDisk())
         self.running: RunningNode | None = None
         view.clock_ahead_us_max = self._clock.ahead_us_max
@@ -121,8 +126,8 @@ class SimNode:
     def crash(self) -> None:
         """Lose power: un-synced changes are lost, torn or reordered."""
         self._changed(NodeChange.CRASHED)
-        self._end()
         self._disk = self._observe_disk(self._disk.crash(self._rng))
+        self._end()
         self._save_backup()
 
     def crash_after(self, operations: int | None) -> None:
@@ -132,9 +137,13 @@ class SimNode:
     def kill(self) -> None:
         """End the process. The disk keeps everything that was written."""
         self._changed(NodeChange.KILLED)
-        self._end()
         self._disk = self._observe_disk(self._disk.clone())
+        self._end()
         self._save_backup()
+
+    def stop(self) -> None:
+        """End the process, because the run is over."""
+        self._end()
 
     def pause(self) -> None:
         """Pause the process."""
@@ -200,19 +209,20 @@ class SimNode:
 
         The copy must lack entries that the store has flushed. The node could not detect any other older copy."""
         self.kill()
-        if self._backup is None or self._backup[0] >= self.view.flushed.index:
+        if self._backup is None or self._backup[0] != self.view.log_id or self._backup[1] >= self.view.flushed.index:
             return
         disk = self._disk
         disk.faults.heal()
         for path in self._log_files():
             disk.remove(path)
-        for path, data in self._backup[1].items():
+        for path, data in self._backup[2].items():
             with closing(disk.create(path)) as file:
                 file.pwritev([data], 0)
                 file.sync()
         disk.sync_directory(f"{LAYOUT.wals}/{TABLET}")
         self._allow_log_loss()
-        self._models[LogId(TABLET, 1)].is_older_copy = True
+        for log in self._logs():
+            self._models[log].is_older_copy = True
         self._context.coverage.hit("node.log_older")
         self._changed(NodeChange.LOG_REPLACED)
 
@@ -227,8 +237,9 @@ class SimNode:
             return False
         self.kill()
         remove_replica(self._disk, LAYOUT, TABLET)
-        del self._models[LogId(TABLET, 1)]
-        self.view.on_disk = ReplicaOnDisk.NOTHING
+        for log in self._logs():
+            del self._models[log]
+        self.view.on_disk, self.view.block = ReplicaOnDisk.NOTHING, None
         self.has_lost_files = True
         self._changed(NodeChange.FILES_LOST)
         self._give_up()
@@ -271,8 +282,8 @@ class SimNode:
         try:
             self.running = boot.run(self)
         except StelaeError as error:
-            self._end()
             self._disk = self._observe_disk(self._disk.clone())
+            self._end()
             if self._may_be_lost:
                 self._give_up()
             elif self._disk.faults.capacity_bytes is None and not isinstance(error, ClockError):
@@ -303,10 +314,12 @@ class SimNode:
 
     def _save_backup(self) -> None:
         """Keep the first copy of the log that is taken while the node is down, with the highest index in it."""
-        model, files = self._models.get(LogId(TABLET, 1)), self._log_files()
-        if self._backup is None and model is not None and files:
+        log, files = self.view.log_id, self._log_files()
+        if log is None or (model := self._models.get(log)) is None or not files:
+            return
+        if self._backup is None or self._backup[0] != log:
             under_way = model.pending.entries if model.pending is not None else ()
-            self._backup = model.last().index + len(under_way), files
+            self._backup = log, model.last().index + len(under_way), files
 
     def _observe_disk(self, disk: VirtualDisk) -> VirtualDisk:
         """Report each use of a file of the disk after a failed sync of it. Return the disk."""
@@ -314,12 +327,37 @@ class SimNode:
         disk.faults.on_use_after_failed_sync = lambda operation, path: facts.used_after_failed_sync(
             self.view, operation, path
         )
+        disk.replacing, disk.replaced = self._replacing, partial(self._replaced, disk)
         return disk
+
+    def _replacing(self, path: str, data: bytes) -> None:
+        if path == SUPERBLOCK_PATH:
+            self._context.facts.superblock_begins(self.view, decode(SUPERBLOCK, data, path))
+
+    def _replaced(self, disk: VirtualDisk, path: str, data: bytes) -> None:
+        """Report a superblock, with the files of the store that are not durable."""
+        if path == SUPERBLOCK_PATH:
+            names = disk.listdir(STORE) if disk.exists(STORE) else []
+            unsynced = [name for name in names if not disk.is_durable(f"{STORE}/{name}")]
+            block = decode(SUPERBLOCK, data, path)
+            self._context.facts.superblock_saved(self.view, block, self._models.get(block.log_id), unsynced)
+
+    def _logs(self) -> list[LogId]:
+        """Return the logs of the tablet."""
+        return [log for log in self._models if log.tablet_id == TABLET]
+
+    def delete_replica(self, seen: OpId, done: Callable[[StelaeError | None], None]) -> None:
+        """Ask the node to delete its replica, as a master that has seen the committed config ``seen`` without it."""
+        running = self.running
+        if running is not None:
+            self._context.facts.deletion_asked(self.view, seen)
+            running.hosting.delete(seen, done)
 
     def _allow_log_loss(self) -> None:
         """Allow the replica to refuse its log, and to fail, from now on."""
         self._may_be_lost = True
-        self._models[LogId(TABLET, 1)].damaged = True
+        for log in self._logs():
+            self._models[log].damaged = True
 
     def _end(self) -> None:
         if self.running is not None:

@@ -17,7 +17,7 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import FactFeed
 from stelae.sim.network import Network
 from stelae.sim.process import Process
-from stelae.sim.tap_core import CoreTap
+from stelae.sim.tap_core import CoreTap, VoterTap
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Outbound
 from stelae.spi.errors import ClockError, PeerError
@@ -51,7 +51,7 @@ class NodeLink:
         self._position = position
         self._positions = {node_id: place for place, node_id in enumerate(node_ids)}
         self._node_ids = node_ids
-        self._incarnation_id = incarnation_id
+        self.incarnation_id = incarnation_id
         self._process = process
         self._network = network
         self._clock = clock
@@ -59,11 +59,20 @@ class NodeLink:
         self._arrive = arrive
         self._unsent = 0
         self._handlers: dict[str, Callable[[FramesInFlight], None]] = {}
+        self._counters: dict[str, Callable[[], None]] = {}
         self.traffic: PeerTraffic | None = None
 
     def on_message(self, kind: str, handler: Callable[[FramesInFlight], None]) -> None:
         """Register the handler of a message that is not one between replicas."""
         self._handlers[kind] = handler
+
+    def count(self, kind: str, arrived: Callable[[], None]) -> None:
+        """Call ``arrived`` before the handler of each such message."""
+        self._counters[kind] = arrived
+
+    def knows(self, node_id: NodeId) -> bool:
+        """Return whether there is such a node."""
+        return node_id in self._positions
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
         """Send one message (``Link``). Return false if the clock has no timestamp for it."""
@@ -79,7 +88,7 @@ class NodeLink:
         if self._network.is_cut(link):
             self._note_lost(to)
         body = tuple(bytes(frame) for frame in frames)
-        message = FramesInFlight(self._node_ids[self._position], self._incarnation_id, kind, body, stamp)
+        message = FramesInFlight(self._node_ids[self._position], self.incarnation_id, kind, body, stamp)
         label = f"{self._position}>{target}.{kind}"
         self._network.send(link, label, lambda: self._arrive(target, message), message)
         return True
@@ -107,6 +116,8 @@ class NodeLink:
             elif message.kind == REMOVED:
                 traffic.removed_arrived(message.sender, message.frames)
             elif (handler := self._handlers.get(message.kind)) is not None:
+                if (counter := self._counters.get(message.kind)) is not None:
+                    counter()
                 handler(message)
         except PeerError:
             self._coverage.hit("network.refused")
@@ -147,11 +158,13 @@ class ObservedNetwork:
         traffic: PeerTraffic,
         node: ObservedNode,
         facts: FactFeed,
-        cores: Sequence[CoreTap],
+        cores: Sequence[CoreTap | VoterTap],
         create_replica: Callable[[NodeId, NewReplica], None],
+        start_copy: Callable[[NodeId, StartCopy], None],
     ) -> None:
         self._traffic = traffic
         self._create_replica = create_replica
+        self._start_copy = start_copy
         self._node = node
         self._facts = facts
         self._cores = cores
@@ -172,5 +185,18 @@ class ObservedNetwork:
         self._traffic.cancel_rows(to, cancelled)
 
     def start_copy(self, to: NodeId, asked: StartCopy) -> None:
-        """Send the message."""
-        self._traffic.start_copy(to, asked)
+        """Report the message, then send it."""
+        self._facts.copy_asked(self._node, asked)
+        self._start_copy(to, asked)
+
+
+class ObservedTraffic(PeerTraffic):
+    """The traffic of a node. It reports the messages of its tombstone, which sends without an ``ObservedNetwork``."""
+
+    voter_sends: Callable[[Outbound], None]
+
+    def send(self, tablet_id: TabletId, outbound: Outbound, entries: Sequence[Entry]) -> None:
+        """Report the message of a tombstone, and send as ``PeerTraffic`` does."""
+        if tablet_id not in self.replicas:
+            self.voter_sends(outbound)
+        super().send(tablet_id, outbound, entries)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stelae.host.assembly import Engines
-from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.consensus_metadata import ConsensusMetadata, HardStateWriter
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
 from stelae.host.instance import Instance, InstanceFile, format_directory, load_ceiling, lock_directory, save_ceiling
@@ -21,6 +21,7 @@ from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica
 from stelae.host.replica_ports import ReplicaObserver
 from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.lifecycle.copy_settings import StageSettings
 from stelae.sim.clock import VirtualClock
 from stelae.sim.coverage import Coverage
 from stelae.sim.disk import VirtualDisk
@@ -29,23 +30,26 @@ from stelae.sim.engines import SimEngines
 from stelae.sim.fact_feed import FactFeed
 from stelae.sim.history import SCHEMA
 from stelae.sim.hosting.creation_crashes import CreationCrashes
+from stelae.sim.hosting.node_messenger import NodeMessenger
 from stelae.sim.hosting.observed_loader import ObservedLoader
-from stelae.sim.hosting.replica_builder import ReplicaBuilder
+from stelae.sim.hosting.replica_builder import ObservedHardStates, ReplicaBuilder
 from stelae.sim.hosting.replica_hosting import ReplicaHosting
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
+from stelae.sim.hosting.virtual_node import ChosenEngine, VirtualNode, VirtualNodeConfig
+from stelae.sim.hosting.virtual_threads import ThreadedPool, VirtualThreads
 from stelae.sim.hosting.work_durations import WorkDurations
 from stelae.sim.log_model import LogModel
 from stelae.sim.maintenance import maintenance_of
 from stelae.sim.network import Network
 from stelae.sim.node_change import NodeChange
-from stelae.sim.node_links import FramesInFlight, NodeLink
+from stelae.sim.node_links import FramesInFlight, NodeLink, ObservedTraffic
 from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool
 from stelae.sim.profile import Profile
 from stelae.sim.scratch_log import SCRATCH_LOG, ScratchLogWriter
 from stelae.sim.services import CoverageMetrics, VirtualWorkers
 from stelae.sim.snapshot_reader import SnapshotReader
 from stelae.sim.store_files import StoreFiles
-from stelae.sim.tap_core import CoreTap, tapped_engine
+from stelae.sim.tap_core import CoreTap, VoterTap, tapped_engine
 from stelae.sim.tap_store import tapped_store
 from stelae.sim.tap_wal import WalTap
 from stelae.sim.world import ObservedNode
@@ -79,11 +83,17 @@ class RunningNode:
     """One running node. It has no replica and no reader until it hosts the tablet."""
 
     process: Process
+    traffic: PeerTraffic
     link: NodeLink
     clock: HybridClock
     scratch_log: ScratchLogWriter
-    replica: Replica | None = None
+    hosting: ReplicaHosting
     snapshot_reader: SnapshotReader | None = None
+
+    @property
+    def replica(self) -> Replica | None:
+        """The replica, if the node hosts it."""
+        return self.traffic.replicas.get(TABLET)
 
 
 INITIAL_MEMBERS = 3
@@ -111,7 +121,8 @@ def format_node(context: NodeContext, node_id: NodeId, disk: VirtualDisk) -> Non
         return
     ConsensusMetadata(disk, LAYOUT, TABLET).save(HardState(), config)
     store = context.profile.store.engines[position]
-    block = Superblock(tablet_id=TABLET, schemas=(SCHEMA.to_bytes(),), store_engine=store)
+    consensus = context.engines.consensus.name
+    block = Superblock(tablet_id=TABLET, consensus_engine=consensus, store_engine=store, schemas=(SCHEMA.to_bytes(),))
     SuperblockFile(disk, LAYOUT, TABLET).save(block)
 
 
@@ -166,9 +177,10 @@ class NodeStart:
         process, durations = self._process, self._durations
         driver = VirtualLogDriver(process, wal, self._rng("wal"), durations.sync_us, fast=fast, writer=self._writer)
         codec = PeerCodec(self._context.engines.consensus.message_types)
-        traffic = PeerTraffic(codec, process, self._metrics, self._heartbeat_interval_us)
+        traffic = ObservedTraffic(codec, process, self._metrics, self._heartbeat_interval_us)
         link = self._link(hybrid)
         builder = self._builder(wal, driver.writer, traffic, hybrid, observer)
+        traffic.voter_sends = builder.voter_sends
         hosting = self._hosting(builder, link, lambda replica: self._begin(running, replica))
         recovered = hosting.recover()
         replica = builder.build(recovered) if recovered is not None else None
@@ -178,16 +190,21 @@ class NodeStart:
         if replica is not None:
             self._begin_replica(hybrid, replica)
         scratch_log = self._start_scratch_log(wal, driver.writer)
-        running = RunningNode(process=process, link=link, clock=hybrid, scratch_log=scratch_log, replica=replica)
+        running = RunningNode(
+            process=process, traffic=traffic, link=link, clock=hybrid, scratch_log=scratch_log, hosting=hosting
+        )
         if replica is not None:
             running.snapshot_reader = self._start_snapshot_reader(replica)
         return running
 
     def _begin(self, running: RunningNode, replica: Replica) -> None:
-        """Start a replica that was created while the node runs."""
-        running.replica = replica
-        self._context.coverage.hit("witness.created" if replica.log_only else "new_replica.created")
-        self._context.facts.node_changed(self._node, NodeChange.REPLICA_CREATED)
+        """Start a replica that was created or copied while the node runs."""
+        if replica.log == LogId(TABLET, 1):
+            self._context.coverage.hit("witness.created" if replica.log_only else "new_replica.created")
+            self._context.facts.node_changed(self._node, NodeChange.REPLICA_CREATED)
+        else:
+            self._context.coverage.hit("copies.hosted")
+            self._context.facts.node_changed(self._node, NodeChange.REPLICA_COPIED)
         self._begin_replica(running.clock, replica)
         running.snapshot_reader = self._start_snapshot_reader(replica)
 
@@ -257,7 +274,7 @@ class NodeStart:
         )
 
     def _builder(
-        self, wal: WalTap, writer: LogWriter, traffic: PeerTraffic, hybrid: HybridClock, observer: ReplicaObserver
+        self, wal: WalTap, writer: LogWriter, traffic: ObservedTraffic, hybrid: HybridClock, observer: ReplicaObserver
     ) -> ReplicaBuilder:
         context = self._context
         files = StoreFiles(self._disk, STORE, self._node, context.facts)
@@ -278,6 +295,7 @@ class NodeStart:
             pool=self._pool,
             durations=self._durations,
             traffic=traffic,
+            hard_states=ObservedHardStates(HardStateWriter(self._disk, LAYOUT, self._pool), self._node, context.facts),
             clock=hybrid,
             metrics=self._metrics,
             observer=observer,
@@ -285,7 +303,7 @@ class NodeStart:
             rng=self._rng,
         )
 
-    def _engines(self, wal: WalTap, files: StoreFiles) -> tuple[Engines, list[CoreTap]]:
+    def _engines(self, wal: WalTap, files: StoreFiles) -> tuple[Engines, list[CoreTap | VoterTap]]:
         """Return the engines with their taps, and the list that will hold the cores."""
         context, chosen = self._context, self._context.engines
         store = context.profile.store.engines[self._node.position]
@@ -313,8 +331,57 @@ class NodeStart:
         loader = ObservedLoader(
             self._disk, LAYOUT, builder.engines, (consensus, store), self._node, context.facts, crashes
         )
-        names = context.profile.logs[position], consensus
-        return ReplicaHosting(builder, loader, link, TABLET, names=names, hosted=hosted)
+        threads = VirtualThreads(self._process)
+
+        def virtual_node(hosting: ReplicaHosting) -> VirtualNode:
+            return self._virtual_node(builder, loader, link, threads, hosting)
+
+        return ReplicaHosting(builder, link, TABLET, virtual_node, threads, hosted)
+
+    def _virtual_node(
+        self,
+        builder: ReplicaBuilder,
+        loader: ObservedLoader,
+        link: NodeLink,
+        threads: VirtualThreads,
+        hosting: ReplicaHosting,
+    ) -> VirtualNode:
+        def pool(name: str) -> ThreadedPool:
+            return ThreadedPool(self._process, threads, self._rng(name), name, self._durations.metadata_us)
+
+        return VirtualNode(
+            node_id=self._node_id,
+            config=self._virtual_config(),
+            files=self._disk,
+            layout=LAYOUT,
+            engines=builder.engines,
+            tablets=loader,
+            metadata_pool=self._pool,
+            scans=self._pool,
+            copies=pool("copy"),
+            copy_snapshots=pool("copy-take"),
+            copy_reads=pool("copy-read"),
+            writer=builder.writer,
+            turns=self._process,
+            time=builder.clock,
+            peers=builder.traffic,
+            hard_states=builder.hard_states,
+            messenger=NodeMessenger(link, self._process, link.incarnation_id),
+            metrics=self._metrics,
+            host=hosting.host,
+        )
+
+    def _virtual_config(self) -> VirtualNodeConfig:
+        engines, profile, position = self._context.engines, self._context.profile, self._node.position
+        store = profile.store.engines[position]
+        copy = ChosenEngine(engines.copy.name, engines.copy, engines.copy_config()) if profile.copies else None
+        return VirtualNodeConfig(
+            consensus=ChosenEngine(engines.consensus.name, engines.consensus),
+            wal=ChosenEngine(profile.logs[position]),
+            store=ChosenEngine(store, engines.stores[store]),
+            copy=copy,
+            extra={"stage": StageSettings(rounds_max=2, pause_ms=50)},
+        )
 
     def _start_scratch_log(self, wal: WalTap, writer: LogWriter) -> ScratchLogWriter:
         state = wal.logs()[SCRATCH_LOG]
@@ -336,4 +403,4 @@ class NodeStart:
         return snapshot_reader
 
 
-__all__ = ["LAYOUT", "TABLET", "NodeContext", "NodeStart", "RunningNode", "format_node"]
+__all__ = ["LAYOUT", "STORE", "TABLET", "NodeContext", "NodeStart", "RunningNode", "format_node"]

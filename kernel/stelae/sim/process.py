@@ -51,6 +51,8 @@ class Process:
         self._running = False
         self.alive = True
         self.paused = False
+        self.on_end: list[Call] = []
+        """Called once when the process has ended."""
 
     # -- start, pause, end -----------------------------------------------------------------------
 
@@ -60,6 +62,9 @@ class Process:
         self._held.clear()
         self._first.clear()
         self._last.clear()
+        ending, self.on_end = self.on_end, []
+        for call in ending:
+            call()
 
     def pause(self) -> None:
         """Pause the process, with its threads and timers."""
@@ -164,6 +169,10 @@ class VirtualPool:
             result = work()
         except StelaeError as error:
             result = error
+        self._done(key, done, result)
+
+    def _done(self, key: str, done: Callable[[Any], None], result: Any) -> None:
+        """Complete a piece of work on the loop, a moment later."""
 
         def finish() -> None:
             waiting = self._queues[key]

@@ -52,6 +52,9 @@ class Profile:
         member_change_us: shortest and longest pause between two changes of config; ``None``: members are fixed.
         member_join_timeout_ms: after this time a new member that never answers is removed.
         witnesses: true if some members are witnesses, which have no rows. Only where members change.
+        copies: true if replicas are copied: logs are collected although a member lacks entries, and replicas of nodes
+            that are no members any more are deleted. Only where members change and all stores have files.
+        lagging_peer_bytes_max: bytes of entries that are kept for a member that lacks them; in runs with copies.
         drift_ppm_max: bound on the drift of the clocks, for leases; 0: there are no leases.
         clock_drift_ppm: by how much each node's monotonic clock runs too fast; empty: by nothing.
         transfer_us: shortest and longest pause between two transfers of leadership; ``None``: only one, at the end.
@@ -88,6 +91,8 @@ class Profile:
     member_change_us: tuple[int, int] | None = None
     member_join_timeout_ms: int = 60_000
     witnesses: bool = False
+    copies: bool = False
+    lagging_peer_bytes_max: int = 0
     drift_ppm_max: int = 0
     clock_drift_ppm: tuple[int, ...] = ()
     transfer_us: tuple[int, int] | None = None
@@ -104,6 +109,9 @@ class ProfileKind(StrEnum):
     LEASES = "leases"
     """Leaders also read by leases and hand over often, while clocks drift as far as the bound allows. In a third of the
     runs, members change."""
+    COPIES = "copies"
+    """As ``MEMBERSHIP``, without witnesses. Logs are short, so members that lag or are added get copies of
+    another replica. Replicas of nodes that are no members any more are deleted, and vote as tombstones."""
     LOCAL = "local"
     """One node with the consensus engine ``local``."""
 
@@ -122,6 +130,8 @@ def draw_profile(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> Profile
             return _draw_standard(seed, 1)
         case ProfileKind.MEMBERSHIP:
             return _draw_membership(seed)
+        case ProfileKind.COPIES:
+            return _draw_copies(seed)
         case ProfileKind.LEASES:
             return _draw_leases(seed)
         case _:
@@ -135,6 +145,20 @@ def _draw_membership(seed: int) -> Profile:
         clock_error_us=(*profile.clock_error_us, *(between(rng, -200_000, 200_000) for _ in range(2))),
         member_change_us=(10_000, pick(rng, (500_000, 2_000_000))),
         witnesses=chance(stream(seed, "profile/witnesses"), WITNESSES),
+    )
+
+
+def _draw_copies(seed: int) -> Profile:
+    rng, profile = stream(seed, "profile/copies"), _draw_membership(seed)
+    return replace(
+        profile,
+        witnesses=False,
+        copies=True,
+        lagging_peer_bytes_max=pick(rng, (1, 1_000, 4_000)),
+        segment_bytes=4_096,
+        store=replace(profile.store, engines=("columnar",) * profile.nodes, flush_bytes=6_000, flush_interval_ms=1_500),
+        think_us=(2_000, between(rng, 50_000, 300_000)),
+        faults=between(rng, 10, 22),
     )
 
 

@@ -21,6 +21,7 @@ from stelae.sim.member_changer import MemberChanger
 from stelae.sim.node_start import draw_node_ids, initial_config
 from stelae.sim.prober import Prober
 from stelae.sim.profile import Profile, ProfileKind, draw_profile
+from stelae.sim.replica_deleter import ReplicaDeleter
 from stelae.sim.replica_reader import ReplicaReader
 from stelae.sim.report import RunResult
 from stelae.sim.scheduler import Scheduler
@@ -101,6 +102,7 @@ class Simulation:
         self._schema_changer = self._new_schema_changer()
         self._member_changer = self._new_member_changer()
         self._leadership_mover = self._new_leadership_mover()
+        self._replica_deleter = self._new_replica_deleter()
         self._clients = self._make_clients(operations_max)
 
     def _listeners(self) -> list[FactListener]:
@@ -147,6 +149,17 @@ class Simulation:
             self._coverage,
         )
 
+    def _new_replica_deleter(self) -> ReplicaDeleter:
+        return ReplicaDeleter(
+            self._scheduler,
+            self._cluster.network,
+            self._cluster.nodes,
+            self._world,
+            self._profile,
+            stream(self._seed, "deleter"),
+            self._coverage,
+        )
+
     def _make_clients(self, operations_max: int | None) -> list[ModelClient | WriterClient | ReplicaReader]:
         """Return the clients that must be started, and connect all clients and the prober to the fact feed."""
         context = WorkloadContext(
@@ -188,12 +201,14 @@ class Simulation:
         self._schema_changer.start()
         self._member_changer.start()
         self._leadership_mover.start()
+        self._replica_deleter.start()
         self._driver.schedule(self._plan)
         self._run_until(self._profile.safety_us)
         if self._facts.violation is None:
             self._healed_us = self._scheduler.now_us
             self._driver.heal()
             self._run_liveness_phase()
+        self._cluster.stop()
         return RunResult(
             seed=self._seed,
             kind=self._kind,
@@ -239,6 +254,7 @@ class Simulation:
         for client in self._clients:
             client.stopping = True
         self._schema_changer.stopping = self._member_changer.stopping = self._leadership_mover.stopping = True
+        self._replica_deleter.stopping = True
         self._wait_until_quiet("healing")
         if self._facts.violation is None and self._profile.alter_us is not None:
             self._alter_while_idle()
@@ -316,7 +332,7 @@ def _new_world(seed: int, profile: Profile, scheduler: Scheduler) -> World:
     for node in nodes:
         if config.member(node.node_id) is None:
             node.on_disk = ReplicaOnDisk.NOTHING
-    return World(nodes=nodes, now_us=lambda: scheduler.now_us, initial_config=config)
+    return World(nodes=nodes, now_us=lambda: scheduler.now_us, initial_config=config, copies=profile.copies)
 
 
 def run_seed(

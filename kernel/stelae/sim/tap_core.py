@@ -103,11 +103,52 @@ class CoreTap(ConsensusCore):
             self._needs.popitem(last=False)
 
 
+class VoterTap(ConsensusCore):
+    """The core of a replica without a log, with a tap. It records what its messages depend on."""
+
+    def __init__(self, inner: ConsensusCore, hard_state: HardState) -> None:
+        self._inner = inner
+        self._hard_state = hard_state
+        self._needs: OrderedDict[int, tuple[msgspec.Struct, Needs]] = OrderedDict()
+
+    def needs_of(self, message: msgspec.Struct) -> Needs:
+        """Return what must be durable before ``message``, a message of this core, may be sent."""
+        known = self._needs.get(id(message))
+        return known[1] if known is not None else Needs(HardState())
+
+    def step(self, events: Sequence[Event]) -> None:
+        """As ``inner``."""
+        self._inner.step(events)
+
+    def take_ready(self) -> Ready | None:
+        """As ``inner``."""
+        ready = self._inner.take_ready()
+        if ready is not None:
+            self._hard_state = ready.hard_state or self._hard_state
+            for outbound in (*ready.at_once, *ready.after_persist):
+                self._needs[id(outbound.message)] = (outbound.message, Needs(self._hard_state))
+                if len(self._needs) > MESSAGES_REMEMBERED_MAX:
+                    self._needs.popitem(last=False)
+        return ready
+
+    def next_deadline(self) -> int | None:
+        """As ``inner``."""
+        return self._inner.next_deadline()
+
+    def status(self) -> Status:
+        """As ``inner``."""
+        return self._inner.status()
+
+    def validate_state(self) -> None:
+        """As ``inner``."""
+        self._inner.validate_state()
+
+
 def tapped_engine(
     engine: type[ConsensusEngine], node: ObservedNode, facts: FactFeed
-) -> tuple[type[ConsensusEngine], list[CoreTap]]:
+) -> tuple[type[ConsensusEngine], list[CoreTap | VoterTap]]:
     """Return an engine that makes tapped cores, and the list that will hold them."""
-    cores: list[CoreTap] = []
+    cores: list[CoreTap | VoterTap] = []
 
     class TappedEngine(engine):  # type: ignore[misc, valid-type]
         """The engine under test. Only ``restore`` differs."""
@@ -121,6 +162,14 @@ def tapped_engine(
             facts.restarted(node, restored["hard_state"], log, commit, config)
             core = super().restore(log=log, commit=commit, **restored)
             tap = CoreTap(core, node, facts)
+            cores.append(tap)
+            return tap
+
+        @classmethod
+        def restore_voter(cls, *, hard_state: HardState, **restored: Any) -> ConsensusCore:
+            """Restore the core of a tombstone as the engine does, and put a tap on it."""
+            facts.voter_restored(node, hard_state)
+            tap = VoterTap(super().restore_voter(hard_state=hard_state, **restored), hard_state)
             cores.append(tap)
             return tap
 

@@ -33,6 +33,7 @@ class WalTap(WalEngine):
         self, inner: WalEngine, node: ObservedNode, facts: FactFeed, models: dict[LogId, LogModel], replicated: TabletId
     ) -> None:
         self._inner = inner
+        self.capabilities = inner.capabilities  # type: ignore[misc]
         self._node = node
         self._facts = facts
         self._models = models
@@ -97,14 +98,14 @@ class WalTap(WalEngine):
         for log, outcome in outcomes.items():
             if isinstance(outcome, Durable):
                 self._models[log].complete()
-            if log.tablet_id == self._replicated:
+            if log == self._node.log_id:
                 self._facts.wal(self._node, group[log], outcome)
 
     def repair(self, log: LogId) -> OpId:
         """As ``inner``. The result is compared with the model, as after a recovery."""
         durable = self._inner.repair(log)
         self._check_recovered(log, self._inner.logs()[log])
-        if log.tablet_id == self._replicated:
+        if log == self._node.log_id:
             base = self._node.base.index
             self._node.durable = [e.op_id for e in self._models[log].entries if e.op_id.index > base]
         return durable

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from stelae.host.superblock import Superblock
 from stelae.sim.agreed_writes import AgreedWrites
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.spi.consensus import HardState, LogView, Ready, Role, Status
-from stelae.spi.ids import ZERO, NodeId, OpId
+from stelae.spi.ids import ZERO, LogId, NodeId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.members import MemberType, TabletConfig
 
@@ -45,6 +46,8 @@ class ObservedNode:
         given_up: true once the replica is lost permanently.
         on_disk: how much of a replica is durable on the node.
         log_only: true if the replica has no rows, as that of a witness.
+        log_id: the log of the replica.
+        block: the newest durable superblock that was written while the node ran.
     """
 
     position: int
@@ -68,6 +71,8 @@ class ObservedNode:
     given_up: bool = False
     on_disk: ReplicaOnDisk = ReplicaOnDisk.WHOLE
     log_only: bool = False
+    log_id: LogId | None = None
+    block: Superblock | None = None
 
     def op_id_at(self, index: int) -> OpId | None:
         """Return the op id of the core's log at an index, or ``None``."""
@@ -89,6 +94,10 @@ class ObservedNode:
     def last(self) -> OpId:
         """Return the op id of the last entry of the core's log."""
         return self.log[-1] if self.log else self.base
+
+    def last_durable(self) -> OpId:
+        """Return the op id of the last durable entry."""
+        return self.durable[-1] if self.durable else self.base
 
     def last_after(self, ready: Ready) -> OpId:
         """Return the op id of the last entry that the core's log has once ``ready`` is carried out."""
@@ -157,6 +166,7 @@ class World:
         committed: op ids that some core has reported committed, in order from index 1.
         entries: every entry that a log engine has reported or recovered, by op id.
         agreed: the rows that the applied entries produce.
+        copies: whether replicas are copied in the run.
     """
 
     nodes: list[ObservedNode]
@@ -165,6 +175,7 @@ class World:
     committed: list[OpId] = field(default_factory=list)
     entries: dict[OpId, Entry] = field(default_factory=dict)
     agreed: AgreedWrites = field(default_factory=AgreedWrites)
+    copies: bool = False
 
     def on_majority(self, op_id: OpId, config: TabletConfig) -> bool:
         """Return true if an entry is durable on a majority of the voters of a config."""

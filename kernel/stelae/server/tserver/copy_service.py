@@ -22,7 +22,7 @@ from stelae.protocol.copy_messages import (
     encode_answer,
 )
 from stelae.server.frames import only_frame
-from stelae.server.tserver.loop_calls import LoopCalls
+from stelae.server.tserver.loop_calls import LoopCalls, ThreadCalls
 from stelae.server.tserver.served_snapshot import SnapshotTaker
 from stelae.spi.copy import CopySession, CopySource, SessionKey, SessionView, SourceAnswer
 from stelae.spi.copy_plan import CopyOffer
@@ -41,10 +41,13 @@ EXPIRE_US = 500_000
 class CopyService:
     """The serving side of copies on one node. A ``Service`` (``stelae.spi.hooks``).
 
-    It does nothing if the node's settings choose no transport."""
+    It does nothing if the node's settings choose no transport.
 
-    def __init__(self, node: Node) -> None:
+    ``calls`` makes the way from the threads that take snapshots to the event loop."""
+
+    def __init__(self, node: Node, calls: Callable[[], ThreadCalls] = LoopCalls) -> None:
         self._node = node
+        self._new_calls = calls
         self._numbers = count(1)
         self._timer: Timer | None = None
         self.source: CopySource | None = None
@@ -56,7 +59,7 @@ class CopyService:
             return
         incarnation = node.messenger.identity.incarnation_id
         self.source = chosen.engine.source(chosen.config, node.engines.services, incarnation)
-        self._calls = LoopCalls()
+        self._calls = self._new_calls()
         self._taker = SnapshotTaker(node, self._calls, f"{node.layout.serving}/{incarnation}")
         node.copy_snapshots.submit(partial(_remove_leftovers, node, incarnation))
         for kind, handler in ((BEGIN_COPY, self._begin), (ASK_COPY, self._ask), (END_COPY, self._end)):

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from queue import Empty
 
 from stelae.host.node import Node
 from stelae.lifecycle.offer_check import check_session
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy, decode_answer
-from stelae.server.tserver.loop_calls import LoopCalls
+from stelae.server.tserver.loop_calls import Answers, LoopCalls, ThreadCalls
 from stelae.spi.copy import CopyNetwork, KeepAlive, SourceAnswer, SourceRequest
 from stelae.spi.copy_plan import CopyOffer
 from stelae.spi.errors import CallerError, PeerError, StelaeError, Unavailable
@@ -30,11 +30,13 @@ CONNECT_LOOK_US = 20_000
 
 
 class MessengerSources:
-    """Reaches sources through the node's messenger. Constructed and used on the event loop."""
+    """Reaches sources through the node's messenger. Constructed and used on the event loop.
 
-    def __init__(self, node: Node) -> None:
+    ``calls`` makes the way from the threads that fetch to the event loop."""
+
+    def __init__(self, node: Node, calls: Callable[[], ThreadCalls] = LoopCalls) -> None:
         self._node = node
-        self._calls = LoopCalls()
+        self._calls = calls()
 
     def begin(
         self,
@@ -129,10 +131,10 @@ class MessengerSources:
 class MessengerNetwork:
     """A ``CopyNetwork`` over the node's messenger. One thread asks and waits; answers arrive on the event loop."""
 
-    def __init__(self, node: Node, calls: LoopCalls) -> None:
+    def __init__(self, node: Node, calls: ThreadCalls) -> None:
         self._node = node
         self._calls = calls
-        self._answers: SimpleQueue[tuple[int, SourceAnswer | StelaeError]] = SimpleQueue()
+        self._answers: Answers = calls.queue()
 
     def ask(self, ticket: int, source: NodeId, request: SourceRequest) -> None:
         """Send a request over the loop."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -23,6 +23,7 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.copy_list_messages import COPIES, CopiesReply, CopiesRequest, CopyLine
 from stelae.server.frames import only_frame
 from stelae.server.tserver.copy_sources import MessengerSources
+from stelae.server.tserver.loop_calls import LoopCalls, ThreadCalls
 from stelae.spi.errors import PeerError, StelaeError
 from stelae.spi.ids import NodeId, TabletId, node_id, tablet_id
 from stelae.spi.schema import Schema
@@ -41,10 +42,14 @@ class CopyTargetService:
     Args:
         manager: locks tablets.
         tombstones: the voters that stay in service during a copy.
+        calls: makes the way from the threads that fetch to the event loop.
     """
 
-    def __init__(self, node: Node, manager: TabletManager, tombstones: Tombstones) -> None:
+    def __init__(
+        self, node: Node, manager: TabletManager, tombstones: Tombstones, calls: Callable[[], ThreadCalls] = LoopCalls
+    ) -> None:
         self._node = node
+        self._new_calls = calls
         self._manager = manager
         self._tombstones = tombstones
         self._decoder = msgspec.msgpack.Decoder(StartCopy)
@@ -87,7 +92,7 @@ class CopyTargetService:
         if chosen is None:
             return
         assert isinstance(node.tablets, TabletLoader)
-        self._sources = MessengerSources(node)
+        self._sources = MessengerSources(node, self._new_calls)
         self._copies = TabletCopies(
             CopyEnvironment(
                 node=node,

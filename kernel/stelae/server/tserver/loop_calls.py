@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeAlias
 
 from stelae.spi.errors import Unavailable
 
@@ -18,8 +19,37 @@ Begin: TypeAlias = Callable[[Callable[[Any], None]], None]
 """Begins work on the loop. It calls its argument once, with the result or an exception."""
 
 
+class Answers(Protocol):
+    """A queue from the event loop to one worker thread."""
+
+    def put(self, item: Any) -> None:
+        """Add an item. Does not block."""
+
+    def get(self, *, timeout: float) -> Any:
+        """Return the oldest item. Blocks for so many seconds at most, then raises ``queue.Empty``."""
+
+    def get_nowait(self) -> Any:
+        """Return the oldest item, or raise ``queue.Empty``."""
+
+
+class ThreadCalls(Protocol):
+    """How worker threads reach the event loop. The simulator has one in virtual time."""
+
+    def stop(self) -> None:
+        """Let every present and later ``call`` fail with ``Unavailable``."""
+
+    def post(self, work: Callable[[], None]) -> bool:
+        """Run ``work`` on the loop, soon. Return False, and do nothing, if the loop is closed."""
+
+    def call(self, begin: Begin, discard: Callable[[Any], None] = ...) -> Any:
+        """Run ``begin`` on the loop and return what it passes to its argument (``LoopCalls.call``)."""
+
+    def queue(self) -> Answers:
+        """Return a queue on which a worker thread waits for the loop."""
+
+
 class LoopCalls:
-    """Lets worker threads run code on the event loop and wait for it.
+    """Lets worker threads run code on the event loop and wait for it: a ``ThreadCalls``.
 
     The constructor is called on the running loop. ``stop`` ends all waits."""
 
@@ -38,6 +68,10 @@ class LoopCalls:
         except RuntimeError:
             return False
         return True
+
+    def queue(self) -> Answers:
+        """Return a queue on which a worker thread waits for the loop."""
+        return SimpleQueue[Any]()
 
     def call(self, begin: Begin, discard: Callable[[Any], None] = lambda result: None) -> Any:
         """Run ``begin`` on the loop and return what it passes to its argument. Blocks; not for the loop's own thread.

@@ -35,7 +35,7 @@ from stelae.lifecycle.copy_log import log_pieces
 from stelae.lifecycle.copy_rows import export_pieces
 from stelae.lifecycle.copy_spool import CopySpool
 from stelae.protocol.copy_messages import BeginCopy
-from stelae.server.tserver.loop_calls import LoopCalls
+from stelae.server.tserver.loop_calls import ThreadCalls
 from stelae.server.tserver.tablet_service import replica_of
 from stelae.spi.copy_plan import CopySnapshot
 from stelae.spi.errors import Unavailable, Unsupported
@@ -100,7 +100,7 @@ class SnapshotTaker:
         calls: the way to its event loop.
         directory: of the spools of this process."""
 
-    def __init__(self, node: Node, calls: LoopCalls, directory: str) -> None:
+    def __init__(self, node: Node, calls: ThreadCalls, directory: str) -> None:
         self._node = node
         self._calls = calls
         self._directory = directory

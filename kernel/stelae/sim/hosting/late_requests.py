@@ -1,15 +1,14 @@
-"""Repeats some requests for new replicas late.
+"""Repeats some requests for new or copied replicas late.
 
-A leader asks again only while the peer does not host the tablet. So without these repetitions, few requests would reach
-a node that creates its replica at the moment, that has it, or that was removed from the tablet again."""
+A leader asks again only while the peer does not answer. So without these repetitions, few requests would reach a node
+that creates its replica at the moment, that has it, or that was removed from the tablet again."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from stelae.host.new_replica import NewReplica
 from stelae.sim.draw import chance, skewed
 from stelae.sim.process import Process
 from stelae.spi.ids import NodeId
@@ -21,22 +20,27 @@ DELAY_US: Final = (500, 4_000_000)
 """Shortest and longest delay of the repetition: from the time of one creation to that of several changes of members."""
 
 
-class LateRequests:
-    """Sends requests for new replicas, and some of them twice.
+_Asked = TypeVar("_Asked")
+
+
+class LateRequests(Generic[_Asked]):
+    """Sends requests for replicas, and some of them twice.
 
     Args:
         process: the process of the leader. It sends nothing more once it has ended.
+        kind: the kind of the message.
         send: sends one request.
     """
 
-    def __init__(self, process: Process, rng: random.Random, send: Callable[[NodeId, NewReplica], None]) -> None:
+    def __init__(self, process: Process, kind: str, rng: random.Random, send: Callable[[NodeId, _Asked], None]) -> None:
         self._process = process
+        self._kind = kind
         self._rng = rng
         self._send = send
 
-    def send(self, to: NodeId, new: NewReplica) -> None:
+    def send(self, to: NodeId, asked: _Asked) -> None:
         """Send a request."""
-        self._send(to, new)
+        self._send(to, asked)
         if chance(self._rng, SHARE):
             delay_us = skewed(self._rng, *DELAY_US)
-            self._process.schedule(delay_us, "new_replica.again", lambda: self._send(to, new))
+            self._process.schedule(delay_us, f"{self._kind}.again", lambda: self._send(to, asked))

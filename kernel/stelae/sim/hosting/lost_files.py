@@ -10,13 +10,13 @@ from stelae.spi.ids import TabletId
 
 
 def remove_replica(disk: VirtualDisk, layout: DirectoryLayout, tablet: TabletId) -> None:
-    """Remove superblock, consensus metadata, log and data. Durable on return.
+    """Remove superblock, consensus metadata, log, data and the stage of a copy. Durable on return.
 
     The log must have a directory of its own."""
     for path in (layout.superblock_of(tablet), layout.consensus_of(tablet)):
         if disk.exists(path):
             disk.remove(path)
-    for path in (f"{layout.wals}/{tablet}", layout.data_of(tablet)):
+    for path in (f"{layout.wals}/{tablet}", layout.data_of(tablet), layout.stage_of(tablet)):
         if disk.exists(path):
             disk.remove_tree(path)
     for directory in (layout.superblocks, layout.consensus, layout.wals, layout.data):

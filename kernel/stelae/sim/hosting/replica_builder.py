@@ -12,23 +12,24 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.hybrid_clock import HybridClock
 from stelae.host.log_writer import LogWriter
 from stelae.host.member_links import MemberLinks
-from stelae.host.peer_traffic import PeerTraffic
+from stelae.host.new_replica import NEW_REPLICA
 from stelae.host.replica import Replica
 from stelae.host.replica_ports import ReplicaObserver, ReplicaPorts
+from stelae.host.start_copy import START_COPY
 from stelae.server.partition_bounds import batcher_of
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.fact_feed import FactFeed
 from stelae.sim.hosting.late_requests import LateRequests
 from stelae.sim.hosting.work_durations import WorkDurations
-from stelae.sim.node_links import ObservedNetwork
+from stelae.sim.node_links import ObservedNetwork, ObservedTraffic
 from stelae.sim.process import Process, VirtualPool, VirtualReader
 from stelae.sim.profile import Profile
 from stelae.sim.services import CoverageMetrics
 from stelae.sim.store_files import ObservedSuperblockFile, StoreFiles
-from stelae.sim.tap_core import CoreTap
+from stelae.sim.tap_core import CoreTap, VoterTap
 from stelae.sim.tap_wal import WalTap
 from stelae.sim.world import ObservedNode
-from stelae.spi.consensus import HardState
+from stelae.spi.consensus import HardState, Outbound
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import TabletConfig
@@ -57,14 +58,15 @@ class ReplicaBuilder:
     disk: VirtualDisk
     layout: DirectoryLayout
     engines: Engines
-    cores: list[CoreTap]
+    cores: list[CoreTap | VoterTap]
     files: StoreFiles
     wal: WalTap
     writer: LogWriter
     process: Process
     pool: VirtualPool
     durations: WorkDurations
-    traffic: PeerTraffic
+    traffic: ObservedTraffic
+    hard_states: ObservedHardStates
     clock: HybridClock
     metrics: CoverageMetrics
     observer: ReplicaObserver
@@ -74,6 +76,7 @@ class ReplicaBuilder:
     def build(self, recovered: RecoveredTablet) -> Replica:
         """Build the replica and route its messages to it. The caller starts it."""
         tablet = recovered.superblock.tablet_id
+        self.node.log_id = recovered.superblock.log_id
         replica = assemble(
             recovered,
             self.engines,
@@ -85,28 +88,37 @@ class ReplicaBuilder:
                 range_bytes_max=self.profile.append_bytes_max,
                 flush_bytes=self.profile.store.flush_bytes,
                 memory_bytes_max=self.profile.store.memory_bytes_max,
-                lagging_peer_bytes_max=BOUND_OF_LAGGING_PEERS if self.bounded else 0,
+                lagging_peer_bytes_max=self._lagging_peer_bytes_max(),
             ),
             rng=self.rng("core"),
         )
-        if self.profile.member_change_us is not None and not replica.log_only:
-            # Nothing copies a replica in a run, so a member that is added again must find its entries in the log. Those
-            # that a replica without rows has collected are in the log of every voter that had rows then.
+        if self.profile.member_change_us is not None and not self.profile.copies and not replica.log_only:
+            # Nothing copies a replica in such a run, so a member that is added again must find its entries in the log.
+            # Those that a replica without rows has collected are in the log of every voter that had rows then.
             replica.flusher.retention.anchor("members that come back", 1)
         self.traffic.add(replica)
         return replica
 
+    def voter_sends(self, outbound: Outbound) -> None:
+        """Report a message of the tombstone."""
+        self.facts.sent(self.node, outbound, self.cores[-1].needs_of(outbound.message))
+
+    def _lagging_peer_bytes_max(self) -> int:
+        if self.profile.copies:
+            return self.profile.lagging_peer_bytes_max
+        return BOUND_OF_LAGGING_PEERS if self.bounded else 0
+
     def _ports(self) -> ReplicaPorts:
         process, durations = self.process, self.durations
-        hard_states = HardStateWriter(self.disk, self.layout, self.pool)
         reads = VirtualPool(process, self.rng("reads"), "read", durations.read_us)
-        requests = LateRequests(process, self.rng("requests"), self.traffic.create_replica)
+        requests = LateRequests(process, NEW_REPLICA, self.rng("requests"), self.traffic.create_replica)
+        copies = LateRequests(process, START_COPY, self.rng("copies"), self.traffic.start_copy)
         return ReplicaPorts(
             turns=process,
             writer=self.writer,
             reader=VirtualReader(self.wal, reads),
-            hard_states=ObservedHardStates(hard_states, self.node, self.facts),
-            network=ObservedNetwork(self.traffic, self.node, self.facts, self.cores, requests.send),
+            hard_states=self.hard_states,
+            network=ObservedNetwork(self.traffic, self.node, self.facts, self.cores, requests.send, copies.send),
             batcher=batcher_of,
             heartbeats=self.traffic.heartbeats,
             members=MemberLinks(self.node_id, _KnownNodes()),

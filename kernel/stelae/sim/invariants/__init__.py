@@ -6,6 +6,7 @@ from stelae.sim.invariants.acknowledged_writes import AcknowledgedWrites
 from stelae.sim.invariants.base import AppliedRequest, FactListener, Invariant, ObservedScan, Violation
 from stelae.sim.invariants.commit_rule import CommitRule
 from stelae.sim.invariants.config_follows_log import ConfigFollowsLog
+from stelae.sim.invariants.copied_replicas import NoNeedlessDeletion, TombstonePromises
 from stelae.sim.invariants.elected_by_majority import ElectedByMajority
 from stelae.sim.invariants.election_safety import ElectionSafety
 from stelae.sim.invariants.exactly_once import ExactlyOnce
@@ -35,6 +36,8 @@ from stelae.sim.invariants.terms_and_votes import TermsAndVotes
 
 INVARIANTS: tuple[type[Invariant], ...] = (
     ReplicaCreation,
+    NoNeedlessDeletion,
+    TombstonePromises,
     WitnessLog,
     VotersHaveRows,
     NoServiceWithoutRows,

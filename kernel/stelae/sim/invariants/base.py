@@ -12,6 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from stelae.host.new_replica import NewReplica
+from stelae.host.start_copy import StartCopy
 from stelae.host.superblock import Superblock
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation, RowErrors
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
@@ -173,6 +174,20 @@ class FactListener:
 
     def on_replica_found(self, node: ObservedNode, *, exists: bool) -> None:
         """A node has started, and has a replica on its disk or has none."""
+
+    def on_copy_asked(self, node: ObservedNode, asked: StartCopy) -> None:
+        """A leader asks the node of a member to copy the tablet."""
+
+    def on_deletion_asked(self, node: ObservedNode, seen: OpId) -> None:
+        """A master asks a node to delete its replica. It has seen that committed config, without the node."""
+
+    def on_voter(self, node: ObservedNode, hard_state: HardState) -> None:
+        """A tombstone was loaded, with a hard state that was read back from the disk."""
+
+    def on_superblock(
+        self, node: ObservedNode, before: Superblock | None, block: Superblock, log: LogModel | None
+    ) -> None:
+        """A superblock is durable, after the one ``before``. ``log`` is the model of the log that it names."""
 
 
 class Invariant(FactListener):

@@ -13,7 +13,7 @@ from stelae.spi.ids import LogId
 class LogRetention(Invariant):
     """No replica ever needs a copy, because no log is collected beyond what all replicas hold durably.
 
-    In a run ``lagging_peer_bytes_max`` never has an effect. So a log must be retained also for a replica that is down,
+    That holds in runs without copies, where ``lagging_peer_bytes_max`` never has an effect. So a log must be retained also for a replica that is down,
     lagging, or unknown to a new leader. A replica that is lost permanently does not count.
 
     The log of a replica without rows begins late, and the replica never leads for long. So it need not retain entries
@@ -24,7 +24,7 @@ class LogRetention(Invariant):
 
     def on_collect(self, node: ObservedNode, log: LogId, upto: int) -> None:
         """Compare the collected index with the entries of the slowest replica."""
-        if node.log_only:
+        if node.log_only or self.world.copies:
             return
         settled = self.world.settled_index()
         if upto > settled:
@@ -34,5 +34,5 @@ class LogRetention(Invariant):
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Check that a leader can catch up all peers that have a replica from its log, failed ones included."""
         for request in ready.copy_requests:
-            if request.hosted and not node.log_only:
+            if request.hosted and not node.log_only and not self.world.copies:
                 self.fail(f"leader {node.position} of term {node.hard_state.term} requests a copy for {request.peer}")

@@ -10,7 +10,7 @@ from stelae.sim.world import ObservedNode
 
 
 class ReplicaCreation(Invariant):
-    """A replica is created only on a node that never had one, and it exists for good once its superblock is durable.
+    """A replica is created only on a node that never had one. It exists from its superblock on, until it is deleted.
 
     A node that lost its replica has lost votes and entries that others rely on. It gets no empty one under its uuid."""
 
@@ -25,10 +25,14 @@ class ReplicaCreation(Invariant):
             self.fail(f"node {node.position} has lost its replica, and creates an empty one under the same uuid")
         elif node.on_disk is ReplicaOnDisk.WHOLE:
             self.fail(f"node {node.position} creates an empty replica over the one that it has")
+        elif node.on_disk is ReplicaOnDisk.TOMBSTONE:
+            self.fail(f"node {node.position} creates an empty replica over a tombstone")
 
     def on_replica_found(self, node: ObservedNode, *, exists: bool) -> None:
         """Check that a started node has a replica if and only if its creation was completed."""
-        if node.on_disk is ReplicaOnDisk.ENDING or exists == (node.on_disk is ReplicaOnDisk.WHOLE):
+        if node.on_disk in (ReplicaOnDisk.ENDING, ReplicaOnDisk.LEAVING) or exists == (
+            node.on_disk is ReplicaOnDisk.WHOLE
+        ):
             return
         if exists:
             self.fail(f"node {node.position} starts with a replica, but no creation had come to its superblock")

@@ -56,6 +56,13 @@ class TermsAndVotes(Invariant):
 
     def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
         """Check that the exposed hard state was durable."""
+        self._judge(node, hard_state)
+
+    def on_voter(self, node: ObservedNode, hard_state: HardState) -> None:
+        """Check the same for a tombstone."""
+        self._judge(node, hard_state)
+
+    def _judge(self, node: ObservedNode, hard_state: HardState) -> None:
         exposed = node.exposed
         if hard_state.term < exposed.term:
             self.fail(f"node {node.position} starts in term {hard_state.term} after messages of term {exposed.term}")

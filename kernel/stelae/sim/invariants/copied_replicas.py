@@ -1,0 +1,81 @@
+"""Tombstones keep their promises, copies reach them, and nothing is deleted without a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from stelae.host.start_copy import StartCopy
+from stelae.host.superblock import DataState, Superblock
+from stelae.sim.invariants.base import Invariant
+from stelae.sim.log_model import LogModel
+from stelae.sim.world import ObservedNode, World
+from stelae.spi.ids import OpId
+
+
+class TombstonePromises(Invariant):
+    """A tombstone has the last op id that its replica ever had, as long as no copy has reached it.
+
+    So it votes for no candidate that lacks an entry which the replica had acknowledged. A replica that is READY has a
+    durable log, which reaches the tombstone before it."""
+
+    name: ClassVar[str] = "tombstone_promises"
+    source: ClassVar[str] = "durability.md rules 18, 19 and 22"
+
+    def on_superblock(
+        self, node: ObservedNode, before: Superblock | None, block: Superblock, log: LogModel | None
+    ) -> None:
+        """Check the op ids of two superblocks that follow each other."""
+        if before is None or node.given_up:
+            return
+        if before.data_state is DataState.READY:
+            promised: object = node.last_durable() if block.data_state is not DataState.READY else None
+        else:
+            promised = before.tombstone
+        if not isinstance(promised, OpId):
+            return
+        if block.data_state is DataState.READY:
+            self._judge_ready(node, block, log, promised)
+        elif not isinstance(block.tombstone, OpId) or block.tombstone < promised:
+            self.fail(f"the tombstone of node {node.position} ends at {block.tombstone}, its replica had {promised}")
+
+    def _judge_ready(self, node: ObservedNode, block: Superblock, log: LogModel | None, promised: OpId) -> None:
+        if log is None:
+            self.fail(f"node {node.position} is READY, but has no log {block.log_id}")
+        elif log.last() < promised:
+            self.fail(f"node {node.position} is READY with a log up to {log.last()}, its replica had {promised}")
+
+
+class NoNeedlessDeletion(Invariant):
+    """A replica is set aside only for a copy that it needs, or because a committed config does not list its node.
+
+    It needs a copy if it lacks the entry at which the log of an asking leader begins."""
+
+    name: ClassVar[str] = "no_needless_deletion"
+    source: ClassVar[str] = "durability.md rules 17 and 27"
+
+    def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
+        super().__init__(world, report)
+        self._asked: dict[str, set[OpId]] = {}
+        self._seen: dict[int, set[OpId]] = {}
+
+    def on_copy_asked(self, node: ObservedNode, asked: StartCopy) -> None:
+        """Record where the log of a leader begins that asks for a copy."""
+        self._asked.setdefault(asked.to, set()).add(asked.log_base)
+
+    def on_deletion_asked(self, node: ObservedNode, seen: OpId) -> None:
+        """Record the config that a master has seen."""
+        self._seen.setdefault(node.position, set()).add(seen)
+
+    def on_superblock(
+        self, node: ObservedNode, before: Superblock | None, block: Superblock, log: LogModel | None
+    ) -> None:
+        """Check the reason of a new tombstone."""
+        if before is None or before.data_state is not DataState.READY or block.data_state is DataState.READY:
+            return
+        if node.given_up:
+            return
+        known = node.committed_config
+        removed = known is not None and known.op_id in self._seen.get(node.position, ())
+        if not removed and all(self.world.holds(node, base) for base in self._asked.get(node.node_id, ())):
+            self.fail(f"node {node.position} sets its replica aside, although it has what every leader's log begins at")
