@@ -291,6 +291,7 @@ class FactFeed:
         if block.data_state is not DataState.READY:
             node.flushed, node.floor = ZERO, 0
         elif change == (DataState.COPYING, DataState.READY):
+            node.floor_max = max(other.floor_max for other in self.world.nodes)  # The copied files have their source's.
             self.saved(node, block, unsynced)
 
     def replica_found(self, node: ObservedNode, block: Superblock | None, *, exists: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from stelae.host.metadata_files import decode
 from stelae.host.replica import Replica
-from stelae.host.superblock import SUPERBLOCK
+from stelae.host.superblock import SUPERBLOCK, DataState
 from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import below, between, chance, pick, stream
@@ -340,6 +340,8 @@ class SimNode:
             names = disk.listdir(STORE) if disk.exists(STORE) else []
             unsynced = [name for name in names if not disk.is_durable(f"{STORE}/{name}")]
             block = decode(SUPERBLOCK, data, path)
+            if block.data_state is not DataState.READY and self.running is not None:
+                self.running.store_files.set_aside()
             self._context.facts.superblock_saved(self.view, block, self._models.get(block.log_id), unsynced)
 
     def _logs(self) -> list[LogId]:

@@ -88,6 +88,7 @@ class RunningNode:
     clock: HybridClock
     scratch_log: ScratchLogWriter
     hosting: ReplicaHosting
+    store_files: StoreFiles
     snapshot_reader: SnapshotReader | None = None
 
     @property
@@ -191,7 +192,13 @@ class NodeStart:
             self._begin_replica(hybrid, replica)
         scratch_log = self._start_scratch_log(wal, driver.writer)
         running = RunningNode(
-            process=process, traffic=traffic, link=link, clock=hybrid, scratch_log=scratch_log, hosting=hosting
+            process=process,
+            traffic=traffic,
+            link=link,
+            clock=hybrid,
+            scratch_log=scratch_log,
+            hosting=hosting,
+            store_files=builder.files,
         )
         if replica is not None:
             running.snapshot_reader = self._start_snapshot_reader(replica)

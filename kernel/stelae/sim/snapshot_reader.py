@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stelae.host.replica import Replica
+from stelae.host.replica_state import ReplicaState
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, chance, pick, skewed
 from stelae.sim.fact_feed import FactFeed
@@ -40,6 +41,9 @@ FIRST_US: Final = (1_000, 400_000)
 
 READ_AT_ONCE: Final = 0.5
 """Share of the scans that are read to the end at once."""
+
+
+_DONE_WORKING = (ReplicaState.FAILED, ReplicaState.STOPPING)
 
 
 @dataclass(slots=True)
@@ -88,7 +92,7 @@ class SnapshotReader:
         self._process.schedule(skewed(self._rng, *FIRST_US), "historian", self._act)
 
     def _act(self) -> None:
-        if self.stopping or self._replica.failure:
+        if self.stopping or self._replica.state in _DONE_WORKING:
             return
         if self._scan is None:
             self._begin()

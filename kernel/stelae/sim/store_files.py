@@ -17,30 +17,39 @@ class StoreFiles:
     """The store files of one replica.
 
     The rule is the same for all engines: an edit needs the files that exist when the store proposes it, except those
-    that it makes obsolete."""
+    that it or an earlier edit makes obsolete. Obsolete files stay as long as a copy or a cursor pins them."""
 
     def __init__(self, disk: VirtualDisk, directory: str, node: ObservedNode, facts: FactFeed) -> None:
         self._disk = disk
         self._directory = directory
         self._node = node
         self._facts = facts
+        self._obsolete: set[str] = set()
+        self._leaving: frozenset[str] = frozenset()
         self._proposed: frozenset[str] = frozenset()
         self._needed: frozenset[str] = frozenset()
 
     def opened(self) -> None:
         """Record that the store was opened. It needs all files that it has left in its directory."""
+        self._obsolete.clear()
         self._needed = self._proposed = self._listed()
+
+    def set_aside(self) -> None:
+        """Record that the replica is a tombstone. It needs no files."""
+        self._needed = self._proposed = frozenset()
 
     def proposed(self, edit: Edit) -> None:
         """Record and report that the store has proposed an edit."""
         self.check_missing()
-        self._proposed = self._listed() - set(edit.obsolete)
+        self._leaving = frozenset(edit.obsolete)
+        self._proposed = self._listed() - self._obsolete - self._leaving
         self._facts.proposed(self._node, edit.flushed)
 
     def saved(self, block: Superblock) -> None:
         """Report that the superblock with the last proposed edit is durable, with the files that are not."""
         unsynced = [name for name in sorted(self._proposed) if not self._disk.is_durable(f"{self._directory}/{name}")]
         self._facts.saved(self._node, block, unsynced)
+        self._obsolete |= self._leaving
         self._needed = self._proposed
 
     def check_missing(self) -> None:

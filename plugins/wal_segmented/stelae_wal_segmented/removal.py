@@ -81,11 +81,16 @@ def remove_if_empty(files: Files, directory: str) -> None:
 def set_aside(log: TabletLog, target: str) -> None:
     """Move a log's files to another directory, the base file last. May be repeated.
 
+    A log of which a sync has failed is moved as it is: its files cannot be relied on, so nothing is written to them.
+
     Raises:
         StorageError: the move is incomplete; repeat it.
     """
     if log.damage is None and log.failed is None:
-        log.active.seal(log.chain)
+        try:
+            log.active.seal(log.chain)
+        except (SyncFailed, OSError) as error:
+            raise log.fail_permanently(error) from error
     log.active.abandon()
     files = log.context.files
     base_path = f"{log.directory}/{base_name(log.log.generation)}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from stelae.sim.disk import Survival, VirtualDisk
-from stelae.spi.errors import Corrupt, Full, StorageError
+from stelae.spi.errors import Corrupt, Full, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_space
@@ -96,6 +96,21 @@ def test_a_log_that_could_not_be_read_can_be_set_aside_with_all_it_holds(path: s
     config = SegmentedConfig(segment_bytes_first=4096, segment_bytes_max=4096)
     with SegmentedWal.opened_aside("/node/aside", LOG, config, fake_services(harness.disk)) as (state, held):
         assert state.last == OpId(1, 10) and list(held) == list(ALL[:10])
+    engine.close()
+
+
+def test_a_log_whose_last_sync_fails_while_it_is_set_aside_is_moved_as_it_is() -> None:
+    """A second attempt once sealed the segment: its sync succeeded, and said nothing of what the first had lost."""
+    harness = small_harness()
+    engine = filled(harness, 10)
+    engine.commit({LOG: Append(entries=ALL[10:12])}, sync=False)
+    used: list[tuple[str, str]] = []
+    harness.disk.faults.on_use_after_failed_sync = lambda operation, path: used.append((operation, path))
+    harness.disk.faults.fail_syncs(FIRST)
+    with pytest.raises(SyncFailed):
+        engine.set_aside(LOG, "/node/aside")
+    engine.set_aside(LOG, "/node/aside")
+    assert not engine.logs() and not used
     engine.close()
 
 

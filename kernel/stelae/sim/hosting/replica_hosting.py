@@ -15,6 +15,7 @@ from stelae.host.new_replica import NEW_REPLICA
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.host.start_copy import START_COPY
+from stelae.host.superblock import DataState
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
@@ -64,7 +65,8 @@ class ReplicaHosting:
         """
         it, tablet = self._builder, self._tablet
         found = self._loader.inspect(tablet, it.wal.logs())
-        it.facts.replica_found(it.node, found.superblock, exists=found.decision.action is StartupAction.START)
+        block = found.superblock
+        it.facts.replica_found(it.node, block, exists=block is not None and block.data_state is DataState.READY)
         recovered = [one for one in self._loader.recover_all() if one.superblock.tablet_id == tablet]
         if (failure := self._loader.failed.get(tablet)) is not None:
             raise StorageError(failure)

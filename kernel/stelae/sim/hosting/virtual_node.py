@@ -89,3 +89,8 @@ class VirtualNode:
     def replicas(self) -> Mapping[TabletId, Replica]:
         """The replicas of the node."""
         return self.peers.replicas
+
+    @property
+    def failed_tablets(self) -> Mapping[TabletId, str]:
+        """The tablets that could not be recovered, and why."""
+        return self.tablets.failed
