@@ -71,6 +71,9 @@ MEMBERS_SEEDS_COUNT = 10
 LEASES_SEEDS_COUNT = 6
 """Seeds that `leases` runs for each change."""
 
+COPIES_SEEDS_COUNT = 4
+"""Seeds that `copies` runs for each change."""
+
 MASTERS_SEEDS_COUNT = 20
 """Seeds that `masters` runs for each change."""
 
@@ -89,7 +92,12 @@ def seeds_of_this_change(count: int) -> str:
 
 
 MODULES = ("tests/unit", "tests/traces", "tests/conformance")
-FLOORS = ("tests/sim/test_coverage.py", "tests/sim/test_member_floors.py", "tests/sim/masters/test_coverage.py")
+FLOORS = (
+    "tests/sim/test_coverage.py",
+    "tests/sim/test_member_floors.py",
+    "tests/sim/test_copy_floors.py",
+    "tests/sim/masters/test_coverage.py",
+)
 FLOORS_LEFT_OUT = tuple(f"--ignore={path}" for path in FLOORS)
 
 GROUPS: dict[str, Command] = {
@@ -103,6 +111,10 @@ GROUPS: dict[str, Command] = {
     "leases": tool(
         *("stelae", "sim", "run", "--profile", "leases", "--jobs", "1"),
         *("--seeds", seeds_of_this_change(LEASES_SEEDS_COUNT)),
+    ),
+    "copies": tool(
+        *("stelae", "sim", "run", "--profile", "copies", "--jobs", "1"),
+        *("--seeds", seeds_of_this_change(COPIES_SEEDS_COUNT)),
     ),
     "masters": tool("stelae", "sim", "masters", "--jobs", "1", "--seeds", seeds_of_this_change(MASTERS_SEEDS_COUNT)),
     "floors": pytest(*FLOORS),
@@ -135,6 +147,7 @@ SOAK: dict[str, Command] = {
     "soak-sim": tool("stelae", "sim", "run", "--seeds", SEEDS_SOAK),
     "soak-members": tool("stelae", "sim", "run", "--profile", "membership", "--seeds", SEEDS_SOAK),
     "soak-leases": tool("stelae", "sim", "run", "--profile", "leases", "--seeds", SEEDS_SOAK),
+    "soak-copies": tool("stelae", "sim", "run", "--profile", "copies", "--seeds", SEEDS_SOAK),
     "soak-masters": tool("stelae", "sim", "masters", "--seeds", SEEDS_SOAK),
     "soak-floors": at_length(pytest(*FLOORS)),
     "soak-mutants": at_length(pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT)),

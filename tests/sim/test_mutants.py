@@ -13,6 +13,7 @@ from stelae.sim.invariants import INVARIANTS
 from stelae.sim.run import run_seed
 from tests.at_length import AT_LENGTH
 from tests.sim.client_mutants import CLIENT_MUTANTS
+from tests.sim.copy_mutants import COPY_MUTANTS
 from tests.sim.first_seeds import first_seeds, seeds_of
 from tests.sim.lease_mutants import LEASE_MUTANTS
 from tests.sim.local_mutants import LOCAL_MUTANTS
@@ -20,7 +21,7 @@ from tests.sim.member_mutants import MEMBER_MUTANTS
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.planting import planted, resolve
 
-ALL = (*MUTANTS, *CLIENT_MUTANTS, *MEMBER_MUTANTS, *LEASE_MUTANTS, *LOCAL_MUTANTS)
+ALL = (*MUTANTS, *CLIENT_MUTANTS, *MEMBER_MUTANTS, *LEASE_MUTANTS, *COPY_MUTANTS, *LOCAL_MUTANTS)
 MORE_SEEDS = range(10_001, 10_021)
 
 

@@ -87,7 +87,7 @@ def test_the_pages_say_the_numbers_of_the_script(script: dict[str, Any], page: s
     text = text_of(page)
     assert re.findall(r"(\d+) minutes", text) == [f"{budget_s // 60}"]
     assert f"{budget_s // 60} minutes on two quiet cores" in text
-    drawn = (script[f"{kind}SEEDS_COUNT"] for kind in ("", "MEMBERS_", "LEASES_", "MASTERS_"))
+    drawn = (script[f"{kind}SEEDS_COUNT"] for kind in ("", "MEMBERS_", "LEASES_", "COPIES_", "MASTERS_"))
     counts = (*drawn, soak)
     assert set(re.findall(r"(\d+) seeds", text)) == {f"{count}" for count in counts}
     assert set(re.findall(r"of (\d+) budgeted", text)) <= {f"{budget_s}"}
@@ -114,7 +114,10 @@ def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand(script: dict
     of_leases = script["GROUPS"]["leases"][-1]
     assert count_of(of_leases) == script["LEASES_SEEDS_COUNT"] == 6
     assert of_leases.split("..")[0] == seeds.split("..")[0]
-    for group in ("soak-sim", "soak-members", "soak-leases", "soak-masters"):
+    of_copies = script["GROUPS"]["copies"][-1]
+    assert count_of(of_copies) == script["COPIES_SEEDS_COUNT"] == 4
+    assert of_copies.split("..")[0] == seeds.split("..")[0]
+    for group in ("soak-sim", "soak-members", "soak-leases", "soak-copies", "soak-masters"):
         assert count_of(script["SOAK"][group][-1]) >= 1_000
 
 

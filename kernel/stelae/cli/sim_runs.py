@@ -18,8 +18,8 @@ ProfileOption = Annotated[
     typer.Option(
         "--profile",
         metavar="KIND",
-        help="Kind of runs: standard; membership, where members change; leases, where leaders also read by leases; "
-        "or local, one node without peers.",
+        help="Kind of runs: standard; membership, where members change; copies, where replicas are also copied and "
+        "deleted; leases, where leaders also read by leases; or local, one node without peers.",
     ),
 ]
 

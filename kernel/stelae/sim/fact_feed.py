@@ -290,7 +290,7 @@ class FactFeed:
             self.node_changed(node, NodeChange.REPLICA_DELETED)
         if block.data_state is not DataState.READY:
             node.flushed, node.floor = ZERO, 0
-        elif change == (DataState.COPYING, DataState.READY):
+        elif change == (DataState.COPYING, DataState.READY) and not block.log_only:
             node.floor_max = max(other.floor_max for other in self.world.nodes)  # The copied files have their source's.
             self.saved(node, block, unsynced)
 

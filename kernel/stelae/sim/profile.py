@@ -152,6 +152,8 @@ def _draw_copies(seed: int) -> Profile:
     rng, profile = stream(seed, "profile/copies"), _draw_membership(seed)
     return replace(
         profile,
+        # A member that never answers is gone within the time that a run has to come to rest, also after a new election.
+        member_join_timeout_ms=20_000,
         witnesses=False,
         copies=True,
         lagging_peer_bytes_max=pick(rng, (1, 1_000, 4_000)),

@@ -18,6 +18,7 @@ from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import TabletConfig, encode_config
 from stelae.spi.schema import Column, Schema
 from stelae.spi.wal import LogState
+from tests.unit.sim.copy_stories import FAULTY_COPIES
 from tests.unit.sim.epoch_stories import FAULTY_EPOCHS
 from tests.unit.sim.member_stories import FAULTY_MEMBERS
 from tests.unit.sim.rig import CONFIG, LOG, NAMES, Rig, applied, begin, committed, done, entry, history, write
@@ -449,5 +450,6 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
     "log_retention": [log_is_collected_that_the_slowest_replica_needs, leader_cannot_catch_a_peer_up],
     "log_base": [log_begins_above_the_collectable_index, log_has_a_wrong_base],
 }
-for name, stories in (FAULTY_STORES | FAULTY_EPOCHS | FAULTY_MEMBERS).items():
-    FAULTY.setdefault(name, []).extend(stories)
+for faulty in (FAULTY_STORES, FAULTY_EPOCHS, FAULTY_MEMBERS, FAULTY_COPIES):
+    for name, stories in faulty.items():
+        FAULTY.setdefault(name, []).extend(stories)

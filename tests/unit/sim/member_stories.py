@@ -82,7 +82,7 @@ def disk_is(rig: Rig, *states: ReplicaOnDisk) -> None:
 
 
 def starts(rig: Rig, *, exists: bool) -> None:
-    rig.facts.replica_found(rig.world.nodes[2], exists=exists)
+    rig.facts.replica_found(rig.world.nodes[2], Superblock(tablet_id=LOG.tablet_id) if exists else None, exists=exists)
 
 
 def creation_over_a_replica(rig: Rig) -> None:

@@ -19,6 +19,7 @@ from tests.unit.sim.consensus_stories import (
     same_op_id_other_body,
     two_leaders,
 )
+from tests.unit.sim.copy_stories import FAULTLESS_COPIES
 from tests.unit.sim.epoch_stories import FAULTLESS_EPOCHS
 from tests.unit.sim.member_stories import (
     caretaker_that_serves_nobody,
@@ -72,6 +73,13 @@ def test_creations_that_leave_nothing_or_a_whole_replica_are_legal() -> None:
 def test_a_caretaker_that_serves_nobody_is_legal() -> None:
     rig = Rig()
     caretaker_that_serves_nobody(rig)
+    assert rig.violated is None
+
+
+@pytest.mark.parametrize("story", FAULTLESS_COPIES, ids=lambda story: story.__name__)
+def test_a_copy_and_a_deletion_with_a_reason_are_legal(story: Callable[[Rig], None]) -> None:
+    rig = Rig()
+    story(rig)
     assert rig.violated is None
 
 

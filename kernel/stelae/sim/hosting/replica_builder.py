@@ -100,7 +100,9 @@ class ReplicaBuilder:
         return replica
 
     def voter_sends(self, outbound: Outbound) -> None:
-        """Report a message of the tombstone."""
+        """Report a message of the tombstone, and count its votes."""
+        if getattr(outbound.message, "refusal", True) is None:
+            self.facts.coverage.hit("copies.voted")
         self.facts.sent(self.node, outbound, self.cores[-1].needs_of(outbound.message))
 
     def _lagging_peer_bytes_max(self) -> int:
@@ -112,13 +114,15 @@ class ReplicaBuilder:
         process, durations = self.process, self.durations
         reads = VirtualPool(process, self.rng("reads"), "read", durations.read_us)
         requests = LateRequests(process, NEW_REPLICA, self.rng("requests"), self.traffic.create_replica)
-        copies = LateRequests(process, START_COPY, self.rng("copies"), self.traffic.start_copy)
+        start_copy = self.traffic.start_copy
+        if self.profile.copies:
+            start_copy = LateRequests(process, START_COPY, self.rng("copies"), start_copy).send
         return ReplicaPorts(
             turns=process,
             writer=self.writer,
             reader=VirtualReader(self.wal, reads),
             hard_states=self.hard_states,
-            network=ObservedNetwork(self.traffic, self.node, self.facts, self.cores, requests.send, copies.send),
+            network=ObservedNetwork(self.traffic, self.node, self.facts, self.cores, requests.send, start_copy),
             batcher=batcher_of,
             heartbeats=self.traffic.heartbeats,
             members=MemberLinks(self.node_id, _KnownNodes()),

@@ -13,8 +13,9 @@ from stelae.spi.ids import LogId
 class LogRetention(Invariant):
     """No replica ever needs a copy, because no log is collected beyond what all replicas hold durably.
 
-    That holds in runs without copies, where ``lagging_peer_bytes_max`` never has an effect. So a log must be retained also for a replica that is down,
-    lagging, or unknown to a new leader. A replica that is lost permanently does not count.
+    That holds in runs without copies, where ``lagging_peer_bytes_max`` never has an effect. So a log must be retained
+    also for a replica that is down, lagging, or unknown to a new leader. A replica that is lost permanently does not
+    count.
 
     The log of a replica without rows begins late, and the replica never leads for long. So it need not retain entries
     for others, and may request a copy for them."""

@@ -1,0 +1,94 @@
+"""Planted bugs in copies, deletions and tombstones; the runs are those of the profile ``copies``."""
+
+from __future__ import annotations
+
+from stelae.sim.profile import ProfileKind
+from tests.sim import copy_mutations as mutations
+from tests.sim.planted_bug import Mutant
+
+COPIES = ProfileKind.COPIES
+
+COPY_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        name="copies: no guard is applied to a request",
+        rule="durability 17",
+        target="stelae.lifecycle.tablet_copy:refusal",
+        replacement=mutations.apply_no_guard,
+        invariant="no_needless_deletion",
+        kind=COPIES,
+    ),
+    Mutant(
+        name="copies: the replica is set aside before the last guards",
+        rule="durability 17",
+        target="stelae.lifecycle.tablet_copy:gather",
+        replacement=mutations.set_aside_before_the_guards,
+        invariant="no_needless_deletion",
+        kind=COPIES,
+    ),
+    Mutant(
+        name="copies: a superblock COPYING drops the last op id of its tombstone",
+        rule="durability 18, 19",
+        target="stelae.lifecycle.copied_tablet:copying_block",
+        replacement=mutations.drop_the_last_op_id,
+        invariant="tombstone_promises",
+        kind=COPIES,
+    ),
+    Mutant(
+        name="copies: the superblock is READY before the log is durable",
+        rule="durability 22",
+        target="stelae.lifecycle.copied_tablet:append_piece",
+        replacement=mutations.write_the_log_without_sync,
+        invariant="tombstone_promises",
+        kind=COPIES,
+    ),
+    Mutant(
+        name="copies: the results of writes are not copied",
+        rule="durability 16, 24",
+        target="stelae.lifecycle.copied_tablet:ready_block",
+        replacement=mutations.copy_no_results,
+        invariant="epochs_only_rise",
+        kind=COPIES,
+    ),
+    Mutant(
+        name="copies: a merge forgets the vote",
+        rule="durability 20",
+        target="stelae.host.tombstone_voter:TombstoneVoter.merge",
+        replacement=mutations.forget_the_vote_in_a_merge,
+        invariant="terms_and_votes",
+        kind=COPIES,
+        seeds_max=60,
+    ),
+    Mutant(
+        name="tombstones: a tombstone votes as if its log had been empty",
+        rule="durability 19",
+        target="stelae.lifecycle.tombstones:Tombstones._voter",
+        replacement=mutations.vote_as_an_empty_log,
+        invariant="leader_completeness",
+        kind=COPIES,
+        seeds_max=60,
+    ),
+    Mutant(
+        name="tombstones: a replica is deleted whatever config the master has seen",
+        rule="durability 27",
+        target="stelae.lifecycle.tablet_manager:TabletManager._check_fence",
+        replacement=mutations.delete_whatever_was_seen,
+        invariant="no_needless_deletion",
+        kind=COPIES,
+    ),
+    Mutant(
+        name="tombstones: an empty replica is created over one",
+        rule="durability 19",
+        target="stelae.lifecycle.tablet_manager:TabletManager._check_absent",
+        replacement=mutations.create_over_a_tombstone,
+        invariant="replica_creation",
+        kind=COPIES,
+    ),
+    Mutant(
+        name="tombstones: a tombstone is loaded without its term",
+        rule="durability 9",
+        target="stelae.lifecycle.tombstones:Tombstones._voter",
+        replacement=mutations.load_the_voter_at_term_zero,
+        invariant="terms_and_votes",
+        kind=COPIES,
+    ),
+)

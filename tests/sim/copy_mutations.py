@@ -1,0 +1,62 @@
+"""The replacements of the mutants in ``copy_mutants``.
+
+Each function takes the original function first, then the arguments of the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stelae.host.tombstone_voter import _Save
+from stelae.lifecycle.blocking_steps import Steps
+from stelae.spi.consensus import HardState
+from stelae.spi.ids import ZERO
+from stelae.spi.wal import Append
+from tests.sim.mutations import Original
+
+
+def apply_no_guard(original: Original, asked: Any, here: Any) -> None:
+    return None
+
+
+def set_aside_before_the_guards(original: Original, env: Any, asked: Any, look: Any) -> Steps[Any]:
+    replica = env.node.replicas.get(asked.tablet_id)
+    if replica is not None:
+        yield from env.manager.set_aside(replica, "a copy replaces it")
+    return (yield from original(env, asked, look))
+
+
+def drop_the_last_op_id(original: Original, *arguments: Any, **options: Any) -> Any:
+    block = original(*arguments, **options)
+    return msgspec.structs.replace(block, tombstone=ZERO) if block.tombstone is not None else block
+
+
+def write_the_log_without_sync(original: Original, wal: Any, log: Any, entries: Any, commit_hint: int) -> None:
+    wal.commit({log: Append(entries=tuple(entries), commit_hint=commit_hint)}, sync=False)
+
+
+def copy_no_results(original: Original, *arguments: Any) -> Any:
+    return msgspec.structs.replace(original(*arguments), results=b"")
+
+
+def forget_the_vote_in_a_merge(original: Original, self: Any, term: int, config: Any, done: Any) -> None:
+    self.hard_state = HardState(self.hard_state.term)
+    self._due.append(_Save(self.hard_state))
+    original(self, term, config, done)
+
+
+def vote_as_an_empty_log(original: Original, self: Any, block: Any, record: Any) -> Any:
+    return original(self, msgspec.structs.replace(block, tombstone=ZERO), record)
+
+
+def delete_whatever_was_seen(original: Original, self: Any, committed: Any, tablet_id: Any, seen: Any) -> None:
+    return None
+
+
+def create_over_a_tombstone(original: Original, self: Any, tablet_id: Any) -> Steps[None]:
+    yield from self.look(tablet_id)
+
+
+def load_the_voter_at_term_zero(original: Original, self: Any, block: Any, record: Any) -> Any:
+    return original(self, block, msgspec.structs.replace(record, term=0, voted_for=None))

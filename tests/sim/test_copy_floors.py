@@ -1,0 +1,46 @@
+"""What must happen in the runs with copies: complete and interrupted ones, refusals, deletions, tombstones that vote."""
+
+from __future__ import annotations
+
+from stelae.sim.profile import ProfileKind
+from stelae.sim.run import run_seed
+from tests.at_length import AT_LENGTH
+
+SEEDS = range(1, 41)
+
+OFTEN = {
+    "copies.hosted",
+    "copies.undone_to_tombstone",
+    "copies.voted",
+    "deletions.done",
+    "deletions.fence_mismatch",
+    "metric.copies_completed",
+    "metric.copies_needed",
+    "metric.copies_refused",
+    "new_replica.created",
+    "start_copy.arrived",
+    "start_copy.hosted_already",
+    "start_copy.under_way",
+}
+"""The first seeds show these."""
+
+RARE = {
+    "copies.undone",
+    "deletions.unavailable",
+    "metric.copies_abandoned",
+    "metric.copy_sessions_expired",
+    "start_copy.of_no_member",
+}
+"""Looked for in `make soak`."""
+
+
+def test_replicas_are_copied_in_every_way_and_no_invariant_is_violated() -> None:
+    missing = OFTEN | RARE if AT_LENGTH else set(OFTEN)
+    for seed in SEEDS:
+        result = run_seed(seed, kind=ProfileKind.COPIES)
+        assert result.violation is None, (seed, result.violation)
+        assert result.writes_acknowledged > 0
+        missing -= {name for name, count in result.coverage.items() if count}
+        if not missing and not AT_LENGTH:
+            break
+    assert sorted(missing) == []

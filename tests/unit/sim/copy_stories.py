@@ -1,0 +1,144 @@
+"""Stories of tombstones and copies. ``FAULTY_COPIES`` maps each invariant of them to the stories that violate it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from stelae.host.start_copy import StartCopy
+from stelae.host.superblock import DataState, Superblock
+from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
+from stelae.sim.log_model import LogModel
+from stelae.spi.consensus import HardState
+from stelae.spi.ids import ZERO, OpId
+from stelae.spi.members import MemberType
+from tests.unit.sim.rig import CONFIG, LOG, NAMES, Rig, entry
+
+READY = Superblock(tablet_id=LOG.tablet_id)
+
+
+def tombstone(last: OpId | None) -> Superblock:
+    return msgspec.structs.replace(READY, data_state=DataState.DELETED, tombstone=last)
+
+
+def copying(last: OpId | None) -> Superblock:
+    return msgspec.structs.replace(READY, data_state=DataState.COPYING, tombstone=last, generation=2)
+
+
+def saved(rig: Rig, *blocks: Superblock, last: OpId = ZERO) -> None:
+    """Node 2 has a replica with two entries, and saves these superblocks. The copied log ends at ``last``."""
+    node = rig.world.nodes[2]
+    node.block = READY
+    rig.append(2, entry(1, 1), entry(1, 2))
+    for block in blocks:
+        log = LogModel(base=last) if block.generation == 2 else LogModel(base=OpId(1, 2))
+        rig.facts.superblock_begins(node, block)
+        rig.facts.superblock_saved(node, block, log, ())
+
+
+def copy_is_asked(rig: Rig, log_base: OpId) -> None:
+    """Node 0 asks node 2 for a copy, because its log begins there."""
+    asked = StartCopy(
+        to=NAMES[2],
+        leader=NAMES[0],
+        term=1,
+        tablet_id=LOG.tablet_id,
+        table_name="t",
+        consensus="raft",
+        config=ZERO,
+        member_type=MemberType.VOTER,
+        hosted=True,
+        log_base=log_base,
+        sources=CONFIG.members[:1],
+    )
+    rig.facts.copy_asked(rig.world.nodes[0], asked)
+
+
+def lags(rig: Rig) -> None:
+    copy_is_asked(rig, OpId(1, 9))
+
+
+def tombstone_below_the_log(rig: Rig) -> None:
+    lags(rig)
+    saved(rig, tombstone(OpId(1, 1)))
+
+
+def tombstone_without_op_id(rig: Rig) -> None:
+    lags(rig)
+    saved(rig, tombstone(None))
+
+
+def copy_drops_the_op_id(rig: Rig) -> None:
+    lags(rig)
+    saved(rig, tombstone(OpId(1, 2)), copying(ZERO))
+
+
+def copy_ends_below_the_tombstone(rig: Rig) -> None:
+    lags(rig)
+    ready = msgspec.structs.replace(READY, generation=2)
+    saved(rig, tombstone(OpId(1, 2)), copying(OpId(1, 2)), ready, last=OpId(1, 1))
+
+
+def set_aside_without_a_request(rig: Rig) -> None:
+    saved(rig, tombstone(OpId(1, 2)))
+
+
+def set_aside_although_it_has_the_entry(rig: Rig) -> None:
+    copy_is_asked(rig, OpId(1, 2))
+    saved(rig, tombstone(OpId(1, 2)))
+
+
+def deleted_for_another_config(rig: Rig) -> None:
+    rig.facts.deletion_asked(rig.world.nodes[2], OpId(1, 1))
+    saved(rig, tombstone(OpId(1, 2)))
+
+
+def empty_replica_over_a_tombstone(rig: Rig) -> None:
+    lags(rig)
+    saved(rig, tombstone(OpId(1, 2)))
+    rig.facts.replica_on_disk(rig.world.nodes[2], ReplicaOnDisk.BEGUN)
+
+
+def tombstone_forgets_its_vote(rig: Rig) -> None:
+    node = rig.world.nodes[2]
+    node.expose(HardState(3, NAMES[0]))
+    rig.facts.voter_restored(node, HardState(3))
+
+
+FAULTY_COPIES: dict[str, list[Callable[[Rig], None]]] = {
+    "tombstone_promises": [
+        tombstone_below_the_log,
+        tombstone_without_op_id,
+        copy_drops_the_op_id,
+        copy_ends_below_the_tombstone,
+    ],
+    "no_needless_deletion": [
+        set_aside_without_a_request,
+        set_aside_although_it_has_the_entry,
+        deleted_for_another_config,
+    ],
+    "replica_creation": [empty_replica_over_a_tombstone],
+    "terms_and_votes": [tombstone_forgets_its_vote],
+}
+
+
+def a_copy_over_a_tombstone(rig: Rig) -> None:
+    lags(rig)
+    saved(rig, tombstone(OpId(1, 2)), copying(OpId(1, 2)), tombstone(OpId(1, 2)), copying(OpId(1, 2)))
+    rig.facts.replica_found(rig.world.nodes[2], copying(OpId(1, 2)), exists=False)
+
+
+def a_copy_that_is_complete(rig: Rig) -> None:
+    lags(rig)
+    ready = msgspec.structs.replace(READY, generation=2)
+    saved(rig, tombstone(OpId(1, 2)), copying(OpId(1, 2)), ready, last=OpId(1, 2))
+    rig.facts.replica_found(rig.world.nodes[2], ready, exists=True)
+
+
+def a_deletion_of_a_former_member(rig: Rig) -> None:
+    rig.facts.deletion_asked(rig.world.nodes[2], ZERO)
+    saved(rig, tombstone(OpId(1, 2)))
+
+
+FAULTLESS_COPIES = [a_copy_over_a_tombstone, a_copy_that_is_complete, a_deletion_of_a_former_member]
