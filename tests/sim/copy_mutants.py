@@ -50,13 +50,12 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         kind=COPIES,
     ),
     Mutant(
-        name="copies: a merge forgets the vote",
+        name="copies: the voter goes on while its metadata passes to the replica",
         rule="durability 20",
-        target="stelae.host.tombstone_voter:TombstoneVoter.merge",
-        replacement=mutations.forget_the_vote_in_a_merge,
+        target="stelae.lifecycle.tombstones:Tombstones.hold",
+        replacement=mutations.hold_nothing,
         invariant="terms_and_votes",
         kind=COPIES,
-        seeds_max=60,
     ),
     Mutant(
         name="tombstones: a tombstone votes as if its log had been empty",
@@ -73,14 +72,6 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae.lifecycle.tablet_manager:TabletManager._check_fence",
         replacement=mutations.delete_whatever_was_seen,
         invariant="no_needless_deletion",
-        kind=COPIES,
-    ),
-    Mutant(
-        name="tombstones: an empty replica is created over one",
-        rule="durability 19",
-        target="stelae.lifecycle.tablet_manager:TabletManager._check_absent",
-        replacement=mutations.create_over_a_tombstone,
-        invariant="replica_creation",
         kind=COPIES,
     ),
     Mutant(

@@ -8,9 +8,7 @@ from typing import Any
 
 import msgspec
 
-from stelae.host.tombstone_voter import _Save
 from stelae.lifecycle.blocking_steps import Steps
-from stelae.spi.consensus import HardState
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append
 from tests.sim.mutations import Original
@@ -40,10 +38,8 @@ def copy_no_results(original: Original, *arguments: Any) -> Any:
     return msgspec.structs.replace(original(*arguments), results=b"")
 
 
-def forget_the_vote_in_a_merge(original: Original, self: Any, term: int, config: Any, done: Any) -> None:
-    self.hard_state = HardState(self.hard_state.term)
-    self._due.append(_Save(self.hard_state))
-    original(self, term, config, done)
+def hold_nothing(original: Original, self: Any, tablet_id: Any) -> None:
+    return None
 
 
 def vote_as_an_empty_log(original: Original, self: Any, block: Any, record: Any) -> Any:
@@ -52,10 +48,6 @@ def vote_as_an_empty_log(original: Original, self: Any, block: Any, record: Any)
 
 def delete_whatever_was_seen(original: Original, self: Any, committed: Any, tablet_id: Any, seen: Any) -> None:
     return None
-
-
-def create_over_a_tombstone(original: Original, self: Any, tablet_id: Any) -> Steps[None]:
-    yield from self.look(tablet_id)
 
 
 def load_the_voter_at_term_zero(original: Original, self: Any, block: Any, record: Any) -> Any:

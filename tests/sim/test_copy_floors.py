@@ -1,4 +1,4 @@
-"""What must happen in the runs with copies: complete and interrupted ones, refusals, deletions, tombstones that vote."""
+"""What must happen in the runs with copies: complete and interrupted ones, refusals, deletions, votes of tombstones."""
 
 from __future__ import annotations
 
