@@ -140,6 +140,14 @@ class CannotAbort(MemberChangeRefused, code="CANNOT_ABORT"):
     """Nothing is in progress, or it can be aborted no more."""
 
 
+class RecoveryRefused(CallerError, code="RECOVERY_REFUSED"):
+    """The recovery of a replica was refused, and nothing was done. The message says what to do next."""
+
+
+class AlreadyRecovered(RecoveryRefused, code="ALREADY_RECOVERED"):
+    """The replica has the log of this recovery already."""
+
+
 class RetryableError(StelaeError, code="RETRY"):
     """The request may succeed later or on another node.
 
