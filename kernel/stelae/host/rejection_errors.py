@@ -11,6 +11,7 @@ from stelae.spi.errors import (
     NoChange,
     NotLeader,
     Overloaded,
+    RecoveryNotYet,
     RecoveryRefused,
     StelaeError,
     Unavailable,
@@ -69,7 +70,9 @@ def rejection_error(rejection: Rejection) -> StelaeError:
             return ChangeNotYet(f"{rejection.reason}: {rejection.detail}")
         case Why.NOT_A_MEMBER | Why.WRONG_MEMBER_TYPE | Why.LEADERLESS:
             return MemberChangeRefused(f"{rejection.reason}: {rejection.detail}")
-        case Why.LEADER_ALIVE | Why.CHANGED_SINCE | Why.STOOD_DOWN:
+        case Why.LEADER_ALIVE:
+            return RecoveryNotYet(f"{rejection.reason}: {rejection.detail}")
+        case Why.CHANGED_SINCE | Why.STOOD_DOWN:
             return RecoveryRefused(f"{rejection.reason}: {rejection.detail}")
         case Why.ABORTED:
             return MemberChangeRefused("the change was aborted on request")

@@ -207,7 +207,8 @@ class Removed(msgspec.Struct, frozen=True, gc=False):
     """A member or a master says that the committed config ``config_id`` does not list this replica.
 
     The replica does not campaign any more, until it gets a newer config that lists it. The event has no effect if the
-    replica knows a config that is at least as new."""
+    replica knows a config that is at least as new. If the config is of a later recovery epoch than the replica's term,
+    the replica enters that term, even as leader, and so stands down for good."""
 
     config_id: OpId
 

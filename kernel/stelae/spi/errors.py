@@ -179,6 +179,10 @@ class ChangeNotYet(RetryableError, code="CHANGE_NOT_YET"):
     """A change of a tablet's members cannot be made now, and nothing was done. It may succeed later."""
 
 
+class RecoveryNotYet(RetryableError, code="RECOVERY_NOT_YET"):
+    """The replica leads, or heard a leader lately, so it is not recovered. Nothing was done."""
+
+
 class DeadlineExceeded(RetryableError, code="DEADLINE"):
     """There was no answer within the deadline. The outcome is unknown; a request with an identity can be retried."""
 

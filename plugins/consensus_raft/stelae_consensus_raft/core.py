@@ -36,6 +36,7 @@ from stelae.spi.consensus_events import (
     Tick,
     Transfer,
 )
+from stelae.spi.recovery_epoch import recovery_epoch
 from stelae_consensus_raft.client_requests import ClientRequests
 from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.follower import Follower
@@ -262,8 +263,12 @@ class RaftCore(ConsensusCore):
             self._elections.campaign()
 
     def _on_removed(self, event: Removed) -> None:
-        """Stop campaigning if the config is newer than all that this replica knows. A leader knows them all."""
+        """Stop campaigning if the config is newer than all that this replica knows. A leader knows them all.
+
+        The exception is a config of a later recovery epoch: no leader of an earlier one knows it (rule 29)."""
         state = self._state
+        if recovery_epoch(event.config_id.term) > recovery_epoch(state.term):
+            state.step_down(Cause.HIGHER_TERM, event.config_id.term)
         if event.config_id > state.config.op_id and state.role is not Role.LEADER:
             state.removed(event.config_id)
 

@@ -123,9 +123,9 @@ class RaftRecovery:
         if recovery_id(state.log.last.term) == recovery_id(term):
             return Refusal(RejectReason.RECOVERED, f"the log ends at {state.log.last}, which is of this recovery")
         if state.role is Role.LEADER or state.leader_is_alive():
-            fact = "this replica leads the tablet" if state.role is Role.LEADER else "this replica hears a leader"
-            detail = f"{fact}, or heard one lately; a tablet with a majority needs no recovery"
-            return Refusal(RejectReason.LEADER_ALIVE, detail)
+            heard = "this replica heard a leader within one election timeout"
+            fact = "this replica leads the tablet" if state.role is Role.LEADER else heard
+            return Refusal(RejectReason.LEADER_ALIVE, f"{fact}; a tablet with a majority needs no recovery")
         if recovery_epoch(state.term) < recovery_epoch(term):
             return None
         resumes = recovery_id(state.term) == recovery_id(term) and state.voted_for == state.node_id

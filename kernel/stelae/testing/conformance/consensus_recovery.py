@@ -211,6 +211,24 @@ class RecoveryChecks:
         cluster.propose(3, b"kept")
         assert cluster.bodies(3) == [b"kept"]
 
+    def test_a_replica_that_is_told_of_a_recovered_config_stands_down_also_as_leader(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = self._led(harness)
+        cluster.isolate(3)
+        cluster.advance(3 * cluster.timeout_us)
+        leader = cluster.leader()
+        assert leader is not None and leader.number != 3
+        recovered(cluster, 3)
+        config_id = cluster.nodes[3].status.committed_config.op_id
+        for number in (1, 2):
+            cluster.step(number, Removed(config_id))
+            cluster.restart(number)
+            status = cluster.nodes[number].status
+            assert status.role is Role.NON_PARTICIPANT and recovery_epoch(status.term) == 1
+        cluster.advance(5 * cluster.timeout_us)
+        assert all(cluster.role(number) is Role.NON_PARTICIPANT for number in (1, 2))
+
     def test_two_members_that_stood_down_elect_none_of_them(self, harness: ConsensusHarness) -> None:
         """The danger: both are in the new epoch, and are a majority of the config in their logs."""
         cluster = self._led(harness)
