@@ -176,9 +176,6 @@ class Bench:
     def copy_requested(self, request: CopyRequest) -> None:
         self.log.append(f"copy from {request.first_index}")
 
-    def stood_down(self, token: int) -> None:
-        self.log.append(f"stood down {token}")
-
     def config_durable(self, config: TabletConfig) -> None:
         self.log.append(f"config {config.op_id} durable")
 
@@ -212,18 +209,6 @@ def test_a_vote_is_durable_before_its_reply_and_before_any_later_append() -> Non
     bench.metadata()
     assert bench.log == ["save 2/voted", "send vote", "send later", "entries [1]"]
     assert bench.events == [Persisted(1)]
-
-
-def test_who_asked_a_replica_to_stand_down_is_answered_once_that_is_durable() -> None:
-    bench = Bench()
-    bench.run(
-        Ready(id=1, append=append(new_entry(1))), Ready(id=2, hard_state=HardState(1 << 40, PEER), stood_down=(7,))
-    )
-    assert "stood down 7" not in bench.log
-    bench.disk()
-    assert "stood down 7" not in bench.log, "the vote is not saved yet"
-    bench.metadata()
-    assert bench.log[-1] == "stood down 7"
 
 
 def test_a_hard_state_waits_until_every_earlier_append_is_durable() -> None:
