@@ -6,18 +6,21 @@ import asyncio
 import shutil
 from pathlib import Path
 
+import msgspec
+
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.recover.execution import Outcome, Result, apply_plan, until_whole
-from stelae.recover.plan import NotPlanned, RecoveryPlan
+from stelae.recover.plan import NotPlanned, RecoveryPlan, TabletPlan
 from stelae.recover.survey import survey_masters, survey_servers
 from stelae.spi.consensus import Role
-from stelae.spi.ids import NodeId
+from stelae.spi.ids import NodeId, OpId
 from stelae.spi.recovery_epoch import recovery_epoch
+from tests.e2e.master_nodes import running
 from tests.e2e.nodes import WAIT_S, read_ids
 from tests.e2e.nodes import connected as connected_nodes
 from tests.e2e.nodes import insert as insert_ids
 from tests.e2e.nodes import running as running_nodes
-from tests.e2e.test_healing import HEAL_S, ROWS, Scene, config_of, is_whole, until, with_a_table
+from tests.e2e.test_healing import HEAL_S, QUICK, ROWS, Scene, config_of, is_whole, until, with_a_table
 
 
 async def planned(client: AsyncClient) -> tuple[RecoveryPlan, list[NotPlanned]]:
@@ -163,5 +166,63 @@ def test_a_plan_is_not_applied_once_a_lost_server_is_back(tmp_path: Path) -> Non
                 for node in cluster.servers
                 if node in cluster.nodes
             )
+
+    asyncio.run(scenario())
+
+
+def test_of_two_survivors_one_stands_down_durably_and_becomes_a_copy_of_the_other(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            running(tmp_path, 1, 5, QUICK) as cluster,
+            await connect_async(cluster.addresses[cluster.masters[0]]) as client,
+        ):
+            table = await client.create_table("t", {"id": "int64"}, ["id"], replicas=5)
+            await table.insert([{"id": n} for n in range(ROWS)])
+            (tablet_id,) = await client.tablet_ids()
+            await lose(Scene(cluster, client, table, tablet_id), 3)
+            plan = await planned_once_lost(client)
+            (tablet,) = plan.tablets
+            (other,) = tablet.others
+            at_once = msgspec.structs.replace(
+                tablet, survivor=other, others=(tablet.survivor,), term=tablet.term + (1 << 24), last=other_last(tablet)
+            )
+            (outcome,) = await applied(client, plan)
+            assert outcome.result is Result.RECOVERED, outcome.text
+            rival = msgspec.structs.replace(plan, tablets=(at_once,))
+            (refused,) = await apply_plan(client.connection, rival, timeout_s=3.0, done=lambda outcome: None)
+            assert refused.result is Result.FAILED, "two plans do not recover two survivors"
+            await until(lambda: is_whole(cluster, tablet_id, set(cluster.servers) & set(cluster.nodes)))
+            assert len(await table.scan().to_arrow()) == ROWS
+            assert recovery_epoch(cluster.nodes[other.node_id].replicas[tablet_id].status.last.term) == 1
+
+    asyncio.run(scenario())
+
+
+def other_last(tablet: TabletPlan) -> OpId:
+    """The end of the log of the survivor that was not chosen."""
+    return tablet.ranking[1].last
+
+
+def test_rows_that_only_the_lost_servers_had_stay_lost_when_they_return(tmp_path: Path) -> None:
+    """The lost servers have committed and applied entries at indexes at which the recovered log has others."""
+
+    async def scenario() -> None:
+        async with with_a_table(tmp_path, 3) as scene:
+            cluster, client, table, tablet = scene.cluster, scene.client, scene.table, scene.tablet
+            survivor = next(node for node in cluster.servers if not _leads(scene, node))
+            lost = [node for node in cluster.servers if node != survivor]
+            await cluster.stop(survivor)
+            await table.insert([{"id": ROWS + n, "text": "lost"} for n in range(50)], timeout_s=WAIT_S)
+            for node in lost:
+                await cluster.stop(node)
+            await cluster.start(survivor)
+            (outcome,) = await applied(client, await planned_once_lost(client))
+            assert outcome.result is Result.RECOVERED, outcome.text
+            await table.insert([{"id": n, "text": "after"} for n in range(1000, 1020)], timeout_s=WAIT_S)
+            for node in lost:
+                await cluster.start(node)
+            await until(lambda: is_whole(cluster, tablet, set(cluster.servers)))
+            found = (await table.scan().to_arrow()).column("text").to_pylist()
+            assert sorted(found) == ["after"] * 20 + ["before"] * ROWS
 
     asyncio.run(scenario())
