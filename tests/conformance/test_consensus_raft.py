@@ -9,17 +9,18 @@ import msgspec
 import pytest
 
 from stelae.spi.consensus import CopyRequest, Outbound
-from stelae.spi.consensus_events import ChangeMembers, RangeCompacted, RangeSent, Removed
+from stelae.spi.consensus_events import ChangeMembers, RangeCompacted, RangeSent, RecoverAlone, Removed, StandDown
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import ChangeRole, Member, MemberType, TabletConfig
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
-from stelae_consensus_raft import RaftEngine, config_change_rules, election, membership
+from stelae_consensus_raft import RaftEngine, config_change_rules, election, membership, raft_state
 from stelae_consensus_raft.commit_rule import RaftCommitRule
 from stelae_consensus_raft.config_change_rules import Refusal, changed_members
 from stelae_consensus_raft.config_history import ConfigHistory
 from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.durable_index import DurableIndex
 from stelae_consensus_raft.election import Elections
+from stelae_consensus_raft.follower import Follower
 from stelae_consensus_raft.leader import Leader
 from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.leadership_transfer import RaftTransfers
@@ -28,6 +29,7 @@ from stelae_consensus_raft.messages import TimeoutNow, VoteRefusal, VoteRequest
 from stelae_consensus_raft.progress import Progress
 from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.ready_builder import ReadyBuilder
+from stelae_consensus_raft.recovery import RaftRecovery
 from stelae_consensus_raft.replication import Replicator
 from stelae_consensus_raft.vote_rules import VoterState, decide_vote
 
@@ -291,10 +293,47 @@ def _asks_for_copies_without_a_probe(self: Replicator, leadership: object, peer:
     self._state.ready.copy_requests.append(CopyRequest(peer.node_id, peer.match + 1))
 
 
+def _knows_no_epoch(term: int, last_term: int) -> bool:
+    return False
+
+
+def _takes_the_old_log_for_the_recovered_one(self: Follower, prev: OpId, entries: object) -> None:
+    return None
+
+
+def _recovers_whatever_is_there(self: RaftRecovery, event: RecoverAlone) -> Refusal | None:
+    return None
+
+
+def _recovers_beside_a_leader(self: RaftRecovery, term: int) -> Refusal | None:
+    return None
+
+
+def _recovers_witnesses(self: RaftRecovery) -> Refusal | None:
+    return None
+
+
+def _only_says_that_it_stands_down(self: RaftRecovery, event: StandDown) -> None:
+    self._state.ready.stood_down.append(event.token)
+
+
+def _answers_no_recovery(self: RaftRecovery) -> None:
+    return None
+
+
 RETYPED = config_change_rules._retyped
 LOAD_PEERS, LOAD_MEMBERS = RaftState.load_peers, RaftState._load_members
 
 PLANTED = [
+    (raft_state, "stands_down", _knows_no_epoch, "two_members_that_stood_down"),
+    (raft_state, "stands_down", _knows_no_epoch, "members_of_an_old_majority"),
+    (Follower, "_check_before_recovery", _takes_the_old_log_for_the_recovered_one, "a_collected_log_is_not"),
+    (RaftRecovery, "_changed_since", _recovers_whatever_is_there, "a_recovery_is_for_the_log"),
+    (RaftRecovery, "_refusal", _recovers_beside_a_leader, "a_tablet_with_a_majority"),
+    (RaftRecovery, "_refusal", _recovers_beside_a_leader, "a_survivor_that_stood_down"),
+    (RaftRecovery, "_not_a_survivor", _recovers_witnesses, "a_witness_is_no_survivor"),
+    (RaftRecovery, "stand_down", _only_says_that_it_stands_down, "a_survivor_that_stood_down"),
+    (RaftRecovery, "flush", _answers_no_recovery, "a_survivor_recovers_alone"),
     (RaftState, "_load_members", _takes_configs_at_commit, "a_config_takes_effect_when_it_is_appended"),
     (RaftMembership, "_change_pending", _allows_two_pending, "only_one_change_is_pending"),
     (RaftMembership, "_wrong_config_id", _compares_nothing, "the_committed_config_is_compared"),

@@ -27,6 +27,14 @@ from stelae.protocol.member_messages import (
     ChangeMembersRequest,
     ConfigRequest,
 )
+from stelae.protocol.recovery_messages import (
+    RECOVER,
+    STAND_DOWN,
+    SURVEY,
+    RecoverRequest,
+    StandDownRequest,
+    SurveyRequest,
+)
 from stelae.protocol.tablet_messages import (
     CHECKSUM,
     DESCRIBE,
@@ -48,6 +56,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member, MemberType, RemoveServer
+from stelae.spi.recovery_epoch import first_term
 from stelae.spi.scan import Compare, Order, ScanSpec
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind, SequenceRange, WriteRequest, encode_request
@@ -59,7 +68,8 @@ from tests.e2e.nodes import CLUSTER, TABLET, Cluster, agree, connected, insert, 
 
 CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
 BULK = (SCAN, DIFF, BEGIN_COPY, ASK_COPY, END_COPY)
-REQUESTS = (WRITE, *BULK, DESCRIBE, STATUS, CHECKSUM, SPLIT_KEYS, CONFIG, CHANGE_MEMBERS, ABORT_CHANGE)
+RECOVERY = (SURVEY, STAND_DOWN, RECOVER)
+REQUESTS = (WRITE, *BULK, DESCRIBE, STATUS, CHECKSUM, SPLIT_KEYS, CONFIG, CHANGE_MEMBERS, ABORT_CHANGE, *RECOVERY)
 MESSAGES = (CONSENSUS, BEAT, BEAT_ACK, REMOVED, NEW_REPLICA, START_COPY, CANCEL_ROWS)
 PATIENT_MS = 1000
 """Election timeout: the three nodes share one loop with the attacker, and none may be elected because it is busy."""
@@ -116,6 +126,9 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
         CONFIG: [[encode(ConfigRequest(TABLET))]],
         CHANGE_MEMBERS: [[encode(ChangeMembersRequest(TABLET, RemoveServer(node_id=NodeId("e" * 32)), OpId(0, 1)))]],
         ABORT_CHANGE: [[encode(AbortChangeRequest(TABLET, OpId(0, 1)))]],
+        SURVEY: [[encode(SurveyRequest((TABLET,)))]],
+        STAND_DOWN: [[encode(StandDownRequest(TABLET, first_term(1, 0), NodeId("e" * 32)))]],
+        RECOVER: [[encode(RecoverRequest(TABLET, first_term(1, 0), OpId(1, 1), OpId(1, 1)))]],
     }
 
 

@@ -35,6 +35,14 @@ from stelae.protocol.member_messages import (
 )
 from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexRequest
+from stelae.protocol.recovery_messages import (
+    RECOVER,
+    STAND_DOWN,
+    SURVEY,
+    RecoverRequest,
+    StandDownRequest,
+    SurveyRequest,
+)
 from stelae.protocol.tablet_messages import (
     ALTER,
     CHECKSUM,
@@ -76,6 +84,9 @@ TYPES: dict[str, Any] = {
     CONFIG: ConfigRequest,
     CHANGE_MEMBERS: ChangeMembersRequest,
     ABORT_CHANGE: AbortChangeRequest,
+    SURVEY: SurveyRequest,
+    STAND_DOWN: StandDownRequest,
+    RECOVER: RecoverRequest,
     ACTION: ServerAction,
     QUARANTINE: QuarantineRequest,
     NODE: NodeRequest,

@@ -37,7 +37,7 @@ NOT_DRIVEN = Cause.STEP_DOWN
 RARE = {(Role.CANDIDATE, Cause.PERSIST_FAILED)}
 """A follower must lose its leader while one of its appends is about to fail. That happens once in some hundred runs."""
 
-READY_FIELDS_EXCEPTED = {"fatal", "copy_requests", "config_changes", "aborted"}
+READY_FIELDS_EXCEPTED = {"fatal", "copy_requests", "config_changes", "aborted", "stood_down"}
 
 OTHERS = {
     "answer.done",

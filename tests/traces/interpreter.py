@@ -30,6 +30,8 @@ Commands (times in ms, nodes by number):
     remove N NODE [ID]          ask node N to remove a member; ID is the compare-and-set id
     role N NODE TYPE            ask node N to change the type of a member
     abort N                     ask node N to abort the change that is in progress
+    recover N EPOCH             make node N the only voter, in a recovery epoch
+    stand-down N NODE EPOCH     node N leaves the tablet to NODE, which is recovered next
     removed N NODE              node N hears that the committed config of NODE does not list it
     config N                    the members in the config in force of node N
     deliver [from=N] [to=N]     deliver what is on its way now, not what that causes
@@ -68,8 +70,10 @@ from stelae.spi.consensus_events import BeatException, Campaign, PeerUnreachable
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.members import ChangeRole, Member, MemberType, RemoveServer, TabletConfig
+from stelae.spi.recovery_epoch import first_term
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_nodes import ClusterNode, InFlightMessage, node_name
+from stelae.testing.conformance.consensus_recovery import recover, stand_down
 from stelae.testing.conformance.consensus_witnesses import has_rows, join_witness
 from stelae_consensus_raft import RaftEngine
 
@@ -180,6 +184,13 @@ class Trace:
 
     def do_abort(self, number: str) -> None:
         self.cluster.abort(int(number))
+
+    def do_recover(self, number: str, epoch: str) -> None:
+        self.cluster.safety.recovered(int(epoch), self.cluster.nodes[int(number)].status.last.index)
+        recover(self.cluster, int(number), first_term(int(epoch), 0))
+
+    def do_stand_down(self, number: str, survivor: str, epoch: str) -> None:
+        stand_down(self.cluster, int(number), int(survivor), first_term(int(epoch), 0))
 
     def do_removed(self, number: str, teller: str) -> None:
         self.cluster.step(int(number), Removed(self.cluster.nodes[int(teller)].status.committed_config.op_id))
@@ -330,6 +341,8 @@ def _answers(ready: Ready) -> Iterator[str]:
         yield f"reject #{rejection.token} {rejection.reason}{': ' if detail else ''}{detail}"
     for changed in ready.config_changes:
         yield f"change #{changed.token} committed as config {changed.config.op_id}"
+    for token in ready.stood_down:
+        yield f"then #{token} stands down"
     for token in ready.aborted:
         yield f"abort #{token} done"
     if ready.commit is not None:

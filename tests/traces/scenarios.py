@@ -85,6 +85,7 @@ SCENARIOS = (
     _scenario(CONFIG_CHANGE, "disruptive servers", "one that was cut off", "partitioned_server", "vote_withheld"),
     _scenario(CONFIG_CHANGE, "moving a tablet", "add, then remove", "tablet_moved"),
     _scenario(CONFIG_CHANGE, "restoring availability", "steps 1 to 5", "availability_restored"),
+    _scenario(CONFIG_CHANGE, "restoring availability", "the config is an entry of the log", "recovered_alone"),
     _scenario(CONFIG_CHANGE, "appendix, t=1 to t=5", "a witness until the rows are there", "witness"),
     _scenario(CONFIG_CHANGE, "appendix, t=4", "the failed voter returns before that", "witness_not_needed"),
     _scenario(CONFIG_CHANGE, "appendix, electable", "only the witness has an entry", "witness_is_caretaker"),

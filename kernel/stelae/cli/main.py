@@ -27,6 +27,7 @@ MODULES: dict[str, str] = {
     "table": "stelae.cli.table",
     "tablet": "stelae.cli.tablet",
     "copy": "stelae.cli.copy",
+    "recover": "stelae.cli.recover",
     "check": "stelae.cli.check",
     "metrics": "stelae.cli.metrics",
     "demo": "stelae.cli.demo",

@@ -7,8 +7,9 @@ Ready goes through these steps:
    Reason: no message that depends on a term or a vote may be sent before a crash can no longer undo it.
 2. *Append.* The entries get their timestamps, are pinned in the cache, and go to the log writer. Later Readies may
    append at the same time, because the log writer keeps the order.
-3. *Durable.* When the append and every earlier Ready are durable, the messages of ``after_persist`` are sent, and the
-   core gets ``Persisted``. A message of a term that has passed is dropped.
+3. *Durable.* When the append and every earlier Ready are durable, the messages of ``after_persist`` are sent, callers
+   learn that the replica has stood down, and the core gets ``Persisted``. A message of a term that has passed is
+   dropped.
 
 The messages of ``at_once`` and ``ranges`` do not depend on what their own Ready makes durable. They are sent at step 2,
 and those of ``at_once`` at step 1 if the Ready has a hard state. So they never overtake the hard state of an earlier
@@ -310,6 +311,8 @@ class ReadyExecutor:
                 self._cut_from = None
             self._note_replacements()
         self._save_due_config()
+        for token in ready.stood_down:  # Also of a void Ready: its hard state is saved all the same.
+            self._sink.stood_down(token)
         if pending.void:
             return
         self._send_all(pending, ready.after_persist)

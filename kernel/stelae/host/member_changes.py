@@ -1,11 +1,11 @@
-"""The changes of config of a replica that are in progress, and the callers that wait for them."""
+"""The changes of config and the recovery of a replica that are in progress, and the callers that wait for them."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from stelae.spi.consensus_events import AbortChange, ChangeMembers
+from stelae.spi.consensus_events import AbortChange, ChangeMembers, RecoverAlone, StandDown
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import OpId
+from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import MemberChange, TabletConfig
 
 MembersChanged: TypeAlias = Callable[[TabletConfig | StelaeError], None]
@@ -34,13 +34,27 @@ class PendingMemberChanges:
         self._aborts[token] = done
         return AbortChange(token)
 
+    def request_recovery(self, term: int, last: OpId, config_id: OpId, done: MembersChanged) -> RecoverAlone:
+        """Return the event that makes the replica the only voter.
+
+        ``done`` is called once: with the config once it is committed, or with an error."""
+        token = next(self._tokens)
+        self._changes[token] = done
+        return RecoverAlone(token, term, last, config_id)
+
+    def request_stand_down(self, term: int, survivor: NodeId, done: AbortDone) -> StandDown:
+        """Return the event that leaves the tablet to a survivor. ``done`` is called once."""
+        token = next(self._tokens)
+        self._aborts[token] = done
+        return StandDown(token, term, survivor)
+
     def committed(self, token: int, config: TabletConfig) -> None:
         """Finish a change that is committed."""
         if (done := self._changes.pop(token, None)) is not None:
             done(config)
 
     def aborted(self, token: int) -> None:
-        """Finish an abort that has succeeded."""
+        """Finish an abort, or standing down, that has succeeded."""
         if (done := self._aborts.pop(token, None)) is not None:
             done(None)
 

@@ -176,6 +176,9 @@ class ReadySink(Protocol):
     def change_aborted(self, token: int) -> None:
         """Called when a change of config was aborted as requested."""
 
+    def stood_down(self, token: int) -> None:
+        """Called when the term in which the replica stands down for a survivor is durable."""
+
     def copy_requested(self, request: CopyRequest) -> None:
         """Called when the log no longer has the entries that a peer needs."""
 

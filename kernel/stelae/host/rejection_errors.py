@@ -3,6 +3,7 @@
 from typing import assert_never
 
 from stelae.spi.errors import (
+    AlreadyRecovered,
     CallerError,
     CannotAbort,
     ChangeNotYet,
@@ -10,6 +11,8 @@ from stelae.spi.errors import (
     NoChange,
     NotLeader,
     Overloaded,
+    RecoveryNotYet,
+    RecoveryRefused,
     StelaeError,
     Unavailable,
     WrongConfigId,
@@ -34,6 +37,14 @@ class ProposalNotLeader(NotProposed, NotLeader):
     """This replica does not lead."""
 
 
+_BY_DETAIL: dict[Why, type[CallerError]] = {
+    Why.NO_CHANGE: NoChange,
+    Why.WRONG_CONFIG_ID: WrongConfigId,
+    Why.CANNOT_ABORT: CannotAbort,
+    Why.RECOVERED: AlreadyRecovered,
+}
+
+
 def rejection_error(rejection: Rejection) -> StelaeError:
     """Return the error for a rejection."""
     match rejection.reason:
@@ -53,16 +64,16 @@ def rejection_error(rejection: Rejection) -> StelaeError:
             return CallerError("leadership can be handed over only to a voter of the tablet")
         case Why.STEPPING_DOWN:
             return NotLeader(rejection.leader, f"{rejection.reason}: {rejection.detail}")
-        case Why.NO_CHANGE:
-            return NoChange(rejection.detail)
-        case Why.WRONG_CONFIG_ID:
-            return WrongConfigId(rejection.detail)
-        case Why.CANNOT_ABORT:
-            return CannotAbort(rejection.detail)
+        case Why.NO_CHANGE | Why.WRONG_CONFIG_ID | Why.CANNOT_ABORT | Why.RECOVERED:
+            return _BY_DETAIL[rejection.reason](rejection.detail)
         case Why.CHANGE_PENDING | Why.NOT_CAUGHT_UP | Why.NO_LIVE_MAJORITY | Why.ROWS_MISSING:
             return ChangeNotYet(f"{rejection.reason}: {rejection.detail}")
         case Why.NOT_A_MEMBER | Why.WRONG_MEMBER_TYPE | Why.LEADERLESS:
             return MemberChangeRefused(f"{rejection.reason}: {rejection.detail}")
+        case Why.LEADER_ALIVE:
+            return RecoveryNotYet(f"{rejection.reason}: {rejection.detail}")
+        case Why.CHANGED_SINCE | Why.STOOD_DOWN:
+            return RecoveryRefused(f"{rejection.reason}: {rejection.detail}")
         case Why.ABORTED:
             return MemberChangeRefused("the change was aborted on request")
         case Why.UNSUPPORTED if rejection.detail:

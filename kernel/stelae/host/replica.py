@@ -132,7 +132,7 @@ class Replica:
         """Handle a consensus message. A message with entries is dropped while the replica does not accept input."""
         if self._closed:
             return
-        if received.entries and not self._accepts_input:
+        if received.entries and not self.accepts_input:
             self._ports.metrics.count("consensus_messages_refused")
             return
         if received.kind in self._vote_kinds:
@@ -194,7 +194,7 @@ class Replica:
         if (refusal := self._refusal(needs_room=False)) is not None:
             done(refusal)
             return
-        self._collect_heartbeats()  # The core refuses changes whose majority was not heard lately.
+        self.collect_heartbeats()  # The core refuses changes whose majority was not heard lately.
         self.deliver(self.member_changes.request(change, committed_config_id, done))
 
     def abort_change(self, done: AbortDone) -> None:
@@ -230,7 +230,7 @@ class Replica:
         now_us = self._ports.turns.now_us()
         if self._timer is None or now_us >= self._timer_us:
             # Heartbeats before the tick: otherwise a busy node would campaign although its leader is alive.
-            self._collect_heartbeats()
+            self.collect_heartbeats()
         self._core_us = self._time_for_core(now_us)
         events: list[Event] = [*self._delayed, *self._heartbeats, Tick(self._core_us, self.suspended), *self._events]
         self._delayed, self._heartbeats, self._events = [], [], []
@@ -299,7 +299,8 @@ class Replica:
         self._timer = None
         self._schedule_turn()
 
-    def _collect_heartbeats(self) -> None:
+    def collect_heartbeats(self) -> None:
+        """Deliver the heartbeats received so far with the events of the next turn."""
         if self.status.role is Role.LEADER:
             self._heartbeats.extend(self._ports.heartbeats.peers_alive(self.tablet_id, self.status.term))
         else:
@@ -308,8 +309,7 @@ class Replica:
     def _collect_leader_heartbeat(self) -> None:
         members = () if self.status.leader is not None else [m.node_id for m in self.status.config.members]
         heard = self._ports.heartbeats.leader_alive(self.tablet_id, self.status.leader, members)
-        if heard is not None:
-            self._heartbeats.append(heard)
+        self._heartbeats += [] if heard is None else [heard]
 
     # -- refusals --------------------------------------------------------------------------------
 
@@ -318,7 +318,8 @@ class Replica:
         return self._stopping or bool(self.failure)
 
     @property
-    def _accepts_input(self) -> bool:
+    def accepts_input(self) -> bool:
+        """Whether the replica can append now."""
         room = self._ports.writer.has_room() and not self.flusher.full
         return room and not self.suspended and not self.executor.stalled
 
@@ -334,12 +335,10 @@ class Replica:
             return Unavailable("a witness leads the tablet until a voter has all of its log; try again")
         if not status.serving:
             return Unavailable("the tablet is CONFIGURING: no entry of this term is committed yet")
-        if needs_room and not self._accepts_input:
-            if self.suspended:
-                return Overloaded("the disk is full; writes resume when there is space")
-            if self.flusher.full:
-                return Overloaded("the store's memory is full; writes resume when rows are flushed")
-            return Overloaded("the log queue is full")
+        if needs_room and not self.accepts_input:
+            full = "the store's memory is full; writes resume when rows are flushed"
+            why = full if self.flusher.full else "the log queue is full"
+            return Overloaded("the disk is full; writes resume when there is space" if self.suspended else why)
         return None
 
     # -- ReadySink: for the meaning of each call see `ports` -------------------------------------
@@ -380,10 +379,9 @@ class Replica:
         if self._closed:
             return
         error = rejection_error(rejection)
-        token = rejection.token
         waits = (self.reads.failed, self.transfers.ended, self.member_changes.failed)
-        if not any(failed(token, error) for failed in waits):
-            self.writes.rejected(token, error)
+        if not any(failed(rejection.token, error) for failed in waits):
+            self.writes.rejected(rejection.token, error)
 
     def read_ready(self, ready: ReadReady) -> None:
         if self._closed:
@@ -405,6 +403,9 @@ class Replica:
             return
         self._ports.heartbeats.set_beats(self.tablet_id, beats)
 
+    def stood_down(self, token: int) -> None:
+        self.member_changes.aborted(token)
+
     def copy_requested(self, request: CopyRequest) -> None:
         self._copy_requests.handle(request, self.flusher.superblock, self.status, self.flusher.log_base)
 
@@ -414,8 +415,7 @@ class Replica:
 
     def entries_applied(self, applied: OpId) -> None:
         self.reads.applied(applied.index)
-        # Nothing waits for this event, so it starts no turn.
-        self._events.append(Applied(applied.index))
+        self._events.append(Applied(applied.index))  # Nothing waits for this event, so it starts no turn.
         self.flusher.consider()
 
     def log_failed(self, failed: Failed) -> None:

@@ -41,6 +41,14 @@ Witnesses
     says so, and may win an election, because it may have the only copy of an acknowledged entry. As leader it is a
     *caretaker*: it rejects all requests, replicates, and hands over to the first ``VOTER`` that has all of its log.
 
+Recovery
+    A tablet that has lost its majority is recovered from one survivor, by an operator (``RecoverAlone``). The high bits
+    of a term are its *recovery epoch* (``stelae.spi.recovery_epoch``). A core whose term is of a later epoch than the
+    last entry of its log stands down: it never campaigns, and votes for nobody whose log is of an earlier epoch than
+    the candidate's term. If the leader of a later epoch replaces an entry that such a core knows as committed, the
+    replica must be replaced: the core ends with ``Fatal``. The driver delivers these two events only to an engine with
+    the capability ``RECOVERS``.
+
 Lagging peers
     The driver collects a log no further than ``Status.all_replicated_index``, unless an operator has set a bound. So a
     follower keeps the entries that a lagging peer needs, as the leader does, and can send them if it becomes leader.
@@ -74,6 +82,7 @@ CONSENSUS_CONTRACT_VERSION = 1
 
 REPLICATES = "replicates"  #: Capability: a tablet can have several members, and the engine replicates to them.
 CHANGES_MEMBERS = "changes_members"  #: Capability: ``ChangeMembers`` adds, removes, promotes and demotes members.
+RECOVERS = "recovers"  #: Capability: ``RecoverAlone`` and ``StandDown`` recover a tablet that has lost its majority.
 
 
 class Role(StrEnum):
@@ -200,6 +209,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     config_changes: tuple[ConfigChanged, ...] = ()
     #: Tokens of the ``AbortChange`` events that have cancelled a change.
     aborted: tuple[int, ...] = ()
+    #: Tokens of the ``StandDown`` events that are carried out once this Ready is durable.
+    stood_down: tuple[int, ...] = ()
     copy_requests: tuple[CopyRequest, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     fatal: Fatal | None = None
@@ -272,8 +283,9 @@ class ConsensusCore(ABC):
 class ConsensusEngine(Engine):
     """Makes cores. Subclasses are registered through the hook ``stelae_consensus_engines``.
 
-    The capabilities are ``REPLICATES`` and ``CHANGES_MEMBERS``. An engine without the first one refuses configs of
-    several members (``check_members``). An engine without the second one rejects changes as ``UNSUPPORTED``."""
+    The capabilities are ``REPLICATES``, ``CHANGES_MEMBERS`` and ``RECOVERS``. An engine without the first one refuses
+    configs of several members (``check_members``). An engine without the second one rejects changes as
+    ``UNSUPPORTED``."""
 
     contract_version: ClassVar[int] = CONSENSUS_CONTRACT_VERSION
     #: The engine's message types by kind. The kernel encodes and decodes them.

@@ -175,11 +175,40 @@ class AbortChange(msgspec.Struct, frozen=True, gc=False):
     token: int
 
 
+class RecoverAlone(msgspec.Struct, frozen=True, gc=False):
+    """Become the only voter of a tablet that has lost its majority: unsafe recovery, an act of an operator.
+
+    Source: "Raft config change", *Restoring availability after catastrophic data loss*; ``durability.md`` rule 29.
+    The core enters ``term`` and appends a config entry in it whose only member is this replica. Then it campaigns.
+    What the lost members alone had is lost; what this replica has is committed, acknowledged or not. The answer is in
+    ``Ready.config_changes`` once the entry is committed, or is a rejection of the token. After ``LEADERSHIP_LOST`` the
+    outcome is unknown: repeat the event. Every other rejection means that nothing was done. A repeated event continues
+    where a crash interrupted it."""
+
+    token: int
+    term: int  #: The first term of a recovery epoch above every term that is known (``stelae.spi.recovery_epoch``).
+    last: OpId  #: Compare-and-set: the last op id of the replica's log.
+    config_id: OpId  #: Compare-and-set: the op id of the config in force.
+
+
+class StandDown(msgspec.Struct, frozen=True, gc=False):
+    """Leave the tablet to ``survivor``, which is about to be recovered in ``term`` (``RecoverAlone``).
+
+    The core enters the term and gives its vote in it to the survivor, so it cannot be recovered itself in this epoch.
+    It campaigns no more until it has the survivor's log. The answer is in ``Ready.stood_down``, or is a rejection of
+    the token, and then nothing was done. It may be repeated."""
+
+    token: int
+    term: int
+    survivor: NodeId
+
+
 class Removed(msgspec.Struct, frozen=True, gc=False):
     """A member or a master says that the committed config ``config_id`` does not list this replica.
 
     The replica does not campaign any more, until it gets a newer config that lists it. The event has no effect if the
-    replica knows a config that is at least as new."""
+    replica knows a config that is at least as new. If the config is of a later recovery epoch than the replica's term,
+    the replica enters that term, even as leader, and so stands down for good."""
 
     config_id: OpId
 
@@ -187,4 +216,5 @@ class Removed(msgspec.Struct, frozen=True, gc=False):
 _Local: TypeAlias = Tick | Propose | ReadRequest | Persisted | PersistFailed | Applied | RangeSent | RangeCompacted
 _Remote: TypeAlias = Received | LeaderAlive | PeerAlive | BeatException | PeerUnreachable
 _Leadership: TypeAlias = Campaign | Transfer | StepDown
-Event: TypeAlias = _Local | _Remote | _Leadership | MergeMetadata | ChangeMembers | AbortChange | Removed
+_Recovery: TypeAlias = RecoverAlone | StandDown
+Event: TypeAlias = _Local | _Remote | _Leadership | MergeMetadata | ChangeMembers | AbortChange | Removed | _Recovery

@@ -140,6 +140,14 @@ class CannotAbort(MemberChangeRefused, code="CANNOT_ABORT"):
     """Nothing is in progress, or it can be aborted no more."""
 
 
+class RecoveryRefused(CallerError, code="RECOVERY_REFUSED"):
+    """The recovery of a replica was refused, and nothing was done. The message says what to do next."""
+
+
+class AlreadyRecovered(RecoveryRefused, code="ALREADY_RECOVERED"):
+    """The replica has the log of this recovery already."""
+
+
 class RetryableError(StelaeError, code="RETRY"):
     """The request may succeed later or on another node.
 
@@ -169,6 +177,10 @@ class NoRows(Unavailable, code="NO_ROWS"):
 
 class ChangeNotYet(RetryableError, code="CHANGE_NOT_YET"):
     """A change of a tablet's members cannot be made now, and nothing was done. It may succeed later."""
+
+
+class RecoveryNotYet(RetryableError, code="RECOVERY_NOT_YET"):
+    """The replica leads, or heard a leader lately, so it is not recovered. Nothing was done."""
 
 
 class DeadlineExceeded(RetryableError, code="DEADLINE"):

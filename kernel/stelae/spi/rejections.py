@@ -8,7 +8,7 @@ from stelae.spi.ids import NodeId
 
 
 class RejectReason(StrEnum):
-    """Why a proposal, a read, a transfer or a change of config was rejected."""
+    """Why a proposal, a read, a transfer, a change of config or a recovery was rejected."""
 
     NOT_LEADER = "NOT_LEADER"
     CONFIGURING = "CONFIGURING"  #: The replica is leader, but no entry of its own term is committed yet.
@@ -34,12 +34,18 @@ class RejectReason(StrEnum):
     ABORTED = "ABORTED"  #: ``AbortChange`` cancelled the change.
     CANNOT_ABORT = "CANNOT_ABORT"  #: ``AbortChange`` only: nothing is in progress, or it cannot be cancelled any more.
 
+    # Of ``RecoverAlone`` and ``StandDown`` only. They are also rejected with NOT_A_MEMBER and ROWS_MISSING.
+    LEADER_ALIVE = "LEADER_ALIVE"  #: The replica leads, or heard from a leader lately: the tablet has its majority.
+    CHANGED_SINCE = "CHANGED_SINCE"  #: The replica's log or config is not the one that the recovery is meant for.
+    STOOD_DOWN = "STOOD_DOWN"  #: The replica knows of another recovery, or has left the tablet to another survivor.
+    RECOVERED = "RECOVERED"  #: The replica has the log of this recovery already: there is nothing to do.
+
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A proposal, read, transfer or change of config was rejected. A rejected proposal is not in the log."""
+    """A proposal, read, transfer, change of config or recovery was rejected. A rejected proposal is not in the log."""
 
     token: int
     reason: RejectReason
     leader: NodeId | None = None
-    #: For changes of config: what is, what was asked, and what to do next.
+    #: For changes of config and recoveries: what is, what was asked, and what to do next.
     detail: str = ""

@@ -28,7 +28,9 @@ from stelae.spi.consensus_events import (
     Proposal,
     Propose,
     ReadRequest,
+    RecoverAlone,
     Removed,
+    StandDown,
     StepDown,
     Tick,
     Transfer,
@@ -98,6 +100,8 @@ class LocalCore(ConsensusCore):
             Transfer: self._on_transfer,
             ChangeMembers: self._on_change,
             AbortChange: self._on_abort,
+            RecoverAlone: self._on_recovery,
+            StandDown: self._on_recovery,
             StepDown: self._on_step_down,
             Removed: self._on_removed,
         }
@@ -317,6 +321,9 @@ class LocalCore(ConsensusCore):
             self._reject(event.token, refusal)
         else:
             self._reject(event.token, RejectReason.UNSUPPORTED, NO_CHANGES)
+
+    def _on_recovery(self, event: RecoverAlone | StandDown) -> None:
+        self._reject(event.token, RejectReason.UNSUPPORTED, "a tablet with one member never loses its majority")
 
     def _on_abort(self, event: AbortChange) -> None:
         if self._role is not Role.LEADER:

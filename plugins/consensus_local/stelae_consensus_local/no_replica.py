@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stelae.spi.consensus import ConsensusCore, HardState, Ready, Status
-from stelae.spi.consensus_events import AbortChange, ChangeMembers, Event, Propose, ReadRequest, Transfer
+from stelae.spi.consensus_events import (
+    AbortChange,
+    ChangeMembers,
+    Event,
+    Propose,
+    ReadRequest,
+    RecoverAlone,
+    StandDown,
+    Transfer,
+)
 from stelae.spi.core_restore import status_without_log
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.rejections import RejectReason
@@ -28,7 +37,7 @@ class NoReplicaCore(ConsensusCore):
                 case Propose():
                     for proposal in event.proposals:
                         self._ready.reject(proposal.token, RejectReason.NOT_LEADER, None)
-                case ReadRequest() | Transfer() | ChangeMembers() | AbortChange():
+                case ReadRequest() | Transfer() | ChangeMembers() | AbortChange() | RecoverAlone() | StandDown():
                     self._ready.reject(event.token, RejectReason.NOT_LEADER, None)
                 case _:
                     continue

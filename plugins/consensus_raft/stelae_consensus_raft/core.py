@@ -1,8 +1,8 @@
 """The Raft core of one replica, the implementation of ``stelae.spi.consensus.ConsensusCore``.
 
 ``step`` is its one entrance. It hands each event to the part that handles it (elections, follower, leader, client
-requests, leadership transfers, changes of config). After the last event of the batch, each part produces its messages,
-once for the whole batch. All parts share one ``RaftState``."""
+requests, leadership transfers, changes of config, recovery). After the last event of the batch, each part produces its
+messages, once for the whole batch. All parts share one ``RaftState``."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ from stelae.spi.consensus_events import (
     RangeSent,
     ReadRequest,
     Received,
+    RecoverAlone,
     Removed,
+    StandDown,
     StepDown,
     Tick,
     Transfer,
 )
+from stelae.spi.recovery_epoch import recovery_epoch
 from stelae_consensus_raft.client_requests import ClientRequests
 from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.follower import Follower
@@ -44,6 +47,7 @@ from stelae_consensus_raft.membership import RaftMembership
 from stelae_consensus_raft.message_checks import message_error
 from stelae_consensus_raft.messages import AppendEntries, AppendReply, RaftMessage, TimeoutNow, VoteReply, VoteRequest
 from stelae_consensus_raft.raft_state import BrokenInvariant, RaftState
+from stelae_consensus_raft.recovery import RaftRecovery
 from stelae_consensus_raft.transitions import Cause
 
 
@@ -58,6 +62,7 @@ class RaftCore(ConsensusCore):
         self._requests = ClientRequests(state)
         self._transfers = RaftTransfers(state, self._elections)
         self._membership = RaftMembership(state, self._transfers)
+        self._recovery = RaftRecovery(state, self._elections)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Tick: self._on_tick,
             Received: self._on_received,
@@ -78,6 +83,8 @@ class RaftCore(ConsensusCore):
             ChangeMembers: self._membership.change,
             AbortChange: self._membership.abort,
             Removed: self._on_removed,
+            RecoverAlone: self._recovery.recover_alone,
+            StandDown: self._recovery.stand_down,
             MergeMetadata: self._on_merge,
         }
         state.refresh_serving()
@@ -96,6 +103,7 @@ class RaftCore(ConsensusCore):
             self._follower.flush()
             self._leader.commit()
             self._membership.flush()
+            self._recovery.flush()
             self._leader.replicate()
             self._transfers.flush()
         except BrokenInvariant as broken:
@@ -255,8 +263,12 @@ class RaftCore(ConsensusCore):
             self._elections.campaign()
 
     def _on_removed(self, event: Removed) -> None:
-        """Stop campaigning if the config is newer than all that this replica knows. A leader knows them all."""
+        """Stop campaigning if the config is newer than all that this replica knows. A leader knows them all.
+
+        The exception is a config of a later recovery epoch: no leader of an earlier one knows it (rule 29)."""
         state = self._state
+        if recovery_epoch(event.config_id.term) > recovery_epoch(state.term):
+            state.step_down(Cause.HIGHER_TERM, event.config_id.term)
         if event.config_id > state.config.op_id and state.role is not Role.LEADER:
             state.removed(event.config_id)
 

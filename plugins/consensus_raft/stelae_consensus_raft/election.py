@@ -158,7 +158,7 @@ class Elections:
         if reply.term > state.term:
             candidate = state.role is Role.CANDIDATE
             state.step_down(Cause.HIGHER_TERM, reply.term)
-            if candidate:
+            if candidate and state.may_campaign:  # A recovery may have left this replica behind.
                 self._retry_soon()
             return
         tally = state.campaign

@@ -5,7 +5,15 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar
 
-from stelae.spi.consensus import CHANGES_MEMBERS, REPLICATES, ConsensusCore, ConsensusEngine, HardState, LogView
+from stelae.spi.consensus import (
+    CHANGES_MEMBERS,
+    RECOVERS,
+    REPLICATES,
+    ConsensusCore,
+    ConsensusEngine,
+    HardState,
+    LogView,
+)
 from stelae.spi.core_restore import refuse_contradictions
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import TabletConfig
@@ -23,7 +31,7 @@ class RaftEngine(ConsensusEngine):
 
     name: ClassVar[str] = "raft"
     Config: ClassVar[type[Any]] = RaftConfig
-    capabilities: ClassVar[frozenset[str]] = frozenset({CHANGES_MEMBERS, REPLICATES})
+    capabilities: ClassVar[frozenset[str]] = frozenset({CHANGES_MEMBERS, RECOVERS, REPLICATES})
     message_types = MESSAGE_TYPES
     is_vote_request = VOTE_REQUEST_KINDS
 

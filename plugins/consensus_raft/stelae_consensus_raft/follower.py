@@ -14,8 +14,9 @@ from stelae.spi.consensus import Role
 from stelae.spi.consensus_events import LeaderAlive
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry
+from stelae.spi.recovery_epoch import recovery_epoch
 from stelae_consensus_raft.messages import AppendEntries, AppendRefusal, AppendReply
-from stelae_consensus_raft.raft_state import RaftState
+from stelae_consensus_raft.raft_state import BrokenInvariant, RaftState
 from stelae_consensus_raft.transitions import Cause
 
 
@@ -41,6 +42,8 @@ class Follower:
             return
         if not self._follow(sender, message.term):
             return
+        if state.stands_down:
+            self._check_before_recovery(message.prev, entries)
         hint = self._mismatch_hint(message.prev)
         if hint is not None:
             self._refuse(sender, message, AppendRefusal.MISMATCH, hint)
@@ -95,6 +98,24 @@ class Follower:
         if prev.index < log.base.index or log.holds(prev):
             return None
         return log.agreement(prev.index, prev.term) or log.base
+
+    def _check_before_recovery(self, prev: OpId, entries: Sequence[Entry]) -> None:
+        """Check that a log that a recovery left behind can still become the recovered one (durability rule 29).
+
+        Only in this case a correct leader may lack entries that are committed here: those that the survivor never had.
+        They cannot be taken back from the store, so this replica must be replaced."""
+        state, log = self._state, self._state.log
+        committed = max(state.commit, state.configs.committed.op_id.index)
+        lacks = prev.index < log.base.index
+        for entry in entries:
+            known = log.term_at(entry.op_id.index)
+            lacks |= entry.op_id.index <= committed and known is not None and known != entry.op_id.term
+        if lacks:
+            epoch = recovery_epoch(state.term)
+            raise BrokenInvariant(
+                f"recovery {epoch} of the tablet left this replica behind: its log ends at {log.last}, and it has "
+                "committed entries that the survivor never had; delete this replica, and let the leader copy another"
+            )
 
     def _missing_entries(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Return the entries that the log does not have yet, and remove a conflicting suffix of the log."""

@@ -29,6 +29,8 @@ class VoteRefusal(StrEnum):
     """The candidate's log ends before the voter's log."""
     LEADER_ALIVE = "LEADER_ALIVE"
     """The voter heard from a leader within one election timeout."""
+    OLD_EPOCH = "OLD_EPOCH"
+    """The candidate's log is of an earlier recovery epoch than its term: it was left behind by a recovery."""
     LOG_UNKNOWN = "LOG_UNKNOWN"
     """The voter does not know where its log ended. It never votes."""
 

@@ -17,6 +17,7 @@ from stelae.spi.consensus import Beats, HardState, LogView, Role
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import VOTING, MemberType, TabletConfig
+from stelae.spi.recovery_epoch import recovery_epoch, stands_down
 from stelae.spi.rejections import Rejection, RejectReason
 from stelae_consensus_raft.catch_up import CatchUp
 from stelae_consensus_raft.config import RaftConfig
@@ -123,6 +124,8 @@ class RaftState:
         self.backoff_factor = 1
         #: The op id of a committed config that does not list this replica, as a member said.
         self.removed_by = ZERO
+        #: True if a recovery left this replica behind (durability rule 29).
+        self.stands_down = False
         self.refused: Counter[str] = Counter()
         self.transitions: Counter[tuple[Role, Cause]] = Counter()
         self.history: deque[str] = deque(maxlen=HISTORY_LENGTH_MAX)
@@ -152,12 +155,13 @@ class RaftState:
         self.peer_ids = tuple(m.node_id for m in config.members if m.node_id != self.node_id)
         members = (config.member(self.node_id), committed.member(self.node_id))
         electable = any(member is not None and member.member_type in VOTING for member in members)
-        self._may_campaign = electable and self.removed_by <= config.op_id
+        self.stands_down = stands_down(self.term, self.log.last.term)
+        self._may_campaign = electable and self.removed_by <= config.op_id and not self.stands_down
         own = config.member(self.node_id)
         self.is_caretaker = self.log_only or (own is not None and own.member_type is MemberType.WITNESS)
 
     def _role_in_config(self) -> Role:
-        if self.removed_by > self.config.op_id:
+        if self.removed_by > self.config.op_id or self.stands_down:
             return Role.NON_PARTICIPANT
         if self.is_voter or self._may_campaign:
             return Role.FOLLOWER
@@ -306,9 +310,13 @@ class RaftState:
         The election deadline of a follower does not change. Otherwise a candidate that cannot win would delay the
         campaigns of those that can."""
         led = self.role is Role.LEADER
+        epoch = recovery_epoch(self.term)
         if term > self.term:
             self.set_term(term, None)
         self.change_role(cause)
+        if recovery_epoch(self.term) > epoch:
+            self._load_members()
+            self.take_role_in_config()
         if led:
             self.reset_election_deadline()
 
@@ -359,7 +367,7 @@ class RaftState:
                 config_changed |= config is not None and self.configs.append(config)
         self.ready.append(entries)
         self.durable.appended(self.ready.next_id, log.last_index)
-        if config_changed:
+        if config_changed or self.stands_down:
             self.apply_config()
 
     def truncate(self, index: int) -> None:

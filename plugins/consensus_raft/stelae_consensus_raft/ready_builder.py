@@ -48,6 +48,7 @@ class ReadyBuilder:
         "ranges",
         "reads_ready",
         "rejections",
+        "stood_down",
     )
 
     def __init__(self, last_index: int) -> None:
@@ -70,6 +71,7 @@ class ReadyBuilder:
         self.handed_over: list[int] = []
         self.config_changes: list[ConfigChanged] = []
         self.aborted: list[int] = []
+        self.stood_down: list[int] = []
         self.copy_requests: list[CopyRequest] = []
         self.rejections: list[Rejection] = []
         self.fatal: Fatal | None = None
@@ -140,6 +142,7 @@ class ReadyBuilder:
             or self.handed_over
             or self.config_changes
             or self.aborted
+            or self.stood_down
             or self.commit is not None
             or self.hard_state is not None
             or self._replace_from is not None
@@ -169,6 +172,7 @@ class ReadyBuilder:
             handed_over=tuple(self.handed_over),
             config_changes=tuple(self.config_changes),
             aborted=tuple(self.aborted),
+            stood_down=tuple(self.stood_down),
             copy_requests=tuple(self.copy_requests),
             rejections=tuple(self.rejections),
         )

@@ -1,7 +1,8 @@
 """The rules by which a voter answers a vote request, and the tally of the answers.
 
 Each rule prevents two leaders in one term, or a leader that lacks a committed entry (Raft paper, 5.2 and 5.4.1), or a
-campaign that would disturb a working leader (Raft thesis, 4.2.3 and 9.6). Here they are functions without state.
+campaign that would disturb a working leader (Raft thesis, 4.2.3 and 9.6), or a leader that a recovery has left behind
+(durability rule 29). Here they are functions without state.
 ``election`` and ``voter_core`` apply them."""
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stelae.spi.ids import NodeId, OpId
+from stelae.spi.recovery_epoch import stands_down
 from stelae_consensus_raft.messages import VoteRefusal, VoteRequest
 
 
@@ -29,6 +31,8 @@ def decide_vote(request: VoteRequest, candidate: NodeId, voter: VoterState) -> V
     if it is refused as ``LEADER_ALIVE`` or ``LOG_UNKNOWN`` (see ``moves_to_term``)."""
     if voter.last is None:
         return VoteRefusal.LOG_UNKNOWN
+    if stands_down(request.term, request.last.term):
+        return VoteRefusal.OLD_EPOCH
     same_term = request.term == voter.term
     if same_term and voter.voted_for == candidate and not request.pre:
         # The voter repeats an answer that it has given, even if its candidate leads now.

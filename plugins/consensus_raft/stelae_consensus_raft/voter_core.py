@@ -16,6 +16,8 @@ from stelae.spi.consensus_events import (
     Propose,
     ReadRequest,
     Received,
+    RecoverAlone,
+    StandDown,
     Tick,
     Transfer,
 )
@@ -62,7 +64,7 @@ class VoterCore(ConsensusCore):
                     after = merged(self._hard_state, event.term)
                     if after.term > self._hard_state.term:
                         self._set_hard_state(after.term, after.voted_for)
-                case ReadRequest() | Transfer() | ChangeMembers() | AbortChange():
+                case ReadRequest() | Transfer() | ChangeMembers() | AbortChange() | RecoverAlone() | StandDown():
                     self._reject(event.token)
                 case Propose():
                     for proposal in event.proposals:

@@ -160,7 +160,21 @@ def test_help_lists_the_commands_of_plugins_in_their_place() -> None:
     names = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
     assert names == [
         *("check", "metrics", "demo", "chaos", "import", "export", "scan", "get", "sql"),
-        *("cluster", "master", "tserver", "table", "tablet", "copy", "sim", "fs", "wal", "policy", "plugins", "bench"),
+        *(
+            "cluster",
+            "master",
+            "tserver",
+            "table",
+            "tablet",
+            "copy",
+            "recover",
+            "sim",
+            "fs",
+            "wal",
+            "policy",
+            "plugins",
+            "bench",
+        ),
         "spark",
     ]
 

@@ -10,6 +10,7 @@ from stelae.server.tserver.load_meter import LoadMeter
 from stelae.server.tserver.maintenance import Maintenance
 from stelae.server.tserver.member_service import MemberService
 from stelae.server.tserver.memory_limit import MemoryLimit
+from stelae.server.tserver.recovery_service import RecoveryService
 from stelae.server.tserver.replica_lifecycle import ReplicaLifecycle
 from stelae.server.tserver.schema_changes import SchemaService
 from stelae.server.tserver.tablet_service import TabletService
@@ -28,6 +29,7 @@ class TabletServer:
             lifecycle,
             LeadershipService(node),
             MemberService(node),
+            RecoveryService(node),
             CopyService(node),
             Maintenance(node),
             MemoryLimit(node),

@@ -25,6 +25,7 @@ from stelae.testing.conformance.consensus_lagging import LaggingChecks
 from stelae.testing.conformance.consensus_log import LogChecks
 from stelae.testing.conformance.consensus_member_refusals import MemberRefusalChecks
 from stelae.testing.conformance.consensus_members import MemberChecks
+from stelae.testing.conformance.consensus_recovery import RecoveryChecks
 from stelae.testing.conformance.consensus_service import ServiceChecks
 from stelae.testing.conformance.consensus_single_voter import SingleVoterChecks
 from stelae.testing.conformance.consensus_transfer import TransferChecks
@@ -42,6 +43,7 @@ class ConsensusConformance(
     MemberChecks,
     MemberRefusalChecks,
     WitnessChecks,
+    RecoveryChecks,
     FailureChecks,
     SingleVoterChecks,
     FixedMembersChecks,

@@ -79,6 +79,7 @@ class ConsensusCluster:
         self.rejections: dict[int, Rejection] = {}
         self.changed: dict[int, TabletConfig] = {}
         self.aborted: set[int] = set()
+        self.stood_down: set[int] = set()
         self.reads: dict[int, int] = {}
         self.handed_over: set[int] = set()
         self._read_floors: dict[int, int] = {}
@@ -239,6 +240,7 @@ class ConsensusCluster:
         node.disk.commit_hint = max(node.disk.commit_hint, hint)
         for outbound in ready.after_persist:
             self._send(node, outbound)
+        self.stood_down.update(ready.stood_down)
         for waits_for, outbound in list(node.deferred):
             if waits_for <= ready.id:
                 node.deferred.remove((waits_for, outbound))

@@ -7,6 +7,7 @@ from stelae.spi.consensus_events import Applied
 from stelae.spi.ids import NodeId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import MemberType
+from stelae.spi.recovery_epoch import recovery_epoch
 from stelae.testing.conformance.consensus_nodes import ClusterNode
 
 
@@ -16,21 +17,31 @@ class RaftSafety:
     Attributes:
         committed: the committed entries by index.
         leaders: the number of the leader of each term.
+        epoch: the recovery epoch of the tablet.
     """
 
     def __init__(self) -> None:
         self.committed: dict[int, Entry] = {}
         self.leaders: dict[int, int] = {}
+        self.epoch = 0
         self._terms: dict[int, int] = {}
         self._votes: dict[tuple[int, int], NodeId] = {}
 
     def committed_to(self, node: ClusterNode, commit: int) -> None:
         """Check state-machine safety: no two nodes ever apply different entries at one index."""
         base = node.disk.base.index
-        for entry in node.log[: commit - base]:
+        for entry in node.log[: commit - base] if not self._left_behind(node) else ():
             known = self.committed.setdefault(entry.op_id.index, entry)
             assert known == entry, f"two entries committed at {entry.op_id.index}"
         node.running.step([Applied(commit)])
+
+    def recovered(self, epoch: int, index: int) -> None:
+        """Note that an operator gives up the committed entries above an index, because no survivor has them.
+
+        Replicas that have not heard of the recovery epoch may go on among themselves. What they do does not count."""
+        self.epoch = epoch
+        for lost in [known for known in self.committed if known > index]:
+            del self.committed[lost]
 
     def observe(self, node: ClusterNode) -> None:
         """Check election safety, one pending change of config, and that terms and votes never go back."""
@@ -48,6 +59,9 @@ class RaftSafety:
             vote = self._votes.setdefault(key, durable.voted_for)
             assert vote == durable.voted_for, f"two votes in term {durable.term}"
 
+    def _left_behind(self, node: ClusterNode) -> bool:
+        return recovery_epoch(node.status.term) < self.epoch
+
     def _check_without_rows(self, node: ClusterNode) -> None:
         """Check that a replica without rows neither serves nor is one of those that the tablet's rows depend on."""
         status = node.status
@@ -58,7 +72,7 @@ class RaftSafety:
 
     def _check_leader(self, node: ClusterNode) -> None:
         status = node.status
-        if status.term not in self.leaders:
+        if status.term not in self.leaders and not self._left_behind(node):
             self._check_leader_completeness(node)
         other = self.leaders.setdefault(status.term, node.number)
         assert other == node.number, f"two leaders in term {status.term}"

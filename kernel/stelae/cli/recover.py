@@ -1,0 +1,96 @@
+"""``stelae recover``: recovers tablets that have lost their majority from a replica that is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stelae.cli.kit.connection import ConnectOption, TimeoutOption
+from stelae.cli.kit.output import JsonOption, command_group
+from stelae.cli.kit.progress import ProgressOption
+from stelae.cli.table import MasterDirOption
+
+commands = command_group("Recover tablets that have lost their majority. Acknowledged writes may be lost.")
+
+ServersOption = Annotated[
+    str,
+    typer.Option(
+        "--servers",
+        metavar="HOST:PORT,...",
+        help="Addresses of all nodes of a cluster without masters, instead of --connect.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the root application."""
+    app.add_typer(commands, name="recover")
+
+
+@commands.callback()
+def _group() -> None:
+    """Recover tablets that have lost their majority. Acknowledged writes may be lost.
+
+    A tablet whose voters are lost for good, more than half of them, has no leader and serves nobody. No master repairs
+    that, because it cannot be done without a risk. Start the lost servers again if that is possible at all: then
+    nothing is lost. Otherwise make a plan, read it, and apply it."""
+
+
+@commands.command("plan")
+def plan(
+    tablet: Annotated[
+        list[str] | None,
+        typer.Option("--tablet", metavar="ID", help="Only this tablet: its id, or its first letters. May be repeated."),
+    ] = None,
+    table: Annotated[str, typer.Option("--table", help="Only the tablets of this table.")] = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the plan for `stelae recover apply`.")
+    ] = None,
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    servers: ServersOption = "",
+    timeout_s: TimeoutOption = 10.0,
+    progress: ProgressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the tablets without a majority, rank their survivors, and say what a recovery would lose. Changes nothing.
+
+    The survivor whose log ends last is chosen: it has every entry that any survivor knows to be committed. Only the
+    lost servers can say what else they had acknowledged. A tablet that has its majority is never in a plan.
+
+    Example: stelae recover plan --connect 127.0.0.1:7051 --out plan.json"""
+    from stelae.cli.run_recover import RecoverTarget, run_plan
+
+    target = RecoverTarget(directory, connect, servers, timeout_s, progress)
+    raise typer.Exit(run_plan(target, tablet or [], table, out, as_json=as_json))
+
+
+@commands.command("apply")
+def apply(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Plan of `stelae recover plan --out FILE`.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    wait: Annotated[
+        float, typer.Option("--wait-s", min=0.0, help="Then wait so many seconds until all replicas are there again.")
+    ] = 0.0,
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    servers: ServersOption = "",
+    timeout_s: TimeoutOption = 30.0,
+    progress: ProgressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Recover the tablets of a plan: each chosen survivor becomes the only voter of its tablet.
+
+    Before that, the lost servers must be stopped for good. If one of them comes back, it learns of the recovery, leads
+    no more, and the masters have its replica deleted. Until it learns that, it may serve clients that know only it.
+
+    Everything is checked again: a tablet whose survivor has changed, or of which a lost server runs again, is left
+    alone. The command can be repeated. The masters then add replicas, and the leader has them copied.
+
+    Example: stelae recover apply plan.json --connect 127.0.0.1:7051 --wait-s 300"""
+    from stelae.cli.run_recover import RecoverTarget, run_apply
+
+    target = RecoverTarget(directory, connect, servers, timeout_s, progress)
+    raise typer.Exit(run_apply(target, file, yes=yes, wait_s=wait, as_json=as_json))

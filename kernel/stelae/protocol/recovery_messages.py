@@ -1,0 +1,72 @@
+"""The requests by which an operator recovers tablets that have lost their majority. They work without masters.
+
+The constants are message kinds. Bodies are these types in MessagePack.
+
+Source: "Raft config change", *Restoring availability after catastrophic data loss*; ``durability.md`` rule 29."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.members import TabletConfig
+
+SURVEY = "recovery.survey"
+STAND_DOWN = "recovery.stand_down"
+RECOVER = "recovery.recover"
+
+
+class SurveyRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Ask a node what its replicas hold."""
+
+    tablet_ids: tuple[TabletId, ...] = ()  #: Without ids: all replicas.
+
+
+class SurvivorView(msgspec.Struct, frozen=True, kw_only=True):
+    """What one replica holds. A replica that could not be recovered has ``tablet_id``, ``state`` and ``failure``."""
+
+    tablet_id: TabletId
+    state: str  #: As ``ReplicaReport.state``.
+    failure: str = ""
+    role: str = ""
+    term: int = 0
+    serving: bool = False  #: An entry of its term is known to be committed.
+    last: OpId = OpId(0, 0)  #: The last entry of its log.
+    commit: int = 0  #: Up to this index it knows the log to be committed.
+    config: TabletConfig | None = None  #: The config in force: the newest one in its log.
+    committed_config: OpId = OpId(0, 0)
+    log_only: bool = False  #: It has no rows (a witness).
+    applied_us: int = 0  #: When the newest entry that it has applied was written: microseconds since 1970; 0: never.
+
+
+class SurveyReply(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to a ``SurveyRequest``. Tombstones, and copies that are in progress, are not in it."""
+
+    replicas: tuple[SurvivorView, ...]
+
+
+class StandDownRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Ask a replica to leave the tablet to a survivor that is about to be recovered. The answer is empty. Repeatable.
+
+    The replica campaigns no more, and cannot be recovered itself in this recovery epoch."""
+
+    tablet_id: TabletId
+    term: int  #: The first term of the recovery (``stelae.spi.recovery_epoch``).
+    survivor: NodeId
+
+
+class RecoverRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Ask a replica to become the only voter of its tablet. Repeatable.
+
+    The request is refused if the replica's log or config is another one by now."""
+
+    tablet_id: TabletId
+    term: int  #: The first term of the recovery.
+    last: OpId  #: The last entry of the replica's log.
+    config_id: OpId  #: The op id of the config in force.
+
+
+class RecoverReply(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to a ``RecoverRequest``: the config, which is committed."""
+
+    config: TabletConfig

@@ -1,0 +1,105 @@
+"""Serves the requests of an operator who recovers tablets that have lost their majority (``durability.md`` rule 29)."""
+
+from __future__ import annotations
+
+from stelae.host.hybrid_clock import physical_us
+from stelae.host.node import Node
+from stelae.host.replica import Replica
+from stelae.host.replica_recovery import recover_alone, stand_down
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.recovery_messages import (
+    RECOVER,
+    STAND_DOWN,
+    SURVEY,
+    RecoverReply,
+    RecoverRequest,
+    StandDownRequest,
+    SurveyReply,
+    SurveyRequest,
+    SurvivorView,
+)
+from stelae.server.frames import only_frame
+from stelae.server.tserver.tablet_service import refuse_system_tablet, replica_of
+from stelae.spi.consensus import RECOVERS
+from stelae.spi.errors import StelaeError, Unsupported
+from stelae.spi.ids import node_id
+from stelae.spi.members import TabletConfig
+from stelae.wire.requests import Request
+
+FAILED = "FAILED"
+
+
+class RecoveryService:
+    """Serves surveys and recoveries of a node's tablets. A ``Service`` (``stelae.spi.hooks``)."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def start(self) -> None:
+        """Register the handlers."""
+        serve = self._node.messenger.serve
+        serve(SURVEY, self._survey)
+        serve(STAND_DOWN, self._stand_down)
+        serve(RECOVER, self._recover)
+
+    def stop(self) -> None:
+        """Do nothing: the service holds no resources."""
+
+    def _survey(self, request: Request) -> None:
+        asked = decode(only_frame(request), SurveyRequest)
+        wanted = set(asked.tablet_ids)
+        failed = self._node.failed_tablets
+        found = [survivor_view(replica) for tablet_id, replica in sorted(self._node.replicas.items())]
+        found += [SurvivorView(tablet_id=name, state=FAILED, failure=why) for name, why in sorted(failed.items())]
+        views = tuple(view for view in found if not wanted or view.tablet_id in wanted)
+        request.reply([encode(SurveyReply(views))])
+
+    def _stand_down(self, request: Request) -> None:
+        asked = decode(only_frame(request), StandDownRequest)
+        refuse_system_tablet(asked.tablet_id)
+        self._check_engine()
+
+        def done(error: StelaeError | None) -> None:
+            if error is None:
+                request.reply()
+            else:
+                request.refuse(error)
+
+        stand_down(replica_of(self._node, asked.tablet_id), asked.term, node_id(asked.survivor), done)
+
+    def _recover(self, request: Request) -> None:
+        asked = decode(only_frame(request), RecoverRequest)
+        refuse_system_tablet(asked.tablet_id)
+        self._check_engine()
+
+        def done(result: TabletConfig | StelaeError) -> None:
+            if isinstance(result, StelaeError):
+                request.refuse(result)
+            else:
+                request.reply([encode(RecoverReply(result))])
+
+        recover_alone(replica_of(self._node, asked.tablet_id), asked.term, asked.last, asked.config_id, done)
+
+    def _check_engine(self) -> None:
+        chosen = self._node.config.consensus
+        if RECOVERS not in chosen.engine.capabilities:
+            raise Unsupported(f"the consensus engine {chosen.name!r} recovers no tablets; `raft` does")
+
+
+def survivor_view(replica: Replica) -> SurvivorView:
+    """Return what a replica holds."""
+    status = replica.core.status()
+    return SurvivorView(
+        tablet_id=replica.tablet_id,
+        state=replica.state.value,
+        failure=replica.failure,
+        role=status.role.value,
+        term=status.term,
+        serving=status.serving,
+        last=status.last,
+        commit=status.commit,
+        config=status.config,
+        committed_config=status.committed_config.op_id,
+        log_only=replica.log_only,
+        applied_us=physical_us(replica.applier.timestamp),
+    )
