@@ -40,6 +40,10 @@ class CopySources(Protocol):
         """Restart the time to live of a session. ``done`` is called once, with ``None`` or a ``StelaeError``:
         ``CopySessionEnded`` if the source has ended it."""
 
+    def committed_index(self, offer: CopyOffer, tablet_id: TabletId, done: Callable[[int | Exception], None]) -> None:
+        """Ask the source of an offer up to which index it knows the tablet's log as committed. ``done`` is called once,
+        with the index or a ``StelaeError``."""
+
     def end(self, offer: CopyOffer) -> None:
         """End a session. Harmless if it has ended. The message may be lost; the session ends by itself then."""
 
@@ -47,16 +51,21 @@ class CopySources(Protocol):
         """Return the way to the source for one run of a transport, which uses it on another thread."""
 
 
+PAUSED_US = 100_000
+"""How often a paused copy asks whether it may go on, in microseconds."""
+
+
 class CopyControlFlags:
     """How the event loop controls the transport of a copy, which runs on another thread: a ``CopyControl``."""
 
     def __init__(self) -> None:
         self.why_cancelled = ""
+        self.paused = False  #: An operator has paused the copy: it fetches nothing, and keeps its session.
         self.latest = CopyProgress(bytes_done=0, bytes_total=0, bytes_fetched=0, eta_ms=None)
 
     def admit(self, size_bytes: int) -> int:
-        """Allow the copy to fetch bytes: only the limits of the node hold."""
-        return 0
+        """Allow the copy to fetch bytes unless it is paused. The limits of the node hold besides."""
+        return PAUSED_US if self.paused else 0
 
     def cancelled(self) -> bool:
         """Return whether the copy must end."""

@@ -27,7 +27,7 @@ from stelae.lifecycle.copy_log import encode_entries
 from stelae.lifecycle.copy_rows import export_pieces
 from stelae.lifecycle.copy_settings import StageSettings
 from stelae.lifecycle.copy_states import CopyState
-from stelae.lifecycle.tablet_copies import TabletCopies
+from stelae.lifecycle.tablet_copies import COPIED, TabletCopies
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
@@ -252,7 +252,7 @@ class CopyNode:
     def add_replica(self, tablet: TabletId, block: Superblock, consensus: ConsensusRecord, **changed: Any) -> Any:
         config = consensus.committed_config
         status = SimpleNamespace(
-            term=consensus.term, committed_config=config, config=config, role="FOLLOWER", leader=LEADER
+            term=consensus.term, committed_config=config, config=config, role="FOLLOWER", leader=LEADER, durable_index=0
         )
         replica: Any = SimpleNamespace(
             tablet_id=tablet,
@@ -276,7 +276,8 @@ class CopyNode:
         run = self.manager.run
 
         def noted(tablet_id: TabletId, what: str, steps: Any, done: Any, *, pool: Any) -> None:
-            started.append(self.copies.running[tablet_id])
+            if what == COPIED:
+                started.append(self.copies.running[tablet_id])
             run(tablet_id, what, steps, done, pool=pool)
 
         self.manager.run = noted  # type: ignore[method-assign]

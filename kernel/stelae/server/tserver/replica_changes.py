@@ -5,7 +5,7 @@ by identity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from stelae.host.node import Node
@@ -14,7 +14,8 @@ from stelae.host.replica_state import ReplicaState
 from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.tablet_loader import TabletLoader
-from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
+from stelae.lifecycle.waiting_copies import WaitingCopy
+from stelae.protocol.master_heartbeats import CopyHold, ReplicaStatus, ReportedDataState
 from stelae.server.tserver.replica_stats import ReplicaStats
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import OpId, TabletId
@@ -46,15 +47,23 @@ class ReplicaChanges:
     Args:
         stats: sizes of replicas, and the unhealthy followers of leaders.
         copies: the copies to this node that are in progress.
-        lost: the tablets whose replicas this node has lost without a trace. Leaders have asked for them.
+        waiting: the copies of new replicas that wait for a slot, or for the end of a pause.
+        lost: the tablets of which this node is a voter and has nothing. Leaders have asked for them. The value says
+            whether their replicas were surely lost.
     """
 
     def __init__(
-        self, node: Node, stats: ReplicaStats, copies: Callable[[], Copies], lost: Callable[[], Collection[TabletId]]
+        self,
+        node: Node,
+        stats: ReplicaStats,
+        copies: Callable[[], Copies],
+        waiting: Callable[[], Mapping[TabletId, WaitingCopy]],
+        lost: Callable[[], Mapping[TabletId, bool]],
     ) -> None:
         self._node = node
         self._stats = stats
         self._copies = copies
+        self._waiting = waiting
         self._lost = lost
         self._reported: dict[TabletId, ReplicaStatus] = {}
         self._marks: dict[TabletId, _Marks] = {}
@@ -81,15 +90,23 @@ class ReplicaChanges:
             candidates.append(self._not_running(tablet_id, ReportedDataState.FAILED))
         for tablet_id, copy in self._copying():
             candidates.append(_copying(tablet_id, copy))
+        candidates += [_waiting(tablet_id, one) for tablet_id, one in self._expected().items()]
         candidates += [
-            ReplicaStatus(tablet_id=tablet_id, data_state=ReportedDataState.FAILED, op_id_lost=True)
-            for tablet_id in self._without_trace()
+            ReplicaStatus(tablet_id=tablet_id, data_state=ReportedDataState.FAILED, op_id_lost=sure, missing=True)
+            for tablet_id, sure in self._without_trace()
         ]
         return candidates
 
-    def _without_trace(self) -> list[TabletId]:
+    def _expected(self) -> Mapping[TabletId, WaitingCopy]:
+        """Return the copies that wait. Nothing of them is on this node."""
+        if not (waiting := self._waiting()):
+            return waiting
+        present = {*self._node.replicas, *self._node.failed_tablets, *self._copies(), *self._lost()}
+        return {tablet_id: one for tablet_id, one in waiting.items() if tablet_id not in present}
+
+    def _without_trace(self) -> list[tuple[TabletId, bool]]:
         present = {*self._node.replicas, *self._node.failed_tablets, *self._copies()}
-        return [tablet_id for tablet_id in self._lost() if tablet_id not in present]
+        return [(tablet_id, sure) for tablet_id, sure in self._lost().items() if tablet_id not in present]
 
     def _copying(self) -> list[tuple[TabletId, TabletCopy | RowsCopy]]:
         """Return the copies that have no replica beside them: one that lags is reported until it is set aside."""
@@ -98,7 +115,7 @@ class ReplicaChanges:
         return [(tablet, copy) for tablet, copy in copies if tablet not in replicas and tablet not in failed]
 
     def _gone(self) -> list[ReplicaStatus]:
-        present = {*self._node.replicas, *self._node.failed_tablets, *self._copies(), *self._lost()}
+        present = {*self._node.replicas, *self._node.failed_tablets, *self._copies(), *self._lost(), *self._waiting()}
         gone = [tablet_id for tablet_id in self._reported if tablet_id not in present]
         for tablet_id in gone:
             del self._reported[tablet_id]
@@ -138,4 +155,11 @@ def _copying(tablet_id: TabletId, copy: TabletCopy | RowsCopy) -> ReplicaStatus:
         data_state=ReportedDataState.COPYING,
         copied_bytes=progress.bytes_done,
         copy_bytes=progress.bytes_total,
+        copy_hold=CopyHold.PAUSED if copy.control.paused else CopyHold.NONE,
     )
+
+
+def _waiting(tablet_id: TabletId, one: WaitingCopy) -> ReplicaStatus:
+    """Return the status of a tablet whose copy to this node waits."""
+    hold = CopyHold.PAUSED if one.paused else CopyHold.WAITS
+    return ReplicaStatus(tablet_id=tablet_id, data_state=ReportedDataState.COPYING, copy_hold=hold)
