@@ -21,6 +21,7 @@ from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.server.tserver.copy_service import CopyService
 from stelae.server.tserver.copy_target import CopyTargetService
+from stelae.server.tserver.member_service import MemberService
 from stelae.server.tserver.new_replicas import NewReplicas
 from stelae.sim.hosting.replica_builder import ReplicaBuilder
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
@@ -95,6 +96,7 @@ class ReplicaHosting:
         tombstones.start()
         CopyTargetService(node, self._manager, tombstones, self._calls).start()
         CopyService(node, self._calls).start()
+        MemberService(node).start()  # The target of a copy asks its source what is committed.
 
     def delete(self, seen: OpId, done: Callable[[StelaeError | None], None]) -> None:
         """Delete the replica, as a master asks that has seen the committed config ``seen``."""
