@@ -29,6 +29,10 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     try:
         process("table", "create", "t", "--column", "id:int64", "--key", "id", "--hash", "id:4", "--dir", directory)
         process("import", str(rows), "--dir", directory, "--table", "t")
+        # A write is acknowledged once two of three replicas have it. Here the third must have it, too.
+        for _ in until_given_up():
+            if in_process.stelae("check", "--checksums", "--dir", directory).exit_code == 0:
+                break
         yield directory
     finally:
         process("cluster", "down", directory)

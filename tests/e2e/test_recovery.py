@@ -16,7 +16,7 @@ from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.recovery_epoch import recovery_epoch
 from tests.e2e.master_nodes import running
-from tests.e2e.nodes import WAIT_S, read_ids
+from tests.e2e.nodes import WAIT_S, agree, read_ids
 from tests.e2e.nodes import connected as connected_nodes
 from tests.e2e.nodes import insert as insert_ids
 from tests.e2e.nodes import running as running_nodes
@@ -44,8 +44,9 @@ async def applied(client: AsyncClient, plan: RecoveryPlan) -> list[Outcome]:
 
 
 async def lose(scene: Scene, count: int = 2) -> list[NodeId]:
-    """Stop members of the tablet, its leader among them."""
+    """Stop members of the tablet, its leader among them. The others have all of its log: a majority may do without."""
     cluster, tablet = scene.cluster, scene.tablet
+    await until(lambda: is_whole(cluster, tablet, set(config_of(cluster, tablet))))
     members = sorted(config_of(cluster, tablet), key=lambda node: _leads(scene, node), reverse=True)
     for node in members[:count]:
         await cluster.stop(node)
@@ -117,6 +118,9 @@ def test_an_old_majority_without_masters_hears_of_the_recovery_and_elects_nobody
         async with running_nodes(tmp_path) as cluster:
             async with connected_nodes(cluster) as tablet:
                 await insert_ids(tablet, range(20))
+            async with asyncio.timeout(WAIT_S):
+                while not agree(cluster):
+                    await asyncio.sleep(0.02)
             ids = list(cluster.nodes)
             leader = cluster.leader()
             assert leader is not None
@@ -209,6 +213,7 @@ def test_rows_that_only_the_lost_servers_had_stay_lost_when_they_return(tmp_path
     async def scenario() -> None:
         async with with_a_table(tmp_path, 3) as scene:
             cluster, client, table, tablet = scene.cluster, scene.client, scene.table, scene.tablet
+            await until(lambda: is_whole(cluster, tablet, set(cluster.servers)))
             survivor = next(node for node in cluster.servers if not _leads(scene, node))
             lost = [node for node in cluster.servers if node != survivor]
             await cluster.stop(survivor)

@@ -246,7 +246,11 @@ def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[TabletVerdict, str]:
     voting = [replica for replica in voters if not replica.problem]
     if len(voting) < majority:
         what = "replicas" if len(voters) == len(replicas) else "voters"
-        return TabletVerdict.UNAVAILABLE, f"{len(voting)} of {len(voters)} {what} run; {majority} are needed"
+        fact = f"{len(voting)} of {len(voters)} {what} run; {majority} are needed"
+        return (
+            TabletVerdict.UNAVAILABLE,
+            f"{fact}; start the others again, or see `stelae recover plan` if they are lost",
+        )
     running = [replica for replica in present if not replica.configuring]
     if sum(replica.votes for replica in running) < majority:
         return TabletVerdict.UNAVAILABLE, _no_leader(present, replicas)

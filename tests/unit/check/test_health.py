@@ -194,6 +194,7 @@ def test_a_learner_counts_in_no_majority() -> None:
     }
     found = tablet_health(T, MEMBERS, nodes)
     assert found.verdict is TabletVerdict.UNAVAILABLE and found.why.startswith("1 of 2 voters run; 2 are needed")
+    assert "stelae recover plan" in found.why
     assert found.losses_survived == -1
     nodes[B], nodes[C] = facts_with(B, learners=(C,)), NodeFacts(node_id=C, address="", problem="does not answer")
     found = tablet_health(T, MEMBERS, nodes)
