@@ -22,7 +22,8 @@ Ordering and durability
     5. The bytes of an item are written in order and without gaps.
     6. A source whose snapshot is below the fences is not used. The kernel does not rely on it, nor on ``Complete``: it
        verifies fences and digests again before it makes the replica READY.
-    7. The limits of a node (slots, bytes per second) hold for every copy, whoever started it.
+    7. The limits of a node (slots, bytes per second) hold for every copy, whoever started it. Those of bytes per second
+       can be changed while copies run, and hold at once; the settings hold again after a restart.
 
 Scope: node. There is one ``CopySource`` and one ``CopyTarget`` in a process.
 
@@ -42,12 +43,14 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import msgspec
 
 from stelae.spi.copy_plan import Chunk, CopyOutcome, CopyPlan, CopyProgress, CopySnapshot
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import StelaeError, Unsupported
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.services import Buffer, EngineServices
 from stelae.spi.settings import Engine
 
 COPY_CONTRACT_VERSION = 1
+
+_FIXED = "its copy transport has no limit that can be changed while the node runs; set one in node.toml and restart it"
 
 
 class SessionKey(msgspec.Struct, frozen=True, order=True):
@@ -167,6 +170,16 @@ class CopySource(ABC):
     def sessions(self) -> Sequence[SessionView]:
         """Return the open sessions, oldest first."""
 
+    def bytes_per_s_max(self) -> int | None:
+        """Return the limit of all copies from this node, in bytes per second; 0: no limit. ``None``: it has none."""
+        return None
+
+    def set_bytes_per_s_max(self, bytes_per_s: int) -> None:
+        """Change that limit until the node stops. 0 removes it.
+
+        Raises ``Unsupported`` if the transport cannot do that."""
+        raise Unsupported(f"copies from this node cannot be limited to {bytes_per_s} bytes per second: {_FIXED}")
+
 
 class CopySink(Protocol):
     """Where a target stores what it fetches: the stage of one tablet. Only the thread of ``run`` uses it.
@@ -248,6 +261,16 @@ class CopyTarget(ABC):
             sink: where to store the items.
             network: the way to the source.
             control: limits and cancels the copy, and gets its progress."""
+
+    def bytes_per_s_max(self) -> int | None:
+        """Return the limit of all copies to this node, in bytes per second; 0: no limit. ``None``: it has none."""
+        return None
+
+    def set_bytes_per_s_max(self, bytes_per_s: int) -> None:
+        """Change that limit until the node stops. 0 removes it.
+
+        Raises ``Unsupported`` if the transport cannot do that."""
+        raise Unsupported(f"copies to this node cannot be limited to {bytes_per_s} bytes per second: {_FIXED}")
 
 
 class CopyTransport(Engine):

@@ -52,13 +52,17 @@ class SpacedBytes:
     """A limit of bytes per second: after each chunk the next one waits for as long as it takes at this rate."""
 
     def __init__(self, bytes_per_s: int) -> None:
-        self._rate = bytes_per_s
+        self.rate = bytes_per_s
         self._free_us = 0
+
+    def change(self, bytes_per_s: int) -> None:
+        """Admit at another rate from now on."""
+        self.rate, self._free_us = bytes_per_s, 0
 
     def take(self, size_bytes: int, now_us: int) -> int:
         """Admit bytes and return 0, or return the microseconds to wait."""
-        if not self._rate or now_us >= self._free_us:
-            self._free_us = now_us + size_bytes * 1_000_000 // (self._rate or 1 << 60)
+        if not self.rate or now_us >= self._free_us:
+            self._free_us = now_us + size_bytes * 1_000_000 // (self.rate or 1 << 60)
             return 0
         return self._free_us - now_us
 
@@ -167,6 +171,12 @@ class SerialSource(CopySource):
             for s in self._open.values()
         ]
 
+    def bytes_per_s_max(self) -> int | None:
+        return self._limit.rate
+
+    def set_bytes_per_s_max(self, bytes_per_s: int) -> None:
+        self._limit.change(bytes_per_s)
+
     def _end(self, session: _Session) -> None:
         del self._open[session.id]
         session.ended = True
@@ -196,6 +206,12 @@ class SerialTarget(CopyTarget):
     ) -> CopyOutcome:
         run = SerialRun(plan, sink, network, control, self._clock, self._config.chunk_bytes, self._limit.take)
         return run.outcome(have)
+
+    def bytes_per_s_max(self) -> int | None:
+        return self._limit.rate
+
+    def set_bytes_per_s_max(self, bytes_per_s: int) -> None:
+        self._limit.change(bytes_per_s)
 
 
 class SerialTransport(CopyTransport):

@@ -91,6 +91,13 @@ class StreamingSource(CopySource):
                 for found in self._table.sessions()
             ]
 
+    def bytes_per_s_max(self) -> int | None:
+        return self._bucket.bytes_per_s
+
+    def set_bytes_per_s_max(self, bytes_per_s: int) -> None:
+        with self._lock:
+            self._bucket.change(bytes_per_s, self._clock.monotonic_us())
+
     def _taken(self, key: SessionKey, take: Callable[[], CopyContent]) -> OpenSession:
         try:
             content = take()

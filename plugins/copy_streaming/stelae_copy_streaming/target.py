@@ -47,6 +47,13 @@ class StreamingTarget(CopyTarget):
         self._metrics.count("copy_bytes_fetched", run.bytes_fetched)
         return outcome
 
+    def bytes_per_s_max(self) -> int | None:
+        return self._bucket.bytes_per_s
+
+    def set_bytes_per_s_max(self, bytes_per_s: int) -> None:
+        with self._lock:
+            self._bucket.change(bytes_per_s, self._clock.monotonic_us())
+
     def _take(self, size_bytes: int, now_us: int) -> int:
         with self._lock:
             return self._bucket.take(size_bytes, now_us)

@@ -16,11 +16,24 @@ class TokenBucket:
         now_us: the monotonic time in microseconds."""
 
     def __init__(self, bytes_per_s: int, now_us: int) -> None:
+        self._filled_us = now_us
+        self._set(bytes_per_s)
+
+    @property
+    def bytes_per_s(self) -> int:
+        """The rate; 0: everything is admitted."""
+        return self._rate
+
+    def change(self, bytes_per_s: int, now_us: int) -> None:
+        """Admit at another rate from now on. What is owed at the old rate is forgotten."""
+        self._filled_us = max(self._filled_us, now_us)
+        self._set(bytes_per_s)
+
+    def _set(self, bytes_per_s: int) -> None:
         self._rate = bytes_per_s
         self._level_max = bytes_per_s * BURST_US
         # In bytes times microseconds per second, so that there is no rounding.
         self._level = self._level_max
-        self._filled_us = now_us
 
     def take(self, size_bytes: int, now_us: int) -> int:
         """Admit bytes and return 0, or admit nothing and return the microseconds after which to ask again."""

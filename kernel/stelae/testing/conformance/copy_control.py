@@ -31,6 +31,36 @@ class ControlChecks:
         assert isinstance(world.run(world.plan(offer), sink), Complete)
         assert sink.durable == items
 
+    def test_a_limit_of_the_target_that_changes_in_the_middle_holds_at_once(self, harness: CopyHarness) -> None:
+        world = harness.world(fetch_bytes_per_s_max=100)
+        if world.target.bytes_per_s_max() is None:
+            pytest.skip("the transport has no limit that can be changed: all copies to a node run as the disk allows")
+        _, offer = harness.offer(world, MemoryContent({"rows/a": data_of(100 * CHUNK_BYTES)}))
+        began_us, changes = world.clock.now_us, iter((20_000, 0))
+
+        def never() -> bool:
+            if world.control.admitted_bytes > 3 * CHUNK_BYTES and (rate := next(changes, None)) is not None:
+                world.target.set_bytes_per_s_max(rate)
+                assert world.target.bytes_per_s_max() == rate
+            return False
+
+        world.control.cancelled_when = never
+        assert isinstance(world.run(world.plan(offer), MemorySink(offer.snapshot.items)), Complete)
+        assert world.clock.now_us - began_us < 60 * CHUNK_BYTES * 1_000_000 // 100, "the first limit held to the end"
+
+    def test_a_limit_of_the_source_that_is_lowered_holds_at_once(self, harness: CopyHarness) -> None:
+        world = harness.world()
+        source, offer = harness.offer(world, MemoryContent({"rows/a": data_of(50 * CHUNK_BYTES)}))
+        if source.bytes_per_s_max() is None:
+            pytest.skip("the transport has no limit that can be changed: copies from a node run as the disk allows")
+        assert source.bytes_per_s_max() == 0
+        source.set_bytes_per_s_max(100_000)
+        assert source.bytes_per_s_max() == 100_000
+        began_us = world.clock.now_us
+        assert isinstance(world.run(world.plan(offer), MemorySink(offer.snapshot.items)), Complete)
+        seconds = (world.clock.now_us - began_us) / 1e6
+        assert seconds >= 48 * CHUNK_BYTES / 100_000 * 0.9 - 0.2, "faster than the limit"
+
     def test_the_caller_admits_every_byte_that_is_fetched(self, harness: CopyHarness) -> None:
         world = harness.world()
         _, offer = harness.offer(world, MemoryContent(three_items()))
