@@ -33,6 +33,14 @@ class ReportedDataState(StrEnum):
     FAILED = "FAILED"
 
 
+class CopyHold(StrEnum):
+    """Why a copy gets no bytes at the moment, although nothing is wrong with it."""
+
+    NONE = ""
+    WAITS = "WAITS"  #: It has not begun, because all slots of the node are in use.
+    PAUSED = "PAUSED"  #: An operator has paused it. A pause ends by itself within a day.
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The state of one replica."""
 
@@ -50,6 +58,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     endpoint: str = ""  #: The address of the replica, if it differs from the server's address.
     copied_bytes: int = 0  #: COPYING only: the bytes that have arrived.
     copy_bytes: int = 0  #: COPYING only: the bytes of the whole copy; 0 while they are not known.
+    copy_hold: CopyHold = CopyHold.NONE  #: COPYING only.
 
 
 class ServerReport(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
-from stelae.spi.ids import NodeId, OpId
+from stelae.protocol.master_heartbeats import CopyHold, ReplicaStatus, ReportedDataState
+from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.policy import ActionKind, ReplicaView
 from tests.unit.master.company import SERVERS, SETTINGS, Company, changes, full, status
@@ -18,8 +18,12 @@ def shown(company: Company, planner: Planner, node: NodeId) -> ReplicaView:
     return next(r for r in planner.shown.tablets[the_tablet(company)].replicas if r.node_id == node)
 
 
-def copying(company: Company, node: NodeId, copied_bytes: int, upto: int) -> None:
-    at = ReplicaStatus(tablet_id=the_tablet(company), data_state=ReportedDataState.COPYING, copied_bytes=copied_bytes)
+def copying(
+    company: Company, node: NodeId, copied_bytes: int, upto: int, hold: CopyHold = CopyHold.NONE, tablet: str = ""
+) -> None:
+    tablet_id = TabletId(tablet) if tablet else the_tablet(company)
+    copying = ReportedDataState.COPYING
+    at = ReplicaStatus(tablet_id=tablet_id, data_state=copying, copied_bytes=copied_bytes, copy_hold=hold)
     company.heartbeat(node, changes(at, since=upto - 1, upto=upto))
 
 
@@ -90,6 +94,52 @@ def test_a_copy_that_fails_and_begins_again_makes_no_progress_by_that(company: C
     assert not shown(company, planner, THIRD).copying
     copying(company, THIRD, 8, upto + 1)
     assert shown(company, planner, THIRD).copying
+
+
+def test_a_paused_copy_is_waited_for_and_the_pause_is_no_time_without_bytes(company: Company, planner: Planner) -> None:
+    copying(company, THIRD, 7, 2)
+    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms // 2)
+    copying(company, THIRD, 7, 3, CopyHold.PAUSED)
+    pass_with_heartbeats(company, 3 * SETTINGS.copy_stalled_ms)
+    assert shown(company, planner, THIRD).copying
+    copying(company, THIRD, 7, 4)
+    assert shown(company, planner, THIRD).copying
+    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms + SETTINGS.server_silent_ms)
+    assert not shown(company, planner, THIRD).copying, "it goes on, and gets nothing"
+
+
+def test_a_copy_that_is_paused_again_and_again_has_the_time_between_counted(company: Company, planner: Planner) -> None:
+    upto = 2
+    for _ in range(4):
+        copying(company, THIRD, 7, upto)
+        pass_with_heartbeats(company, SETTINGS.copy_stalled_ms // 3)
+        copying(company, THIRD, 7, upto + 1, CopyHold.PAUSED)
+        pass_with_heartbeats(company, SETTINGS.copy_stalled_ms // 3)
+        upto += 2
+    copying(company, THIRD, 7, upto)
+    assert not shown(company, planner, THIRD).copying
+
+
+def test_a_newcomer_that_waits_for_a_slot_is_waited_for_while_other_copies_get_bytes(
+    company: Company, planner: Planner
+) -> None:
+    """It was removed after `follower_unhealthy_ms` and added again, for ever."""
+    newcomer = Member(node_id=FOURTH, address="d:1", member_type=MemberType.PRE_VOTER)
+    now = TabletConfig(op_id=OpId(1, 2), members=(*config_of(company).members, newcomer))
+    company.heartbeat(FOURTH, full())
+    late = status(the_tablet(company), now, leads=True, op_id=now.op_id, unhealthy=(FOURTH,))
+    company.heartbeat(LEADER, changes(late))
+    company.commit()
+    assert not shown(company, planner, FOURTH).copying
+    copying(company, FOURTH, 0, 2, CopyHold.WAITS)
+    copying(company, FOURTH, 0, 3, tablet="other")
+    assert shown(company, planner, FOURTH).copying
+    for done in range(1, 5):
+        pass_with_heartbeats(company, SETTINGS.copy_stalled_ms // 2)
+        copying(company, FOURTH, done, 3 + done, tablet="other")
+    assert shown(company, planner, FOURTH).copying
+    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms + SETTINGS.server_silent_ms)
+    assert not shown(company, planner, FOURTH).copying, "nothing gets on there"
 
 
 def test_a_voter_with_rows_stays_while_others_have_the_log_only(company: Company, planner: Planner) -> None:

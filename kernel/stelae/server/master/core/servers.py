@@ -12,7 +12,7 @@ from operator import itemgetter
 
 import msgspec
 
-from stelae.protocol.master_heartbeats import Heartbeat, ReplicaStatus, ReportedDataState, ServerReport
+from stelae.protocol.master_heartbeats import CopyHold, Heartbeat, ReplicaStatus, ReportedDataState, ServerReport
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
@@ -49,6 +49,7 @@ class Server:
         self.version = 0
         self.replicas: dict[TabletId, ReplicaStatus] = {}
         self.copies: dict[TabletId, CopyProgress] = {}
+        self.held: dict[TabletId, int] = {}  #: Since when copies wait for a slot, or are paused.
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,14 +141,28 @@ class Servers:
         return Liveness.LIVE
 
     def copy_advances(self, node_id: NodeId, tablet_id: TabletId, now_us: int) -> bool:
-        """Return whether a replica is being copied to a server that lives, and got bytes not too long ago."""
+        """Return whether a replica is being copied to a server that lives, and got bytes not too long ago.
+
+        One that is paused counts as well: its server ends the pause within a day. One that waits for a slot counts
+        while those that have the slots get bytes."""
         server = self._servers.get(node_id)
-        copy = None if server is None else server.copies.get(tablet_id)
-        if server is None or copy is None or self.liveness(node_id, now_us) is Liveness.DEAD:
+        if server is None or self.liveness(node_id, now_us) is Liveness.DEAD:
             return False
         status = server.replicas.get(tablet_id)
-        copying = status is not None and status.data_state is ReportedDataState.COPYING
-        return copying and now_us - copy.rose_us <= self._settings.copy_stalled_ms * 1000
+        if status is not None and status.copy_hold is CopyHold.WAITS:
+            waits_since_us = server.held.get(tablet_id, now_us)
+            if now_us - waits_since_us <= self._settings.copy_stalled_ms * 1000:
+                return True
+            return any(self._gets_bytes(server, other, now_us) for other in server.copies)
+        return self._gets_bytes(server, tablet_id, now_us)
+
+    def _gets_bytes(self, server: Server, tablet_id: TabletId, now_us: int) -> bool:
+        status, copy = server.replicas.get(tablet_id), server.copies.get(tablet_id)
+        if status is None or copy is None or status.data_state is not ReportedDataState.COPYING:
+            return False
+        if status.copy_hold is not CopyHold.NONE:
+            return status.copy_hold is CopyHold.PAUSED
+        return now_us - copy.rose_us <= self._settings.copy_stalled_ms * 1000
 
     def live_count(self, now_us: int) -> int:
         """How many servers are LIVE."""
@@ -170,6 +185,7 @@ class Servers:
         for tablet_id in list(server.replicas):
             self._remove(server, tablet_id)
         server.copies.clear()
+        server.held.clear()
         server.complete, server.version = False, 0
 
     def _store(self, server: Server, status: ReplicaStatus) -> None:
@@ -183,11 +199,18 @@ class Servers:
             self._holders[status.tablet_id] = tuple(sorted((*others, (server.node_id, status)), key=_NODE))
 
     def _note_copy(self, server: Server, status: ReplicaStatus) -> None:
-        """A copy that fails and begins again makes no progress by that."""
+        """A copy that fails and begins again makes no progress by that. The time in which it is held does not count."""
+        now_us, copy = server.heard_us, server.copies.get(status.tablet_id)
+        since_us = server.held.pop(status.tablet_id, None)
         if status.data_state is not ReportedDataState.COPYING:
             server.copies.pop(status.tablet_id, None)
             return
-        now_us, copy = server.heard_us, server.copies.get(status.tablet_id)
+        if status.copy_hold is not CopyHold.NONE:
+            server.held[status.tablet_id] = now_us if since_us is None else since_us
+        elif since_us is not None and copy is not None:
+            copy.rose_us += now_us - since_us
+        if status.copy_hold is CopyHold.WAITS:
+            return
         if copy is None or now_us - copy.seen_us > self._settings.copy_stalled_ms * 1000:
             server.copies[status.tablet_id] = CopyProgress(status.copied_bytes, now_us, now_us)
             return
@@ -196,6 +219,7 @@ class Servers:
             copy.most_bytes, copy.rose_us = status.copied_bytes, now_us
 
     def _remove(self, server: Server, tablet_id: TabletId) -> None:
+        server.held.pop(tablet_id, None)
         if server.replicas.pop(tablet_id, None) is not None:
             others = self._without(server.node_id, tablet_id)
             if others:
