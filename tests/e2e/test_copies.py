@@ -182,3 +182,73 @@ def test_a_new_member_and_one_whose_replica_was_deleted_are_copied_and_vote(tmp_
             assert len(replicas.config(timeout_s=RUN_S).committed.voters()) == 4
         until(lambda: len(servers.applied()) == 1)
         assert rows_of(servers) == list(range(servers.count))
+
+
+class Operator:
+    """Runs ``stelae copy`` against the masters of a cluster."""
+
+    def __init__(self, cluster: Lagging) -> None:
+        self._where = ("--connect", cluster.servers.cluster.addresses[0])
+        self._to = ("--to", cluster.late.address)
+        self._late = cluster.late.address
+
+    def run(self, *words: str) -> Any:
+        done = in_process.stelae("copy", *words, *self._where, "--json")
+        assert done.exit_code == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def order(self, order: str, *words: str) -> Any:
+        return self.run(order, *words, *self._to)
+
+    def copy(self) -> dict[str, Any]:
+        """The copy once its size is known."""
+        for _ in waiting():
+            found = self.run("list")["copies"]
+            if found and found[0]["bytes_total"]:
+                one: dict[str, Any] = found[0]
+                return one
+        raise AssertionError
+
+    def server(self) -> dict[str, Any]:
+        one: dict[str, Any]
+        (one,) = [one for one in self.run("list")["servers"] if one["address"] == self._late]
+        return one
+
+
+def test_an_operator_pauses_limits_cancels_and_resumes_a_copy(tmp_path: Path) -> None:
+    with lagging(tmp_path, SLOW) as cluster:
+        operator, tablet = Operator(cluster), cluster.servers.tablet_id
+        cluster.late.start()
+        cluster.wait_for(DataState.COPYING)
+        assert operator.copy()["paused"] is False
+        assert operator.order("pause", tablet[:8])["paused"] == [tablet]
+        assert operator.order("pause", tablet)["unchanged"] == [tablet]
+        until(lambda: holds_still(operator))
+        assert operator.copy()["paused"] and cluster.block().data_state is DataState.COPYING
+        shown = in_process.stelae("copy", "list", "--connect", cluster.servers.cluster.addresses[0]).stdout
+        assert "%, paused" in shown
+        assert operator.server()["fetch_bytes_per_s_max"] == 20_000, "as in its node.toml"
+        limits = operator.run("limit", cluster.late.address, "--in", "none", "--out", "20MiB")
+        assert (limits["fetch_bytes_per_s_max"], limits["serve_bytes_per_s_max"]) == (0, 20 << 20)
+        assert operator.order("cancel", "--all")["cancelled"] == [tablet]
+        assert operator.server()["cancelled"] == [tablet]
+        stage = cluster.late.directory / "data" / "copying" / tablet
+        assert not stage.exists() and cluster.block().data_state is DataState.DELETED
+        assert cluster.block().tombstone is not None, "its last op id is kept"
+        assert operator.order("cancel", tablet)["unchanged"] == [tablet]
+        assert operator.order("resume", tablet)["resumed"] == [tablet]
+        cluster.wait_for(DataState.READY)
+        cluster.check_joined()
+        refused = in_process.stelae("copy", "pause", tablet, "--to", cluster.late.address, *operator._where)
+        assert refused.exit_code == 2 and "no tablet with a copy to" in refused.stderr
+        wrong = in_process.stelae("copy", "limit", cluster.late.address, "--in", "fast", *operator._where)
+        assert wrong.exit_code == 2 and "20MiB" in wrong.stderr
+
+
+def holds_still(operator: Operator) -> bool:
+    """Whether nothing arrives for longer than a chunk takes at the limit, several times over."""
+    before = operator.copy()["bytes_done"]
+    turns = waiting()
+    for _ in range(20):
+        next(turns)
+    return bool(operator.copy()["bytes_done"] == before)

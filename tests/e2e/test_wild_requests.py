@@ -21,7 +21,14 @@ from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, Removal
 from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
 from stelae.protocol.actions import ACTION, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapRequest
-from stelae.protocol.copy_list_messages import COPIES, CopiesRequest
+from stelae.protocol.copy_list_messages import (
+    COPIES,
+    LIMIT_COPIES,
+    ORDER_COPIES,
+    CopiesRequest,
+    LimitCopies,
+    OrderCopies,
+)
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
 from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
@@ -88,6 +95,8 @@ TYPES: dict[str, Any] = {
     ASK_COPY: AskSource,
     END_COPY: EndCopy,
     COPIES: CopiesRequest,
+    ORDER_COPIES: OrderCopies,
+    LIMIT_COPIES: LimitCopies,
 }
 ONE_WAY: dict[str, Any] = {
     BEAT: Beat,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_fitted
 from stelae.cli.masters_target import MastersTarget
+from stelae.cli.run_copy_orders import plain_limits, rate_text
 from stelae.client.connection import Connection
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.copy_list_messages import COPIES, CopiesReply, CopiesRequest, CopyLine
+from stelae.protocol.copy_list_messages import COPIES, CopiesReply, CopiesRequest, CopyLimits, CopyLine
 from stelae.protocol.master_messages import ServerLine
 from stelae.spi.errors import StelaeError
 
@@ -25,7 +26,7 @@ ASK_MS_MAX = 3_000
 class _Found:
     """The copies to each server that answers, the servers that do not, and the names of tables and servers."""
 
-    copies: Sequence[tuple[ServerLine, CopyLine]]
+    answers: Sequence[tuple[ServerLine, CopiesReply]]
     silent: Sequence[ServerLine]
     tables: dict[str, str]
     addresses: dict[str, str]
@@ -34,9 +35,10 @@ class _Found:
 def run_list(cluster: MastersTarget, *, as_json: bool) -> int:
     """Print the copies and return the exit code."""
     found = asyncio.run(_find(cluster))
-    plain = [_plain(found, server, copy) for server, copy in found.copies]
+    plain = [_plain(found, server, copy) for server, answer in found.answers for copy in answer.copies]
     if as_json:
-        print_json({"copies": plain, "silent": [server.address for server in found.silent]})
+        servers = [_plain_server(server, answer) for server, answer in found.answers]
+        print_json({"copies": plain, "servers": servers, "silent": [server.address for server in found.silent]})
         return EXIT_OK
     if plain:
         rows = [
@@ -46,6 +48,9 @@ def run_list(cluster: MastersTarget, *, as_json: bool) -> int:
         print_fitted(("TABLET", "TABLE", "TO", "FROM", "WHAT", "DONE", "ENDS IN"), rows)
     else:
         note("no copy is in progress")
+    for server, answer in found.answers:
+        for line in _remarks(answer):
+            note(f"{server.address}: {line}")
     for server in found.silent:
         note(f"tablet server {server.address} does not answer: copies to it are not shown")
     return EXIT_OK
@@ -59,14 +64,14 @@ async def _find(cluster: MastersTarget) -> _Found:
         answers = await asyncio.gather(*(_ask(client.connection, server, deadline_ms) for server in servers))
     told = list(zip(servers, answers, strict=True))
     return _Found(
-        copies=[(server, copy) for server, answer in told for copy in answer or ()],
+        answers=[(server, answer) for server, answer in told if answer is not None],
         silent=[server for server, answer in told if answer is None],
         tables={table.table_id: table.name for table in tables},
         addresses={server.node_id: server.address for server in servers},
     )
 
 
-async def _ask(connection: Connection, server: ServerLine, deadline_ms: int) -> tuple[CopyLine, ...] | None:
+async def _ask(connection: Connection, server: ServerLine, deadline_ms: int) -> CopiesReply | None:
     """Return the copies to a server, or ``None`` if it does not tell: it is down, of an older release, or replaced."""
     try:
         if await connection.reach(server.address, deadline_ms=deadline_ms) != server.node_id:
@@ -74,7 +79,7 @@ async def _ask(connection: Connection, server: ServerLine, deadline_ms: int) -> 
         answer = await connection.ask(server.node_id, COPIES, encode(CopiesRequest()), deadline_ms=deadline_ms)
     except StelaeError:
         return None
-    return decode(answer.body[0], CopiesReply).copies
+    return decode(answer.body[0], CopiesReply)
 
 
 def _plain(found: _Found, server: ServerLine, copy: CopyLine) -> dict[str, Any]:
@@ -90,7 +95,26 @@ def _plain(found: _Found, server: ServerLine, copy: CopyLine) -> dict[str, Any]:
         "bytes_total": copy.bytes_total,
         "bytes_fetched": copy.bytes_fetched,
         "eta_ms": copy.eta_ms,
+        "waits": copy.waits,
+        "paused": copy.paused,
     }
+
+
+def _plain_server(server: ServerLine, answer: CopiesReply) -> dict[str, Any]:
+    limits = answer.limits or CopyLimits(fetch_bytes_per_s_max=None, serve_bytes_per_s_max=None)
+    return {"address": server.address, "paused": answer.paused, "cancelled": answer.cancelled, **plain_limits(limits)}
+
+
+def _remarks(answer: CopiesReply) -> Iterator[str]:
+    """Say what holds copies of a server back, beside its disks and its network."""
+    if answer.paused:
+        yield "all copies to it are paused; go on with: stelae copy resume --all"
+    for tablet in answer.cancelled:
+        yield f"the copy of tablet {tablet} was cancelled, and does not begin again yet"
+    if answer.limits is not None:
+        for what, limit in (("to", answer.limits.fetch_bytes_per_s_max), ("from", answer.limits.serve_bytes_per_s_max)):
+            if limit:
+                yield f"copies {what} it have {rate_text(limit)}"
 
 
 def _what(one: dict[str, Any]) -> str:
@@ -98,10 +122,13 @@ def _what(one: dict[str, Any]) -> str:
 
 
 def _done(one: dict[str, Any]) -> str:
+    if one["waits"]:
+        return "paused, not begun" if one["paused"] else "waits for a slot"
     if not one["bytes_total"]:
         return "begins"
     percent = 100 * one["bytes_done"] // one["bytes_total"]
-    return f"{bytes_text(one['bytes_done'])} of {bytes_text(one['bytes_total'])}, {percent} %"
+    paused = ", paused" if one["paused"] else ""
+    return f"{bytes_text(one['bytes_done'])} of {bytes_text(one['bytes_total'])}, {percent} %{paused}"
 
 
 def _eta(one: dict[str, Any]) -> str:

@@ -7,18 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.name_lookup import pick
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.status_line import StatusLine
 from stelae.cli.kit.terminal_layout import bytes_text
 from stelae.cli.masters_target import MastersTarget
+from stelae.cli.named_servers import named_server
 from stelae.client import AsyncClient
 from stelae.client.catalog import CatalogClient
 from stelae.client.retirement import Retirement, retirement_of
 from stelae.protocol.catalog_names import ServerMode
 from stelae.protocol.master_messages import ServerLine, SetServerMode
 from stelae.spi.errors import DeadlineExceeded, RetryableError, Unavailable
-from stelae.spi.ids import NodeId
 from stelae.spi.policy import NodeHealth, PolicySnapshot
 
 POLL_S = 0.5
@@ -74,10 +73,7 @@ def run_retire(cluster: MastersTarget, name: str, *, wait_s: float | None, progr
 
 async def _set(cluster: MastersTarget, catalog: CatalogClient, name: str, mode: ServerMode) -> tuple[ServerLine, bool]:
     """Set the mode of the server that the user names. Return the server, and whether its mode was another one."""
-    servers = {line.node_id: line for line in (await catalog.list_servers(timeout_s=cluster.timeout_s)).servers}
-    names: dict[str, str] = {name: line.node_id for line in servers.values() for name in (line.address, line.node_id)}
-    names |= {name: node_id for name, node_id in cluster.names().items() if node_id in servers}
-    server = servers[NodeId(pick("tablet server", name, names, "stelae tserver list"))]
+    server = await named_server(cluster, catalog, name)
     if server.mode is mode:
         return server, False
     await catalog.change(SetServerMode(node_id=server.node_id, mode=mode), timeout_s=cluster.timeout_s)

@@ -47,16 +47,21 @@ class CopySources(Protocol):
         """Return the way to the source for one run of a transport, which uses it on another thread."""
 
 
+PAUSED_US = 100_000
+"""How often a paused copy asks whether it may go on, in microseconds."""
+
+
 class CopyControlFlags:
     """How the event loop controls the transport of a copy, which runs on another thread: a ``CopyControl``."""
 
     def __init__(self) -> None:
         self.why_cancelled = ""
+        self.paused = False  #: An operator has paused the copy: it fetches nothing, and keeps its session.
         self.latest = CopyProgress(bytes_done=0, bytes_total=0, bytes_fetched=0, eta_ms=None)
 
     def admit(self, size_bytes: int) -> int:
-        """Allow the copy to fetch bytes: only the limits of the node hold."""
-        return 0
+        """Allow the copy to fetch bytes unless it is paused. The limits of the node hold besides."""
+        return PAUSED_US if self.paused else 0
 
     def cancelled(self) -> bool:
         """Return whether the copy must end."""

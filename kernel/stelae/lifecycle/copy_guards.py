@@ -46,6 +46,8 @@ class TargetFacts:
     leads: bool = False  #: The replica leads the tablet in ``term``.
     has_log_base: bool = False  #: READY: its log contains, or has collected, the entry at ``StartCopy.log_base``.
     operation: str = ""  #: Another operation on the tablet that is in progress.
+    cancelled: bool = False  #: An operator has cancelled the copy, and it is not to begin again yet.
+    paused: bool = False  #: An operator has paused the copy, or all copies to the node.
     slots_free: int = 1  #: The number of copies that the node may begin.
 
 
@@ -69,6 +71,8 @@ class CopyRefusalCode(StrEnum):
     OTHER_LAST_OP_ID = "OTHER_LAST_OP_ID"
     NOT_NEEDED = "NOT_NEEDED"
     BUSY = "BUSY"
+    CANCELLED = "CANCELLED"
+    PAUSED = "PAUSED"
     THROTTLED = "THROTTLED"
     # Of a source, not of a request (``copy_fences``).
     SOURCE_INCONSISTENT = "SOURCE_INCONSISTENT"
@@ -195,6 +199,17 @@ GUARDS: tuple[Guard, ...] = (
         lambda _asked, here: here.state is TargetState.READY and here.has_log_base,
         lambda asked, here: f"the log ends at {here.last} and has entry {asked.log_base}, from which on the leader can "
         "send the rest",
+    ),
+    Guard(
+        CopyRefusalCode.CANCELLED,
+        lambda _asked, here: here.cancelled,
+        lambda _asked, _here: "an operator has cancelled the copy; it may begin again later, or at once after: "
+        "stelae copy resume",
+    ),
+    Guard(
+        CopyRefusalCode.PAUSED,
+        lambda _asked, here: here.paused,
+        lambda _asked, _here: "an operator has paused copies to this node; resume them with: stelae copy resume",
     ),
     Guard(
         CopyRefusalCode.THROTTLED,

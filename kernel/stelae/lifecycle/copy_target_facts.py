@@ -56,7 +56,9 @@ def gather(
     return _of_files(node, loader, common, found), found
 
 
-def at_once(env: CopyEnvironment, asked: StartCopy, *, copying: bool, slot: bool) -> TargetFacts:
+def at_once(
+    env: CopyEnvironment, asked: StartCopy, *, copying: bool, slot: bool, cancelled: bool = False, paused: bool = False
+) -> TargetFacts:
     """Return what is known without a look at any file. The rest is as the leader believes.
 
     So a node that has no slot, or nothing to do with the tablet, refuses many requests cheaply."""
@@ -69,6 +71,8 @@ def at_once(env: CopyEnvironment, asked: StartCopy, *, copying: bool, slot: bool
         last=asked.last or ZERO,
         members=frozenset({asked.leader}),
         operation=env.manager.operation(asked.tablet_id),
+        cancelled=cancelled,
+        paused=paused,
         slots_free=int(slot),
     )
 

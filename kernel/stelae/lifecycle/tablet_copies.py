@@ -7,17 +7,21 @@ the copy of its tablet (``TabletManager``)."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from stelae.host.ports import Timer
 from stelae.host.start_copy import CancelRows, StartCopy
+from stelae.lifecycle.blocking_steps import OffLoop, Steps
 from stelae.lifecycle.copy_environment import CopyEnvironment
-from stelae.lifecycle.copy_guards import refusal
+from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, refusal
+from stelae.lifecycle.copy_holds import CopyHolds
+from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.copy_target_facts import at_once
 from stelae.lifecycle.kept_sessions import KeptSessions
 from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copy import TabletCopy
+from stelae.lifecycle.waiting_copies import WaitingCopies, WaitingCopy
 from stelae.spi.copy_plan import CopyOffer
 from stelae.spi.errors import Overloaded, StelaeError
 from stelae.spi.ids import TabletId
@@ -52,6 +56,11 @@ class TabletCopies:
         self.lost: set[TabletId] = set()
         """Tablets whose replicas this node has lost, with what they had acknowledged, as the leaders' requests show."""
         self._unheard: dict[TabletId, Timer] = {}  # Of complete copies whose replicas have not heard a leader.
+        self.holds = CopyHolds()
+        """What operators have paused or cancelled (``copy_orders``). After a change, ``apply_holds`` must follow."""
+        self._holds_timer: Timer | None = None
+        self._waiting = WaitingCopies()
+        self._at_end: dict[TabletId, list[Callable[[bool], None]]] = {}
         environment.manager.cancel_copy = self.cancel
 
     @property
@@ -59,20 +68,30 @@ class TabletCopies:
         """The copies that are in progress."""
         return self._running
 
+    @property
+    def waiting(self) -> Mapping[TabletId, WaitingCopy]:
+        """The copies that wait for a slot, or for the end of a pause."""
+        return self._waiting.now(self._env.node.turns.now_us())
+
     def start(self, asked: StartCopy) -> None:
         """Begin a copy as a leader asks, unless a guard refuses it. Has no effect while one is in progress.
 
         The guards that need no file are applied at once, so requests beyond the slots cost little (T5)."""
         tablet, env = asked.tablet_id, self._env
-        copying = tablet in self._running
-        slot = not copying and self._reserve(tablet)
-        refused = refusal(asked, at_once(env, asked, copying=copying, slot=slot))
+        copying, now_us = tablet in self._running, env.node.turns.now_us()
+        cancelled, paused = self.holds.is_barred(tablet, now_us), self.holds.is_paused(tablet, now_us)
+        slot = not copying and not cancelled and not paused and self._reserve(tablet)
+        refused = refusal(
+            asked, at_once(env, asked, copying=copying, slot=slot, cancelled=cancelled, paused=paused and not copying)
+        )
         if refused is not None:
             if slot:
                 env.transport.release(tablet)
             if not copying:
+                self._note_waiting(asked, refused)
                 self._refused(asked, str(refused))
             return
+        self._waiting.forget(tablet)
         kind = RowsCopy if asked.rows_only else TabletCopy
         copy = self._running[tablet] = kind(env, asked)
 
@@ -84,8 +103,9 @@ class TabletCopies:
         env.manager.run(tablet, COPIED, copy.steps(), ended, pool=env.node.copies)
 
     def forget(self, tablet_id: TabletId) -> None:
-        """Note that a tablet was deleted for good: nothing of it is missing."""
+        """Note that a tablet was deleted for good: nothing of it is missing, and no copy of it waits."""
         self.lost.discard(tablet_id)
+        self._waiting.forget(tablet_id)
 
     def cancel(self, tablet_id: TabletId, why: str) -> bool:
         """Cancel the copy of a tablet. Return False if none is in progress.
@@ -95,6 +115,28 @@ class TabletCopies:
         if copy is not None:
             copy.control.why_cancelled = copy.control.why_cancelled or why
         return copy is not None
+
+    def at_end(self, tablet_id: TabletId, call: Callable[[bool], None]) -> None:
+        """Call back once the copy of a tablet that is in progress has ended, and what it left is removed if its tablet
+        is barred. The argument says whether the replica has what was copied."""
+        self._at_end.setdefault(tablet_id, []).append(call)
+
+    def apply_holds(self) -> None:
+        """Let every copy know whether it is paused, now and when the next pause ends."""
+        turns = self._env.node.turns
+        now_us = turns.now_us()
+        for tablet_id, copy in self._running.items():
+            copy.control.paused = self.holds.is_paused(tablet_id, now_us)
+        if self._holds_timer is not None:
+            self._holds_timer.cancel()
+        end_us = self.holds.next_end_us(now_us)
+        self._holds_timer = None if end_us is None else turns.call_at(end_us, self.apply_holds)
+
+    def drop_waiting(self, tablet_id: TabletId, done: Callable[[bool], None]) -> None:
+        """Remove what an earlier copy of a tablet has left, whose next copy waits. ``done`` as for ``at_end``."""
+        self._waiting.forget(tablet_id)
+        self.at_end(tablet_id, done)
+        self._drop_stage(tablet_id)
 
     def cancel_rows(self, cancelled: CancelRows) -> None:
         """Cancel the copy of the rows to a replica without rows, because its leader says that they are not needed."""
@@ -109,6 +151,8 @@ class TabletCopies:
             self.cancel(tablet_id, "the node stops")
         for timer in self._unheard.values():
             timer.cancel()
+        if self._holds_timer is not None:
+            self._holds_timer.cancel()
         self._sessions.stop()
 
     def _reserve(self, tablet_id: TabletId) -> bool:
@@ -136,6 +180,39 @@ class TabletCopies:
             log.info("copy %s tablet=%s leader=%s bytes=%d %s", *what)
         else:
             self._refused(asked, copy.reason)
+        if copy.committed:
+            self.holds.resume(tablet)
+            self._tell_end(tablet, committed=True)
+        elif self.holds.is_barred(tablet, self._env.node.turns.now_us()):
+            self._drop_stage(tablet)
+        else:
+            self._tell_end(tablet, committed=False)
+
+    def _drop_stage(self, tablet: TabletId) -> None:
+        """Remove what a cancelled copy has fetched. If that fails, the limits of stages remove it later."""
+        node = self._env.node
+
+        def steps() -> Steps[None]:
+            yield OffLoop(lambda: remove_stage(node.files, node.layout, tablet))
+
+        def done(error: StelaeError | None) -> None:
+            if error is not None:
+                log.warning("stage of a cancelled copy not removed tablet=%s reason=%s", tablet, error)
+            self._tell_end(tablet, committed=False)
+
+        self._env.manager.run(tablet, "cleaned", steps(), done, pool=node.scans)
+
+    def _tell_end(self, tablet: TabletId, *, committed: bool) -> None:
+        for call in self._at_end.pop(tablet, ()):
+            call(committed)
+
+    def _note_waiting(self, asked: StartCopy, refused: CopyRefusal) -> None:
+        """Note that a copy waits for its turn. One that another operation delays for a moment waits on."""
+        if refused.code in (CopyRefusalCode.THROTTLED, CopyRefusalCode.PAUSED):
+            paused = refused.code is CopyRefusalCode.PAUSED
+            self._waiting.note(asked, self._env.node.turns.now_us(), paused=paused)
+        elif refused.code is not CopyRefusalCode.BUSY:
+            self._waiting.forget(asked.tablet_id)
 
     def _refused(self, asked: StartCopy, reason: str) -> None:
         """Log why no copy began. The leader asks again and again, so each reason is logged once."""

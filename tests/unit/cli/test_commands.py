@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from stelae.cli.kit.byte_sizes import byte_limit, byte_size
 from stelae.cli.kit.errors import EXIT_MISUSED, report
 from stelae.cli.main import main
 from stelae.client.times import from_wall_us
@@ -435,3 +436,47 @@ def test_a_time_that_is_forgotten_is_told_with_the_first_one_that_is_not(capsys:
     assert datetime.fromisoformat(told) == datetime(2026, 11, 15, 12, tzinfo=UTC)
     report(TooOld(1 << 63))
     assert capsys.readouterr().err.endswith(f"history floor {1 << 63}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "teaches"),
+    [
+        (("pause",), ("--for-s", "keeps what has arrived", "restarts")),
+        (("resume",), ("begin again",)),
+        (("cancel",), ("--not-for-s", "remove what they have fetched", "another server", "pause")),
+        (("limit",), ("--in", "--out", "node.toml", "restarts")),
+    ],
+)
+def test_help_of_a_command_about_copies_says_what_happens_next(
+    words: tuple[str, ...], teaches: tuple[str, ...]
+) -> None:
+    done = run("copy", *words, "--help")
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 0 and "Example: stelae copy" in told
+    assert [text for text in teaches if text not in told] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("pause", "--to", "a:1", "--connect", "a:2"), "either the id of a tablet, or --all"),
+        (("cancel", "t123", "--all", "--to", "a:1", "--connect", "a:2"), "either the id of a tablet, or --all"),
+        (("pause", "t123", "--to", "a:1", "--for-s", "0", "--connect", "a:2"), "--for-s"),
+        (("limit", "a:1", "--in", "fast", "--connect", "a:2"), "must be a number of bytes such as"),
+        (("limit", "a:1", "--out", "-5", "--connect", "a:2"), "no limit"),
+    ],
+)
+def test_an_order_about_copies_that_makes_no_sense_is_refused_before_anybody_is_asked(
+    words: tuple[str, ...], fault: str
+) -> None:
+    done = run("copy", *words)
+    assert done.returncode == 2 and fault in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("0", 0), ("1048576", 1 << 20), ("512k", 512 << 10), ("20MiB", 20 << 20), ("1.5g", 3 << 29), ("2 MB/s", 2 << 20)],
+)
+def test_sizes_are_read_in_binary_units(text: str, size_bytes: int) -> None:
+    assert byte_size("--in", text) == size_bytes == byte_limit("--in", text)
+    assert byte_limit("--in", "none") == 0

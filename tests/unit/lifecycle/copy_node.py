@@ -27,7 +27,7 @@ from stelae.lifecycle.copy_log import encode_entries
 from stelae.lifecycle.copy_rows import export_pieces
 from stelae.lifecycle.copy_settings import StageSettings
 from stelae.lifecycle.copy_states import CopyState
-from stelae.lifecycle.tablet_copies import TabletCopies
+from stelae.lifecycle.tablet_copies import COPIED, TabletCopies
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
@@ -276,7 +276,8 @@ class CopyNode:
         run = self.manager.run
 
         def noted(tablet_id: TabletId, what: str, steps: Any, done: Any, *, pool: Any) -> None:
-            started.append(self.copies.running[tablet_id])
+            if what == COPIED:
+                started.append(self.copies.running[tablet_id])
             run(tablet_id, what, steps, done, pool=pool)
 
         self.manager.run = noted  # type: ignore[method-assign]

@@ -100,6 +100,8 @@ ALONE: list[tuple[CopyRefusalCode, dict[str, Any], TargetFacts, dict[str, Any]]]
     (Code.OTHER_LAST_OP_ID, {"last": OpId(3, 21)}, TOMBSTONE, {}),
     (Code.OTHER_LAST_OP_ID, {"hosted": True, "last": OpId(3, 19)}, LAGGING, {}),
     (Code.NOT_NEEDED, {"hosted": True}, LAGGING, {"has_log_base": True}),
+    (Code.CANCELLED, {}, TOMBSTONE, {"cancelled": True}),
+    (Code.PAUSED, {}, TOMBSTONE, {"paused": True}),
     (Code.THROTTLED, {}, TOMBSTONE, {"slots_free": 0}),
 ]
 """One wrong thing at a time: what is asked, and of whom."""

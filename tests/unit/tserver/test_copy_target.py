@@ -14,11 +14,8 @@ from stelae.host.superblock import PartitionBounds
 from stelae.lifecycle.copy_facts import CopyFacts, RowsForm
 from stelae.partition.schema import HashLevel, PartitionSchema
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.protocol.codec import decode, encode
-from stelae.protocol.copy_list_messages import COPIES, CopiesReply, CopiesRequest, CopyLine
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.tserver.copy_target import SOURCES_MAX, CopyTargetService, check_facts
-from stelae.spi.copy_plan import CopyProgress
 from stelae.spi.errors import PeerError, StelaeError
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType
@@ -50,8 +47,7 @@ class Server:
         self.handlers: dict[str, Callable[[Any], None]] = {}
         tablet = None if configured is None else SimpleNamespace(id=configured)
         node: Any = SimpleNamespace(
-            config=SimpleNamespace(copy=None, tablet=tablet),
-            messenger=SimpleNamespace(on_message=self._handle, serve=self._handle),
+            config=SimpleNamespace(copy=None, tablet=tablet), messenger=SimpleNamespace(on_message=self._handle)
         )
         self.service = CopyTargetService(node, SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
         self.service.start()
@@ -60,12 +56,6 @@ class Server:
 
     def _handle(self, kind: str, handler: Callable[[Any], None]) -> None:
         self.handlers[kind] = handler
-
-    def listed(self) -> tuple[CopyLine, ...]:
-        """What it answers when it is asked for its copies."""
-        answers: list[list[bytes]] = []
-        self.handlers[COPIES](SimpleNamespace(body=[encode(CopiesRequest())], reply=answers.append))
-        return decode(answers[0][0], CopiesReply).copies
 
     def receive(self, kind: str, *frames: bytes, sender: NodeId = LEADER) -> None:
         self.handlers[kind](SimpleNamespace(body=frames, sender=sender))
@@ -82,23 +72,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 def test_the_request_of_a_leader_begins_a_copy(server: Server) -> None:
     server.ask()
     assert server.started == [ASKED]
-
-
-def test_copies_are_listed_in_order_with_what_is_known_of_them(server: Server) -> None:
-    assert server.listed() == ()
-    begun = CopyProgress(bytes_done=0, bytes_total=0, bytes_fetched=0, eta_ms=None)
-    going = CopyProgress(bytes_done=30, bytes_total=90, bytes_fetched=20, eta_ms=1500)
-    rows_only = msgspec.structs.replace(ASKED, rows_only=True)
-    copies: Any = server.service._copies
-    copies.running = {"u": _copy(rows_only, begun, None), "t": _copy(ASKED, going, SimpleNamespace(source=LEADER))}
-    first, second = server.listed()
-    assert (first.tablet_id, first.table_id, first.leader, first.source) == ("t", "table", LEADER, LEADER)
-    assert (first.bytes_done, first.bytes_total, first.bytes_fetched, first.eta_ms) == (30, 90, 20, 1500)
-    assert (second.tablet_id, second.rows_only, second.source, second.eta_ms) == ("u", True, None, None)
-
-
-def _copy(asked: StartCopy, progress: CopyProgress, offer: object) -> object:
-    return SimpleNamespace(asked=asked, control=SimpleNamespace(latest=progress), source=SimpleNamespace(offer=offer))
 
 
 WILD: dict[str, dict[str, Any]] = {

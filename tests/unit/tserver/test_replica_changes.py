@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from stelae.host.replica_state import ReplicaState
-from stelae.protocol.master_heartbeats import ReportedDataState
+from stelae.protocol.master_heartbeats import CopyHold, ReportedDataState
 from stelae.server.tserver.replica_changes import ReplicaChanges
 from stelae.spi.consensus import Role
 from stelae.spi.copy_plan import CopyProgress
@@ -41,7 +41,8 @@ class World:
         node: Any = SimpleNamespace(replicas=self.replicas, failed_tablets=self.failed, tablets=None)
         self.copies: dict[TabletId, Any] = {}
         self.lost: set[TabletId] = set()
-        self.changes = ReplicaChanges(node, self.watch, lambda: self.copies, lambda: self.lost)
+        self.waiting: dict[TabletId, Any] = {}
+        self.changes = ReplicaChanges(node, self.watch, lambda: self.copies, lambda: self.waiting, lambda: self.lost)
         assert [one.tablet_id for one in self.changes.take()] == [T, U]
 
     def _take(self) -> set[TabletId]:
@@ -115,7 +116,33 @@ def test_what_is_gone_is_told_once_and_what_comes_in_its_place_is_new(world: Wor
 
 def copying(done: int) -> Any:
     progress = CopyProgress(bytes_done=done, bytes_total=100, bytes_fetched=done, eta_ms=None)
-    return SimpleNamespace(control=SimpleNamespace(latest=progress))
+    return SimpleNamespace(control=SimpleNamespace(latest=progress, paused=False))
+
+
+def test_a_copy_that_waits_is_reported_as_coming_until_it_begins_or_nobody_asks_for_it(world: World) -> None:
+    tablet = TabletId("v")
+    for paused, hold in ((False, CopyHold.WAITS), (True, CopyHold.PAUSED)):
+        world.waiting[tablet] = SimpleNamespace(paused=paused)
+        (found,) = world.changes.take()
+        assert (found.data_state, found.copy_hold) == (ReportedDataState.COPYING, hold)
+        assert world.changes.take() == []
+    world.copies[tablet] = copying(0)
+    (found,) = world.changes.take()
+    assert (found.data_state, found.copy_hold) == (ReportedDataState.COPYING, CopyHold.NONE)
+    world.copies[tablet].control.paused = True
+    (found,) = world.changes.take()
+    assert found.copy_hold is CopyHold.PAUSED
+    world.copies.clear()
+    world.waiting[tablet] = SimpleNamespace(paused=False)
+    (found,) = world.changes.take()
+    assert found.copy_hold is CopyHold.WAITS
+    world.waiting.clear()
+    assert world.told() == [(tablet, ReportedDataState.DELETED)]
+
+
+def test_a_copy_that_waits_says_nothing_of_a_replica_that_is_there(world: World) -> None:
+    world.waiting[T] = SimpleNamespace(paused=False)
+    assert world.told() == []
 
 
 def test_a_copy_is_reported_with_its_progress_until_it_is_a_replica_or_gone(world: World) -> None:

@@ -17,17 +17,16 @@ from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
+from stelae.lifecycle.waiting_copies import WaitingCopy
 from stelae.partition.tablet_partition import TabletPartition
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.protocol.codec import decode, encode
-from stelae.protocol.copy_list_messages import COPIES, CopiesReply, CopiesRequest, CopyLine
-from stelae.server.frames import only_frame
 from stelae.server.tserver.copy_sources import MessengerSources
+from stelae.spi.copy import CopyTarget
 from stelae.spi.errors import PeerError, StelaeError
 from stelae.spi.ids import NodeId, TabletId, node_id, tablet_id
 from stelae.spi.schema import Schema
 from stelae.spi.services import Buffer
-from stelae.wire.requests import OneWayMessage, Request
+from stelae.wire.requests import OneWayMessage
 
 SOURCES_MAX = 64
 """The most sources of one request. A tablet has fewer members."""
@@ -50,6 +49,7 @@ class CopyTargetService:
         self._decoder = msgspec.msgpack.Decoder(StartCopy)
         self._cancels = msgspec.msgpack.Decoder(CancelRows)
         self._copies: TabletCopies | None = None
+        self.transport: CopyTarget | None = None  #: Set by ``start``, if the settings choose a transport.
 
     @property
     def running(self) -> Mapping[TabletId, TabletCopy]:
@@ -70,6 +70,16 @@ class CopyTargetService:
             self._copies.forget(tablet)
 
     @property
+    def waiting(self) -> Mapping[TabletId, WaitingCopy]:
+        """The copies of new replicas that wait for a slot, or for the end of a pause."""
+        return {} if self._copies is None else self._copies.waiting
+
+    @property
+    def copies(self) -> TabletCopies | None:
+        """The copies to this node; ``None`` if its settings choose no transport."""
+        return self._copies
+
+    @property
     def stages_in_use(self) -> Collection[TabletId]:
         """The tablets whose stages a copy uses."""
         return self._in_progress.keys()
@@ -83,11 +93,11 @@ class CopyTargetService:
         node, chosen = self._node, self._node.config.copy
         node.messenger.on_message(START_COPY, self._arrived)
         node.messenger.on_message(CANCEL_ROWS, self._cancel_rows)
-        node.messenger.serve(COPIES, self._list)
         if chosen is None:
             return
         assert isinstance(node.tablets, TabletLoader)
         self._sources = MessengerSources(node)
+        self.transport = chosen.engine.target(chosen.config, node.engines.services)
         self._copies = TabletCopies(
             CopyEnvironment(
                 node=node,
@@ -95,7 +105,7 @@ class CopyTargetService:
                 manager=self._manager,
                 tombstones=self._tombstones,
                 sources=self._sources,
-                transport=chosen.engine.target(chosen.config, node.engines.services),
+                transport=self.transport,
                 settings=node.config.extra.get("stage") or StageSettings(),
                 check_facts=check_facts,
                 hosts=self._hosts,
@@ -107,11 +117,6 @@ class CopyTargetService:
         if self._copies is not None:
             self._copies.stop()
             self._sources.stop()
-
-    def _list(self, request: Request) -> None:
-        decode(only_frame(request), CopiesRequest)
-        running = sorted(self._in_progress.items())
-        request.reply([encode(CopiesReply(copies=tuple(_line(tablet, copy) for tablet, copy in running)))])
 
     def _hosts(self, tablet: TabletId) -> bool:
         """Return whether this kind of node hosts a tablet: masters host the system tablet, and nothing else."""
@@ -151,21 +156,6 @@ class CopyTargetService:
             fact = f"{len(asked.sources)} sources, leader {asked.leader[:32]!r}"
             raise PeerError(f"malformed {START_COPY} of {sender}: {fact}")
         return asked
-
-
-def _line(tablet: TabletId, copy: TabletCopy | RowsCopy) -> CopyLine:
-    asked, progress, offer = copy.asked, copy.control.latest, copy.source.offer
-    return CopyLine(
-        tablet_id=tablet,
-        table_id=asked.table_name,
-        leader=asked.leader,
-        source=None if offer is None else offer.source,
-        rows_only=asked.rows_only,
-        bytes_done=progress.bytes_done,
-        bytes_total=progress.bytes_total,
-        bytes_fetched=progress.bytes_fetched,
-        eta_ms=progress.eta_ms,
-    )
 
 
 def check_facts(facts: CopyFacts) -> None:

@@ -62,7 +62,9 @@ class HeartbeatSender:
         self._settings = node.config.extra.get("tserver") or TabletServerSettings()
         self._list = MasterList(node)
         self._stats = ReplicaStats(node)
-        self._changes = ReplicaChanges(node, self._stats, lambda: copies.running, copies.lost_tablets)
+        self._changes = ReplicaChanges(
+            node, self._stats, lambda: copies.running, lambda: copies.waiting, copies.lost_tablets
+        )
         self._node_info = NodeInfoService(node, self._stats, self._settings.location)
 
     def start(self) -> None:

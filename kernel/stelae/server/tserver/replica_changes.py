@@ -14,7 +14,8 @@ from stelae.host.replica_state import ReplicaState
 from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.tablet_loader import TabletLoader
-from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
+from stelae.lifecycle.waiting_copies import WaitingCopy
+from stelae.protocol.master_heartbeats import CopyHold, ReplicaStatus, ReportedDataState
 from stelae.server.tserver.replica_stats import ReplicaStats
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import OpId, TabletId
@@ -46,15 +47,22 @@ class ReplicaChanges:
     Args:
         stats: sizes of replicas, and the unhealthy followers of leaders.
         copies: the copies to this node that are in progress.
+        waiting: the copies of new replicas that wait for a slot, or for the end of a pause.
         lost: the tablets whose replicas this node has lost without a trace. Leaders have asked for them.
     """
 
     def __init__(
-        self, node: Node, stats: ReplicaStats, copies: Callable[[], Copies], lost: Callable[[], Collection[TabletId]]
+        self,
+        node: Node,
+        stats: ReplicaStats,
+        copies: Callable[[], Copies],
+        waiting: Callable[[], Mapping[TabletId, WaitingCopy]],
+        lost: Callable[[], Collection[TabletId]],
     ) -> None:
         self._node = node
         self._stats = stats
         self._copies = copies
+        self._waiting = waiting
         self._lost = lost
         self._reported: dict[TabletId, ReplicaStatus] = {}
         self._marks: dict[TabletId, _Marks] = {}
@@ -81,11 +89,19 @@ class ReplicaChanges:
             candidates.append(self._not_running(tablet_id, ReportedDataState.FAILED))
         for tablet_id, copy in self._copying():
             candidates.append(_copying(tablet_id, copy))
+        candidates += [_waiting(tablet_id, one) for tablet_id, one in self._expected().items()]
         candidates += [
             ReplicaStatus(tablet_id=tablet_id, data_state=ReportedDataState.FAILED, op_id_lost=True)
             for tablet_id in self._without_trace()
         ]
         return candidates
+
+    def _expected(self) -> Mapping[TabletId, WaitingCopy]:
+        """Return the copies that wait. Nothing of them is on this node."""
+        if not (waiting := self._waiting()):
+            return waiting
+        present = {*self._node.replicas, *self._node.failed_tablets, *self._copies(), *self._lost()}
+        return {tablet_id: one for tablet_id, one in waiting.items() if tablet_id not in present}
 
     def _without_trace(self) -> list[TabletId]:
         present = {*self._node.replicas, *self._node.failed_tablets, *self._copies()}
@@ -98,7 +114,7 @@ class ReplicaChanges:
         return [(tablet, copy) for tablet, copy in copies if tablet not in replicas and tablet not in failed]
 
     def _gone(self) -> list[ReplicaStatus]:
-        present = {*self._node.replicas, *self._node.failed_tablets, *self._copies(), *self._lost()}
+        present = {*self._node.replicas, *self._node.failed_tablets, *self._copies(), *self._lost(), *self._waiting()}
         gone = [tablet_id for tablet_id in self._reported if tablet_id not in present]
         for tablet_id in gone:
             del self._reported[tablet_id]
@@ -138,4 +154,11 @@ def _copying(tablet_id: TabletId, copy: TabletCopy | RowsCopy) -> ReplicaStatus:
         data_state=ReportedDataState.COPYING,
         copied_bytes=progress.bytes_done,
         copy_bytes=progress.bytes_total,
+        copy_hold=CopyHold.PAUSED if copy.control.paused else CopyHold.NONE,
     )
+
+
+def _waiting(tablet_id: TabletId, one: WaitingCopy) -> ReplicaStatus:
+    """Return the status of a tablet whose copy to this node waits."""
+    hold = CopyHold.PAUSED if one.paused else CopyHold.WAITS
+    return ReplicaStatus(tablet_id=tablet_id, data_state=ReportedDataState.COPYING, copy_hold=hold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stelae.host.node import Node
+from stelae.server.tserver.copy_operations import CopyOperations
 from stelae.server.tserver.copy_service import CopyService
 from stelae.server.tserver.heartbeats import HeartbeatSender
 from stelae.server.tserver.leadership import LeadershipService
@@ -22,13 +23,15 @@ class TabletServer:
     def __init__(self, node: Node) -> None:
         load = LoadMeter()  # The tablet service counts operations, and heartbeats report the rate.
         lifecycle = ReplicaLifecycle(node)
+        served = CopyService(node)
         self._services: list[Service] = [
             TabletService(node, load),
             SchemaService(node),
             lifecycle,
             LeadershipService(node),
             MemberService(node),
-            CopyService(node),
+            served,
+            CopyOperations(node, lifecycle.copies, served),
             Maintenance(node),
             MemoryLimit(node),
             HeartbeatSender(node, load, lifecycle.copies),
