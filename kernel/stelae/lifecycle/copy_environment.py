@@ -40,6 +40,10 @@ class CopySources(Protocol):
         """Restart the time to live of a session. ``done`` is called once, with ``None`` or a ``StelaeError``:
         ``CopySessionEnded`` if the source has ended it."""
 
+    def committed_index(self, offer: CopyOffer, tablet_id: TabletId, done: Callable[[int | Exception], None]) -> None:
+        """Ask the source of an offer up to which index it knows the tablet's log as committed. ``done`` is called once,
+        with the index or a ``StelaeError``."""
+
     def end(self, offer: CopyOffer) -> None:
         """End a session. Harmless if it has ended. The message may be lost; the session ends by itself then."""
 

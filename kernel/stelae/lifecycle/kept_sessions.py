@@ -61,6 +61,14 @@ class KeptSessions(CopySources):
         """Restart the time to live of a session now."""
         self._sources.keep_alive(offer, done)
 
+    def keeps(self, offer: CopyOffer) -> bool:
+        """Return whether a session is kept alive: its source has not ended it, as far as is known."""
+        return offer.session in self._timers
+
+    def committed_index(self, offer: CopyOffer, tablet_id: TabletId, done: Callable[[int | Exception], None]) -> None:
+        """Ask the source of an offer up to which index it knows the log as committed."""
+        self._sources.committed_index(offer, tablet_id, done)
+
     def end(self, offer: CopyOffer) -> None:
         """End a session, and keep it alive no longer."""
         self._stop_keeping(offer.session)

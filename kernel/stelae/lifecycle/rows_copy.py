@@ -118,9 +118,10 @@ class RowsCopy:
         env, node = self._env, self._env.node
         _check_running(replica)
         self._stopped = True
-        yield from env.manager.shut_down(replica)
         block, saving = replica.flusher.superblock, False
         try:
+            yield from env.manager.shut_down(replica)
+            block = replica.flusher.superblock
             _check_running(replica)
             yield WithLog(lambda wal: _check_log(wal, block, facts.flushed))
             env.crash.hit("rows.after_stopped")

@@ -13,6 +13,7 @@ from dataclasses import replace
 from stelae.host.ports import Timer
 from stelae.host.start_copy import CancelRows, StartCopy
 from stelae.lifecycle.blocking_steps import OffLoop, Steps
+from stelae.lifecycle.copied_replicas import CopiedReplicas
 from stelae.lifecycle.copy_environment import CopyEnvironment
 from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, refusal
 from stelae.lifecycle.copy_holds import CopyHolds
@@ -22,7 +23,6 @@ from stelae.lifecycle.kept_sessions import KeptSessions
 from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.waiting_copies import WaitingCopies, WaitingCopy
-from stelae.spi.copy_plan import CopyOffer
 from stelae.spi.errors import Overloaded, StelaeError
 from stelae.spi.ids import TabletId
 
@@ -36,14 +36,6 @@ REASONS_MAX = 1024
 WHY_CHARACTERS_MAX = 300
 """The most characters of a peer's reason that are kept."""
 
-LOOK_US = 200_000
-"""How often to look whether a copied replica has heard its leader, in microseconds."""
-
-UNHEARD_US_MAX = 3_600_000_000
-"""How long a source keeps the log for a copied replica that hears no leader, in microseconds. A leader that lives is
-heard within seconds. A member that was removed meanwhile hears none, and must not hold the log of its source for
-ever."""
-
 
 class TabletCopies:
     """The copies to one node, on its event loop."""
@@ -55,7 +47,7 @@ class TabletCopies:
         self._refusals: dict[TabletId, str] = {}
         self.lost: set[TabletId] = set()
         """Tablets whose replicas this node has lost, with what they had acknowledged, as the leaders' requests show."""
-        self._unheard: dict[TabletId, Timer] = {}  # Of complete copies whose replicas have not heard a leader.
+        self._copied = CopiedReplicas(environment.node, self._sessions)
         self.holds = CopyHolds()
         """What operators have paused or cancelled (``copy_orders``). After a change, ``apply_holds`` must follow."""
         self._holds_timer: Timer | None = None
@@ -92,6 +84,7 @@ class TabletCopies:
                 self._refused(asked, str(refused))
             return
         self._waiting.forget(tablet)
+        self._copied.release(tablet)
         kind = RowsCopy if asked.rows_only else TabletCopy
         copy = self._running[tablet] = kind(env, asked)
 
@@ -149,8 +142,7 @@ class TabletCopies:
         """Cancel all copies, because the node stops. What has arrived stays in the stages."""
         for tablet_id in self._running:
             self.cancel(tablet_id, "the node stops")
-        for timer in self._unheard.values():
-            timer.cancel()
+        self._copied.stop()
         if self._holds_timer is not None:
             self._holds_timer.cancel()
         self._sessions.stop()
@@ -165,7 +157,7 @@ class TabletCopies:
     def _ended(self, asked: StartCopy, copy: TabletCopy | RowsCopy, error: StelaeError | None) -> None:
         tablet, metrics = asked.tablet_id, self._env.node.metrics
         if copy.committed and copy.source.offer is not None and not asked.rows_only:
-            self._end_when_heard(tablet, copy.source.offer, 0)
+            self._copied.add(tablet, copy.source.offer)
         else:
             copy.source.end()
         if isinstance(copy, TabletCopy) and copy.lost:
@@ -223,17 +215,3 @@ class TabletCopies:
         if len(self._refusals) >= REASONS_MAX:
             self._refusals.clear()
         self._refusals[tablet] = reason
-
-    def _end_when_heard(self, tablet: TabletId, offer: CopyOffer, waited_us: int) -> None:
-        """End the session of a complete copy once the replica hears its leader (``durability.md`` rule 25).
-
-        Until then the session keeps the log that follows the copy."""
-        replica, turns = self._env.node.replicas.get(tablet), self._env.node.turns
-        self._unheard.pop(tablet, None)
-        heard = replica is None or bool(replica.failure) or replica.status.leader is not None
-        if heard or waited_us >= UNHEARD_US_MAX:
-            self._sessions.end(offer)
-            return
-        self._unheard[tablet] = turns.call_at(
-            turns.now_us() + LOOK_US, lambda: self._end_when_heard(tablet, offer, waited_us + LOOK_US)
-        )

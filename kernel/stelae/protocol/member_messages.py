@@ -50,6 +50,7 @@ class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
     #: The last entry that was collected from the replica's log. A member that lacks older entries needs a copy.
     log_base: OpId
     progress: tuple[MemberProgress, ...] = ()  #: Leaders only.
+    commit: int = 0  #: Up to this index the replica knows its log as committed.
 
     @property
     def change_pending(self) -> bool:

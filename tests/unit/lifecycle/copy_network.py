@@ -48,6 +48,8 @@ class FakeNetwork:
         self.open: set[str] = set()
         self.fetched: list[str] = []
         self.slots = 1
+        self.commit: int | Exception = 0  #: What a source answers that is asked what it knows as committed.
+        self.commit_asked = 0
         self.chunk_bytes = 64
         #: How long ago each open session was heard of. A session ends when that is longer than its time to live.
         self.idle_us: dict[str, int] = {}
@@ -85,6 +87,10 @@ class FakeNetwork:
         """Let time pass at the sources."""
         self.idle_us = {session: idle + passed_us for session, idle in self.idle_us.items()}
         self.open -= {session for session, idle in self.idle_us.items() if idle > TTL_MS * 1000}
+
+    def committed_index(self, offer: CopyOffer, tablet_id: TabletId, done: Callable[[int | Exception], None]) -> None:
+        self.commit_asked += 1
+        done(self.commit)
 
     def end(self, offer: CopyOffer) -> None:
         self.open.discard(offer.session)

@@ -252,7 +252,7 @@ class CopyNode:
     def add_replica(self, tablet: TabletId, block: Superblock, consensus: ConsensusRecord, **changed: Any) -> Any:
         config = consensus.committed_config
         status = SimpleNamespace(
-            term=consensus.term, committed_config=config, config=config, role="FOLLOWER", leader=LEADER
+            term=consensus.term, committed_config=config, config=config, role="FOLLOWER", leader=LEADER, durable_index=0
         )
         replica: Any = SimpleNamespace(
             tablet_id=tablet,

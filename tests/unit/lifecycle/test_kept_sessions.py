@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from stelae.lifecycle.copied_replicas import ASK_US, KEPT_US_MAX
 from stelae.lifecycle.kept_sessions import KeptSessions
-from stelae.lifecycle.tablet_copies import UNHEARD_US_MAX
 from stelae.spi.errors import Unavailable
+from stelae.spi.ids import OpId
 from tests.unit.lifecycle.copy_network import TTL_MS, FakeNetwork
 from tests.unit.lifecycle.copy_node import (
     FOLLOWER,
@@ -75,7 +76,7 @@ def test_a_session_outlives_a_slow_verification_and_installation_until_the_repli
 def test_a_replica_that_never_hears_a_leader_does_not_hold_the_log_of_its_source_for_ever() -> None:
     node = slow_node()
     node.ask()
-    node.pass_us(UNHEARD_US_MAX - TTL_US)
+    node.pass_us(KEPT_US_MAX - TTL_US)
     assert node.network.open == {LEADER}
     node.pass_us(2 * TTL_US)
     assert node.network.open == set() and node.timers == []
@@ -111,6 +112,57 @@ def test_a_node_that_stops_keeps_no_session() -> None:
     assert node.timers == []
     node.pass_us(2 * TTL_US)
     assert node.network.open == set()
+
+
+def test_a_session_is_kept_until_the_log_of_the_replica_has_what_its_source_had_committed() -> None:
+    """It ended when the leader was heard. The leader collected the entries in between, and copied the replica again."""
+    node = slow_node(leader=LEADER)
+    node.network.commit = 40
+    node.ask()
+    status = node.node.replicas[TABLET].status
+    status.durable_index = 39
+    node.pass_us(20 * TTL_US)
+    assert node.network.open == {LEADER}
+    status.durable_index = 40
+    node.pass_us(TTL_US // 2)
+    assert node.network.open == set() and node.timers == [] and node.network.commit_asked == 1
+
+
+def test_a_source_that_does_not_tell_what_it_had_is_asked_again_and_its_session_kept() -> None:
+    node = slow_node(leader=LEADER)
+    node.network.commit = Unavailable("the connection is lost")
+    node.ask()
+    node.pass_us(5 * ASK_US)
+    assert node.network.open == {LEADER} and 4 <= node.network.commit_asked <= 6
+    node.network.commit = 0
+    node.pass_us(2 * ASK_US)
+    assert node.network.open == set() and node.timers == []
+
+
+def test_a_session_that_its_source_has_ended_is_waited_for_no_more() -> None:
+    node = slow_node(leader=LEADER)
+    node.network.commit = Unavailable("the connection is lost")
+    node.ask()
+    node.network.open.clear()
+    node.pass_us(2 * TTL_US)
+    assert node.timers == []
+
+
+def test_a_second_copy_within_the_hour_has_a_session_of_its_own() -> None:
+    """A source returns the session that is open. The timer of the first copy ended it under the second one."""
+    node = slow_node()
+    node.ask()
+    assert node.network.open == {LEADER}
+    ends: list[set[str]] = []
+    begin = node.network.begin
+
+    def noted(*arguments: Any, **form: Any) -> None:
+        ends.append(set(node.network.open))
+        begin(*arguments, **form)
+
+    node.network.begin = noted  # type: ignore[method-assign]
+    node.ask(hosted=True, log_base=OpId(6, 40))  # It lags again, and has not heard its leader.
+    assert ends[:1] == [set()], "the earlier session was ended before"
 
 
 # -- the keeper alone ------------------------------------------------------------------------------

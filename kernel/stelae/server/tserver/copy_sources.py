@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from stelae.host.node import Node
 from stelae.lifecycle.offer_check import check_session
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy, decode_answer
+from stelae.protocol.member_messages import CONFIG, ConfigRequest, ConfigView
 from stelae.server.tserver.loop_calls import LoopCalls
 from stelae.spi.copy import CopyNetwork, KeepAlive, SourceAnswer, SourceRequest
 from stelae.spi.copy_plan import CopyOffer
@@ -25,6 +27,9 @@ BEGIN_DEADLINE_MS = 300_000
 """A source reads its replica once to describe the snapshot."""
 
 ASK_DEADLINE_MS = 30_000
+DECODED_BYTES_MAX = 64 << 10
+"""The largest offer that is decoded on the event loop, in bytes: some hundred items. An offer may have 100 000."""
+
 CONNECT_US_MAX = 5_000_000
 CONNECT_LOOK_US = 20_000
 
@@ -73,6 +78,24 @@ class MessengerSources:
 
         call.add_done_callback(answered)
 
+    def committed_index(self, offer: CopyOffer, tablet_id: TabletId, done: Callable[[int | Exception], None]) -> None:
+        """Ask a source up to which index it knows a tablet's log as committed. ``done`` is called once."""
+        body = encode(ConfigRequest(tablet_id, leader_only=False))
+        deadline_ms = _bounded(self._node, ASK_DEADLINE_MS)
+        call = self._node.messenger.call(offer.source, CONFIG, [body], deadline_ms=deadline_ms)
+
+        def answered(call: asyncio.Future[Response]) -> None:
+            found = _result_of(call)
+            if isinstance(found, Response):
+                try:
+                    done(decode(found.body[0], ConfigView).commit)
+                except (StelaeError, IndexError) as error:
+                    done(PeerError(f"{offer.source} does not tell its committed index: {error}"))
+            else:
+                done(found)
+
+        call.add_done_callback(answered)
+
     def end(self, offer: CopyOffer) -> None:
         """End a session. Harmless if it has ended. The message may be lost."""
         body = encode(EndCopy(session=offer.session))
@@ -115,13 +138,14 @@ class MessengerSources:
             found = _result_of(call)
             if not isinstance(found, Response):
                 done(found)
-                return
-            try:
-                offer = check_session(_offer(found), source.node_id)
-            except StelaeError as error:
-                done(error)
+            elif sum(memoryview(frame).nbytes for frame in found.body) > DECODED_BYTES_MAX:
+                # The copy that asks has a thread of this pool, which waits for the answer.
+                self._node.copies.run(f"tablet/{tablet_id}", partial(_checked, found, source.node_id), done)
             else:
-                done(offer)
+                try:
+                    done(_checked(found, source.node_id))
+                except StelaeError as error:
+                    done(error)
 
         call.add_done_callback(answered)
 
@@ -162,6 +186,10 @@ class MessengerNetwork:
 
 def _bounded(node: Node, deadline_ms: int) -> int:
     return min(deadline_ms, node.config.wire.deadline_ms_max)
+
+
+def _checked(response: Response, source: NodeId) -> CopyOffer:
+    return check_session(_offer(response), source)
 
 
 def _offer(response: Response) -> CopyOffer:

@@ -92,6 +92,7 @@ def config_view(replica: Replica) -> ConfigView:
         committed=status.committed_config,
         last=status.last,
         log_base=replica.flusher.log_base,
+        commit=status.commit,
         progress=tuple(
             MemberProgress(node_id=peer.node_id, match_index=peer.match_index, state=peer.state, log_only=peer.log_only)
             for peer in status.peers
