@@ -68,6 +68,8 @@ class TabletView(msgspec.Struct, frozen=True, kw_only=True):
     change_pending: bool = False
     #: Nodes that are never to be members again: they have lost what their replica had acknowledged.
     barred: tuple[NodeId, ...] = ()
+    #: Nodes on which a copy of it failed or was cancelled a short time ago: better choose others, if there are any.
+    avoided: tuple[NodeId, ...] = ()
 
 
 class PolicySnapshot(msgspec.Struct, frozen=True, kw_only=True):

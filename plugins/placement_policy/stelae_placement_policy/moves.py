@@ -102,10 +102,10 @@ class Moves:
 
         If the best node has no slot now, the tablet waits for it. It is not moved for balance until then, because it
         would have to move again."""
-        best = self._replacement(tablet, tablet.closed, copied=False)
+        best = self._replacement(tablet, tablet.shunned, copied=False)
         if best is None or best[2] >= cost:
             return None
-        found = self._replacement(tablet, self._busy.union(tablet.closed), copied=True)
+        found = self._replacement(tablet, self._busy.union(tablet.shunned), copied=True)
         if found is None or found[2] != best[2]:
             self._touched.add(tablet.tablet_id)
             return None
@@ -218,7 +218,7 @@ class Moves:
         best, closed, cost = -1, least, -1
         for node in near:
             gap = ledger.gap(tablet.size, source, node)
-            if gap <= closed or not self._picker.fits(node, tablet.size, tablet.closed, True, True):
+            if gap <= closed or not self._picker.fits(node, tablet.size, tablet.shunned, True, True):
                 continue
             cost = topology.cost(tablet.members) if cost < 0 else cost
             rest = [node, *(other for other in tablet.members if other != source)]

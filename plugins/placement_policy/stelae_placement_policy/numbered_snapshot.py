@@ -26,13 +26,17 @@ class NumberedTablet:
         size: bytes of its largest replica, because a copy under way counts in full.
         leader: the number of its leader's node, or -1.
         closed: the nodes that cannot get a replica: those of its members, and those that are barred.
+        shunned: those that get one only if no other node can: ``closed``, and those where a copy has just failed.
     """
 
-    __slots__ = ("closed", "leader", "members", "size", "view")
+    __slots__ = ("closed", "leader", "members", "shunned", "size", "view")
 
-    def __init__(self, view: TabletView, members: list[int], size: int, leader: int, barred: list[int]) -> None:
+    def __init__(
+        self, view: TabletView, members: list[int], size: int, leader: int, barred: list[int], avoided: list[int]
+    ) -> None:
         self.view = view
         self.closed = [*members, *barred] if barred else members
+        self.shunned = [*self.closed, *avoided] if avoided else self.closed
         self.members = members
         self.size = size
         self.leader = leader
@@ -105,7 +109,8 @@ class NumberedSnapshot:
         if len(set(members)) != len(members):
             leader = -2  # A config that names a node twice cannot be judged.
         barred = [self.numbers[node_id] for node_id in view.barred if node_id in self.numbers]
-        tablet = NumberedTablet(view, members, size, max(-1, leader), barred)
+        avoided = [self.numbers[node_id] for node_id in view.avoided if node_id in self.numbers]
+        tablet = NumberedTablet(view, members, size, max(-1, leader), barred, avoided)
         (self.complete if complete and leader >= 0 else self.incomplete).append(tablet)
 
     def _add_unknown_node(self, node_id: NodeId) -> int:

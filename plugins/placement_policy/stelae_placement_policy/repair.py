@@ -83,7 +83,9 @@ class Repair:
     def _add(self, states: MemberStates) -> Action | None:
         tablet = states.tablet
         near = [*states.steady, *states.arriving]
-        target = self._picker.pick(tablet.size, near, tablet.closed, copied=True)
+        target = self._picker.pick(tablet.size, near, tablet.shunned, copied=True)
+        if target < 0 and tablet.shunned is not tablet.closed:
+            target = self._picker.pick(tablet.size, near, tablet.closed, copied=True)
         if target < 0:
             return None
         reason = self._reasons.add(states, target)

@@ -142,6 +142,26 @@ def test_a_newcomer_that_waits_for_a_slot_is_waited_for_while_other_copies_get_b
     assert not shown(company, planner, FOURTH).copying, "nothing gets on there"
 
 
+def test_a_server_where_a_copy_failed_is_avoided_for_a_while_and_one_where_it_only_waited_is_not(
+    company: Company, planner: Planner
+) -> None:
+    def avoided() -> tuple[NodeId, ...]:
+        company.pass_ms(SETTINGS.policy_interval_ms)
+        assert planner.shown is not None
+        return planner.shown.tablets[the_tablet(company)].avoided
+
+    gone = ReplicaStatus(tablet_id=the_tablet(company), data_state=ReportedDataState.DELETED)
+    company.heartbeat(FOURTH, full())
+    copying(company, FOURTH, 0, 2, CopyHold.WAITS)
+    company.heartbeat(FOURTH, changes(gone, since=2, upto=3))
+    assert avoided() == ()
+    copying(company, FOURTH, 7, 4)
+    company.heartbeat(FOURTH, changes(gone, since=4, upto=5))
+    assert avoided() == (FOURTH,)
+    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms + SETTINGS.server_silent_ms)
+    assert avoided() == ()
+
+
 def test_a_voter_with_rows_stays_while_others_have_the_log_only(company: Company, planner: Planner) -> None:
     """Whatever a policy proposes: two witnesses and the leader are a majority, and only the leader has the rows."""
     before = config_of(company).members

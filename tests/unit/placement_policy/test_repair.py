@@ -286,6 +286,25 @@ def test_a_barred_node_gets_no_replica_for_balance() -> None:
     assert kinds(harness(transfers_max=0).step(model)) == [("ADD", 4)]
 
 
+def test_a_node_where_a_copy_has_just_failed_gets_the_next_one_only_if_no_other_can() -> None:
+    model = cluster(*("",) * 5)
+    model.create("full", (5,), factor=1)
+    model.create("t", (1, 2, 3))
+    model.change("t", avoided=(node_name(4), NodeId("f" * 32)))
+    model.set_health(3, NodeHealth.DEAD)
+    assert ("ADD", 5) in kinds(harness().step(model)), "though it has more than the other one"
+    model.set_health(5, NodeHealth.DEAD)
+    assert ("ADD", 4) in kinds(harness().step(model)), "better there than nowhere"
+
+
+def test_a_node_where_a_copy_has_just_failed_gets_no_replica_for_balance() -> None:
+    model = cluster(*("",) * 4)
+    for at in range(6):
+        model.create(f"t{at}", (1, 2, 3))
+        model.change(f"t{at}", avoided=(node_name(4),))
+    assert harness(transfers_max=0).step(model) == ()
+
+
 def test_a_voter_with_rows_is_not_evicted_while_a_witness_lacks_them() -> None:
     """Two witnesses and the leader were a majority: the other holder of the rows, which was down, was removed."""
     for lost in (True, False):

@@ -41,6 +41,7 @@ class PolicyViews:
         self._views: dict[TabletId, TabletView] = {}
         self._on: dict[NodeId, dict[TabletId, None]] = {}
         self._standings: dict[NodeId, _Standing] = {}
+        self._avoiding: dict[TabletId, tuple[NodeId, ...]] = {}  #: The nodes that a view shows as avoided.
         self._copying: dict[TabletId, tuple[NodeId, ...]] = {}  #: The members that a view shows as being copied.
 
     @property
@@ -62,6 +63,9 @@ class PolicyViews:
         for tablet_id, nodes in self._copying.items():
             if not all(view.servers.copy_advances(node_id, tablet_id, view.now_us) for node_id in nodes):
                 self._stale[tablet_id] = None
+        for tablet_id, nodes in self._avoiding.items():
+            if view.servers.avoided(tablet_id, view.now_us) != nodes:
+                self._stale[tablet_id] = None
         for tablet_id in list(itertools.islice(self._stale, count_max)):
             del self._stale[tablet_id]
             self._renew(view, tablet_id)
@@ -74,6 +78,7 @@ class PolicyViews:
     def _renew(self, view: ClusterView, tablet_id: TabletId) -> None:
         before = self._views.pop(tablet_id, None)
         self._copying.pop(tablet_id, None)
+        self._avoiding.pop(tablet_id, None)
         for replica in before.replicas if before is not None else ():
             self._on[replica.node_id].pop(tablet_id, None)
         tablet = view.catalog.tablets.get(tablet_id)
@@ -89,6 +94,8 @@ class PolicyViews:
             copying = [n for n in members if view.servers.copy_advances(n, tablet_id, view.now_us)]
             if copying:
                 self._copying[tablet_id] = tuple(copying)
+            if made.avoided:
+                self._avoiding[tablet_id] = made.avoided
 
 
 def _known_nodes(view: ClusterView) -> list[NodeId]:
@@ -138,6 +145,7 @@ def _tablet_view(view: ClusterView, tablet: TabletRecord, replication_factor: in
         replicas=replicas,
         change_pending=leader is not None and leader[1].change_pending,
         barred=tablet.barred,
+        avoided=view.servers.avoided(tablet.tablet_id, view.now_us),
     )
 
 

@@ -76,6 +76,7 @@ class Servers:
         self._started_us = started_us
         self._servers: dict[NodeId, Server] = {}
         self._holders: dict[TabletId, Holders] = {}
+        self._failed: dict[TabletId, dict[NodeId, int]] = {}  # When the last copy ended without a replica.
 
     def __iter__(self) -> Iterator[Server]:
         """In order of node ids."""
@@ -164,6 +165,12 @@ class Servers:
             return status.copy_hold is CopyHold.PAUSED
         return now_us - copy.rose_us <= self._settings.copy_stalled_ms * 1000
 
+    def avoided(self, tablet_id: TabletId, now_us: int) -> tuple[NodeId, ...]:
+        """Return the nodes on which a copy of a tablet has failed within ``copy_stalled_ms``, in order."""
+        since_us = now_us - self._settings.copy_stalled_ms * 1000
+        failed = self._failed.get(tablet_id)
+        return () if failed is None else tuple(sorted(node for node, at_us in failed.items() if at_us > since_us))
+
     def live_count(self, now_us: int) -> int:
         """How many servers are LIVE."""
         return sum(self.liveness(node_id, now_us) is Liveness.LIVE for node_id in self._servers)
@@ -191,6 +198,7 @@ class Servers:
     def _store(self, server: Server, status: ReplicaStatus) -> None:
         """A tombstone is nothing to remember: of dropped tables they would pile up."""
         if status.data_state is ReportedDataState.DELETED:
+            self._note_failed(server, status.tablet_id)
             self._remove(server, status.tablet_id)
         else:
             self._note_copy(server, status)
@@ -217,6 +225,16 @@ class Servers:
         copy.seen_us = now_us
         if status.copied_bytes > copy.most_bytes:
             copy.most_bytes, copy.rose_us = status.copied_bytes, now_us
+
+    def _note_failed(self, server: Server, tablet_id: TabletId) -> None:
+        """Note the copy that had begun, and of which nothing is left. The notes that are too old are dropped."""
+        before, now_us = server.replicas.get(tablet_id), server.heard_us
+        if before is None or before.data_state is not ReportedDataState.COPYING or before.copy_hold is CopyHold.WAITS:
+            return
+        since_us = now_us - self._settings.copy_stalled_ms * 1000
+        for old in [one for one, failed in self._failed.items() if max(failed.values()) <= since_us]:
+            del self._failed[old]
+        self._failed.setdefault(tablet_id, {})[server.node_id] = now_us
 
     def _remove(self, server: Server, tablet_id: TabletId) -> None:
         server.held.pop(tablet_id, None)
