@@ -1,4 +1,4 @@
-"""``stelae fs``: format the directory of a node, print its uuid, and read its metadata files."""
+"""``stelae fs``: format the directory of a node, print its uuid, read its metadata files, and find leftovers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stelae.host.settings import NodeConfig
 
 commands = command_group(
-    """Format the directory of a node, print its uuid, show its metadata files.
+    """Format the directory of a node, print its uuid, show its metadata files, find what belongs to no replica.
 
     The directory of a node must be formatted once. The node keeps the uuid that it gets then.
     """
@@ -108,6 +108,26 @@ def dump(
         print_dump(found)
     if any("error" in entry for entry in found):
         raise typer.Exit(EXIT_FAILED)
+
+
+@commands.command("check")
+def check(directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """List what is in the directory of a node and belongs to no replica: with its size, and what removes it when.
+
+    Shows stages of interrupted copies, logs and rows that no superblock names, the quarantine, interrupted deletions,
+    and files that no node has written. Most of it is kept on purpose, or is removed by the node itself. Pass --config,
+    so that the limits of its node.toml are used. Files within the rows of a replica are not listed: its store engine
+    removes those that it does not need when it opens them.
+
+    The node must not run: while it runs, files come and go. The log is opened as a start of the node does it, which
+    removes an unfinished write at its end. Nothing else is changed.
+
+    Exit code 1: something is there that nobody ever removes.
+
+    Example: stelae fs check --config /etc/stelae/node.toml"""
+    from stelae.cli.run_fs_check import run_check
+
+    raise typer.Exit(run_check(directory, config, as_json=as_json))
 
 
 def _read_config(path: str) -> NodeConfig:
