@@ -70,3 +70,20 @@ def test_a_server_is_added_and_gets_replicas(cluster: str) -> None:
     found = answer("cluster", "status", cluster)
     assert [node["name"] for node in found["nodes"]] == ["master-1", *(f"tserver-{n}" for n in range(1, 6))]
     assert found["ok"]
+
+
+def test_a_cluster_says_what_is_left_to_balance_and_when_it_is_done(cluster: str) -> None:
+    """After the server before was added, the masters move replicas to it by themselves."""
+    done = stelae("cluster", "rebalance", "--dir", cluster, "--wait", "--wait-s", "110", "--progress")
+    assert "nothing to do: every tablet is where the policy wants it" in done.stderr
+    found = answer("cluster", "rebalance", "--dir", cluster)
+    assert (found["done"], found["balances"], found["bytes_left"], found["policy"]) == (True, True, 0, "placement")
+    stelae("tserver", "retire", "tserver-5", "--dir", cluster)
+    planned = answer("cluster", "rebalance", "--dir", cluster, "--plan", "--rate", "1k")
+    assert not planned["done"] and planned["assumed_bytes_per_s"] == 1024
+    shown = stelae("cluster", "rebalance", "--dir", cluster, "--plan")
+    assert "the masters do it by themselves" in shown.stderr or "nothing to do" in shown.stderr
+    stelae("cluster", "rebalance", "--dir", cluster, "--wait", "--wait-s", "110")
+    assert replicas_of(cluster, "tserver-5") == 0
+    wrong = stelae("cluster", "rebalance", "--dir", cluster, "--plan", "--wait", expect=2)
+    assert "pass one of them" in wrong.stderr

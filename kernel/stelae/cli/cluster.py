@@ -1,4 +1,4 @@
-"""``stelae cluster``: run a whole cluster on this machine, for trials."""
+"""``stelae cluster``: run a whole cluster on this machine, for trials; and see a cluster balance itself."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from stelae.cli.kit.output import JsonOption, command_group
+from stelae.cli.rebalance import register as register_rebalance
 
 commands = command_group(
     """Run a local cluster: masters and tablet servers as processes on this machine.
 
-    The nodes listen on the loopback interface only, and store everything in one folder."""
+    The nodes listen on the loopback interface only, and store everything in one folder. `rebalance` is for every
+    cluster."""
 )
 
 FolderArgument = Annotated[Path, typer.Argument(help="Folder of the cluster.")]
@@ -107,3 +109,6 @@ def down(
     from stelae.cli.run_cluster import run_down
 
     raise typer.Exit(run_down(directory, timeout_s, as_json=as_json))
+
+
+register_rebalance(commands)
