@@ -59,15 +59,15 @@ def explain(
     """Print the plan of a policy for a cluster, with the reason of each action.
 
     The most urgent actions come first. The state of the cluster comes from its leading master or from a file. This
-    command changes nothing. In this release masters carry out PLACE and TRANSFER. They only plan ADD, REMOVE and
-    CHANGE_ROLE, so there is no re-replication yet. Tablets with too few replicas and no action are listed with what
-    they wait for. The policy runs with its default settings.
+    command changes nothing: the masters carry out their own plans, which begin with other random numbers. Tablets with
+    too few replicas and no action are listed with what they wait for. The policy runs with its default settings;
+    `stelae cluster rebalance` uses those of the masters.
 
     Example: stelae policy explain --dir /tmp/try"""
     from stelae.cli.kit.name_lookup import pick
     from stelae.cli.masters_target import MastersTarget
     from stelae.cli.policy_explain import action_document, fetch_snapshot, plan_for, read_snapshot, unmet_needs
-    from stelae.cli.policy_text import CARRIED_OUT, print_plan
+    from stelae.cli.policy_text import print_plan
 
     if snapshot is not None and (directory is not None or connect or save is not None):
         raise CallerError("pass either a snapshot file or a cluster with --dir or --connect, not both")
@@ -81,7 +81,7 @@ def explain(
         waits = {tablet_id: why for tablet_id, why in waits.items() if tablet_id == tablet}
     counts = Counter(action.kind.value for action in actions)
     if as_json:
-        plan = {"policy": policy, "seed": seed, "counts": counts, "carried_out": CARRIED_OUT}
+        plan = {"policy": policy, "seed": seed, "counts": counts}
         print_json({**plan, "actions": [action_document(action) for action in actions[:limit]], "waiting": waits})
     else:
         print_plan(seen, actions, waits, limit)

@@ -10,9 +10,6 @@ from stelae.cli.kit.terminal_layout import counted, print_facts, print_fitted, p
 from stelae.cli.policy_explain import NO_PLACE
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
 
-CARRIED_OUT = (ActionKind.PLACE, ActionKind.TRANSFER)
-"""The kinds of actions that masters of this release carry out. The other kinds change the members of a tablet."""
-
 
 def print_plan(snapshot: PolicySnapshot, actions: Sequence[Action], waits: Mapping[str, str], limit: int) -> None:
     """Print at most ``limit`` actions, and what tablets without an action wait for. Ids are shortened."""
@@ -33,15 +30,10 @@ def print_plan(snapshot: PolicySnapshot, actions: Sequence[Action], waits: Mappi
 
 
 def _summary(snapshot: PolicySnapshot, counts: Counter[ActionKind], waits: Mapping[str, str]) -> dict[str, str]:
-    """Return the counts of planned actions, those that are not carried out, and tablets without a server."""
+    """Return the counts of planned actions, and of tablets without a server."""
     planned = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    not_done = sum(count for kind, count in counts.items() if kind not in CARRIED_OUT)
     return {
         "planned": planned or "nothing",
-        "not done": f"{not_done} of these: masters of this release carry out only PLACE and TRANSFER, and do not "
-        "change the members of a tablet"
-        if not_done
-        else "",
         "no place": _no_place(snapshot, sum(NO_PLACE in why for why in waits.values())),
     }
 
