@@ -50,23 +50,6 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         kind=COPIES,
     ),
     Mutant(
-        name="copies: the voter goes on while its metadata passes to the replica",
-        rule="durability 20",
-        target="stelae.lifecycle.tombstones:Tombstones.hold",
-        replacement=mutations.hold_nothing,
-        invariant="terms_and_votes",
-        kind=COPIES,
-    ),
-    Mutant(
-        name="tombstones: a tombstone votes as if its log had been empty",
-        rule="durability 19",
-        target="stelae.lifecycle.tombstones:Tombstones._voter",
-        replacement=mutations.vote_as_an_empty_log,
-        invariant="leader_completeness",
-        kind=COPIES,
-        seeds_max=60,
-    ),
-    Mutant(
         name="tombstones: a replica is deleted whatever config the master has seen",
         rule="durability 27",
         target="stelae.lifecycle.tablet_manager:TabletManager._check_fence",

@@ -38,14 +38,6 @@ def copy_no_results(original: Original, *arguments: Any) -> Any:
     return msgspec.structs.replace(original(*arguments), results=b"")
 
 
-def hold_nothing(original: Original, self: Any, tablet_id: Any) -> None:
-    return None
-
-
-def vote_as_an_empty_log(original: Original, self: Any, block: Any, record: Any) -> Any:
-    return original(self, msgspec.structs.replace(block, tombstone=ZERO), record)
-
-
 def delete_whatever_was_seen(original: Original, self: Any, committed: Any, tablet_id: Any, seen: Any) -> None:
     return None
 
