@@ -59,9 +59,6 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     copied_bytes: int = 0  #: COPYING only: the bytes that have arrived.
     copy_bytes: int = 0  #: COPYING only: the bytes of the whole copy; 0 while they are not known.
     copy_hold: CopyHold = CopyHold.NONE  #: COPYING only.
-    #: FAILED only: a leader takes the server for a voter of the tablet, and nothing of it is there. Either the replica
-    #: was lost, or a member of the first config has not begun yet: the masters know whether they have seen it.
-    missing: bool = False
 
 
 class ServerReport(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

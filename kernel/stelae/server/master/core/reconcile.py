@@ -181,7 +181,7 @@ def _creations(
     """Have those members make their replica who have not reported one.
 
     Where the tablet has been before, the fence refuses: an empty replica there could vote against what it has held."""
-    holders = {node_id for node_id, status in view.servers.holding(tablet.tablet_id) if not status.missing}
+    holders = {node_id for node_id, _ in view.servers.holding(tablet.tablet_id)}
     for member in config.members:
         if member.node_id not in holders:
             yield CreateReplica(
@@ -256,13 +256,12 @@ def _newest_config(view: ClusterView, tablet: TabletRecord) -> TabletConfig:
 
 
 def _barred(view: ClusterView, tablet: TabletRecord) -> tuple[NodeId, ...]:
-    holding = view.servers.holding(tablet.tablet_id)
-    lost = [n for n, status in holding if status.op_id_lost or (status.missing and n in tablet.begun)]
+    lost = [node_id for node_id, status in view.servers.holding(tablet.tablet_id) if status.op_id_lost]
     return tuple(sorted({*tablet.barred, *lost}))
 
 
 def _begun(view: ClusterView, tablet: TabletRecord) -> tuple[NodeId, ...]:
-    reported = [node_id for node_id, status in view.servers.holding(tablet.tablet_id) if not status.missing]
+    reported = [node_id for node_id, _ in view.servers.holding(tablet.tablet_id)]
     return tuple(sorted({*tablet.begun, *reported}))
 
 
