@@ -10,10 +10,12 @@ import asyncio
 import random
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
+from stelae.client.greeting import Greeting
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.member_lookup import MemberLookup
 from stelae.client.messenger_ports import NoTime, QuietMetrics, WallClock
@@ -74,16 +76,20 @@ TIMEOUT_S = 30.0
 class Connection:
     """A connection to the nodes of a cluster. Made by :meth:`connect`."""
 
-    def __init__(self, messenger: Messenger, turns: ClientTurns, nodes: Sequence[NodeId]) -> None:
+    def __init__(self, messenger: Messenger, turns: ClientTurns, greeting: Greeting) -> None:
         self._messenger = messenger
         self._turns = turns
         self._tablets: list[ConnectedTablet] = []
         self.member_lookup = MemberLookup(self)
-        self.nodes = list(nodes)
-        """The nodes that answered at connect."""
+        self._greeting = greeting
         self.rng = random.Random(secrets.randbits(64))
         self.addresses: dict[NodeId, str] = {}
         """Addresses of the members of tablets that were opened."""
+
+    @property
+    def nodes(self) -> Sequence[NodeId]:
+        """The nodes that have answered at the addresses given at connect."""
+        return self._greeting.nodes
 
     @classmethod
     async def connect(cls, addresses: Sequence[str], *, timeout_s: float = 10.0) -> Connection:
@@ -109,7 +115,9 @@ class Connection:
             rng=random.Random(secrets.randbits(64)),
         )
         try:
-            return cls(messenger, turns, await _greet(messenger, addresses, timeout_s))
+            greeting = Greeting(messenger, addresses)
+            await greeting.first(timeout_s)
+            return cls(messenger, turns, greeting)
         except BaseException:
             messenger.close()
             raise
@@ -138,6 +146,8 @@ class Connection:
         deadline = asyncio.get_running_loop().time() + timeout_s
         self.add_peers(members)
         tracker = LeaderTracker([node_id for node_id, _ in members] or asked or self.nodes)
+        if not members and not asked:
+            tracker.on_lost = partial(self._greeting.again, tracker)
         answer = await self.ask_any(tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL)
         described = decode(answer.body[0], Description)
         leader = self.member_lookup.tracker(tablet_id, described.members)
@@ -171,6 +181,7 @@ class Connection:
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         tracker = LeaderTracker(self.nodes)
+        tracker.on_lost = partial(self._greeting.again, tracker)
         answer = await self.ask_any(tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL)
         return decode(answer.body[0], Description).members
 
@@ -469,23 +480,3 @@ def _ordered(spec: ScanSpec) -> ScanSpec:
 def _is_of_storage(error: RemoteError) -> bool:
     """Return whether a node could not read its disk or found damage. Another replica has the same rows then."""
     return issubclass(StelaeError.by_code.get(error.remote_code, StelaeError), StorageError)
-
-
-async def _greet(messenger: Messenger, addresses: Sequence[str], timeout_s: float) -> list[NodeId]:
-    """Connect to all addresses; return the nodes that answer until shortly after the first answer."""
-    hellos = [messenger.connect(a, deadline_ms=int(timeout_s * 1000)) for a in addresses]
-    done, waiting = await asyncio.wait(hellos, return_when=asyncio.FIRST_COMPLETED)
-    while waiting and not any(hello.exception() is None for hello in done):
-        more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        done |= more
-    if waiting:
-        more, waiting = await asyncio.wait(waiting, timeout=0.2)
-        done |= more
-    for hello in waiting:
-        hello.cancel()
-    nodes = [hello.result() for hello in hellos if hello in done and hello.exception() is None]
-    if not nodes:
-        refusals = {str(error) for hello in done if not isinstance(error := hello.exception(), Unavailable)}
-        why = "; ".join(sorted(refusals)) or "check that the nodes run, and that these are their addresses"
-        raise Unavailable(f"no node answered in {timeout_s:g} s at {', '.join(addresses)}: {why}")
-    return nodes

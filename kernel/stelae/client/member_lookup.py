@@ -16,7 +16,10 @@ from stelae.wire.messenger import Response
 class AskedNodes(Protocol):
     """The part of the connection that lookups need."""
 
-    nodes: list[NodeId]
+    @property
+    def nodes(self) -> Sequence[NodeId]:
+        """The nodes that have answered."""
+        ...
 
     async def ask(self, node: NodeId, kind: str, body: bytes) -> Response:
         """Send one request to one node."""

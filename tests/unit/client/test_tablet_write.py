@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stelae.client.connection import ConnectedTablet, Connection
+from stelae.client.greeting import Greeting
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.turns import ClientTurns
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, decode_rows
@@ -43,7 +44,8 @@ def sent(write: Callable[[ConnectedTablet], Any]) -> list[SequenceRange]:
     messenger = SilentMessenger()
 
     async def turn() -> None:
-        client = Connection(messenger, ClientTurns(asyncio.get_running_loop()), [NODE])  # type: ignore[arg-type]
+        greeting = Greeting(messenger, [])  # type: ignore[arg-type]
+        client = Connection(messenger, ClientTurns(asyncio.get_running_loop()), greeting)  # type: ignore[arg-type]
         write(ConnectedTablet(client, TabletId("t"), SCHEMA, LeaderTracker([NODE])))
         await asyncio.sleep(0)
 

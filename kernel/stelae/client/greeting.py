@@ -1,0 +1,71 @@
+"""Connects a client to the addresses that its user has given.
+
+The client goes on shortly after the first node has answered. The others may be slow, or down. They are tried again when
+the nodes that have answered cannot serve."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from stelae.client.leader_tracker import LeaderTracker
+from stelae.spi.errors import Unavailable
+from stelae.spi.ids import NodeId
+from stelae.wire.messenger import Messenger
+
+AFTER_FIRST_S = 0.2
+"""How long other nodes are waited for once one has answered."""
+
+AGAIN_MS = 2_000
+"""How long an address is tried again, in milliseconds."""
+
+
+class Greeting:
+    """The given addresses, and the nodes that have answered there."""
+
+    def __init__(self, messenger: Messenger, addresses: Sequence[str]) -> None:
+        self._messenger = messenger
+        self._addresses = tuple(addresses)
+        self._unheard: set[str] = set()  # Those that did not answer and are not being tried.
+        self.nodes: list[NodeId] = []
+        """The nodes that have answered."""
+
+    async def first(self, timeout_s: float) -> None:
+        """Connect to all addresses, and wait until shortly after the first answer.
+
+        Raises:
+            Unavailable: no node answered in time.
+        """
+        hellos = {a: self._messenger.connect(a, deadline_ms=int(timeout_s * 1000)) for a in self._addresses}
+        done, waiting = await asyncio.wait(hellos.values(), return_when=asyncio.FIRST_COMPLETED)
+        while waiting and not any(hello.exception() is None for hello in done):
+            more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            done |= more
+        if waiting:
+            more, waiting = await asyncio.wait(waiting, timeout=AFTER_FIRST_S)
+            done |= more
+        for hello in waiting:
+            hello.cancel()
+        heard = {a: hello.result() for a, hello in hellos.items() if hello in done and hello.exception() is None}
+        self.nodes = list(heard.values())
+        self._unheard = set(hellos) - set(heard)
+        if not self.nodes:
+            refusals = {str(error) for hello in done if not isinstance(error := hello.exception(), Unavailable)}
+            why = "; ".join(sorted(refusals)) or "check that the nodes run, and that these are their addresses"
+            raise Unavailable(f"no node answered in {timeout_s:g} s at {', '.join(self._addresses)}: {why}")
+
+    def again(self, tracker: LeaderTracker) -> None:
+        """Try the addresses again that have not answered. A node that answers now is asked by the tracker, too."""
+        unheard, self._unheard = sorted(self._unheard), set()
+        for address in unheard:
+            hello = self._messenger.connect(address, deadline_ms=AGAIN_MS)
+            hello.add_done_callback(partial(self._answered, address, tracker))
+
+    def _answered(self, address: str, tracker: LeaderTracker, hello: asyncio.Future[NodeId]) -> None:
+        if hello.cancelled() or hello.exception() is not None:
+            self._unheard.add(address)
+            return
+        if hello.result() not in self.nodes:
+            self.nodes.append(hello.result())
+        tracker.learn(self.nodes)
