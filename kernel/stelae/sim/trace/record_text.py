@@ -41,6 +41,8 @@ CHANGES: dict[NodeChange, str] = {
     NodeChange.LOG_REPLACED: "the log is replaced by an older copy",
     NodeChange.FILES_LOST: "all files of the replica are gone",
     NodeChange.REPLICA_CREATED: "CREATED an empty replica",
+    NodeChange.REPLICA_COPIED: "COPIED from another replica",
+    NodeChange.REPLICA_DELETED: "DELETED, and votes as a tombstone",
     NodeChange.CLOCK_JUMPED: "the wall clock jumps",
     NodeChange.CLOCK_CORRECTED: "the wall clock is corrected",
 }
