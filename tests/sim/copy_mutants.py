@@ -38,7 +38,7 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         rule="durability 22",
         target="stelae.lifecycle.copied_tablet:append_piece",
         replacement=mutations.write_the_log_without_sync,
-        invariant="tombstone_promises",
+        invariant="log_base",
         kind=COPIES,
     ),
     Mutant(

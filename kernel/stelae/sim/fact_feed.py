@@ -272,7 +272,7 @@ class FactFeed:
 
     def superblock_begins(self, node: ObservedNode, block: Superblock) -> None:
         """A superblock is about to be written. After a crash there is this one or the one before."""
-        if (state := _ON_DISK_WHILE.get(_change(node.block, block))) is not None:
+        if self.world.copies and (state := _ON_DISK_WHILE.get(_change(node.block, block))) is not None:
             node.on_disk = state
 
     def superblock_saved(
@@ -283,7 +283,7 @@ class FactFeed:
         for hook in self._hooks("on_superblock"):
             hook(node, before, block, log)
         node.block = block
-        if (state := _ON_DISK_AFTER.get(change)) is not None:
+        if self.world.copies and (state := _ON_DISK_AFTER.get(change)) is not None:
             node.on_disk = state
         if change == (DataState.READY, DataState.DELETED):
             node.status = None

@@ -28,6 +28,7 @@ def copying(last: OpId | None) -> Superblock:
 
 def saved(rig: Rig, *blocks: Superblock, last: OpId = ZERO) -> None:
     """Node 2 has a replica with two entries, and saves these superblocks. The copied log ends at ``last``."""
+    rig.world.copies = True
     node = rig.world.nodes[2]
     node.block = READY
     rig.append(2, entry(1, 1), entry(1, 2))

@@ -11,13 +11,16 @@ from functools import partial
 from typing import cast
 
 from stelae.host.assembly import RecoveredTablet
+from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.new_replica import NEW_REPLICA
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.host.start_copy import START_COPY
-from stelae.host.superblock import DataState
+from stelae.host.superblock import DataState, SuperblockFile
+from stelae.lifecycle.abandoned_copy import is_first_copy
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.lifecycle.tablet_manager import TabletManager
+from stelae.lifecycle.tablet_recovery import recover
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.server.tserver.copy_service import CopyService
 from stelae.server.tserver.copy_target import CopyTargetService
@@ -59,11 +62,45 @@ class ReplicaHosting:
         self._calls = partial(VirtualCalls, builder.process, threads)
 
     def recover(self) -> RecoveredTablet | None:
-        """Recover the tablet, if the disk has it, as a start of production does. Blocks.
+        """Recover the tablet, if the disk has it. Blocks.
+
+        Without copies, the steps of a start are taken one by one: the inspection of all tablets, which comes first in
+        production, would hide whether the later ones check what they must.
 
         Raises:
             StorageError: it cannot be recovered, or a part of it is lost.
         """
+        if self._virtual.config.copy is not None:
+            return self._recover_as_at_start()
+        it = self._builder
+        if not it.disk.exists(it.layout.superblock_of(self._tablet)):
+            found = self._loader.inspect(self._tablet, it.wal.logs())
+            it.facts.replica_found(it.node, None, exists=False)
+            if found.decision.action is not StartupAction.NOTHING:
+                raise StorageError(f"the tablet has no superblock: {found.failure}")
+            return None
+        block = SuperblockFile(it.disk, it.layout, self._tablet).load()
+        if is_first_copy(block):
+            self._undo_creation()
+            it.facts.replica_found(it.node, None, exists=False)
+            return None
+        it.facts.replica_found(it.node, block, exists=True)
+        record = ConsensusMetadata(it.disk, it.layout, self._tablet).load()
+        return self._opened(recover(block, record, it.engines, it.layout.data_of(self._tablet)))
+
+    def _undo_creation(self) -> None:
+        """Remove what an interrupted creation of a replica without rows has left."""
+        it = self._builder
+        found = self._loader.inspect(self._tablet, it.wal.logs())
+        if found.decision.action is not StartupAction.REMOVE:
+            raise StorageError(f"an unfinished creation is not removed: {found.failure}")
+        self._loader.end_interrupted(found)
+        if (failure := self._loader.failed.get(self._tablet)) is not None:
+            raise StorageError(failure)
+        it.facts.coverage.hit("witness.creation_undone")
+
+    def _recover_as_at_start(self) -> RecoveredTablet | None:
+        """Recover as a start of production does: deletions are completed, and copies undone, first."""
         it, tablet = self._builder, self._tablet
         found = self._loader.inspect(tablet, it.wal.logs())
         block = found.superblock
@@ -71,8 +108,8 @@ class ReplicaHosting:
         recovered = [one for one in self._loader.recover_all() if one.superblock.tablet_id == tablet]
         if (failure := self._loader.failed.get(tablet)) is not None:
             raise StorageError(failure)
-        if found.decision.action is StartupAction.REMOVE and found.superblock is not None:
-            it.facts.coverage.hit("witness.creation_undone" if found.superblock.log_only else "copies.undone")
+        if found.decision.action is StartupAction.REMOVE:
+            it.facts.coverage.hit("copies.undone")
         if found.decision.action is StartupAction.DELETE_SELF:
             it.facts.coverage.hit("copies.undone_to_tombstone")
         return self._opened(recovered[0]) if recovered else None
