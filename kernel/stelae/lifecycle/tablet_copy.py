@@ -69,6 +69,11 @@ class TabletCopy:
         )
 
     @property
+    def admitted(self) -> bool:
+        """Whether the guards have let it begin. Nothing on this node has changed yet."""
+        return self.sequence.state is not CopyState.CHECKING
+
+    @property
     def begun(self) -> bool:
         """Whether the superblock may say COPYING, or did so."""
         return self.sequence.marked

@@ -7,7 +7,6 @@ import pytest
 from stelae.partition.schema import KeyRange
 from stelae.protocol.actions import CreateReplica
 from stelae.protocol.catalog_names import TabletState
-from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.protocol.master_messages import AddColumn, AddRange, AlterTable, DeleteTable, DropRange
 from stelae.server.master.core.events import AskPolicy
 from stelae.server.master.core.policy_views import PolicyViews
@@ -90,15 +89,6 @@ def test_a_member_whose_replica_was_there_and_is_not_begins_nothing_anew(lacking
     lacking.follow(7)
     lacking.lead(8)
     assert late_creations(lacking) == [], "it is on record, whoever leads"
-
-
-def test_a_first_member_whose_copy_began_and_was_refused_still_has_to_begin(lacking: Company) -> None:
-    """Leaders ask such a member for a copy meanwhile. A heartbeat in this moment once made it one that had begun."""
-    report(lacking, THIRD, leads=False, data_state=ReportedDataState.COPYING)
-    lacking.commit()
-    assert THIRD not in lacking.core.catalog.tablets[the_tablet(lacking)].begun
-    (action,) = set(late_creations(lacking))
-    assert action.node_id == THIRD
 
 
 def test_a_server_that_has_not_told_everything_is_not_asked(lacking: Company) -> None:

@@ -58,9 +58,12 @@ class CopyTargetService:
 
     @property
     def running(self) -> Mapping[TabletId, TabletCopy]:
-        """The copies in progress whose tablets have no running replica meanwhile."""
+        """The copies in progress whose tablets have no running replica meanwhile.
+
+        One whose request is still being checked does not count: masters would take a first member that has not begun
+        for one that has had a replica."""
         running = self._in_progress
-        return {tablet: copy for tablet, copy in running.items() if isinstance(copy, TabletCopy)}
+        return {tablet: copy for tablet, copy in running.items() if isinstance(copy, TabletCopy) and copy.admitted}
 
     def lost_tablets(self) -> Collection[TabletId]:
         """Forget what is here again, and return the tablets whose replicas are lost (``TabletCopies.lost``)."""

@@ -261,9 +261,7 @@ def _barred(view: ClusterView, tablet: TabletRecord) -> tuple[NodeId, ...]:
 
 
 def _begun(view: ClusterView, tablet: TabletRecord) -> tuple[NodeId, ...]:
-    """Who has, or once had, a replica. A copy that begins may be refused, and leave a first member without one."""
-    holding, copying = view.servers.holding(tablet.tablet_id), ReportedDataState.COPYING
-    reported = [node_id for node_id, status in holding if status.data_state is not copying]
+    reported = [node_id for node_id, _ in view.servers.holding(tablet.tablet_id)]
     return tuple(sorted({*tablet.begun, *reported}))
 
 
