@@ -12,6 +12,7 @@ from stelae.spi.consensus import CopyRequest, Outbound
 from stelae.spi.consensus_events import ChangeMembers, RangeCompacted, RangeSent, RecoverAlone, Removed, StandDown
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import ChangeRole, Member, MemberType, TabletConfig
+from stelae.spi.recovery_epoch import recovery_id
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
 from stelae_consensus_raft import RaftEngine, config_change_rules, election, membership, raft_state
 from stelae_consensus_raft.commit_rule import RaftCommitRule
@@ -305,7 +306,7 @@ def _recovers_whatever_is_there(self: RaftRecovery, event: RecoverAlone) -> Refu
     return None
 
 
-def _recovers_beside_a_leader(self: RaftRecovery, term: int) -> Refusal | None:
+def _recovers_beside_a_leader(self: RaftRecovery, term: int, survivor: NodeId) -> Refusal | None:
     return None
 
 
@@ -315,6 +316,10 @@ def _recovers_witnesses(self: RaftRecovery) -> Refusal | None:
 
 def _only_says_that_it_stands_down(self: RaftRecovery, event: StandDown) -> None:
     self._state.ready.stood_down.append(event.token)
+
+
+def _counts_any_later_term_as_stood_down(self: RaftRecovery, event: StandDown) -> bool:
+    return recovery_id(self._state.term) == recovery_id(event.term) and self._state.term > event.term
 
 
 def _answers_no_recovery(self: RaftRecovery) -> None:
@@ -333,6 +338,7 @@ PLANTED = [
     (RaftRecovery, "_refusal", _recovers_beside_a_leader, "a_survivor_that_stood_down"),
     (RaftRecovery, "_not_a_survivor", _recovers_witnesses, "a_witness_is_no_survivor"),
     (RaftRecovery, "stand_down", _only_says_that_it_stands_down, "a_survivor_that_stood_down"),
+    (RaftRecovery, "_has_stood_down", _counts_any_later_term_as_stood_down, "a_survivor_whose_recovery_has_begun"),
     (RaftRecovery, "flush", _answers_no_recovery, "a_survivor_recovers_alone"),
     (RaftState, "_load_members", _takes_configs_at_commit, "a_config_takes_effect_when_it_is_appended"),
     (RaftMembership, "_change_pending", _allows_two_pending, "only_one_change_is_pending"),

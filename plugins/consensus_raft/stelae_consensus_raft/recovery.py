@@ -18,7 +18,7 @@ import msgspec
 
 from stelae.spi.consensus import ConfigChanged, Role
 from stelae.spi.consensus_events import RecoverAlone, StandDown
-from stelae.spi.ids import ZERO, OpId
+from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import MemberType, TabletConfig, encode_config, former_voters
 from stelae.spi.recovery_epoch import is_first_term, recovery_epoch, recovery_id
@@ -44,7 +44,7 @@ class RaftRecovery:
     def recover_alone(self, event: RecoverAlone) -> None:
         """Become the only voter, or reject the event with the reason."""
         state = self._state
-        refusal = self._refusal(event.term) or self._not_a_survivor() or self._changed_since(event)
+        refusal = self._refusal(event.term, self._state.node_id) or self._not_a_survivor() or self._changed_since(event)
         if refusal is not None:
             state.reject(event.token, refusal.reason, refusal.detail)
             return
@@ -97,7 +97,7 @@ class RaftRecovery:
         if self._has_stood_down(event):
             state.ready.stood_down.append(event.token)
             return
-        refusal = self._refusal(event.term)
+        refusal = self._refusal(event.term, event.survivor)
         if refusal is not None:
             state.reject(event.token, refusal.reason, refusal.detail)
             return
@@ -111,12 +111,15 @@ class RaftRecovery:
         state = self._state
         if recovery_id(state.term) != recovery_id(event.term):
             return False
-        return state.voted_for == event.survivor or state.term > event.term or not state.stands_down
+        if not state.stands_down:
+            return True
+        heard_later = state.term > event.term and state.voted_for != state.node_id
+        return state.voted_for == event.survivor or heard_later
 
     # -- both ------------------------------------------------------------------------------------
 
-    def _refusal(self, term: int) -> Refusal | None:
-        """Return why no recovery in this term is possible here, whoever is the survivor."""
+    def _refusal(self, term: int, survivor: NodeId) -> Refusal | None:
+        """Return why this replica cannot take part in a recovery of ``survivor`` in this term."""
         state = self._state
         if not is_first_term(term):
             return Refusal(RejectReason.CHANGED_SINCE, f"no recovery begins in term {term}; make a new plan")
@@ -128,8 +131,10 @@ class RaftRecovery:
             return Refusal(RejectReason.LEADER_ALIVE, f"{fact}; a tablet with a majority needs no recovery")
         if recovery_epoch(state.term) < recovery_epoch(term):
             return None
-        resumes = recovery_id(state.term) == recovery_id(term) and state.voted_for == state.node_id
-        if resumes:
+        resumes = recovery_id(state.term) == recovery_id(term) and state.voted_for == survivor
+        # A replica that campaigned has heard the term from a survivor that stood down before; its own vote is free.
+        only_heard = state.term == term and state.voted_for is None
+        if resumes or only_heard:
             return None
         fact = f"this replica is in term {state.term}, recovery epoch {recovery_epoch(state.term)}"
         if state.voted_for is not None and state.stands_down:

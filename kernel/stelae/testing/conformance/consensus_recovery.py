@@ -176,6 +176,34 @@ class RecoveryChecks:
         assert cluster.rejected.get(token) == "STOOD_DOWN", "also after a restart"
         recovered(cluster, 4)
 
+    def test_survivors_that_heard_of_the_recovery_before_they_were_asked_take_part_in_it(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """The survivors still campaign. The refusals of one that has stood down tell the others the new term."""
+        cluster = self._led(harness, 7)
+        lose_majority(cluster, 1, 2, 3, 4)
+        assert stand_down(cluster, 7, 5) in cluster.stood_down
+        cluster.advance(10 * cluster.timeout_us)
+        assert {cluster.nodes[number].status.term for number in (5, 6, 7)} == {TERM}
+        assert stand_down(cluster, 6, 5) in cluster.stood_down
+        assert cluster.rejected.get(recover(cluster, 6)) == "STOOD_DOWN"
+        recovered(cluster, 5)
+
+    def test_a_survivor_whose_recovery_has_begun_does_not_stand_down_in_the_same_epoch(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = self._led(harness, 5)
+        lose_majority(cluster, 1, 2, 3)
+        cluster.nodes[5].holds = True
+        recover(cluster, 5)
+        cluster.persist(5, partly=1)
+        cluster.restart(5)
+        cluster.nodes[5].holds = False
+        assert cluster.nodes[5].status.term >= TERM
+        token = stand_down(cluster, 5, 4)
+        assert cluster.rejected.get(token) == "STOOD_DOWN"
+        recovered(cluster, 5)
+
     def test_standing_down_is_answered_once_it_is_durable(self, harness: ConsensusHarness) -> None:
         cluster = self._led(harness, 5)
         lose_majority(cluster, 1, 2, 3)
