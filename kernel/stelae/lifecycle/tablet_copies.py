@@ -45,8 +45,9 @@ class TabletCopies:
         self._env = replace(environment, sources=self._sessions)
         self._running: dict[TabletId, TabletCopy | RowsCopy] = {}
         self._refusals: dict[TabletId, str] = {}
-        self.lost: set[TabletId] = set()
-        """Tablets whose replicas this node has lost, with what they had acknowledged, as the leaders' requests show."""
+        self.lost: dict[TabletId, bool] = {}
+        """Tablets of which this node is a voter and has nothing, as the leaders' requests show. The value says whether
+        the replica was surely lost: a member of the first config may not have begun yet."""
         self._copied = CopiedReplicas(environment.node, self._sessions)
         self.holds = CopyHolds()
         """What operators have paused or cancelled (``copy_orders``). After a change, ``apply_holds`` must follow."""
@@ -97,7 +98,7 @@ class TabletCopies:
 
     def forget(self, tablet_id: TabletId) -> None:
         """Note that a tablet was deleted for good: nothing of it is missing, and no copy of it waits."""
-        self.lost.discard(tablet_id)
+        self.lost.pop(tablet_id, None)
         self._waiting.forget(tablet_id)
 
     def cancel(self, tablet_id: TabletId, why: str) -> bool:
@@ -160,11 +161,11 @@ class TabletCopies:
             self._copied.add(tablet, copy.source.offer)
         else:
             copy.source.end()
-        if isinstance(copy, TabletCopy) and copy.lost:
-            self.lost.add(tablet)
+        if isinstance(copy, TabletCopy) and copy.missing:
+            self.lost[tablet] = asked.config.index > 1
         if error is not None or copy.begun:
             self._refusals.pop(tablet, None)
-            self.lost.discard(tablet)
+            self.lost.pop(tablet, None)
             metrics.count("copies_completed" if copy.committed else "copies_abandoned")
             state = "complete" if copy.committed else "abandoned"
             why = "" if copy.committed else f"reason={error or copy.reason}"

@@ -48,7 +48,7 @@ class TabletCopy:
         self.asked = asked
         self.control = CopyControlFlags()
         self.reason = ""  #: Why the last work that was not done was not done.
-        self.lost = False  #: Whether it was refused because this node has lost its replica for good.
+        self.missing = False  #: Whether it was refused because a voter has no replica on this node.
         self.source = CopySource(environment, asked)
         self.sequence = CopySequence(replaces=False, rounds=len(asked.sources) - 1)
         self._found: TabletFinding | None = None
@@ -120,8 +120,7 @@ class TabletCopy:
 
     def _refuse(self, why: CopyRefusal) -> Outcome:
         self.reason = str(why)
-        # A member of the first config may not have begun yet: the masters have its replica created.
-        self.lost = why.code is CopyRefusalCode.VOTER_WITHOUT_REPLICA and self.asked.config.index > 1
+        self.missing = why.code is CopyRefusalCode.VOTER_WITHOUT_REPLICA
         return Outcome.REFUSED
 
     def _open(self) -> Steps[Outcome]:

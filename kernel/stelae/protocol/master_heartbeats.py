@@ -31,6 +31,9 @@ class ReportedDataState(StrEnum):
     COPYING = "COPYING"
     DELETED = "DELETED"  #: A tombstone.
     FAILED = "FAILED"
+    #: A leader takes the server for a voter of its first config, and nothing of the tablet is there. Either the replica
+    #: has not begun yet, or it was lost: the masters know whether they have seen it.
+    MISSING = "MISSING"
 
 
 class CopyHold(StrEnum):

@@ -126,7 +126,13 @@ def test_a_request_that_a_guard_refuses_changes_no_byte(
     assert (TABLET in node.peers.replicas) == (place == "lagging")
     assert node.metrics.counts == ["copies_refused"]
     without_trace = code is CopyRefusalCode.VOTER_WITHOUT_REPLICA and bool(slots)
-    assert node.copies.lost == ({TABLET} if without_trace else set())
+    assert node.copies.lost == ({TABLET: True} if without_trace else {})
+
+
+def test_a_voter_of_the_first_config_without_a_replica_may_not_have_begun_yet() -> None:
+    node = CopyNode(never_disk(), network())
+    assert node.refusal(config=OpId(1, 1)) == CopyRefusalCode.VOTER_WITHOUT_REPLICA
+    assert node.copies.lost == {TABLET: False}
 
 
 def begun(place: str, sources: FakeNetwork) -> CopyNode:

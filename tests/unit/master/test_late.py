@@ -7,13 +7,25 @@ import pytest
 from stelae.partition.schema import KeyRange
 from stelae.protocol.actions import CreateReplica
 from stelae.protocol.catalog_names import TabletState
+from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
 from stelae.protocol.master_messages import AddColumn, AddRange, AlterTable, DeleteTable, DropRange
 from stelae.server.master.core.events import AskPolicy
 from stelae.server.master.core.policy_views import PolicyViews
 from stelae.spi.ids import OpId, TabletId
 from stelae.spi.schema import Schema
-from tests.unit.master.company import SETTINGS, Company, create, full, only, sent
-from tests.unit.master.planned import FIFTH, FOURTH, LEADER, SECOND, THIRD, Planner, report, the_tablet, with_a_tablet
+from tests.unit.master.company import SETTINGS, Company, changes, create, full, only, sent, status
+from tests.unit.master.planned import (
+    FIFTH,
+    FOURTH,
+    LEADER,
+    SECOND,
+    THIRD,
+    Planner,
+    config_of,
+    report,
+    the_tablet,
+    with_a_tablet,
+)
 
 
 @pytest.fixture
@@ -89,6 +101,49 @@ def test_a_member_whose_replica_was_there_and_is_not_begins_nothing_anew(lacking
     lacking.follow(7)
     lacking.lead(8)
     assert late_creations(lacking) == [], "it is on record, whoever leads"
+
+
+def missing(company: Company, upto: int) -> None:
+    """The third server reports that a leader takes it for a voter, and that it has nothing of the tablet."""
+    nothing = ReplicaStatus(tablet_id=the_tablet(company), data_state=ReportedDataState.MISSING)
+    company.heartbeat(THIRD, changes(nothing, since=upto - 1, upto=upto), run=2)
+    company.commit()
+
+
+def test_a_first_member_that_has_not_begun_is_not_barred_because_its_leader_asks_for_it(lacking: Company) -> None:
+    company = lacking
+    company.heartbeat(THIRD, full(), run=2)
+    missing(company, 2)
+    tablet = company.core.catalog.tablets[the_tablet(company)]
+    assert THIRD not in tablet.barred and THIRD not in tablet.begun
+    company.effects.clear()
+    company.pass_ms(SETTINGS.action_retry_ms)
+    assert {a.node_id for a in sent(company.effects, CreateReplica) if isinstance(a, CreateReplica)} == {THIRD}
+
+
+def test_a_first_member_that_had_begun_and_lost_its_disk_is_barred_before_any_member_has_changed(
+    lacking: Company,
+) -> None:
+    """It was seen only after another member had joined: the tablet had two replicas, and nobody said why."""
+    company = lacking
+    report(company, THIRD, leads=False)
+    company.commit()
+    company.heartbeat(THIRD, full(), run=2)
+    missing(company, 2)
+    tablet = company.core.catalog.tablets[the_tablet(company)]
+    assert tablet.barred == (THIRD,) and tablet.config is not None and tablet.config.op_id.index <= 1
+    assert late_creations(company) == []
+
+
+def test_a_member_that_begins_after_it_was_missing_is_missing_no_more(lacking: Company) -> None:
+    company = lacking
+    company.heartbeat(THIRD, full(), run=2)
+    missing(company, 2)
+    begun = status(the_tablet(company), config_of(company), leads=False)
+    company.heartbeat(THIRD, changes(begun, since=2, upto=3), run=2)
+    company.commit()
+    tablet = company.core.catalog.tablets[the_tablet(company)]
+    assert THIRD in tablet.begun and THIRD not in tablet.barred
 
 
 def test_a_server_that_has_not_told_everything_is_not_asked(lacking: Company) -> None:

@@ -65,11 +65,12 @@ class CopyTargetService:
         running = self._in_progress
         return {tablet: copy for tablet, copy in running.items() if isinstance(copy, TabletCopy) and copy.admitted}
 
-    def lost_tablets(self) -> Collection[TabletId]:
-        """Forget what is here again, and return the tablets whose replicas are lost (``TabletCopies.lost``)."""
+    def lost_tablets(self) -> Mapping[TabletId, bool]:
+        """Forget what is here again, and return the tablets of which nothing is here (``TabletCopies.lost``)."""
         if self._copies is None:
-            return ()
-        self._copies.lost.difference_update(self._node.replicas)
+            return {}
+        for tablet in [tablet for tablet in self._copies.lost if tablet in self._node.replicas]:
+            del self._copies.lost[tablet]
         return self._copies.lost
 
     def forget(self, tablet: TabletId) -> None:

@@ -5,7 +5,7 @@ by identity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from stelae.host.node import Node
@@ -48,7 +48,8 @@ class ReplicaChanges:
         stats: sizes of replicas, and the unhealthy followers of leaders.
         copies: the copies to this node that are in progress.
         waiting: the copies of new replicas that wait for a slot, or for the end of a pause.
-        lost: the tablets whose replicas this node has lost without a trace. Leaders have asked for them.
+        lost: the tablets of which this node is a voter and has nothing. Leaders have asked for them. The value says
+            whether their replicas were surely lost.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class ReplicaChanges:
         stats: ReplicaStats,
         copies: Callable[[], Copies],
         waiting: Callable[[], Mapping[TabletId, WaitingCopy]],
-        lost: Callable[[], Collection[TabletId]],
+        lost: Callable[[], Mapping[TabletId, bool]],
     ) -> None:
         self._node = node
         self._stats = stats
@@ -91,8 +92,12 @@ class ReplicaChanges:
             candidates.append(_copying(tablet_id, copy))
         candidates += [_waiting(tablet_id, one) for tablet_id, one in self._expected().items()]
         candidates += [
-            ReplicaStatus(tablet_id=tablet_id, data_state=ReportedDataState.FAILED, op_id_lost=True)
-            for tablet_id in self._without_trace()
+            ReplicaStatus(
+                tablet_id=tablet_id,
+                data_state=ReportedDataState.FAILED if surely_lost else ReportedDataState.MISSING,
+                op_id_lost=surely_lost,
+            )
+            for tablet_id, surely_lost in self._without_trace()
         ]
         return candidates
 
@@ -103,9 +108,9 @@ class ReplicaChanges:
         present = {*self._node.replicas, *self._node.failed_tablets, *self._copies(), *self._lost()}
         return {tablet_id: one for tablet_id, one in waiting.items() if tablet_id not in present}
 
-    def _without_trace(self) -> list[TabletId]:
+    def _without_trace(self) -> list[tuple[TabletId, bool]]:
         present = {*self._node.replicas, *self._node.failed_tablets, *self._copies()}
-        return [tablet_id for tablet_id in self._lost() if tablet_id not in present]
+        return [(tablet_id, sure) for tablet_id, sure in self._lost().items() if tablet_id not in present]
 
     def _copying(self) -> list[tuple[TabletId, TabletCopy | RowsCopy]]:
         """Return the copies that have no replica beside them: one that lags is reported until it is set aside."""

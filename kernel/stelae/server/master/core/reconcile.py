@@ -257,7 +257,8 @@ def _newest_config(view: ClusterView, tablet: TabletRecord) -> TabletConfig:
 
 def _barred(view: ClusterView, tablet: TabletRecord) -> tuple[NodeId, ...]:
     lost = [node_id for node_id, status in view.servers.holding(tablet.tablet_id) if status.op_id_lost]
-    return tuple(sorted({*tablet.barred, *lost}))
+    gone = view.servers.missing(tablet.tablet_id).intersection(tablet.begun)
+    return tuple(sorted({*tablet.barred, *lost, *gone}))
 
 
 def _begun(view: ClusterView, tablet: TabletRecord) -> tuple[NodeId, ...]:

@@ -76,6 +76,7 @@ class Servers:
         self._started_us = started_us
         self._servers: dict[NodeId, Server] = {}
         self._holders: dict[TabletId, Holders] = {}
+        self._missing: dict[TabletId, set[NodeId]] = {}
         self._failed: dict[TabletId, dict[NodeId, int]] = {}  # When the last copy ended without a replica.
 
     def __iter__(self) -> Iterator[Server]:
@@ -183,6 +184,10 @@ class Servers:
         """Return who has reported to hold a tablet, and what, in order of node ids; tombstones are left out."""
         return self._holders.get(tablet_id, ())
 
+    def missing(self, tablet_id: TabletId) -> frozenset[NodeId]:
+        """Return the servers that have nothing of a tablet, although its leader takes them for voters."""
+        return frozenset(self._missing.get(tablet_id, ()))
+
     def held(self) -> list[TabletId]:
         """Return every tablet that somebody has reported to hold."""
         return list(self._holders)
@@ -191,15 +196,21 @@ class Servers:
         """What a server has reported counts no more."""
         for tablet_id in list(server.replicas):
             self._remove(server, tablet_id)
+        for tablet_id in list(self._missing):
+            self._not_missing(server.node_id, tablet_id)
         server.copies.clear()
         server.held.clear()
         server.complete, server.version = False, 0
 
     def _store(self, server: Server, status: ReplicaStatus) -> None:
         """A tombstone is nothing to remember: of dropped tables they would pile up."""
+        self._not_missing(server.node_id, status.tablet_id)
         if status.data_state is ReportedDataState.DELETED:
             self._note_failed(server, status.tablet_id)
             self._remove(server, status.tablet_id)
+        elif status.data_state is ReportedDataState.MISSING:
+            self._remove(server, status.tablet_id)
+            self._missing.setdefault(status.tablet_id, set()).add(server.node_id)
         else:
             self._note_copy(server, status)
             server.replicas[status.tablet_id] = status
@@ -244,6 +255,12 @@ class Servers:
                 self._holders[tablet_id] = others
             else:
                 del self._holders[tablet_id]
+
+    def _not_missing(self, node_id: NodeId, tablet_id: TabletId) -> None:
+        lacking = self._missing.get(tablet_id, set())
+        lacking.discard(node_id)
+        if not lacking:
+            self._missing.pop(tablet_id, None)
 
     def _without(self, node_id: NodeId, tablet_id: TabletId) -> Holders:
         return tuple(holder for holder in self.holding(tablet_id) if holder[0] != node_id)
