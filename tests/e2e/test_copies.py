@@ -59,12 +59,12 @@ class Lagging:
     def check_joined(self) -> None:
         """The server has all rows, without the log that is gone, and takes part again."""
         servers = self.servers
-        until(lambda: len(servers.facts()) == 3 and len(servers.applied()) == 1)
+        until(servers.are_equal)
         until(lambda: servers.verdict() == "HEALTHY: ")
         assert servers.bases()[self.late.node_id] > self.ended
         assert self.block().data_state is DataState.READY and self.block().tombstone is None
         servers.load(lambda: True)
-        until(lambda: len(servers.applied()) == 1)
+        until(servers.are_equal)
         assert rows_of(servers) == list(range(servers.count)), "no acknowledged row is lost"
         self.others[0].kill()
         until(lambda: rows_of(servers) == list(range(servers.count)))
@@ -139,7 +139,8 @@ def check_listed(cluster: Lagging, source: NodeProcess) -> None:
     where = ("--connect", cluster.servers.cluster.addresses[0])
     for _ in waiting():
         found = json.loads(in_process.stelae("copy", "list", *where, "--json").stdout)
-        if not found["silent"] and found["copies"][0]["bytes_total"]:
+        # A copy that begins again, with another leader say, is not listed for a moment.
+        if not found["silent"] and found["copies"] and found["copies"][0]["bytes_total"]:
             break
     (copy,) = found["copies"]
     assert found["silent"] == []
@@ -182,7 +183,7 @@ def test_a_new_member_and_one_whose_replica_was_deleted_are_copied_and_vote(tmp_
             replicas.add(removed.address, node=removed.node_id, wait=True, timeout_s=RUN_S)
             assert block.load().data_state is DataState.READY
             assert len(replicas.config(timeout_s=RUN_S).committed.voters()) == 4
-        until(lambda: len(servers.applied()) == 1)
+        until(lambda: servers.are_equal(4))
         assert rows_of(servers) == list(range(servers.count))
 
 
