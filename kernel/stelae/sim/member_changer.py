@@ -11,14 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from stelae.host.replica import Replica
-from stelae.sim.coverage import Coverage
 from stelae.sim.draw import below, chance, skewed
 from stelae.sim.member_drawing import MemberDrawing
-from stelae.sim.network import Network
-from stelae.sim.node import SimNode
-from stelae.sim.profile import Profile
-from stelae.sim.scheduler import Scheduler
-from stelae.sim.world import World
+from stelae.sim.run_parts import RunParts
 from stelae.spi.errors import ChangeNotYet, MemberChangeRefused, NotLeader, StelaeError
 from stelae.spi.ids import OpId
 from stelae.spi.members import MemberChange, MemberType, RemoveServer, TabletConfig
@@ -43,60 +38,46 @@ class MemberChanger:
         loses_replica: whether a fault of the run's plan loses a replica permanently.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        network: Network,
-        nodes: list[SimNode],
-        world: World,
-        profile: Profile,
-        rng: random.Random,
-        coverage: Coverage,
-        *,
-        loses_replica: bool,
-    ) -> None:
-        self._scheduler = scheduler
-        self._network = network
-        self._nodes = nodes
-        self._world = world
-        self._profile = profile
+    def __init__(self, parts: RunParts, rng: random.Random, *, loses_replica: bool) -> None:
+        self._parts = parts
         self._rng = rng
-        self._coverage = coverage
-        self._drawing = MemberDrawing(world.nodes, rng, witnesses=profile.witnesses, loses_replica=loses_replica)
+        self._drawing = MemberDrawing(
+            parts.world.nodes, rng, witnesses=parts.profile.witnesses, loses_replica=loses_replica
+        )
         self.stopping = False
 
     def start(self) -> None:
         """Begin to change members, in runs that do."""
-        if self._profile.member_change_us is not None:
-            pause_us = skewed(self._rng, *self._profile.member_change_us)
-            self._scheduler.after(pause_us, "members.act", self._act)
+        if self._parts.profile.member_change_us is not None:
+            pause_us = skewed(self._rng, *self._parts.profile.member_change_us)
+            self._parts.scheduler.after(pause_us, "members.act", self._act)
 
     def leader_elected(self, position: int) -> None:
         """Ask the core of a leader that does not serve yet for a change.
 
         The replica itself would refuse it, so it goes to the core directly."""
-        if self._profile.member_change_us is None or self.stopping:
+        if self._parts.profile.member_change_us is None or self.stopping:
             return
 
         def ask() -> None:
-            replica = self._nodes[position].replica
+            replica = self._parts.nodes[position].replica
             if replica is not None and not replica.status.serving:
-                self._coverage.hit("members.before_serving")
+                self._parts.coverage.hit("members.before_serving")
                 change = self._drawing.draw(replica.status.config)
                 if self._may_ask(replica, change):
                     replica.deliver(replica.member_changes.request(change, None, lambda _result: None))
 
-        self._scheduler.after(0, "members.before_serving", lambda: self._nodes[position].run(ask))
+        self._parts.scheduler.after(0, "members.before_serving", lambda: self._parts.nodes[position].run(ask))
 
     def is_settled(self) -> bool:
         """Return true if every member that is to be promoted has been promoted.
 
         A member without rows that was added as a voter never is. A witness is if it has rows."""
-        if self._profile.member_change_us is None:
+        if self._parts.profile.member_change_us is None:
             return True
-        config = self._world.committed_config()
-        lost = {node.node_id for node in self._world.nodes if node.given_up}
-        without_rows = {node.node_id for node in self._world.nodes if node.log_only}
+        config = self._parts.world.committed_config()
+        lost = {node.node_id for node in self._parts.world.nodes if node.given_up}
+        without_rows = {node.node_id for node in self._parts.world.nodes if node.log_only}
         return not any(
             member.member_type is MemberType.PRE_WITNESS
             or (member.member_type in (MemberType.PRE_VOTER, MemberType.WITNESS) and member.node_id not in without_rows)
@@ -107,11 +88,11 @@ class MemberChanger:
     def _act(self) -> None:
         if self.stopping:
             return
-        leader = self._world.leader()
+        leader = self._parts.world.leader()
         if leader is not None:
-            shown = self._nodes[leader].view.status
+            shown = self._parts.nodes[leader].view.status
             assert shown is not None
-            target = below(self._rng, len(self._nodes)) if chance(self._rng, ANYWHERE) else leader
+            target = below(self._rng, len(self._parts.nodes)) if chance(self._rng, ANYWHERE) else leader
             if chance(self._rng, 0.05):
                 self._abort(target)
             else:
@@ -127,16 +108,16 @@ class MemberChanger:
         member under this uuid again (``durability.md`` rule 19). The leader does not know this."""
         if not self._drawing.may_leave(replica.status.config, change):
             return False
-        lost = {node.view.node_id for node in self._nodes if node.has_lost_files}
+        lost = {node.view.node_id for node in self._parts.nodes if node.has_lost_files}
         return isinstance(change, RemoveServer) or change.node_id not in lost
 
     def _request(self, target: int, change: MemberChange, seen: OpId) -> None:
         fence = seen if chance(self._rng, FENCED) else None
         kind = type(change).__name__.lower()
-        self._coverage.hit(f"members.asked.{kind}")
+        self._parts.coverage.hit(f"members.asked.{kind}")
 
         def done(result: TabletConfig | StelaeError) -> None:
-            self._coverage.hit(f"members.{_outcome(result, kind)}")
+            self._parts.coverage.hit(f"members.{_outcome(result, kind)}")
 
         def ask(replica: Replica) -> None:
             if self._may_ask(replica, change):
@@ -147,19 +128,19 @@ class MemberChanger:
 
     def _abort(self, target: int) -> None:
         def done(error: StelaeError | None) -> None:
-            self._coverage.hit("members.aborted" if error is None else "members.not_aborted")
+            self._parts.coverage.hit("members.aborted" if error is None else "members.not_aborted")
 
         self._send(target, lambda replica: replica.abort_change(done))
 
     def _send(self, target: int, serve: Callable[[Replica], None]) -> None:
-        node = self._nodes[target]
+        node = self._parts.nodes[target]
 
         def arrived() -> None:
             replica: Replica | None = node.replica
             if replica is not None:
                 serve(replica)
 
-        self._network.send((len(self._nodes) + NUMBER, target), "members", lambda: node.run(arrived))
+        self._parts.network.send((len(self._parts.nodes) + NUMBER, target), "members", lambda: node.run(arrived))
 
 
 def _outcome(result: TabletConfig | StelaeError, kind: str) -> str:

@@ -7,14 +7,10 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from stelae.sim.coverage import Coverage
 from stelae.sim.draw import pick, skewed
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
-from stelae.sim.network import Network
 from stelae.sim.node import SimNode
-from stelae.sim.profile import Profile
-from stelae.sim.scheduler import Scheduler
-from stelae.sim.world import World
+from stelae.sim.run_parts import RunParts
 from stelae.spi.errors import StelaeError
 
 NUMBER: Final = 71
@@ -27,37 +23,23 @@ PAUSE_US: Final = (20_000, 1_500_000)
 class ReplicaDeleter:
     """Asks nodes to delete their replicas at random times until ``stopping``."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        network: Network,
-        nodes: list[SimNode],
-        world: World,
-        profile: Profile,
-        rng: random.Random,
-        coverage: Coverage,
-    ) -> None:
-        self._scheduler = scheduler
-        self._network = network
-        self._nodes = nodes
-        self._world = world
-        self._profile = profile
+    def __init__(self, parts: RunParts, rng: random.Random) -> None:
+        self._parts = parts
         self._rng = rng
-        self._coverage = coverage
         self.stopping = False
 
     def start(self) -> None:
         """Begin to delete replicas, in runs with copies."""
-        if self._profile.copies:
-            self._scheduler.after(skewed(self._rng, *PAUSE_US), "deleter.act", self._act)
+        if self._parts.profile.copies:
+            self._parts.scheduler.after(skewed(self._rng, *PAUSE_US), "deleter.act", self._act)
 
     def _act(self) -> None:
         if self.stopping:
             return
-        config = self._world.committed_config()
+        config = self._parts.world.committed_config()
         removed = [
             node
-            for node in self._nodes
+            for node in self._parts.nodes
             if config.member(node.view.node_id) is None and node.view.on_disk is ReplicaOnDisk.WHOLE
         ]
         if removed:
@@ -68,14 +50,14 @@ class ReplicaDeleter:
         """Ask with the config that the node knows, as it has reported it, if that one does not list the node."""
         status, target = node.view.status, node.view.position
         if status is None or status.committed_config.member(node.view.node_id) is not None:
-            seen = self._world.committed_config().op_id
+            seen = self._parts.world.committed_config().op_id
         else:
             seen = status.committed_config.op_id
 
         def done(error: StelaeError | None) -> None:
-            self._coverage.hit("deletions.done" if error is None else f"deletions.{error.code.lower()}")
+            self._parts.coverage.hit("deletions.done" if error is None else f"deletions.{error.code.lower()}")
 
         def arrived() -> None:
             node.delete_replica(seen, done)
 
-        self._network.send((len(self._nodes) + NUMBER, target), "delete", lambda: node.run(arrived))
+        self._parts.network.send((len(self._parts.nodes) + NUMBER, target), "delete", lambda: node.run(arrived))

@@ -24,6 +24,7 @@ from stelae.sim.profile import Profile, ProfileKind, draw_profile
 from stelae.sim.replica_deleter import ReplicaDeleter
 from stelae.sim.replica_reader import ReplicaReader
 from stelae.sim.report import RunResult
+from stelae.sim.run_parts import RunParts
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.schema_changer import SchemaChanger, TableView
 from stelae.sim.trace.recorder import TraceRecorder
@@ -100,9 +101,17 @@ class Simulation:
         self._driver = self._new_fault_driver()
         self._table = TableView()
         self._schema_changer = self._new_schema_changer()
-        self._member_changer = self._new_member_changer()
-        self._leadership_mover = self._new_leadership_mover()
-        self._replica_deleter = self._new_replica_deleter()
+        parts = RunParts(
+            self._scheduler, self._cluster.network, self._cluster.nodes, self._world, self._profile, self._coverage
+        )
+        loses_replica = any(fault.kind in PERMANENT for fault in draw_plan(seed, self._profile))
+        self._member_changer = MemberChanger(parts, stream(seed, "members"), loses_replica=loses_replica)
+        self._operators = (
+            self._schema_changer,
+            self._member_changer,
+            LeadershipMover(parts, stream(seed, "leadership")),
+            ReplicaDeleter(parts, stream(seed, "deleter")),
+        )
         self._clients = self._make_clients(operations_max)
 
     def _listeners(self) -> list[FactListener]:
@@ -111,9 +120,7 @@ class Simulation:
 
     def _new_fault_driver(self) -> FaultDriver:
         world, cluster = self._world, self._cluster
-        return FaultDriver(
-            self._scheduler, cluster.network, cluster.nodes, world.leader, self._coverage, world.witnesses
-        )
+        return FaultDriver(self._scheduler, cluster.network, cluster.nodes, world, self._coverage)
 
     def _new_schema_changer(self) -> SchemaChanger:
         return SchemaChanger(
@@ -123,40 +130,6 @@ class Simulation:
             self._facts,
             self._profile,
             stream(self._seed, "alterer"),
-            self._coverage,
-        )
-
-    def _new_member_changer(self) -> MemberChanger:
-        return MemberChanger(
-            self._scheduler,
-            self._cluster.network,
-            self._cluster.nodes,
-            self._world,
-            self._profile,
-            stream(self._seed, "members"),
-            self._coverage,
-            loses_replica=any(fault.kind in PERMANENT for fault in draw_plan(self._seed, self._profile)),
-        )
-
-    def _new_leadership_mover(self) -> LeadershipMover:
-        return LeadershipMover(
-            self._scheduler,
-            self._cluster.network,
-            self._cluster.nodes,
-            self._world,
-            self._profile,
-            stream(self._seed, "leadership"),
-            self._coverage,
-        )
-
-    def _new_replica_deleter(self) -> ReplicaDeleter:
-        return ReplicaDeleter(
-            self._scheduler,
-            self._cluster.network,
-            self._cluster.nodes,
-            self._world,
-            self._profile,
-            stream(self._seed, "deleter"),
             self._coverage,
         )
 
@@ -198,10 +171,8 @@ class Simulation:
         self._cluster.start()
         for client in self._clients:
             client.start()
-        self._schema_changer.start()
-        self._member_changer.start()
-        self._leadership_mover.start()
-        self._replica_deleter.start()
+        for operator in self._operators:
+            operator.start()
         self._driver.schedule(self._plan)
         self._run_until(self._profile.safety_us)
         if self._facts.violation is None:
@@ -251,10 +222,8 @@ class Simulation:
         self._run_until(healed_us + LOAD_US)
         while self._facts.violation is None and self._scheduler.events < EVENTS_MIN:
             self._run_until(self._scheduler.now_us + STEP_US)
-        for client in self._clients:
-            client.stopping = True
-        self._schema_changer.stopping = self._member_changer.stopping = self._leadership_mover.stopping = True
-        self._replica_deleter.stopping = True
+        for one in (*self._clients, *self._operators):
+            one.stopping = True
         self._wait_until_quiet("healing")
         if self._facts.violation is None and self._profile.alter_us is not None:
             self._alter_while_idle()
