@@ -58,6 +58,15 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         kind=COPIES,
     ),
     Mutant(
+        name="tombstones: a merge clears the vote of the same term",
+        rule="durability 20",
+        target="stelae_consensus_raft.voter_core:VoterCore.step",
+        replacement=mutations.clear_the_vote_at_a_merge,
+        # The file of the metadata refuses the older vote, so the copy never ends.
+        invariant="liveness",
+        kind=COPIES,
+    ),
+    Mutant(
         name="tombstones: a tombstone is loaded without its term",
         rule="durability 9",
         target="stelae.lifecycle.tombstones:Tombstones._voter",

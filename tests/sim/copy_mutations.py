@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from stelae.lifecycle.blocking_steps import Steps
+from stelae.spi.consensus_events import MergeMetadata
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append
 from tests.sim.mutations import Original
@@ -40,6 +41,14 @@ def copy_no_results(original: Original, *arguments: Any) -> Any:
 
 def delete_whatever_was_seen(original: Original, self: Any, committed: Any, tablet_id: Any, seen: Any) -> None:
     return None
+
+
+def clear_the_vote_at_a_merge(original: Original, self: Any, events: Any) -> None:
+    for event in events:
+        if isinstance(event, MergeMetadata) and event.term >= self._hard_state.term:
+            self._set_hard_state(event.term, None)
+        else:
+            original(self, [event])
 
 
 def load_the_voter_at_term_zero(original: Original, self: Any, block: Any, record: Any) -> Any:

@@ -132,8 +132,8 @@ OTHERS = {
     "writer.unknown",
 }
 
-OF_MEMBERS = (FaultKind.LOST_REPLICA, FaultKind.ALONE_WITH_WITNESS)
-"""Kinds of faults that only happen where members change."""
+OF_MEMBERS = (FaultKind.LOST_REPLICA, FaultKind.ALONE_WITH_WITNESS, FaultKind.LEADER_IN_COPY)
+"""Kinds of faults that only happen where members change, or replicas are copied."""
 
 FAULTS = {f"fault.{kind}" for kind in FaultKind if kind not in OF_MEMBERS}
 READY = {f"ready.{name}" for name in set(Ready.__struct_fields__) - READY_FIELDS_EXCEPTED}

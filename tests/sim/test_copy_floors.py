@@ -14,6 +14,7 @@ OFTEN = {
     "copies.voted",
     "deletions.done",
     "deletions.fence_mismatch",
+    "fault.leader_in_copy",
     "metric.copies_completed",
     "metric.copies_needed",
     "metric.copies_refused",

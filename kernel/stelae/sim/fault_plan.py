@@ -55,6 +55,9 @@ class FaultKind(StrEnum):
     ALONE_WITH_WITNESS = "alone_with_witness"
     """The leader reaches no other node than witnesses. A moment later its power is lost, so that a witness may have the
     only entries of its term. Only in runs with witnesses."""
+    LEADER_IN_COPY = "leader_in_copy"
+    """A voter is cut off until it needs a copy. While it is copied, the leader loses its power or all of its links, so
+    that the vote of the tombstone may decide. Only in runs with copies."""
     CLOCK_JUMP = "clock_jump"
     """One node's wall clock jumps forward or back, perhaps further than peers accept."""
 
@@ -68,7 +71,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         victim: a node's position, or ``LEADER``.
         duration_us: time until it is undone (a crashed node starts again).
         amount: depends on the kind: disk operations until the crash, microseconds of the clock jump, microseconds until
-            power is lost, or the node at the other end of the cut link.
+            power is lost, the node at the other end of the cut link, or which of two effects.
     """
 
     number: int
@@ -109,6 +112,9 @@ _COMMON = (
 ALONE_WITH_WITNESS_SHARE = 0.35
 """Share of the faults of that kind in runs with witnesses."""
 
+LEADER_IN_COPY_SHARE = 0.3
+"""Share of the faults of that kind in runs with copies."""
+
 ALONE_US_MAX = 400_000
 """Longest time for which a leader reaches only witnesses."""
 
@@ -124,14 +130,16 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     if chance(rng, 0.3):
         kinds[between(rng, 0, len(kinds) - 1)] = _draw_permanent(seed, profile, pick(rng, PERMANENT[:2]))
     if profile.witnesses:
-        kinds = _with_witnesses(seed, kinds)
+        kinds = _with(seed, kinds, "witnesses", FaultKind.ALONE_WITH_WITNESS, ALONE_WITH_WITNESS_SHARE)
+    if profile.copies:
+        kinds = _with(seed, kinds, "copies", FaultKind.LEADER_IN_COPY, LEADER_IN_COPY_SHARE)
     if profile.nodes == 1:
         kinds = [kind for kind in kinds if kind not in (*PERMANENT, *_OF_LINKS)]
     drawn = []
     for kind in kinds:
         at_us = between(rng, profile.safety_us // 20, profile.safety_us)
         victim = LEADER if chance(rng, 0.5) else between(rng, 0, profile.nodes - 1)
-        victim = LEADER if kind is FaultKind.ALONE_WITH_WITNESS else victim
+        victim = LEADER if kind in (FaultKind.ALONE_WITH_WITNESS, FaultKind.LEADER_IN_COPY) else victim
         duration_us = skewed(rng, 20_000, profile.safety_us // 3)
         drawn.append((at_us, kind, victim, duration_us, _amount(rng.random(), kind)))
     drawn.sort(key=lambda fault: fault[0])
@@ -149,14 +157,11 @@ def _draw_permanent(seed: int, profile: Profile, kind: FaultKind) -> FaultKind:
     return FaultKind.OLDER_LOG if chance(stream(seed, "plan/older"), 0.4) else kind
 
 
-def _with_witnesses(seed: int, kinds: Sequence[FaultKind]) -> list[FaultKind]:
-    """Replace a share of the faults that are not permanent."""
-    rng = stream(seed, "plan/witnesses")
-    replaced = [chance(rng, ALONE_WITH_WITNESS_SHARE) for _ in kinds]
-    return [
-        FaultKind.ALONE_WITH_WITNESS if alone and kind not in PERMANENT else kind
-        for kind, alone in zip(kinds, replaced, strict=True)
-    ]
+def _with(seed: int, kinds: Sequence[FaultKind], purpose: str, other: FaultKind, share: float) -> list[FaultKind]:
+    """Replace a share of the faults that are not permanent by another kind."""
+    rng = stream(seed, f"plan/{purpose}")
+    replaced = [chance(rng, share) for _ in kinds]
+    return [other if drawn and kind not in PERMANENT else kind for kind, drawn in zip(kinds, replaced, strict=True)]
 
 
 def _amount(share: float, kind: FaultKind) -> int:

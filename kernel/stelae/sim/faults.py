@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, assert_never
 
+import msgspec
+
 from stelae.sim.coverage import Coverage
 from stelae.sim.fault_plan import LEADER, Fault, FaultKind
+from stelae.sim.leader_in_copy import CopiedVoters, LeaderInCopy
 from stelae.sim.network import Link, Network
 from stelae.sim.scheduler import Scheduler
 
@@ -85,12 +88,23 @@ class FaultTarget(Protocol):
         ...
 
 
+class FaultWorld(CopiedVoters, Protocol):
+    """What faults depend on: the state of the cluster at the moment."""
+
+    def leader(self) -> int | None:
+        """Return the position of the current leader, or ``None``."""
+        ...
+
+    def witnesses(self) -> Sequence[int]:
+        """Return the positions of the witnesses."""
+        ...
+
+
 class FaultDriver:
     """Starts and ends the faults of a plan.
 
     Args:
-        leader: returns the position of the current leader, or ``None``.
-        witnesses: returns the positions of the witnesses.
+        world: the state of the cluster when a fault happens.
     """
 
     def __init__(
@@ -98,17 +112,16 @@ class FaultDriver:
         scheduler: Scheduler,
         network: Network,
         nodes: Sequence[FaultTarget],
-        leader: Callable[[], int | None],
+        world: FaultWorld,
         coverage: Coverage,
-        witnesses: Callable[[], Sequence[int]] = tuple,
     ) -> None:
         self._scheduler = scheduler
         self._network = network
         self._nodes = nodes
-        self._leader = leader
-        self._witnesses = witnesses
+        self._world = world
         self._coverage = coverage
         self._healed = False
+        self._in_copy = LeaderInCopy(scheduler, network, world, lambda: self._healed, self._all_links)
 
     def schedule(self, plan: Sequence[Fault]) -> None:
         """Schedule every fault for its time."""
@@ -138,6 +151,8 @@ class FaultDriver:
             label = f"undo.{fault.kind}"
             self._scheduler.after(fault.duration_us, label, lambda: self._undo(undo))
 
+        if fault.kind is FaultKind.LEADER_IN_COPY:
+            return lambda: self._in_copy.begin(fault.amount, strike)
         return strike
 
     def _undo(self, undo: Undo) -> None:
@@ -153,11 +168,17 @@ class FaultDriver:
             return self._start_link_fault(kind)
         if kind is FaultKind.ALONE_WITH_WITNESS:
             return self._leave_alone_with_witnesses(position, fault.amount)
+        if kind is FaultKind.LEADER_IN_COPY:
+            kind = FaultKind.CRASH if fault.amount % 2 else FaultKind.PARTITION
+            fault = msgspec.structs.replace(fault, kind=kind)
         links = _links(kind, position, fault.amount, len(self._nodes))
         if links:
             self._network.cut(links)
             return lambda: self._network.mend(links)
         return self._start_node_fault(node, fault) if node.up else None
+
+    def _all_links(self, position: int) -> list[Link]:
+        return _links(FaultKind.PARTITION, position, 0, len(self._nodes))
 
     def _start_node_fault(self, node: FaultTarget, fault: Fault) -> Undo | None:
         match fault.kind:
@@ -186,7 +207,7 @@ class FaultDriver:
                 return node.undo_clock_jumps
             case FaultKind.PARTITION | FaultKind.PARTITION_IN | FaultKind.PARTITION_OUT | FaultKind.CUT_LINK:
                 raise ValueError(f"{fault.kind} does not strike a node")
-            case FaultKind.LOSSY | FaultKind.SLOW_LINKS | FaultKind.ALONE_WITH_WITNESS:
+            case FaultKind.LOSSY | FaultKind.SLOW_LINKS | FaultKind.ALONE_WITH_WITNESS | FaultKind.LEADER_IN_COPY:
                 raise ValueError(f"{fault.kind} does not strike a node")
             case _:
                 assert_never(fault.kind)
@@ -209,8 +230,8 @@ class FaultDriver:
 
     def _leave_alone_with_witnesses(self, leader: int, power_lost_us: int) -> Undo | None:
         """Cut the links from a leader to all nodes but the witnesses, until its power is lost a moment later."""
-        node, witnesses = self._nodes[leader], self._witnesses()
-        if self._leader() != leader or not witnesses or leader in witnesses:
+        node, witnesses = self._nodes[leader], self._world.witnesses()
+        if self._world.leader() != leader or not witnesses or leader in witnesses:
             return None
         links = [(leader, other) for other in range(len(self._nodes)) if other not in (leader, *witnesses)]
         self._network.cut(links)
@@ -225,12 +246,12 @@ class FaultDriver:
         return node.start
 
     def _position(self, fault: Fault) -> int:
-        witnesses = self._witnesses() if fault.kind is FaultKind.LOST_REPLICA else ()
+        witnesses = self._world.witnesses() if fault.kind is FaultKind.LOST_REPLICA else ()
         if witnesses and fault.amount % 4:
             return witnesses[0]  # Of the few such faults, most befall a witness where there is one.
         if fault.victim != LEADER:
             return fault.victim
-        leader = self._leader()
+        leader = self._world.leader()
         return leader if leader is not None else fault.number % len(self._nodes)
 
 

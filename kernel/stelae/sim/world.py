@@ -238,6 +238,16 @@ class World:
         found = {member.node_id for member in members if member.member_type is MemberType.WITNESS}
         return [node.position for node in self.nodes if node.node_id in found and node.log_only]
 
+    def voters_that_follow(self) -> list[int]:
+        """Return the positions of the voters in the newest committed config that do not lead."""
+        voters, leader = self.committed_config().voters(), self.leader()
+        return [node.position for node in self.nodes if node.node_id in voters and node.position != leader]
+
+    def is_voter_copied(self) -> bool:
+        """Return true if the replica of a voter in the newest committed config is a tombstone now."""
+        voters = self.committed_config().voters()
+        return any(node.on_disk is ReplicaOnDisk.TOMBSTONE and node.node_id in voters for node in self.nodes)
+
     def holds(self, node: ObservedNode, op_id: OpId) -> bool:
         """Return true if an entry is durable on a node, in its log or in the flushed data of its store."""
         if op_id.index > node.base.index:

@@ -10,8 +10,11 @@ from stelae.host.start_copy import StartCopy
 from stelae.host.superblock import DataState, Superblock
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.log_model import LogModel
-from stelae.spi.consensus import HardState
+from stelae.sim.world import Needs
+from stelae.spi.consensus import HardState, Outbound
+from stelae.spi.consensus_events import StepDown
 from stelae.spi.ids import ZERO, OpId
+from stelae.spi.log import Entry
 from stelae.spi.members import MemberType
 from tests.unit.sim.rig import CONFIG, LOG, NAMES, Rig, entry
 
@@ -107,6 +110,32 @@ def tombstone_forgets_its_vote(rig: Rig) -> None:
     rig.facts.voter_restored(node, HardState(3))
 
 
+def campaigns(rig: Rig, *entries: Entry) -> None:
+    """Node 0 campaigns for term 3 with this log."""
+    rig.append(0, *entries)
+    rig.ready(0, hard_state=HardState(3, NAMES[0]))
+
+
+def vote_for_a_shorter_log(rig: Rig) -> None:
+    rig.append(2, entry(1, 1), entry(1, 2))
+    campaigns(rig, entry(1, 1))
+    rig.ready(2, hard_state=HardState(3, NAMES[0]))
+
+
+def tombstone_votes(rig: Rig) -> None:
+    """The tombstone on node 2, which has had two entries, votes for node 0."""
+    lags(rig)
+    saved(rig, tombstone(OpId(1, 2)))
+    node, vote = rig.world.nodes[2], HardState(3, NAMES[0])
+    node.saved = vote
+    rig.facts.sent(node, Outbound(NAMES[0], StepDown(), 3), Needs(vote))
+
+
+def tombstone_votes_for_a_shorter_log(rig: Rig) -> None:
+    campaigns(rig, entry(1, 1))
+    tombstone_votes(rig)
+
+
 FAULTY_COPIES: dict[str, list[Callable[[Rig], None]]] = {
     "tombstone_promises": [
         tombstone_below_the_log,
@@ -119,9 +148,15 @@ FAULTY_COPIES: dict[str, list[Callable[[Rig], None]]] = {
         set_aside_although_it_has_the_entry,
         deleted_for_another_config,
     ],
+    "election_restriction": [vote_for_a_shorter_log, tombstone_votes_for_a_shorter_log],
     "replica_creation": [empty_replica_over_a_tombstone],
     "terms_and_votes": [tombstone_forgets_its_vote],
 }
+
+
+def a_vote_of_a_tombstone(rig: Rig) -> None:
+    campaigns(rig, entry(1, 1), entry(1, 2))
+    tombstone_votes(rig)
 
 
 def a_copy_over_a_tombstone(rig: Rig) -> None:
@@ -142,4 +177,9 @@ def a_deletion_of_a_former_member(rig: Rig) -> None:
     saved(rig, tombstone(OpId(1, 2)))
 
 
-FAULTLESS_COPIES = [a_copy_over_a_tombstone, a_copy_that_is_complete, a_deletion_of_a_former_member]
+FAULTLESS_COPIES = [
+    a_vote_of_a_tombstone,
+    a_copy_over_a_tombstone,
+    a_copy_that_is_complete,
+    a_deletion_of_a_former_member,
+]

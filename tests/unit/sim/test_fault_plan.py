@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stelae.sim.fault_plan import LEADER, PERMANENT, FaultKind, draw_plan, select_faults
 from stelae.sim.profile import ProfileKind, draw_profile
+from tests.sim.floors import OF_MEMBERS
 
 
 def test_the_same_seed_draws_the_same_profile_and_plan() -> None:
@@ -15,7 +16,7 @@ def test_the_same_seed_draws_the_same_profile_and_plan() -> None:
 
 def test_a_hundred_seeds_plan_every_kind_of_fault() -> None:
     kinds = {f.kind for seed in range(100) for f in draw_plan(seed, draw_profile(seed))}
-    assert kinds == set(FaultKind) - {FaultKind.LOST_REPLICA, FaultKind.ALONE_WITH_WITNESS}
+    assert kinds == set(FaultKind) - set(OF_MEMBERS)
 
 
 def test_a_voter_loses_the_files_of_its_replica_only_where_members_change() -> None:
@@ -32,6 +33,13 @@ def test_a_leader_is_left_alone_with_a_witness_only_where_there_are_witnesses() 
     assert {seed for seed, found in alone.items() if found} <= {seed for seed, p in profiles.items() if p.witnesses}
     assert sum(map(len, alone.values())) > 50
     assert all(fault.victim == LEADER for found in alone.values() for fault in found)
+
+
+def test_a_leader_is_lost_while_a_voter_is_copied_only_where_replicas_are_copied() -> None:
+    for kind in ProfileKind:
+        plans = [draw_plan(seed, draw_profile(seed, kind)) for seed in range(20)]
+        drawn = sum(fault.kind is FaultKind.LEADER_IN_COPY for plan in plans for fault in plan)
+        assert drawn > 20 if kind is ProfileKind.COPIES else drawn == 0
 
 
 def test_faults_lie_within_the_safety_phase_in_order_of_time() -> None:

@@ -8,6 +8,7 @@ from stelae.sim.invariants.commit_rule import CommitRule
 from stelae.sim.invariants.config_follows_log import ConfigFollowsLog
 from stelae.sim.invariants.copied_replicas import NoNeedlessDeletion, TombstonePromises
 from stelae.sim.invariants.elected_by_majority import ElectedByMajority
+from stelae.sim.invariants.election_restriction import ElectionRestriction
 from stelae.sim.invariants.election_safety import ElectionSafety
 from stelae.sim.invariants.exactly_once import ExactlyOnce
 from stelae.sim.invariants.failed_sync import FailedSync
@@ -43,6 +44,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     NoServiceWithoutRows,
     ElectionSafety,
     ElectedByMajority,
+    ElectionRestriction,
     LeaderAppendOnly,
     TermsAndVotes,
     StaleMessages,
