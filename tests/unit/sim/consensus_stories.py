@@ -82,6 +82,7 @@ def changes_its_vote(rig: Rig) -> None:
 
 def forgets_an_exposed_vote(rig: Rig) -> None:
     node = rig.world.nodes[0]
+    rig.ready(1, hard_state=HardState(4, NAMES[1]))
     node.saved = HardState(4, NAMES[1])
     rig.facts.sent(node, Outbound(NAMES[1], CONFIG, 4), Needs(HardState(4, NAMES[1])))
     rig.restart(0, term=4)

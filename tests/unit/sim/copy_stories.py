@@ -122,6 +122,12 @@ def vote_for_a_shorter_log(rig: Rig) -> None:
     rig.ready(2, hard_state=HardState(3, NAMES[0]))
 
 
+def vote_that_nobody_asked_for(rig: Rig) -> None:
+    node, vote = rig.world.nodes[2], HardState(3, NAMES[0])
+    node.saved = vote
+    rig.facts.sent(node, Outbound(NAMES[0], StepDown(), 3), Needs(vote))
+
+
 def tombstone_votes(rig: Rig) -> None:
     """The tombstone on node 2, which has had two entries, votes for node 0."""
     lags(rig)
@@ -148,7 +154,7 @@ FAULTY_COPIES: dict[str, list[Callable[[Rig], None]]] = {
         set_aside_although_it_has_the_entry,
         deleted_for_another_config,
     ],
-    "election_restriction": [vote_for_a_shorter_log, tombstone_votes_for_a_shorter_log],
+    "election_restriction": [vote_for_a_shorter_log, tombstone_votes_for_a_shorter_log, vote_that_nobody_asked_for],
     "replica_creation": [empty_replica_over_a_tombstone],
     "terms_and_votes": [tombstone_forgets_its_vote],
 }
