@@ -204,7 +204,7 @@ MUTANTS: tuple[Mutant, ...] = (
         rule="Raft 5.4.1",
         target="stelae_consensus_raft.election:decide_vote",
         replacement=mutations.judge_without_the_log,
-        invariant="leader_completeness",
+        invariant="election_restriction",
     ),
     Mutant(
         name="core: entries of older terms commit by counting copies",
