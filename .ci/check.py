@@ -91,6 +91,9 @@ def seeds_of_this_change(count: int) -> str:
     return f"{first}..{first + count - 1}"
 
 
+NOT_LONG = ("-m", "not long")
+"""Leaves out the tests that only `make soak` runs."""
+
 MODULES = ("tests/unit", "tests/traces", "tests/conformance")
 FLOORS = (
     "tests/sim/test_coverage.py",
@@ -102,7 +105,7 @@ FLOORS_LEFT_OUT = tuple(f"--ignore={path}" for path in FLOORS)
 
 GROUPS: dict[str, Command] = {
     "tidy": pytest("tests/tidy"),
-    "modules": pytest("-n", "2", *MODULES),
+    "modules": pytest("-n", "2", *NOT_LONG, *MODULES),
     "sim": tool("stelae", "sim", "run", "--jobs", "1", "--seeds", seeds_of_this_change(SEEDS_COUNT)),
     "members": tool(
         *("stelae", "sim", "run", "--profile", "membership", "--jobs", "1"),
@@ -119,7 +122,7 @@ GROUPS: dict[str, Command] = {
     "masters": tool("stelae", "sim", "masters", "--jobs", "1", "--seeds", seeds_of_this_change(MASTERS_SEEDS_COUNT)),
     "floors": pytest(*FLOORS),
     "mutants": pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT),
-    "e2e": pytest("-n", "2", "--dist", "loadfile", "tests/e2e"),
+    "e2e": pytest("-n", "2", "--dist", "loadfile", *NOT_LONG, "tests/e2e"),
     "spark": pytest("tests/spark"),
     "lint": tool("ruff", "check", "."),
     "format": tool("ruff", "format", "--check", "."),
@@ -151,6 +154,7 @@ SOAK: dict[str, Command] = {
     "soak-masters": tool("stelae", "sim", "masters", "--seeds", SEEDS_SOAK),
     "soak-floors": at_length(pytest(*FLOORS)),
     "soak-mutants": at_length(pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT)),
+    "soak-modules": pytest("-n", "2", "-m", "long", *MODULES),
     "soak-fuzz": at_length(pytest("-n", "2", "-m", "hypothesis or fuzzer", "tests/unit", "tests/conformance")),
     "soak-hostile": at_length(pytest("-n", "2", "-m", "fuzzer", "tests/e2e")),
     "soak-chaos": pytest("tests/soak"),

@@ -86,6 +86,7 @@ def test_the_document_holds_every_part_and_every_acknowledged_row(tmp_path: Path
     assert [path.name for path in cache.iterdir()] == ["lineitem-0.001.parquet"]
 
 
+@pytest.mark.long
 def test_another_store_is_measured_and_named(tmp_path: Path) -> None:
     where = ["--dir", str(tmp_path), "--cache", str(tmp_path / "cache")]
     done = bench("--json", *SHORT, "--parts", "scan", "--store", "memory", *where)
@@ -96,6 +97,7 @@ def test_another_store_is_measured_and_named(tmp_path: Path) -> None:
     assert (document["problems"], document["ok"]) == ([], True)
 
 
+@pytest.mark.long
 def test_when_lineitem_cannot_be_made_it_is_left_out_and_the_rest_runs(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.write_text("a file is no folder to generate into")

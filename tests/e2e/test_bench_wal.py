@@ -67,6 +67,7 @@ def test_the_document_holds_every_participant_in_every_case_and_nothing_is_left(
     assert list(tmp_path.iterdir()) == [], "a benchmark leaves nothing on the disk"
 
 
+@pytest.mark.long
 def test_without_rocksdict_its_rows_are_left_out_and_a_remark_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_ROCKSDICT, "bench", "wal"]
     done = bench("--json", *SHORT, "--engines", "shared", "--dir", str(tmp_path), command=command)

@@ -88,6 +88,7 @@ def test_a_server_that_lags_beyond_the_log_is_copied_joins_and_serves(tmp_path: 
         cluster.check_joined()
 
 
+@pytest.mark.long
 def test_a_target_that_is_killed_again_and_again_resumes_its_copy(tmp_path: Path) -> None:
     """Killed at the beginning of the copy, and in the middle of it, it goes on with what it has (T2, T7, T9)."""
     with lagging(tmp_path, SLOW) as cluster:
@@ -118,6 +119,7 @@ def size_of(directory: Path) -> list[int]:
     return sizes
 
 
+@pytest.mark.long
 def test_when_the_source_is_killed_in_the_middle_another_one_is_copied(tmp_path: Path) -> None:
     """On a busy machine a copy at the limit of the other tests could end before it was listed."""
     slower = {**SLOW, "copy.streaming": {**SLOW["copy.streaming"], "fetch_bytes_per_s_max": 5_000}}

@@ -62,6 +62,7 @@ def run(cluster: LocalCluster, kill_at: int) -> list[str]:
     return lines
 
 
+@pytest.mark.long
 def test_a_program_that_is_killed_and_started_again_writes_each_row_once(cluster: LocalCluster) -> None:
     for kill_at in (0, 100, 2500):
         assert run(cluster, kill_at) == ["begun", "kill me"]

@@ -57,6 +57,7 @@ async def rows_of(cluster: LocalCluster) -> dict[int, str]:
         return dict([row async for batch in tablet.scan() for row in batch.to_rows()])
 
 
+@pytest.mark.long
 def test_nodes_that_are_killed_and_change_the_setting_each_time_lose_no_acknowledged_row(tmp_path: Path) -> None:
     """Three lives: fast, plain, fast; with both engines that have a fast kind. Each ends by SIGKILL."""
     ring_of_this_system(1).close()

@@ -154,7 +154,7 @@ def positions(journal: Path) -> list[dict[str, int]]:
     return [json.loads(line) for line in lines[1:]]
 
 
-@pytest.mark.parametrize("mode", ["upsert", "insert"])
+@pytest.mark.parametrize("mode", ["upsert", pytest.param("insert", marks=pytest.mark.long)])
 def test_an_import_that_is_killed_again_and_again_loses_nothing_and_doubles_nothing(
     cluster: LocalCluster, tmp_path: Path, mode: str
 ) -> None:

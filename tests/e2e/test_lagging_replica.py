@@ -136,6 +136,7 @@ def serving(directory: Path, settings: dict[str, dict[str, Any]], *, nodes: int 
         cluster.kill()
 
 
+@pytest.mark.long
 def test_a_server_that_was_killed_while_the_others_were_restarted_catches_up_by_itself(tmp_path: Path) -> None:
     """Nothing held the log for it: followers never did, and the leader forgot it when it was restarted itself."""
     with serving(tmp_path / "cluster", {}) as servers:

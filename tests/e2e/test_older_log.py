@@ -31,7 +31,10 @@ WAIT_S = 60
 """Reached only by a defect."""
 
 
-@pytest.fixture(params=["segmented", "lmdb", "shared"])
+LONG = pytest.mark.long
+
+
+@pytest.fixture(params=["segmented", pytest.param("lmdb", marks=LONG), pytest.param("shared", marks=LONG)])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalCluster]:
     engines = {"wal": request.param, "store": "columnar"}
     made = LocalCluster.create(

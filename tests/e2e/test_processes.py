@@ -151,6 +151,7 @@ def test_the_demo_gives_back_every_row_of_a_users_file_and_leaves_a_cluster_that
     wait_until_gone(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("wal", "store"), [("lmdb", "lmdb"), ("shared", "columnar")])
 def test_the_demo_loses_no_row_where_every_node_has_the_same_other_engines(
     tmp_path: Path, wal: str, store: str

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.recover.execution import Outcome, Result, apply_plan, until_whole
@@ -155,6 +156,7 @@ def _stands_down(replica: object) -> bool:
     return status.role is Role.NON_PARTICIPANT and recovery_epoch(status.term) == 1
 
 
+@pytest.mark.long
 def test_a_plan_is_not_applied_once_a_lost_server_is_back(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with with_a_table(tmp_path, 3) as scene:
@@ -207,6 +209,7 @@ def other_last(tablet: TabletPlan) -> OpId:
     return tablet.ranking[1].last
 
 
+@pytest.mark.long
 def test_rows_that_only_the_lost_servers_had_stay_lost_when_they_return(tmp_path: Path) -> None:
     """The lost servers have committed and applied entries at indexes at which the recovered log has others."""
 

@@ -24,6 +24,8 @@ import pytest
 from tests.e2e.test_bench_cluster import wait_until_gone
 from tests.e2e.test_tutorial import BLOCK, end_all_of, logs
 
+pytestmark = pytest.mark.long
+
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs/tutorial/write-your-own-wal-engine.md"
 TIMEOUT_S = 240
 FILE = re.compile(r"# ((?:src|tests)/[\w./]+\.py)\n")

@@ -67,6 +67,25 @@ def test_what_one_group_of_the_simulator_leaves_out_another_runs(script: dict[st
         assert all((ROOT / path).exists() for path in left_out)
 
 
+def test_what_a_check_leaves_out_as_too_long_soak_runs(script: dict[str, Any]) -> None:
+    """By a command without markers, or with this one. The first "-m" of a command is that of the interpreter."""
+    left_out = {
+        word
+        for command in script["GROUPS"].values()
+        if "not long" in command
+        for word in command
+        if word.startswith("tests/")
+    }
+    run = {
+        word
+        for command in script["SOAK"].values()
+        if "long" in command or command.count("-m") == 1
+        for word in command
+        if word.startswith("tests/")
+    }
+    assert left_out and left_out <= run
+
+
 def test_every_group_has_its_place_beside_others_or_on_both_cores(script: dict[str, Any]) -> None:
     (waiting, single), afterwards = script["lanes_of"]([*script["GROUPS"]])
     assert sorted([*waiting, *single, *afterwards]) == sorted(script["GROUPS"])
