@@ -28,6 +28,7 @@ def test_a_new_cluster_under_half_a_minute_of_faults_leaves_no_finding_and_no_fi
     assert done.exit_code == 0, done.stderr
     report = done.report
     assert report["ok"] and report["settled"] and report["findings"] == [] and report["left_out"] == {}
+    assert report["directories_checked"] == 4
     assert all(counts["acknowledged"] for counts in report["workloads"].values())
     assert report["faults"]
     assert [path.name for path in tmp_path.iterdir()] == ["timeline.svg"]
@@ -108,6 +109,10 @@ def test_a_node_that_ends_by_itself_is_a_finding_and_its_folder_is_kept(tmp_path
         (("--up", "--minutes", "0"), "--minutes 0 injects no fault"),
         (("--up", "--faults", "kill-two"), f"no fault is called 'kill-two'; known: {', '.join(KINDS)}"),
         (("--dir", "nowhere"), "nowhere has no local cluster with masters in it"),
+        (("--up", "--servers", "2"), "Invalid value for '--servers'"),
+        (("--dir", "x", "--servers", "5"), "--servers needs --up"),
+        (("--up", "--every", "4"), "--every 4 is too short: a fault lasts up to 4 s; give 5 or more"),
+        (("--up", "--every", "nan"), "Invalid value for '--every'"),
         (("--dir", "x", "--keep", "y"), "--keep needs --up"),
         (("--dir", "x", "--wal", "lmdb"), "--wal and --store need --up"),
         (("--up", "--plot", "timeline.png"), "give the name of an .svg file in an existing folder"),

@@ -43,7 +43,7 @@ def findings(state: ClusterState, masters: TabletHealth, tables: Sequence[TableH
         *_of_versions(state, infos),
         *(finding for facts in state.nodes.values() for finding in _of_disk(facts)),
         *_of_tables(tables),
-        *_of_strays(state),
+        *(_warning(text) for text in stray_replicas(state)),
     ]
     return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)
 
@@ -165,8 +165,11 @@ def too_much(kept: QuarantineInfo) -> str:
     return ""
 
 
-def _of_strays(state: ClusterState) -> Iterator[Finding]:
-    """Report replicas of no table. Masters never touch a tablet without a record, so the operator must know of it."""
+def stray_replicas(state: ClusterState) -> Iterator[str]:
+    """Return a sentence for each replica that no table, or no config of its tablet, has.
+
+    Masters never touch a tablet without a record, so the operator must know of it. A replica that was removed from its
+    tablet is deleted by the masters soon."""
     described = {table.table_id: {t.tablet_id: dict(t.members) for t in table.tablets} for table in state.tables}
     recallable = {one.table_id for one in state.summaries if one.state is TableState.SOFT_DELETED}
     known = {one.table_id for one in state.summaries}
@@ -177,6 +180,6 @@ def _of_strays(state: ClusterState) -> Iterator[Finding]:
                 continue
             members = described.get(TableId(facts.table_id), {}).get(facts.tablet_id)
             if members is None:
-                yield _warning(f"{line.address} has a replica of tablet {facts.tablet_id}, which no table has")
+                yield f"{line.address} has a replica of tablet {facts.tablet_id}, which no table has"
             elif members and line.node_id not in members:
-                yield _warning(f"{line.address} has a replica of tablet {facts.tablet_id} and is no member of it")
+                yield f"{line.address} has a replica of tablet {facts.tablet_id} and is no member of it"

@@ -10,6 +10,8 @@ import typer
 from stelae.cli.kit.output import JsonOption
 
 MINUTES_MAX = 24 * 60.0
+SERVERS_MIN, SERVERS_MAX = 3, 9
+EVERY_S_MAX = 3600.0
 
 _Directory = Annotated[
     Path | None,
@@ -25,6 +27,16 @@ _Seed = Annotated[
 ]
 _Faults = Annotated[
     str, typer.Option("--faults", help="Kinds of faults, separated by commas. Default: all that are possible.")
+]
+_Servers = Annotated[
+    int | None,
+    typer.Option("--servers", min=SERVERS_MIN, max=SERVERS_MAX, help="With --up: number of tablet servers. Default 4."),
+]
+_Every = Annotated[
+    float | None,
+    typer.Option(
+        "--every", max=EVERY_S_MAX, help="Seconds from one fault to the next, 5 or more. Default: drawn, a few seconds."
+    ),
 ]
 _Clients = Annotated[int, typer.Option("--clients", min=1, max=16, help="Number of client processes.")]
 _Keep = Annotated[
@@ -57,6 +69,8 @@ def chaos(
     minutes: _Minutes = 1.0,
     seed: _Seed = None,
     faults: _Faults = "",
+    every: _Every = None,
+    servers: _Servers = None,
     clients: _Clients = 3,
     keep: _Keep = None,
     wal: _Wal = "",
@@ -67,12 +81,13 @@ def chaos(
     """Break a cluster while clients use it, then heal it and check that the clients saw nothing impossible.
 
     Client processes write and read registers, appends, counters and groups of accounts with a constant sum. Meanwhile
-    one fault follows another, drawn from the seed. Then everything is healed. The cluster must become healthy, its
-    replicas must be equal, no acknowledged write may be lost or doubled, every register must be linearizable, and every
-    snapshot must show whole batches. A picture of the timeline shows what was broken, who led, and how late answers
-    were.
+    one fault follows another, drawn from the seed. Then everything is healed. The cluster must become healthy, every
+    tablet must have as many voters as its table wants, replicas must be equal, no acknowledged write may be lost or
+    doubled, every register must be linearizable, and every snapshot must show whole batches. A picture of the timeline
+    shows what was broken, who led, and how late answers were.
 
-    With --up, three masters and four tablet servers run on this machine. If something is wrong, their folder is kept.
+    With --up, three masters and --servers tablet servers run on this machine. At the end the servers are stopped, and
+    none may have orphan files: `stelae fs check` lists them. If something is wrong, the folder of the cluster is kept.
     With --dir, nodes are killed and started again, and the tables of the run are dropped after a clean run. Faults of
     networks, disks and clocks need files of rules in the section [chaos] of every node.toml. Without them these kinds
     are left out, and the report names them.
@@ -86,7 +101,9 @@ def chaos(
     Exit code 0: nothing is wrong. 1: there are findings. 130: interrupted with Ctrl-C; the cluster was healed, and
     what happened until then was judged and is clean.
 
-    Example: stelae chaos --up --minutes 0.5"""
+    Example: stelae chaos --up --minutes 0.5
+
+    Example: stelae chaos --up --servers 5 --faults kill-one,lose-disk --every 30 --minutes 20"""
     from stelae_chaos.run_command import CommandOptions, run_command
 
     options = CommandOptions(
@@ -95,6 +112,8 @@ def chaos(
         seconds=minutes * 60,
         seed=seed,
         faults=faults,
+        every_s=every,
+        servers=servers,
         clients=clients,
         keep=keep,
         engines={kind: name for kind, name in (("wal", wal), ("store", store)) if name},

@@ -109,10 +109,11 @@ async def kill_master(target: FaultTarget, rng: random.Random) -> str:
 
 
 async def lose_disk(target: FaultTarget, rng: random.Random) -> str:
-    """Destroy what a tablet server has stored, if every tablet has all of its replicas now."""
+    """Destroy what a tablet server has stored. Unless every tablet has all of its replicas soon, only kill it."""
     node = pick(rng, target.servers)
     if problems := await target.problems():
-        return f"no disk was lost, because a tablet could lose its majority: {problems[0]}"
+        killed = _kill(target, [node])
+        return f"{killed}, which keeps its disk, because a tablet could lose its majority: {problems[0]}"
     await target.lose_disk(node)
     return f"SIGKILL of {node.name}, which has lost its disk and comes back with a new uuid"
 

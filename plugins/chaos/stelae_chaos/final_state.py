@@ -1,4 +1,4 @@
-"""What a healed cluster holds at the end of a run: waits until it is healthy, compares replicas, reads every row."""
+"""What a healed cluster holds at the end of a run: waits until it is whole, compares replicas, reads every row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from stelae.client import AsyncClient
 from stelae.client.catalog import CatalogClient
-from stelae.local.demo_verification import Agreement, replicas_of, wait_for_agreement, wait_for_health
+from stelae.local.demo_verification import Agreement, replicas_of, wait_for_agreement
+from stelae.local.whole_tables import wait_until_whole
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import StelaeError
 from stelae_chaos.append_check import AppendedRow
@@ -32,16 +33,21 @@ READ_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.2
 
 
-async def settle(client: AsyncClient, names: TableNames, check_nodes: Callable[[], None]) -> list[Finding]:
-    """Wait until the cluster is healthy and all replicas of all tablets are equal; return what does not hold.
+async def settle(
+    client: AsyncClient, names: TableNames, check_nodes: Callable[[], None], *, spares_allowed: bool
+) -> list[Finding]:
+    """Wait until the cluster is whole and all replicas of all tablets are equal; return what does not hold.
 
     Args:
         check_nodes: raises an error if a node has ended.
+        spares_allowed: whether a tablet may have more voters than wanted.
     """
     catalog = client.catalog
     assert catalog is not None, "the cluster has masters"
     deadline = time.monotonic() + HEAL_TIMEOUT_S
-    problems = await wait_for_health(client.connection, catalog, check_nodes, timeout_s=HEAL_TIMEOUT_S)
+    problems = await wait_until_whole(
+        client.connection, catalog, check_nodes, spares_allowed=spares_allowed, timeout_s=HEAL_TIMEOUT_S
+    )
     found = [Finding(check="health", key="", fact=problem) for problem in problems]
     for name in names.all():
         try:

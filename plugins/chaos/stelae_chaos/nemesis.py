@@ -30,6 +30,8 @@ class Nemesis:
         plan: the faults, without end.
         now_us: returns the microseconds since the start of the run.
         on_fault: called with each fault when it has begun.
+        every_s: the time from the beginning of a fault to that of the next one, in seconds, unless it and the recovery
+            take longer; ``None``: as the plan says.
 
     Attributes:
         spans: the faults so far.
@@ -41,7 +43,10 @@ class Nemesis:
         plan: Iterator[PlannedFault],
         now_us: Callable[[], int],
         on_fault: Callable[[FaultSpan], None] = lambda span: None,
+        *,
+        every_s: float | None = None,
     ) -> None:
+        self._every_s = every_s
         self._target = target
         self._plan = plan
         self._now_us = now_us
@@ -67,15 +72,22 @@ class Nemesis:
         """
         try:
             for fault in self._plan:
+                begun_us = self._now_us()
                 await self._inject(fault)
                 if fault.recovers:
                     await self._recover()
-                await self._pause(fault.calm_s)
+                await self._pause(self._calm_s(fault, begun_us))
                 self._check()
                 if self._stopping.is_set():
                     return
         finally:
             self._target.heal()
+
+    def _calm_s(self, fault: PlannedFault, begun_us: int) -> float:
+        """Return how long nothing is broken now, after a fault that began at a time."""
+        if self._every_s is None:
+            return fault.calm_s
+        return max(0.0, self._every_s - (self._now_us() - begun_us) / 1e6)
 
     async def _inject(self, fault: PlannedFault) -> None:
         begun_us = self._now_us()

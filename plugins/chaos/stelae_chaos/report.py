@@ -26,7 +26,8 @@ class ChaosReport:
         end_us: when they ended.
         findings: everything that must not happen.
         interrupted: whether the user ended the run.
-        settled: whether the cluster became healthy and its replicas were compared.
+        settled: whether the cluster became whole and its replicas were compared.
+        directories_checked: the number of tablet servers whose directories were searched for orphan files.
     """
 
     seed: int
@@ -39,6 +40,7 @@ class ChaosReport:
     findings: list[Finding] = field(default_factory=list)
     interrupted: bool = False
     settled: bool = False
+    directories_checked: int = 0
 
     @property
     def clean(self) -> bool:
@@ -74,6 +76,7 @@ class ChaosReport:
             "p99_ms": percentile_ms(latencies, 0.99),
             "longest_gap_ms": gap_ms,
             "settled": self.settled,
+            "directories_checked": self.directories_checked,
             "interrupted": self.interrupted,
             "story": [str(span).strip() for span in self.spans],
             "findings": self.findings,

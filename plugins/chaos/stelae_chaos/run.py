@@ -4,7 +4,7 @@
 2. The nemesis injects faults until the time is over, the user interrupts, or something that must not happen ends the
    run: a node or a client process has ended by itself.
 3. Everything is healed, and the clients end their operations.
-4. The cluster becomes healthy, replicas are compared, and every row is read.
+4. The cluster becomes whole, replicas are compared, and every row is read.
 5. The history is judged."""
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class RunOptions:
         name: what the names of the tables have in them.
         outlive: whether nodes that are started again continue to run after this process.
         disposable: whether what a node has stored may be destroyed.
+        every_s: the time from the beginning of a fault to that of the next one, in seconds; ``None``: drawn.
     """
 
     seconds: float
@@ -68,6 +69,7 @@ class RunOptions:
     name: str
     outlive: bool
     disposable: bool = False
+    every_s: float | None = None
 
 
 class ChaosRun:
@@ -156,7 +158,7 @@ class ChaosRun:
         self._started_us = monotonic_us()
         clients = ClientProcesses(self._record)
         plan = planned_faults(options.seed, kinds)
-        nemesis = Nemesis(target, plan, self._now_us, self._on_fault)
+        nemesis = Nemesis(target, plan, self._now_us, self._on_fault, every_s=options.every_s)
         watch = LeaderWatch(target, {SYSTEM_TABLET: "masters", **tablets}, self._now_us)
         report.spans, report.leaders = nemesis.spans, watch.spans
         tasks: list[asyncio.Task[None]] = []
@@ -222,10 +224,16 @@ class ChaosRun:
     async def _judge(self, client: AsyncClient) -> None:
         """Compare the replicas, read everything, and judge the history."""
         report = self.report
-        self._listener.phase("waiting until the cluster is healthy and its replicas agree")
+        self._listener.phase("waiting until the cluster is whole and its replicas agree")
         appended: list[AppendedRow] | None = None
         try:
-            report.findings += await settle(client, self._names, self._cluster.check)
+            report.findings += await settle(
+                client,
+                self._names,
+                self._cluster.check,
+                # Somebody else's cluster may have them; and an addition that is cut short leaves one.
+                spares_allowed=self._options.outlive or "change-members" in self._options.kinds,
+            )
             report.settled = True
             self._listener.phase("reading every row")
             tables = await ChaosTables.open(client, self._names, START_TIMEOUT_S)

@@ -24,12 +24,17 @@ from stelae.local.cluster import ClusterOptions, check_engines
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.spi.errors import CallerError
 from stelae_chaos.fault_kinds import chosen_kinds
+from stelae_chaos.final_files import add_orphan_files
+from stelae_chaos.plan import FAULT_S
 from stelae_chaos.report import ChaosReport
 from stelae_chaos.report_text import show
 from stelae_chaos.run import ChaosRun, RunOptions
 from stelae_chaos.timeline import timeline
 
 MASTERS, SERVERS = 3, 4
+EVERY_S_MIN: Final = 5.0
+"""A fault lasts up to four seconds."""
+
 HISTORY_FILE: Final = "chaos-history.jsonl"
 REPORT_FILE: Final = "chaos-report.json"
 
@@ -41,9 +46,11 @@ SETTINGS: Final = {
     "wal.shared": _SMALL,
     "master": {"server_silent_ms": 4000, "server_dead_ms": 8000, "policy_interval_ms": 500, "action_retry_ms": 1000},
     "tserver": {"follower_unhealthy_ms": 8000},
+    "stage": {"age_s_max": 60, "interval_ms": 1000},
+    "quarantine": {"age_s_max": 60, "interval_ms": 1000},
 }
-"""Small, so that during a short run logs are rolled and collected, stores flush and merge, and masters replace what is
-lost."""
+"""Small, so that during a short run logs are rolled and collected, stores flush and merge, masters replace what is
+lost, and what copies and deletions leave behind becomes too old."""
 
 
 class BadChaosOptions(CallerError, code="BAD_CHAOS_OPTIONS"):
@@ -59,6 +66,8 @@ class CommandOptions:
     seconds: float
     seed: int | None
     faults: str
+    every_s: float | None
+    servers: int | None
     clients: int
     keep: Path | None
     engines: Mapping[str, str]
@@ -87,6 +96,7 @@ def run_command(options: CommandOptions) -> int:
         name=secrets.token_hex(3),
         outlive=options.directory is not None,
         disposable=options.up,
+        every_s=options.every_s,
     )
     if options.directory is not None:
         cluster = ClusterWithMasters.open(options.directory)
@@ -108,6 +118,11 @@ def _check(options: CommandOptions) -> None:
         raise BadChaosOptions(f"{fact}; not both" if options.up else fact)
     if options.seconds <= 0:
         raise BadChaosOptions("--minutes 0 injects no fault; give a time above 0, such as 0.5")
+    if options.every_s is not None and options.every_s < EVERY_S_MIN:
+        fact = f"--every {options.every_s:g} is too short: a fault lasts up to {FAULT_S[1]:g} s"
+        raise BadChaosOptions(f"{fact}; give {EVERY_S_MIN:g} or more")
+    if options.servers is not None and not options.up:
+        raise BadChaosOptions("--servers needs --up; the cluster of --dir has its servers already")
     if options.keep is not None and not options.up:
         raise BadChaosOptions("--keep needs --up; the cluster of --dir is kept in any case")
     if options.engines and not options.up:
@@ -123,7 +138,7 @@ def _check_runs(cluster: ClusterWithMasters, directory: Path) -> None:
 
 
 def _cluster_options(options: CommandOptions) -> ClusterOptions:
-    return ClusterOptions(node_count=SERVERS, engines=options.engines or None, settings=SETTINGS)
+    return ClusterOptions(node_count=options.servers or SERVERS, engines=options.engines or None, settings=SETTINGS)
 
 
 def _run_up(run: RunOptions, options: CommandOptions, plot: Path) -> ChaosReport:
@@ -171,7 +186,11 @@ def _run(cluster: ClusterWithMasters, run: RunOptions, options: CommandOptions) 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, interrupted)
         try:
-            return await started.run()
+            report = await started.run()
+            if options.up:
+                display.phase("stopping the tablet servers and looking for orphan files")
+                await asyncio.to_thread(add_orphan_files, report, cluster.servers)
+            return report
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)

@@ -93,6 +93,32 @@ def test_every_fault_is_healed_before_the_next_one(target: PaperTarget) -> None:
     assert nemesis.spans[0].detail == "torn"
 
 
+def test_with_a_fixed_pace_the_next_fault_waits_for_its_time(
+    target: PaperTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault and its recovery count as part of the time. If they take longer, the next one begins at once."""
+    now_us, begun_us = [0], list[int]()
+    lengths_us = iter([4_000_000, 45_000_000, 1_000_000, 1_000_000])
+
+    async def pause(self: Nemesis, seconds: float) -> None:
+        now_us[0] += int(seconds * 1e6)
+        await asyncio.sleep(0)
+
+    async def recover(self: Nemesis) -> None:
+        now_us[0] += next(lengths_us)
+
+    def begun(span: object) -> None:
+        begun_us.append(now_us[0])
+        if len(begun_us) == 4:
+            nemesis.stop()
+
+    monkeypatch.setattr(Nemesis, "_pause", pause)
+    monkeypatch.setattr(Nemesis, "_recover", recover)
+    nemesis = Nemesis(target, plan("tear"), lambda: now_us[0], begun, every_s=30.0)  # type: ignore[arg-type]
+    asyncio.run(nemesis.run())
+    assert begun_us == [0, 30_000_000, 75_001_000, 105_001_000]
+
+
 def test_a_fault_that_fails_is_healed_too(target: PaperTarget) -> None:
     with pytest.raises(Unavailable):
         asyncio.run(made(target, "fail").run())
@@ -133,7 +159,7 @@ def test_kinds_that_a_target_does_not_have_say_why(tmp_path: Path) -> None:
     assert "only with --up" in KINDS["lose-disk"].why_not(with_masters)
 
 
-def test_no_disk_is_lost_while_a_tablet_could_lose_its_majority(
+def test_a_server_is_only_killed_while_a_tablet_could_lose_its_majority(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (server,) = nodes(tmp_path, 1)
@@ -144,9 +170,12 @@ def test_no_disk_is_lost_while_a_tablet_could_lose_its_majority(
     async def problems() -> list[str]:
         return ["tablet t lacks a replica"]
 
+    killed: list[NodeProcess] = []
     monkeypatch.setattr(target, "problems", problems)
+    monkeypatch.setattr(target, "kill", killed.append)
     told = asyncio.run(KINDS["lose-disk"].inflict(target, random.Random(1)))
-    assert told.startswith("no disk was lost") and "tablet t lacks a replica" in told and kept.exists()
+    assert killed == [server] and kept.exists()
+    assert "which keeps its disk" in told and "tablet t lacks a replica" in told
 
 
 def test_a_server_that_loses_its_disk_comes_back_empty_under_another_name(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from stelae.check.cluster_state import ClusterState
-from stelae.check.findings import findings
+from stelae.check.findings import findings, stray_replicas
 from stelae.check.health import NodeFacts, table_health, tablet_health
 from stelae.check.setting_differences import RULES, Severity, differences, versions
 from stelae.partition.schema import Partition, PartitionSchema
@@ -301,3 +301,12 @@ def test_a_server_in_maintenance_is_a_warning() -> None:
     lines = cluster().servers
     away = msgspec.structs.replace(lines[0], mode=ServerMode.MAINTENANCE)
     assert "MAINTENANCE" in the_warning(cluster(servers=(away, *lines[1:])))
+
+
+def test_a_replica_of_a_server_that_is_no_member_is_named() -> None:
+    state = cluster()
+    (table,) = state.tables
+    two = (msgspec.structs.replace(table.tablets[0], members=MEMBERS[:2]),)
+    (fact,) = stray_replicas(msgspec.structs.replace(state, tables=(msgspec.structs.replace(table, tablets=two),)))
+    assert fact == "c:1 has a replica of tablet t and is no member of it"
+    assert [*stray_replicas(state)] == []
