@@ -10,7 +10,7 @@ from stelae.protocol.master_messages import Change
 from stelae.server.master.core.operations import Outcome
 from stelae.sim.masters.faults import MastersFaultKind
 from stelae.sim.masters.run import MastersRunResult, run_seed
-from stelae.sim.masters.steps import ChangeStep
+from stelae.sim.masters.steps import OF_CATALOG, OF_MEMBERS
 from tests.at_length import AT_LENGTH
 from tests.sim.first_seeds import first_seeds
 
@@ -20,9 +20,9 @@ FAULTS = {f"fault.{kind}" for kind in MastersFaultKind}
 
 STRIKES = {
     f"struck.{step}.{kind}"
-    for step in ChangeStep
+    for step in OF_CATALOG
     for kind in (MastersFaultKind.STRIKE_CRASH, MastersFaultKind.STRIKE_PAUSE, MastersFaultKind.STRIKE_PARTITION)
-}
+} | {f"struck.{step}.{MastersFaultKind.STRIKE_MEMBERS}" for step in OF_MEMBERS}
 
 CHANGES = {
     f"change.{kind.__name__}.{end}"

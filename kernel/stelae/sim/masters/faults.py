@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 
 import msgspec
 
 from stelae.sim.draw import between, chance, pick, skewed, stream
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.steps import ChangeStep
+from stelae.sim.masters.steps import OF_CATALOG, OF_MEMBERS, ChangeStep
 from stelae.sim.masters.tserver import SimServer
 from stelae.sim.masters.world import MastersWorld
 
@@ -50,6 +51,8 @@ class MastersFaultKind(StrEnum):
     """The disk of a master is full."""
     LOSSY = "lossy"
     SLOW = "slow"
+    STRIKE_MEMBERS = "strike_members"
+    """The leading master crashes at a drawn step of a change of members."""
 
 
 class MastersFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +77,8 @@ class MastersFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LEADER = -1
+MEMBER_STRIKES_SHARE = 0.4
+"""The share of the runs that have strikes at changes of members."""
 OF_SERVERS = (
     MastersFaultKind.CRASH_SERVER,
     MastersFaultKind.PAUSE_SERVER,
@@ -81,33 +86,50 @@ OF_SERVERS = (
     MastersFaultKind.DEAF_SERVER,
 )
 
+_Drawn = tuple[int, MastersFaultKind, int, int, ChangeStep, int]
+"""Time, kind, victim, duration, step and passes of a fault."""
+
+OTHERS = tuple(kind for kind in MastersFaultKind if kind is not MastersFaultKind.STRIKE_MEMBERS)
+
 
 def draw_plan(seed: int, masters: int, servers: int) -> tuple[MastersFault, ...]:
     """Return the faults of a seed, in order of time."""
     rng = stream(seed, "masters/plan")
-    drawn = []
+    drawn: list[_Drawn] = []
     for _ in range(between(rng, 5, 17)):
-        kind = pick(rng, tuple(MastersFaultKind))
+        kind = pick(rng, OTHERS)
         of_server = kind in OF_SERVERS
         victim = between(rng, 0, (servers if of_server else masters) - 1)
         if not of_server and chance(rng, 0.6):
             victim = LEADER
         duration_us = skewed(rng, 50_000, 6_000_000)
         drawn.append(
-            (
-                between(rng, 300_000, SAFETY_US),
-                kind,
-                victim,
-                duration_us,
-                pick(rng, tuple(ChangeStep)),
-                between(rng, 1, 4),
-            )
+            (between(rng, 300_000, SAFETY_US), kind, victim, duration_us, pick(rng, OF_CATALOG), between(rng, 1, 4))
         )
+    drawn += _member_strikes(seed)
     drawn.sort(key=lambda fault: fault[0])
     return tuple(
         MastersFault(number=n, at_us=a, kind=k, victim=v, duration_us=d, step=s, passes=p)
         for n, (a, k, v, d, s, p) in enumerate(drawn)
     )
+
+
+def _member_strikes(seed: int) -> list[_Drawn]:
+    """Draw the strikes at changes of members. They have a stream of their own: other faults stay what they were."""
+    rng = stream(seed, "masters/member strikes")
+    if not chance(rng, MEMBER_STRIKES_SHARE):
+        return []
+    return [
+        (
+            between(rng, 300_000, SAFETY_US),
+            MastersFaultKind.STRIKE_MEMBERS,
+            LEADER,
+            skewed(rng, 50_000, 2_000_000),
+            pick(rng, OF_MEMBERS),
+            between(rng, 1, 2),
+        )
+        for _ in range(between(rng, 1, 4))
+    ]
 
 
 class MastersFaultDriver:
@@ -164,6 +186,8 @@ class MastersFaultDriver:
                 self._strike_master(self._master(fault), fault)
             case MastersFaultKind.STRIKE_CRASH | MastersFaultKind.STRIKE_PAUSE | MastersFaultKind.STRIKE_PARTITION:
                 self._schedule_retry(self._master(fault), fault)
+            case MastersFaultKind.STRIKE_MEMBERS:
+                self._await_member_step(fault)
 
     def _master(self, fault: MastersFault) -> SimMaster:
         if fault.victim != LEADER:
@@ -216,6 +240,19 @@ class MastersFaultDriver:
                 self._strike_master(master, fault)
 
         master.strike.arm(fault.step, fault.passes, struck)
+
+    def _await_member_step(self, fault: MastersFault) -> None:
+        """Crash whichever master is first to take the step: only the leading one takes it."""
+        waiting = [True]
+
+        def struck(master: SimMaster) -> None:
+            if waiting and not self._world.healed:
+                waiting.clear()
+                self._world.coverage.hit(f"struck.{fault.step}.{fault.kind}")
+                self._stop(master, fault, pause=False)
+
+        for master in self._masters:
+            master.member_strike.arm(fault.step, fault.passes, partial(struck, master))
 
     def _strike_master(self, master: SimMaster, fault: MastersFault) -> None:
         if fault.kind in (MastersFaultKind.PARTITION_MASTER, MastersFaultKind.STRIKE_PARTITION):

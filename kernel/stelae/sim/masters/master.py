@@ -23,7 +23,7 @@ from stelae.sim.masters.master_profile import MasterProfile, master_config
 from stelae.sim.masters.messenger import Answered, Router, SimMessenger
 from stelae.sim.masters.peer_link import MasterLink
 from stelae.sim.masters.process_endpoint import ProcessEndpoint
-from stelae.sim.masters.steps import ChangeStep, Strike
+from stelae.sim.masters.steps import ChangeStep, Strike, hears_config, records_config, sent_step
 from stelae.sim.masters.world import CLUSTER, MastersWorld, master_member, master_node
 from stelae.sim.node_links import FramesInFlight
 from stelae.sim.process import Process, where_raised
@@ -44,7 +44,8 @@ class SimMaster:
 
     Attributes:
         epoch: number of starts so far.
-        strike: the armed fault, to which the steps of a change are reported.
+        strike: the armed fault, to which the steps of a change of the catalog are reported.
+        member_strike: the same for the steps of a change of members.
         is_busy: true while its timers are late.
     """
 
@@ -63,7 +64,7 @@ class SimMaster:
         self.position = position
         self.node_id = master_node(position)
         self.epoch = 0
-        self.strike = Strike()
+        self.strike, self.member_strike = Strike(), Strike()
         self.is_busy = False
         self.on_applied: Callable[[SimMaster, Catalog], None] = lambda master, before: None
         self.on_stepped: Callable[[SimMaster], None] = lambda master: None
@@ -228,6 +229,8 @@ class SimMaster:
 
     def action_sent(self, action: ServerAction) -> None:
         """Report to the armed fault that an action was sent."""
+        if (step := sent_step(action)) is not None:
+            self.member_strike.pass_step(step)
         self.strike.pass_step(ChangeStep.ACTED)
 
     # -- CoreObserver ----------------------------------------------------------------------------
@@ -236,11 +239,15 @@ class SimMaster:
         """An entry was applied; ``None`` for all entries of the first step."""
         self.on_applied(self, before)
         if event is not None and event.batch is not None and self.core.status().serving:
+            if records_config(before, self.core.catalog):
+                self.member_strike.pass_step(ChangeStep.CONFIG_RECORDED)
             self.strike.pass_step(ChangeStep.APPLIED)
 
     def core_received(self, heartbeat: Heartbeat) -> None:
         """A heartbeat was processed, or ignored as overtaken."""
         self.on_received(self, heartbeat)
+        if self.core.status().serving and hears_config(self.core.catalog, heartbeat):
+            self.member_strike.pass_step(ChangeStep.CONFIG_HEARD)
 
     def core_decided(self, event: Decided) -> None:
         """The outcome of a batch was processed."""
