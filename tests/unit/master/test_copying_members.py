@@ -60,6 +60,34 @@ def test_a_replica_that_was_copied_is_shown_as_any_other(company: Company, plann
     assert not shown(company, planner, THIRD).copying and shown(company, planner, THIRD).healthy
 
 
+def test_a_replica_whose_copy_has_ended_is_expected_until_the_leader_hears_it(
+    company: Company, planner: Planner
+) -> None:
+    """A leader does not hear a replica while it is copied. If its next report came after that of the copied replica, the
+    masters removed the member in between, and a copy that had taken long was made again."""
+    copying(company, THIRD, 0, 2)
+    report(company, LEADER, unhealthy=(THIRD,))
+    company.heartbeat(THIRD, changes(status(the_tablet(company), config_of(company)), since=2, upto=3))
+    view = shown(company, planner, THIRD)
+    assert view.copying and not view.healthy
+    assert propose(company, planner, ActionKind.REMOVE, THIRD) == []
+    failed = ReplicaStatus(tablet_id=the_tablet(company), data_state=ReportedDataState.FAILED)
+    company.heartbeat(THIRD, changes(failed, since=3, upto=4))
+    assert not shown(company, planner, THIRD).copying
+
+
+def test_a_replica_that_the_leader_does_not_hear_long_after_its_copy_is_replaced(
+    company: Company, planner: Planner
+) -> None:
+    copying(company, THIRD, 0, 2)
+    report(company, LEADER, unhealthy=(THIRD,))
+    company.heartbeat(THIRD, changes(status(the_tablet(company), config_of(company)), since=2, upto=3))
+    assert shown(company, planner, THIRD).copying
+    pass_with_heartbeats(company, SETTINGS.server_dead_ms + SETTINGS.server_silent_ms)
+    assert not shown(company, planner, THIRD).copying
+    assert len(propose(company, planner, ActionKind.REMOVE, THIRD)) == 1
+
+
 def test_a_newcomer_is_expected_until_the_leader_has_not_heard_it_for_long(company: Company, planner: Planner) -> None:
     newcomer = Member(node_id=FOURTH, address="d:1", member_type=MemberType.PRE_VOTER, pinned=True)
     now = TabletConfig(op_id=OpId(1, 2), members=(*config_of(company).members, newcomer))

@@ -61,6 +61,8 @@ def is_coming(
     if member.node_id in tablet.barred:
         return False
     if status is not None:
+        if is_healthy(view, tablet, member.node_id, leader):
+            return False
         return view.servers.copy_advances(member.node_id, tablet.tablet_id, view.now_us)
     if member.member_type in VOTING or leader is None or member.node_id in leader[1].unhealthy:
         return False

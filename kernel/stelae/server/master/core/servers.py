@@ -49,6 +49,7 @@ class Server:
         self.version = 0
         self.replicas: dict[TabletId, ReplicaStatus] = {}
         self.copies: dict[TabletId, CopyProgress] = {}
+        self.copied: dict[TabletId, int] = {}  #: When replicas that it has were complete, of those that were copied.
         self.held: dict[TabletId, int] = {}  #: Since when copies wait for a slot, or are paused.
 
 
@@ -146,7 +147,8 @@ class Servers:
         """Return whether a replica is being copied to a server that lives, and got bytes not too long ago.
 
         One that is paused counts as well: its server ends the pause within a day. One that waits for a slot counts
-        while those that have the slots get bytes."""
+        while those that have the slots get bytes. One whose copy has just ended counts, too: the leader of the tablet
+        could not hear it, and needs a moment to hear it and to report that."""
         server = self._servers.get(node_id)
         if server is None or self.liveness(node_id, now_us) is Liveness.DEAD:
             return False
@@ -156,6 +158,9 @@ class Servers:
             if now_us - waits_since_us <= self._settings.copy_stalled_ms * 1000:
                 return True
             return any(self._gets_bytes(server, other, now_us) for other in server.copies)
+        copied_us = server.copied.get(tablet_id)
+        if copied_us is not None and now_us - copied_us <= self._settings.server_dead_ms * 1000:
+            return True
         return self._gets_bytes(server, tablet_id, now_us)
 
     def _gets_bytes(self, server: Server, tablet_id: TabletId, now_us: int) -> bool:
@@ -199,6 +204,7 @@ class Servers:
         for tablet_id in list(self._missing):
             self._not_missing(server.node_id, tablet_id)
         server.copies.clear()
+        server.copied.clear()
         server.held.clear()
         server.complete, server.version = False, 0
 
@@ -222,8 +228,13 @@ class Servers:
         now_us, copy = server.heard_us, server.copies.get(status.tablet_id)
         since_us = server.held.pop(status.tablet_id, None)
         if status.data_state is not ReportedDataState.COPYING:
-            server.copies.pop(status.tablet_id, None)
+            has_ended = server.copies.pop(status.tablet_id, None) is not None
+            if status.data_state is not ReportedDataState.READY:
+                server.copied.pop(status.tablet_id, None)
+            elif has_ended:
+                server.copied[status.tablet_id] = now_us
             return
+        server.copied.pop(status.tablet_id, None)
         if status.copy_hold is not CopyHold.NONE:
             server.held[status.tablet_id] = now_us if since_us is None else since_us
         elif since_us is not None and copy is not None:
@@ -249,6 +260,7 @@ class Servers:
 
     def _remove(self, server: Server, tablet_id: TabletId) -> None:
         server.held.pop(tablet_id, None)
+        server.copied.pop(tablet_id, None)
         if server.replicas.pop(tablet_id, None) is not None:
             others = self._without(server.node_id, tablet_id)
             if others:
