@@ -63,8 +63,8 @@ def test_a_replica_that_was_copied_is_shown_as_any_other(company: Company, plann
 def test_a_replica_whose_copy_has_ended_is_expected_until_the_leader_hears_it(
     company: Company, planner: Planner
 ) -> None:
-    """A leader does not hear a replica while it is copied. If its next report came after that of the copied replica, the
-    masters removed the member in between, and a copy that had taken long was made again."""
+    """A leader does not hear a replica while it is copied. If its next report came after that of the copied replica,
+    the masters removed the member in between. A move whose copies took long never ended: each was thrown away."""
     copying(company, THIRD, 0, 2)
     report(company, LEADER, unhealthy=(THIRD,))
     company.heartbeat(THIRD, changes(status(the_tablet(company), config_of(company)), since=2, upto=3))
