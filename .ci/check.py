@@ -157,7 +157,8 @@ SOAK: dict[str, Command] = {
     "soak-modules": pytest("-n", "2", "-m", "long", *MODULES),
     "soak-fuzz": at_length(pytest("-n", "2", "-m", "hypothesis or fuzzer", "tests/unit", "tests/conformance")),
     "soak-hostile": at_length(pytest("-n", "2", "-m", "fuzzer", "tests/e2e")),
-    "soak-chaos": pytest("tests/soak"),
+    # One test has faults for twenty minutes, and others kill a node at each of 75 steps.
+    "soak-chaos": pytest("-o", "faulthandler_timeout=7200", "tests/soak"),
     "soak-e2e": pytest("-n", "6", "--dist", "loadfile", "tests/e2e"),
     **{
         f"soak-demo-{wal}-{store}": tool("stelae", "demo", "--wal", wal, "--store", store)
