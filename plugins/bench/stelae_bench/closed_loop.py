@@ -36,8 +36,10 @@ class LoopSample(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str]
 
 
-async def run_calls(call: Call, in_flight: int, seconds: float) -> LoopSample:
-    """Make calls for ``seconds``, with ``in_flight`` at a time; return when all are answered.
+async def run_calls(
+    call: Call, in_flight: int, seconds: float, ended: Callable[[], bool] = lambda: False
+) -> LoopSample:
+    """Make calls for ``seconds``, or until ``ended``, with ``in_flight`` at a time; return when all are answered.
 
     The first problem ends the run. A call with a problem has no latency."""
     latencies_ms: list[float] = []
@@ -48,7 +50,7 @@ async def run_calls(call: Call, in_flight: int, seconds: float) -> LoopSample:
     async def call_in_turn() -> None:
         nonlocal last
         start = time.monotonic()
-        while start < until and not problems:
+        while start < until and not problems and not ended():
             try:
                 problem = await call()
             except StelaeError as error:

@@ -7,6 +7,7 @@ from typing import Any
 import typer
 
 from stelae_bench.cluster_command import cluster
+from stelae_bench.copy_command import copy
 from stelae_bench.spark_command import spark
 from stelae_bench.wal_command import wal
 
@@ -22,6 +23,7 @@ def register(app: Any) -> None:
     group.command("cluster")(cluster)
     group.command("wal")(wal)
     group.command("spark")(spark)
+    group.command("copy")(copy)
     app.add_typer(group, name="bench")
 
 

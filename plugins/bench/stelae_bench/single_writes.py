@@ -5,6 +5,8 @@ sending the row. Calls of one turn of the event loop may share a message, as the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stelae.client.table import AsyncTable
 from stelae_bench.closed_loop import LoopSample, run_calls
 from stelae_bench.rows import RowSource
@@ -25,9 +27,9 @@ class SingleWrites:
         self._table = table
         self._rows = rows
 
-    async def run(self, in_flight: int, seconds: float) -> LoopSample:
-        """Write for ``seconds``; return when every call is answered. Only one run at a time."""
-        return await run_calls(self._insert, in_flight, seconds)
+    async def run(self, in_flight: int, seconds: float, ended: Callable[[], bool] = lambda: False) -> LoopSample:
+        """Write for ``seconds``, or until ``ended``; return when every call is answered. Only one run at a time."""
+        return await run_calls(self._insert, in_flight, seconds, ended)
 
     async def _insert(self) -> str:
         result = await self._table.insert(self._rows.next(), errors="return", timeout_s=TIMEOUT_S)
