@@ -122,7 +122,11 @@ class HeartbeatService:
         if not 0 < ack.version <= out.version or ack.version < out.acked_version:
             return
         out.acked_version, out.heard_at_us = ack.version, now_us
-        out.refused = {refusal.tablet_id: refusal for refusal in ack.refusals}
+        before, out.refused = out.refused, {refusal.tablet_id: refusal for refusal in ack.refusals}
+        for tablet_id in before:
+            term, since = out.tablets.get(tablet_id, (0, 0))
+            if tablet_id not in out.refused and 0 < since <= ack.version:  # For example because its copy is complete.
+                self._deliver(tablet_id, PeerAlive(peer, term, now_us))
         for refusal in ack.refusals:
             if 0 < out.tablets.get(refusal.tablet_id, (0, 0))[1] <= ack.version:
                 self._deliver(refusal.tablet_id, BeatException(peer, refusal.term, refusal.reason))

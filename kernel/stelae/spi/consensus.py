@@ -26,7 +26,8 @@ Heartbeats
     A leader names in ``beats`` the peers to which it sends heartbeats in its term. The kernel's heartbeat service sends
     them for all tablets in one message per pair of nodes. Before the driver delivers a ``Tick`` that reaches a
     deadline, or a vote request, it delivers the heartbeats received so far: ``LeaderAlive`` to followers, ``PeerAlive``
-    to leaders.
+    to leaders. A peer that refused a heartbeat and acknowledges the next one is delivered at once, because it may have
+    got its copy.
 
 Members
     A config is active from the moment at which its entry is appended until the entry is replaced. At most one change is

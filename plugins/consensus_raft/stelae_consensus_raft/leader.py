@@ -280,13 +280,24 @@ class Leader:
         heard = self._commit_rule.majority_value(state.now_us, [peer.heard_at_us for peer in leadership.voting])
         return heard + state.timeout_us * 3 // 2
 
+    def _learners_deadline_us(self, leadership: LeaderState) -> int | None:
+        """Return when a leader without other voters needs a ``Tick``, or ``None``.
+
+        Heartbeats are delivered before a ``Tick`` that reaches a deadline. Without one, this leader would never learn
+        that a learner has its copy now, and would not feed and promote it. Other leaders have the deadline of their
+        majority."""
+        if leadership.voting or not leadership.learners:
+            return None
+        return leadership.looked_at_us + self._state.timeout_us * 3 // 2
+
     def deadline_us(self) -> int | None:
         """Return when the leader needs a ``Tick`` next, in monotonic microseconds, or ``None``."""
         leadership = self._state.leadership
         if leadership is None:
             return None
         handover = leadership.handover.deadline_us if leadership.handover is not None else None
-        due = (self._quorum_deadline_us(leadership), self._replicator.deadline_us(leadership), handover)
+        heartbeats = (self._quorum_deadline_us(leadership), self._learners_deadline_us(leadership))
+        due = (*heartbeats, self._replicator.deadline_us(leadership), handover)
         return min((at for at in due if at is not None), default=None)
 
     def tick(self) -> None:
@@ -294,6 +305,9 @@ class Leader:
         leadership = self._state.leadership
         if leadership is None:
             return
+        learners = self._learners_deadline_us(leadership)
+        if learners is not None and self._state.now_us >= learners:
+            leadership.looked_at_us = self._state.now_us
         quorum = self._quorum_deadline_us(leadership)
         if quorum is not None and self._state.now_us >= quorum:
             self._state.step_down(Cause.QUORUM_LOST)

@@ -40,6 +40,7 @@ class LeaderState:
         "handover",
         "learners",
         "lease",
+        "looked_at_us",
         "majority_changed",
         "own_change_from_us",
         "peers",
@@ -67,6 +68,8 @@ class LeaderState:
         self.reads_sent_at_us = 0
         self.handover: Handover | None = None
         self.pending_change: PendingChange | None = None
+        self.looked_at_us = 0
+        """When the leader last needed a tick for the heartbeats of its learners. Only if there are no other voters."""
         self.own_change_from_us = 0
         """When the leader may try a change of its own again."""
 

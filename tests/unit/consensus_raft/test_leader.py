@@ -10,6 +10,7 @@ from stelae.spi.consensus import CopyRequest, Role
 from stelae.spi.consensus_events import (
     UNKNOWN,
     BeatException,
+    Campaign,
     PeerAlive,
     PeerUnreachable,
     Persisted,
@@ -329,6 +330,42 @@ def test_a_peer_that_does_not_host_the_tablet_is_sent_no_entries_and_a_replica_i
     assert probe.prev == ZERO, "it has a replica now, and is asked what is in its log"
     solo.ack(B, 0)
     assert peer_of(solo, B).state == "REPLICATE" and solo.readies[-1].ranges[0].prev == ZERO
+
+
+def test_a_leader_without_other_voters_finds_out_by_heartbeats_that_a_learner_has_its_copy() -> None:
+    """It had no deadline, and heartbeats are delivered before deadlines: it never fed and promoted the learner."""
+    config = members(ME, op_id=OpId(1, 1), learners=[A])
+    solo = Solo(config=config, log=log_of(1, 1, base=OpId(1, 4), configs=[config]), commit=4)
+    solo.step(Campaign(hinted=False))
+    solo.step(BeatException(A, 0, UNKNOWN))
+    assert peer_of(solo, A).state == "COPY"
+    deadline = solo.core.next_deadline()
+    assert deadline is not None
+    solo.step(Tick(deadline))
+    assert solo.to(A) == [], "a learner that is not heard gets nothing"
+    deadline = solo.core.next_deadline()
+    assert deadline is not None
+    solo.step(PeerAlive(A, 2, deadline), Tick(deadline))
+    assert len(solo.to(A)) == 1
+    solo.ack(A, 7)
+    assert peer_of(solo, A).state == "REPLICATE"
+
+
+def test_a_leader_without_other_voters_looks_for_heartbeats_once_in_one_and_a_half_timeouts() -> None:
+    config = members(ME, op_id=OpId(1, 1), learners=[A])
+    solo = Solo(config=config, log=log_of(1, 1, base=OpId(1, 4), configs=[config]), commit=4)
+    solo.step(Campaign(hinted=False))
+    solo.step(BeatException(A, 0, UNKNOWN))
+    deadlines = []
+    for _ in range(4):
+        deadline = solo.core.next_deadline()
+        assert deadline is not None
+        deadlines.append(deadline)
+        solo.step(Tick(deadline))
+    assert [b - a for a, b in pairwise(deadlines)] == [T_US * 3 // 2] * 3
+    alone = Solo(config=members(ME, op_id=OpId(1, 1)), log=log_of(1), commit=1)
+    alone.step(Campaign(hinted=False))
+    assert alone.core.next_deadline() is None, "without learners there is nothing to look for"
 
 
 def test_a_beat_exception_of_a_later_term_ends_the_leadership() -> None:

@@ -103,6 +103,30 @@ def test_the_answer_names_each_exception_and_the_leaders_core_hears_of_it() -> N
     assert heard == {t: BeatException(PEER, term, reason) for t, (term, reason) in told.items()}
 
 
+def test_the_leaders_core_hears_at_once_that_a_peer_makes_no_exception_any_more() -> None:
+    """A leader had to wait for its next deadline to learn that a copy was complete."""
+    leader, follower = Node(), Node(red=(3, ""))
+    leader.leads(RED, 3, PEER)
+    leader.leads(BLUE, 7, PEER)
+    exchange(leader, follower, 10)
+    assert leader.events == [(BLUE, BeatException(PEER, 0, "unknown"))]
+    follower.states[BLUE] = (7, "")
+    exchange(leader, follower, 20)
+    exchange(leader, follower, 30)
+    assert leader.events[1:] == [(BLUE, PeerAlive(PEER, 7, 20))], "once"
+
+
+def test_an_exception_of_an_earlier_leadership_ends_without_a_word() -> None:
+    leader, follower = Node(), Node()
+    leader.leads(RED, 3, PEER)
+    exchange(leader, follower, 10)
+    beat = leader.beat_to(PEER)
+    leader.leads(RED, 4, PEER)
+    follower.states[RED] = (4, "")
+    leader.service.acknowledged(PEER, FIRST_RUN, BeatAck(beat.version, ()), 20)
+    assert leader.events == [(RED, BeatException(PEER, 0, "unknown"))]
+
+
 def test_a_peer_that_runs_anew_has_lost_what_was_under_way_to_it_even_if_no_link_was_seen_to_break() -> None:
     leader, follower = Node(), Node(red=(3, ""), blue=(7, ""))
     leader.leads(RED, 3, PEER)
