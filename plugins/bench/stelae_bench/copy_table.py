@@ -74,8 +74,8 @@ def _tablets(found: Mapping[str, Any] | None) -> list[str]:
     if found is None:
         return []
     return [
-        f"empty tablets  {found['tablets']:,} moved in {found['seconds']:,.1f} s: {found['tablets_per_s']:,.1f} a second"
-        f"; aim {found['aim_tablets_per_s']:g}: {_reached(found)}",
+        f"empty tablets  {found['tablets']:,} moved in {found['seconds']:,.1f} s: {found['tablets_per_s']:,.1f} a "
+        f"second; aim {found['aim_tablets_per_s']:g}: {_reached(found)}",
         f"CPU            source {found['source_cpu_s']:,.1f} s, target {found['target_cpu_s']:,.1f} s, "
         f"master {found['master_cpu_s']:,.1f} s",
         "",

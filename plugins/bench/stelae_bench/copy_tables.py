@@ -18,7 +18,10 @@ from stelae_bench.copy_context import CopyBench
 from stelae_bench.copy_nodes import sizes_in
 
 ROW_BYTES = 1024
-CALL_ROWS = 4096
+CALL_ROWS_MAX = 4096
+CALLS_MIN = 64
+"""A small tablet is loaded in so many calls at least. Otherwise its log would be one entry, and never be collected."""
+
 WRITERS = 4
 TIMEOUT_S = 120.0
 QUIET_S = 1.0
@@ -138,8 +141,9 @@ class CopiedTable:
 def batches(size_bytes: int, seed: int) -> Iterator[pa.Table]:
     """Return rows with ``size_bytes`` in all, rounded up to whole rows, as tables for one call each."""
     rng, count = random.Random(seed), -(-size_bytes // ROW_BYTES)
-    for first in range(0, count, CALL_ROWS):
-        rows = min(CALL_ROWS, count - first)
+    call_rows = min(CALL_ROWS_MAX, -(-count // CALLS_MIN))
+    for first in range(0, count, call_rows):
+        rows = min(call_rows, count - first)
         payload_bytes = ROW_BYTES - 8
         offsets = pa.array([number * payload_bytes for number in range(rows + 1)], pa.int32()).buffers()[1]
         values = pa.py_buffer(rng.randbytes(rows * payload_bytes))
