@@ -75,6 +75,7 @@ async def _copies(
         async with await connect_async(nodes.cluster.addresses, timeout_s=CONNECT_TIMEOUT_S) as client:
             rng = random.Random(settings.seed)
             bench = CopyBench(nodes=nodes, client=client, settings=settings, report=report, note=note, rng=rng)
+            writes = await WritesBesideCopy.create(bench) if CopyPart.WRITES in settings.parts else None
             note(f"loading {settings.size_bytes / 1e6:,.0f} MB")
             copied = await CopiedTable.create(bench, "whole")
             await copied.load(settings.size_bytes, settings.seed)
@@ -82,8 +83,8 @@ async def _copies(
                 await CopySpeed(bench, copied).measure()
             if CopyPart.RESUME in settings.parts and report.ok:
                 await CopyResume(bench, copied).measure()
-            if CopyPart.WRITES in settings.parts and report.ok:
-                await WritesBesideCopy(bench, copied).measure()
+            if writes is not None and report.ok:
+                await writes.measure(copied)
     finally:
         nodes.cluster.kill()
 

@@ -23,7 +23,7 @@ CALLS_MIN = 64
 """A small tablet is loaded in so many calls at least. Otherwise its log would be one entry, and never be collected."""
 
 WRITERS = 4
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 QUIET_S = 1.0
 """A replica whose files do not change for this time is not being compacted."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 
+from stelae.client.replicas import AsyncReplicas
 from stelae.client.table import AsyncTable
 from stelae_bench.closed_loop import LoopSample
 from stelae_bench.copy_context import CopyBench
@@ -22,25 +23,30 @@ WARM_UP_S = 1.0
 
 
 class WritesBesideCopy:
-    """Measures writes beside the copy of a table that is loaded already."""
+    """Measures writes beside copies. Made by :meth:`create`."""
 
-    def __init__(self, bench: CopyBench, copied: CopiedTable) -> None:
+    def __init__(self, bench: CopyBench, table: AsyncTable, replicas: AsyncReplicas) -> None:
         self._bench = bench
-        self._copied = copied
+        self._table = table
+        self._replicas = replicas
+        self._loop = SingleWrites(table, RowSource(0, bench.settings.seed))
         self._acked = 0
 
-    async def measure(self) -> None:
-        """Measure, then read every acknowledged row back."""
-        bench = self._bench
+    @classmethod
+    async def create(cls, bench: CopyBench) -> WritesBesideCopy:
+        """Create the table that is written. All servers are alive: later, masters could choose one that was killed."""
         before = set(await bench.client.tablet_ids())
         table = await bench.client.create_table("written", COLUMNS, KEY, replicas=3, timeout_s=TIMEOUT_S)
         (tablet_id,) = set(await bench.client.tablet_ids()) - before
-        source = await self._copied.source()
-        await (await bench.client.replicas(tablet_id)).transfer(source.node_id, timeout_s=TIMEOUT_S)
-        self._loop = SingleWrites(table, RowSource(0, bench.settings.seed))
+        return cls(bench, table, await bench.client.replicas(tablet_id, timeout_s=TIMEOUT_S))
+
+    async def measure(self, copied: CopiedTable) -> None:
+        """Measure beside copies of a table that is loaded already, then read every acknowledged row back."""
+        self._copied, source = copied, await copied.source()
+        await self._replicas.transfer(source.node_id, timeout_s=TIMEOUT_S)
         self._count(await self._loop.run(IN_FLIGHT, WARM_UP_S))
-        await bench.rounds("writes", [self._alone, self._beside])
-        await self._verify(table)
+        await self._bench.rounds("writes", [self._alone, self._beside])
+        await self._verify()
 
     async def _alone(self) -> None:
         sample = await self._loop.run(IN_FLIGHT, self._bench.settings.seconds)
@@ -64,10 +70,10 @@ class WritesBesideCopy:
         self._bench.report.problems += sample.problems
         return self._bench.report.ok
 
-    async def _verify(self, table: AsyncTable) -> None:
+    async def _verify(self) -> None:
         report, found = self._bench.report, Verification({0: self._acked})
         self._bench.note("writes: reading every row back")
-        async for batch in table.scan(KEY):
+        async for batch in self._table.scan(KEY):
             found.add(batch.column(0).to_pylist())
         tally = found.tally()
         report.rows_acked, report.rows_read = self._acked, tally.read
