@@ -63,6 +63,14 @@ class PlacementConfig:
         high=1024,
         reason="replicas that a node may copy at the same time: as many as it has slots, because more would wait",
     )
+    small_replica_bytes: int = setting(
+        16 << 20,
+        unit="bytes",
+        low=0,
+        high=1 << 40,
+        reason="a replica below this size takes a part of a slot, down to 1/32: its copy waits for messages and syncs, "
+        "and not for bytes; 0: each takes a whole slot",
+    )
     placements_max: int = setting(
         10_000,
         unit="count",

@@ -12,6 +12,9 @@ from typing import Self
 
 from stelae_placement_policy.config import PlacementConfig
 
+SLOT_UNITS = 32
+"""The parts of a slot for copies. A small replica takes one at least."""
+
 
 class Ledger:
     """Amounts by node number.
@@ -28,12 +31,15 @@ class Ledger:
         self.count = [0] * len(capacity)
         self.bytes = [0] * len(capacity)
         self.arriving = [0] * len(capacity)
+        """The parts of its slots for copies that arriving replicas take, for each node."""
         self.room = [f - int(c * config.disk_free_ratio_min) for f, c in zip(free, capacity, strict=True)]
         """Bytes that each node can still take."""
         self.by_count = [0.0] * len(capacity)
         self.by_bytes = [0.0] * len(capacity)
         self.score = [0.0] * len(capacity)
         """How full each node is, as one number for comparisons."""
+        self.arriving_max = config.copies_per_node_max * SLOT_UNITS
+        self._small_bytes = config.small_replica_bytes
         self._bytes_share = config.bytes_share
         self.normalise(1, 0)
 
@@ -55,6 +61,18 @@ class Ledger:
         for name in ("count", "bytes", "arriving", "room", "by_count", "by_bytes", "score"):
             setattr(copied, name, list(getattr(self, name)))
         return copied
+
+    def has_slot(self, node: int) -> bool:
+        """Return whether a node has a slot, or a part of one, for one more copy of any size.
+
+        A copy may take more than what is left. Otherwise small copies that follow each other could keep out a large
+        one."""
+        return self.arriving[node] < self.arriving_max
+
+    def arrive(self, node: int, size: int) -> None:
+        """Enter a copy of ``size`` bytes that is to be made, or is in progress. A small one takes a part of a slot."""
+        small = size < self._small_bytes
+        self.arriving[node] += max(1, SLOT_UNITS * size // self._small_bytes) if small else SLOT_UNITS
 
     def add(self, node: int, size: int) -> None:
         """Enter a new replica of ``size`` bytes, which takes room."""

@@ -70,7 +70,7 @@ class Moves:
         self._touched.add(tablet.tablet_id)
         self._ledger.add(target, tablet.size)
         self._ledger.drop(source, tablet.size)
-        self._ledger.arriving[target] += 1
+        self._ledger.arrive(target, tablet.size)
 
     def _full(self) -> bool:
         return len(self._chosen) >= self._cluster.config.moves_max
@@ -206,7 +206,7 @@ class Moves:
             for node in targets.get(domain, ()):
                 if count <= ledger.by_count[node] and size <= ledger.by_bytes[node]:
                     continue
-                if node not in seen and ledger.arriving[node] < config.copies_per_node_max:
+                if node not in seen and ledger.has_slot(node):
                     seen.add(node)
                     yield node
                     left -= 1

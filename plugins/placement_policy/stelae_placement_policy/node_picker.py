@@ -25,9 +25,8 @@ class Picker:
         self.topology = cluster.topology
         self.score = cluster.ledger.score
         self.room = cluster.ledger.room
-        self.arriving = cluster.ledger.arriving
+        self.has_slot = cluster.ledger.has_slot
         self.hot = cluster.hot
-        self.copies_max = cluster.config.copies_per_node_max
         self.choices = cluster.config.choices
         self.random = rng.random
 
@@ -48,7 +47,7 @@ class Picker:
             node in barred
             or self.room[node] < size
             or self.room[node] <= 0
-            or (copied and self.arriving[node] >= self.copies_max)
+            or (copied and not self.has_slot(node))
             or (cool and self.hot[node])
         )
 

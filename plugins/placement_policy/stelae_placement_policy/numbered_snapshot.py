@@ -135,7 +135,7 @@ class NumberedSnapshot:
         for tablet in self.incomplete:
             for replica, number in zip(tablet.view.replicas, tablet.members, strict=True):
                 if replica.member_type is MemberType.PRE_VOTER:
-                    self.ledger.arriving[number] += 1
+                    self.ledger.arrive(number, tablet.size)
 
     def _amounts(self) -> tuple[list[int], list[int], list[int], int]:
         used, owed, count = ([0] * len(self.ids) for _ in range(3))

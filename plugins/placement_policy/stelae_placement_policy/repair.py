@@ -90,7 +90,7 @@ class Repair:
             return None
         reason = self._reasons.add(states, target)
         self._cluster.ledger.add(target, tablet.size)
-        self._cluster.ledger.arriving[target] += 1
+        self._cluster.ledger.arrive(target, tablet.size)
         return self._action(ActionKind.ADD, states, target, reason, _PRE_VOTER)
 
     def _spare(self, states: MemberStates) -> Action | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId, TabletId
@@ -110,6 +111,33 @@ def test_no_server_is_given_more_copies_than_it_has_slots() -> None:
     for seed in range(3):
         harness(copies_per_node_max=2).step(model, seed)
     assert [int(node_id, 16) for _, node_id in model.added] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("size", "settings", "added"),
+    [(0, {}, 32), (8 << 20, {}, 2), (16 << 20, {}, 1), (0, {"small_replica_bytes": 0}, 1)],
+)
+def test_a_small_replica_takes_a_part_of_a_slot(size: int, settings: dict[str, int], added: int) -> None:
+    """With whole slots, a thousand empty replicas left a server at four in each plan."""
+    model = cluster(*("",) * 4, copy_rounds=9)
+    for at in range(40):
+        model.create(f"t{at:02}", (1, 2, 3), size=size)
+    model.set_health(3, NodeHealth.DEAD)
+    for seed in range(3):
+        harness(copies_per_node_max=1, **settings).step(model, seed)
+    assert len(model.added) == added
+
+
+def test_small_copies_do_not_keep_out_a_large_one() -> None:
+    model = cluster(*("",) * 4, copy_rounds=9)
+    for at in range(31):
+        model.create(f"a{at:02}", (1, 2, 3), size=0)
+    for name in ("b", "c"):
+        model.create(name, (1, 2, 3), size=1 << 30)
+    model.set_health(3, NodeHealth.DEAD)
+    for seed in range(3):
+        harness(copies_per_node_max=1).step(model, seed)
+    assert len(model.added) == 32, "it may take more than is left, and then nothing else arrives"
 
 
 def test_what_a_copy_still_lacks_is_room_that_is_taken() -> None:
