@@ -63,10 +63,11 @@ class CopiedTable:
         return self._bench.nodes.server((await self.replicas.config(timeout_s=TIMEOUT_S)).node_id)
 
     async def move_to(self, node: NodeProcess) -> None:
-        """Move the replica to another server."""
+        """Move the replica to another server, and open the table there."""
         source = await self.source()
         if source is not node:
             await self.replicas.move(source.node_id, node.address, to=node.node_id, timeout_s=TIMEOUT_S)
+            self.table = await self._bench.client.table(self.table.name, timeout_s=TIMEOUT_S)
 
     async def load(self, size_bytes: int, seed: int) -> None:
         """Load rows, and wait until the replica is at rest: in files, and so that a new member needs a copy.
