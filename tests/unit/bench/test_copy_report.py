@@ -92,7 +92,14 @@ def test_parts_that_were_not_measured_are_left_out() -> None:
 
 def test_people_read_every_part() -> None:
     text = "\n".join(lines(report().document()))
-    for words in ("120 MB", "from one source", "cp and sync of the files", "75% (60% - 80%)", "target killed", "25.0 a"):
+    for words in (
+        "120 MB",
+        "from one source",
+        "cp and sync of the files",
+        "75% (60% - 80%)",
+        "target killed",
+        "25.0 a",
+    ):
         assert words in text
 
 
