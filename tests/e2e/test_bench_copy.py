@@ -20,6 +20,7 @@ def has(found: dict[str, Any], *names: str) -> bool:
     return all(0 < found[f"{name}_min"] <= found[name] <= found[f"{name}_max"] for name in names)
 
 
+@pytest.mark.long
 def test_every_part_is_measured_and_an_interrupted_copy_moves_only_what_is_missing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "stelae", "bench", "copy", "--bytes", "8MiB", "--tablets", "4"]
     command += ["--rounds", "1", "--seconds", "0.5", "--json", "--dir", str(tmp_path)]
