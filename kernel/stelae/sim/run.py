@@ -101,16 +101,12 @@ class Simulation:
         self._driver = self._new_fault_driver()
         self._table = TableView()
         self._schema_changer = self._new_schema_changer()
-        parts = RunParts(
-            self._scheduler, self._cluster.network, self._cluster.nodes, self._world, self._profile, self._coverage
-        )
-        loses_replica = any(fault.kind in PERMANENT for fault in draw_plan(seed, self._profile))
-        self._member_changer = MemberChanger(parts, stream(seed, "members"), loses_replica=loses_replica)
+        self._member_changer = self._new_member_changer()
         self._operators = (
             self._schema_changer,
             self._member_changer,
-            LeadershipMover(parts, stream(seed, "leadership")),
-            ReplicaDeleter(parts, stream(seed, "deleter")),
+            LeadershipMover(self._parts(), stream(seed, "leadership")),
+            ReplicaDeleter(self._parts(), stream(seed, "deleter")),
         )
         self._clients = self._make_clients(operations_max)
 
@@ -132,6 +128,14 @@ class Simulation:
             stream(self._seed, "alterer"),
             self._coverage,
         )
+
+    def _new_member_changer(self) -> MemberChanger:
+        loses_replica = any(fault.kind in PERMANENT for fault in draw_plan(self._seed, self._profile))
+        return MemberChanger(self._parts(), stream(self._seed, "members"), loses_replica=loses_replica)
+
+    def _parts(self) -> RunParts:
+        cluster = self._cluster
+        return RunParts(self._scheduler, cluster.network, cluster.nodes, self._world, self._profile, self._coverage)
 
     def _make_clients(self, operations_max: int | None) -> list[ModelClient | WriterClient | ReplicaReader]:
         """Return the clients that must be started, and connect all clients and the prober to the fact feed."""
