@@ -284,6 +284,29 @@ def test_a_replica_is_moved_by_one_call_that_can_be_repeated(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
+def test_a_table_that_is_open_follows_a_replica_to_a_server_that_the_client_does_not_know(tmp_path: Path) -> None:
+    """The server that had it is down by then, so nobody but the masters can tell where it is."""
+
+    async def scenario() -> None:
+        async with (
+            running(tmp_path, 1, 2, PATIENT) as cluster,
+            await connect_async(cluster.addresses[cluster.masters[0]]) as client,
+            await connect_async(cluster.addresses[cluster.masters[0]]) as operator,
+        ):
+            table = await client.create_table("t", {"id": "int64"}, ["id"], replicas=1)
+            await table.insert([{"id": n} for n in range(ROWS)])
+            (tablet,) = await client.tablet_ids()
+            (source,) = config_of(cluster, tablet)
+            (target,) = set(cluster.servers) - {source}
+            await (await operator.replicas(tablet)).move(source, cluster.addresses[target])
+            await until(lambda: is_whole(cluster, tablet, {target}))
+            await cluster.stop(source)
+            await table.insert([{"id": ROWS}], timeout_s=WAIT_S)
+            assert await table.scan().count() == ROWS + 1
+
+    asyncio.run(scenario())
+
+
 def test_more_and_fewer_replicas_are_made_of_a_table_by_one_step(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with with_a_table(tmp_path, 5, settings=PATIENT) as scene:

@@ -22,6 +22,7 @@ from stelae.client.session import FINISH_S, AsyncSession
 from stelae.client.spread_tablet import SpreadTablet
 from stelae.client.table import AsyncTable
 from stelae.client.table_definition import Columns, definition, plain_defaults
+from stelae.client.table_places import TablePlaces
 from stelae.client.times import from_wall_us
 from stelae.client.tokens import BadToken, ScanToken, checked_token
 from stelae.client.write_methods import TIMEOUT_S
@@ -103,6 +104,7 @@ class AsyncClient:
         self.connection = connection
         self._location = location
         self._nearness: Nearness | None = None
+        self._places: TablePlaces | None = None
         self._placed: set[NodeId] = set()
         self.addresses = tuple(addresses)
         self.locations: Locations = NodeLocations(self._tablet_ids, self.schema_of)
@@ -153,8 +155,11 @@ class AsyncClient:
         tablets = await asyncio.gather(*(self._open(tablet, timeout_s) for tablet in location.tablets))
         _check_schemas(location, tablets)
         if self.catalog is not None and location.table_id:
+            places = self._places = self._places or TablePlaces(self.catalog, asyncio.get_running_loop().time)
             for tablet in tablets:
-                tablet.ask_if_gone(partial(self._is_gone, self.catalog, location.table_id, tablet.tablet_id))
+                names = (location.table_id, tablet.tablet_id)
+                tablet.ask_if_gone(partial(places.is_gone, *names))
+                self.connection.member_lookup.ask_masters(tablet.tablet_id, partial(places.find, *names))
         nearness = await self._distances()
         return [SpreadTablet(tablet, self.connection, nearness) for tablet in tablets]
 
@@ -186,16 +191,6 @@ class AsyncClient:
 
     async def _dropped(self, before: TableLocation) -> NoSuchTable:
         return NoSuchTable(before.name, await self.tables(), f"table {before.name[:80]!r} was dropped")
-
-    async def _is_gone(self, catalog: CatalogClient, table_id: str, tablet_id: TabletId) -> bool:
-        """Return whether a tablet is gone for good, because its table or its range was dropped."""
-        try:
-            found = await catalog.get_table(table_id, timeout_s=TIMEOUT_S)
-        except NoTable:
-            return True
-        except StelaeError:
-            return False  # The masters did not answer. The writer retries and asks again.
-        return all(tablet.tablet_id != tablet_id for tablet in found.tablets)
 
     async def _newer(self, before: TableLocation, timeout_s: float) -> tuple[TableLocation, list[SpreadTablet]] | None:
         """Find a table again if its tablets have changed. Does not wait for an alteration that is under way."""
@@ -392,6 +387,8 @@ class AsyncClient:
         try:
             await asyncio.gather(*(session.finish(FINISH_S) for session in list(self._sessions)))
         finally:
+            if self._places is not None:
+                self._places.close()
             self.connection.close()
 
     async def __aenter__(self) -> AsyncClient:

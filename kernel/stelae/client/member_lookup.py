@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.protocol.codec import decode, encode
+from stelae.protocol.master_messages import TabletPlace
 from stelae.protocol.tablet_messages import DESCRIBE, DescribeRequest, Description
+from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, TabletId
 from stelae.wire.messenger import Response
+
+PlaceOf: TypeAlias = Callable[[], Awaitable[TabletPlace | None]]
+"""Returns where the masters have a tablet; ``None``: it is gone. Raises ``StelaeError`` if they do not answer."""
 
 
 class AskedNodes(Protocol):
@@ -36,6 +41,13 @@ class MemberLookup:
     def __init__(self, connection: AskedNodes) -> None:
         self._connection = connection
         self._under_way: dict[LeaderTracker, asyncio.Task[None]] = {}
+        self._places: dict[TabletId, PlaceOf] = {}
+
+    def ask_masters(self, tablet_id: TabletId, place: PlaceOf) -> None:
+        """Ask the masters, too, when no node that the client knows can name a new member of a tablet.
+
+        All of its replicas may have moved to servers that the client has never heard of."""
+        self._places[tablet_id] = place
 
     def tracker(self, tablet_id: TabletId, members: Sequence[tuple[NodeId, str]]) -> LeaderTracker:
         """Return a tracker for a tablet with these members, which follows changes of them."""
@@ -66,7 +78,8 @@ class MemberLookup:
             task.add_done_callback(lambda _done: self._under_way.pop(tracker, None))
 
     async def _ask_all(self, tablet_id: TabletId, tracker: LeaderTracker) -> None:
-        """Ask all nodes that may know, and give the tracker the newest config that one of them has."""
+        """Give the tracker the newest config that a node has, or else the members by the masters."""
+        known = {*tracker.members}
         request, nodes = encode(DescribeRequest(tablet_id)), {*tracker.members, *self._connection.nodes}
         calls = (self._connection.ask(node, DESCRIBE, request) for node in nodes)
         answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -74,3 +87,13 @@ class MemberLookup:
         newest = max(found, key=lambda one: one.config, default=None)
         if newest is not None and newest.members:
             self.learn(tracker, newest.members, newest.leader)
+        if known.issuperset(tracker.members) and tablet_id in self._places:
+            await self._ask_masters(self._places[tablet_id], tracker)
+
+    async def _ask_masters(self, place_of: PlaceOf, tracker: LeaderTracker) -> None:
+        try:
+            place = await place_of()
+        except StelaeError:
+            return  # The tracker calls again.
+        if place is not None and any(node_id not in tracker.members for node_id, _ in place.members):
+            self.learn(tracker, place.members, place.leader)
