@@ -253,6 +253,7 @@ def check_without_bugs(engine: type[ColumnarStore], check: Check) -> None:
     check(StoreConformance(), StoreHarness(engine, no_cache))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("owner", "name", "bug", "engine", "check"), BUGS, ids=[f"{b[1]}-{getattr(b[2], '__name__', '')}" for b in BUGS]
 )

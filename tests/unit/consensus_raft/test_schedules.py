@@ -102,6 +102,7 @@ PLANTED: list[tuple[Any, str, Callable[..., Any]]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("owner", "name", "bug"), PLANTED, ids=[b[2].__name__ for b in PLANTED])
 def test_a_planted_bug_is_found_by_some_schedule(
     owner: Any, name: str, bug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

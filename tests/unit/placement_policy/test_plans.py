@@ -111,6 +111,7 @@ def test_skewed_clusters_of_uneven_servers_come_to_rest(seed: int) -> None:
     assert all(len(tablet.replicas) == 3 for tablet in model.tablets.values())
 
 
+@pytest.mark.long
 def test_two_hundred_servers_are_spread_within_five_percent() -> None:
     """A fifth of the size that the project promises, so that it takes a second; `stelae policy simulate` does all."""
     simulation = PolicySimulation(PlacementPolicy, servers=200, tablets=8000, replication=3, seed=1)

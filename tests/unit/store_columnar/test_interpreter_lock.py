@@ -78,7 +78,7 @@ def loaded(key_type: str, entries: int) -> HarnessReplica:
 
 
 @pytest.mark.parametrize("work", ["flush", "compact"])
-@pytest.mark.parametrize("key_type", ["int64", "string"])
+@pytest.mark.parametrize("key_type", ["int64", pytest.param("string", marks=pytest.mark.long)])
 def test_no_row_is_visited_in_python_and_no_call_turns_many_into_python(work: str, key_type: str) -> None:
     replica = loaded(key_type, ENTRIES)
     rows = ENTRIES * ENTRY_ROWS // 4

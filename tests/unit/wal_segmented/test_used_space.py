@@ -45,6 +45,8 @@ def test_a_segment_of_a_busy_log_gets_the_space_of_a_collected_one_and_no_zeros(
     assert data[-100:].strip(b"\0"), "what stood there before still does"
 
 
+LONG = pytest.mark.long
+
 GROUPS = {
     "one empty entry": (1, 0),
     "an entry of a sector or so": (1, 600),
@@ -157,7 +159,7 @@ LARGER = SegmentedConfig(segment_bytes_first=32768, segment_bytes_max=32768, pre
 
 
 @pytest.mark.parametrize("sector", [0, 1, 5, 6, 7])
-@pytest.mark.parametrize("begin", [0, 40, 480])
+@pytest.mark.parametrize("begin", [40, pytest.param(0, marks=LONG), pytest.param(480, marks=LONG)])
 def test_both_hold_behind_a_group_that_filled_its_block_with_zeros(sector: int, begin: int) -> None:
     """Once the first block of a write is known, writes end with a block: zeros stand there, and not what did before."""
     for size_bytes in (0, 400, 1500, 5000):
@@ -339,7 +341,7 @@ def closing_cut_after(length: int, survival: Survival) -> tuple[VirtualHarness, 
     return harness, model, whole
 
 
-@pytest.mark.parametrize("survival", [Survival.KEPT, Survival.DRAWN])
+@pytest.mark.parametrize("survival", [Survival.KEPT, pytest.param(Survival.DRAWN, marks=LONG)])
 def test_a_footer_in_used_space_may_be_torn_anywhere(survival: Survival) -> None:
     length, whole = 0, False
     while not whole:
