@@ -71,6 +71,21 @@ def remove_stage(files: Files, layout: DirectoryLayout, tablet: TabletId) -> Non
         files.sync_directory(layout.copying)
 
 
+class _RunningDigest:
+    """The digest of an item that arrives from its first byte on."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self.size_bytes = 0
+
+    def add(self, data: Buffer) -> None:
+        self._digest.update(data)
+        self.size_bytes += len(data)
+
+    def is_that_of(self, unit: SnapshotUnit) -> bool:
+        return self.size_bytes == unit.size_bytes and self._digest.hexdigest() == unit.digest
+
+
 class CopyStage:
     """The stage of one tablet. A ``CopySink``. It is used by one thread at a time, and all methods may block.
 
@@ -89,6 +104,7 @@ class CopyStage:
         self._place = layout.stage_of(tablet)
         self._items: dict[str, SnapshotUnit] = {}
         self._open: dict[str, File] = {}
+        self._digests: dict[str, _RunningDigest] = {}  # Of items of which this object has written every byte.
         self._bytes = 0  # Of everything in the stage.
 
     # -- the snapshot --------------------------------------------------------------------------------
@@ -152,18 +168,27 @@ class CopyStage:
             raise Full(f"the stage has its {self._bytes_max} bytes; raise [stage] bytes_max", path=self._place)
         file = self._part(item, create=True)
         assert file is not None
+        running = self._digests.pop(item, None) if offset else _RunningDigest()
         file.pwritev([data], offset)
         self._bytes += len(data)
+        if running is not None and running.size_bytes == offset:
+            running.add(data)
+            self._digests[item] = running
         self._crash.hit("copy.after_chunk")
 
     def finish(self, item: str) -> None:
         """Verify the digest of an item and make it durable.
 
+        The bytes of an item that arrived from its beginning on were hashed when they were written; others are read.
+        ``verify`` reads all of them.
+
         Raises ``Corrupt`` if the item does not have the digest of the snapshot; it is discarded. Raises as ``write``
         does otherwise."""
         file = self._part(item, create=True)
         assert file is not None
-        if not self._has_digest(item, file):
+        running = self._digests.get(item)
+        right = self._has_digest(item, file) if running is None else running.is_that_of(self._items[item])
+        if not right:
             self.discard(item)
             raise Corrupt("the item does not have the digest that its source announced", path=self._path(item))
         file.sync()
@@ -238,6 +263,7 @@ class CopyStage:
         return found
 
     def _forget(self, item: str) -> None:
+        self._digests.pop(item, None)
         if (file := self._open.pop(item, None)) is not None:
             file.close()
 

@@ -253,3 +253,60 @@ def test_a_manifest_that_is_replaced_before_the_items_are_removed_is_missed(monk
 def test_manifests_round_trip() -> None:
     one = StageManifest(tablet_id=TABLET, used_us=1, snapshot=snapshot())
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=StageManifest) == one
+
+
+NAME = "log/4-6"
+
+
+def test_an_item_that_arrives_from_its_beginning_on_is_not_read_again_when_it_is_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = stage_on(disk())
+    stage.prepare(snapshot(), 1)
+    monkeypatch.setattr("stelae.lifecycle.copy_stage._contents", _must_not_be_read)
+    fill_without_checksum(stage, CONTENTS[NAME])
+    stage.finish(NAME)
+    assert NAME in stage.have()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_digest_of_an_item_that_was_written_in_part_before_is_that_of_the_whole_file(restarted: bool) -> None:
+    place = disk()
+    stage = stage_on(place)
+    stage.prepare(snapshot(), 1)
+    stage.write(NAME, 0, CONTENTS[NAME][:1000])
+    stage.close()
+    stage = stage_on(place) if restarted else stage
+    stage.prepare(snapshot(), 2)
+    assert stage.stored(NAME) == 1000
+    fill_without_checksum(stage, CONTENTS[NAME], 1000)
+    stage.finish(NAME)
+    assert stage.verify() == [name for name in CONTENTS if name != NAME]
+
+
+def test_a_write_that_failed_in_part_and_an_item_that_begins_again_do_not_spoil_the_digest() -> None:
+    place, data = disk(), CONTENTS[NAME]
+    stage = stage_on(place)
+    stage.prepare(snapshot(), 1)
+    stage.write(NAME, 0, data[:1000])
+    file = stage._part(NAME, create=False)
+    assert file is not None
+    file.pwritev([data[1000:1500]], 1000)  # What a write leaves that fails for lack of space.
+    fill_without_checksum(stage, data, stage.stored(NAME))
+    stage.finish(NAME)
+    other = stage_on(disk())
+    other.prepare(snapshot(), 1)
+    other.write(NAME, 0, b"x" * 1000)
+    other.discard(NAME)
+    fill_without_checksum(other, data)
+    other.finish(NAME)
+    assert NAME in stage.have() and NAME in other.have()
+
+
+def fill_without_checksum(stage: CopyStage, data: bytes, start: int = 0) -> None:
+    for at in range(start, len(data), 700_000):
+        stage.write(NAME, at, data[at : at + 700_000])
+
+
+def _must_not_be_read(*_: object) -> object:
+    raise AssertionError("the file is read again")
