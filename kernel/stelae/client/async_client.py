@@ -155,7 +155,7 @@ class AsyncClient:
         tablets = await asyncio.gather(*(self._open(tablet, timeout_s) for tablet in location.tablets))
         _check_schemas(location, tablets)
         if self.catalog is not None and location.table_id:
-            places = self._places = self._places or TablePlaces(self.catalog, asyncio.get_running_loop().time)
+            places = self._places = self._places or TablePlaces(self.catalog)
             for tablet in tablets:
                 names = (location.table_id, tablet.tablet_id)
                 tablet.ask_if_gone(partial(places.is_gone, *names))

@@ -11,7 +11,7 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_messages import TabletPlace
 from stelae.protocol.tablet_messages import DESCRIBE, DescribeRequest, Description
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.wire.messenger import Response
 
 PlaceOf: TypeAlias = Callable[[], Awaitable[TabletPlace | None]]
@@ -42,6 +42,7 @@ class MemberLookup:
         self._connection = connection
         self._under_way: dict[LeaderTracker, asyncio.Task[None]] = {}
         self._places: dict[TabletId, PlaceOf] = {}
+        self._configs: dict[TabletId, OpId] = {}  #: The newest config that any node or master has named.
 
     def ask_masters(self, tablet_id: TabletId, place: PlaceOf) -> None:
         """Ask the masters, too, when no node that the client knows can name a new member of a tablet.
@@ -86,14 +87,19 @@ class MemberLookup:
         found = [decode(a.body[0], Description) for a in answers if not isinstance(a, BaseException)]
         newest = max(found, key=lambda one: one.config, default=None)
         if newest is not None and newest.members:
+            self._configs[tablet_id] = max(newest.config, self._configs.get(tablet_id, ZERO))
             self.learn(tracker, newest.members, newest.leader)
         if known.issuperset(tracker.members) and tablet_id in self._places:
-            await self._ask_masters(self._places[tablet_id], tracker)
+            await self._ask_masters(tablet_id, tracker)
 
-    async def _ask_masters(self, place_of: PlaceOf, tracker: LeaderTracker) -> None:
+    async def _ask_masters(self, tablet_id: TabletId, tracker: LeaderTracker) -> None:
+        """Give the tracker the members by the masters, unless a node has named a newer config than the masters know."""
         try:
-            place = await place_of()
+            place = await self._places[tablet_id]()
         except StelaeError:
             return  # The tracker calls again.
-        if place is not None and any(node_id not in tracker.members for node_id, _ in place.members):
+        if place is None or place.config < self._configs.get(tablet_id, ZERO):
+            return
+        self._configs[tablet_id] = place.config
+        if any(node_id not in tracker.members for node_id, _ in place.members):
             self.learn(tracker, place.members, place.leader)

@@ -1,21 +1,17 @@
 """Where the masters have the tablets of the tables that a client has open.
 
-When servers fail, the members of many tablets are looked up at the same time. One answer of the masters serves them
-all."""
+When servers fail, the members of many tablets are looked up at the same time. One answer of the masters serves all who
+ask before it is requested."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
 from stelae.protocol.master_errors import NoTable
 from stelae.protocol.master_messages import TableDescription, TabletPlace
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import TabletId
-
-AGE_S = 1.0
-"""For how long an answer of the masters is used again, in seconds."""
 
 TIMEOUT_S = 10.0
 """How long the masters are asked."""
@@ -30,33 +26,28 @@ class DescribesTables(Protocol):
 
 
 class TablePlaces:
-    """The places of tablets by the masters' last answers.
+    """The places of tablets. For each table, at most one request is under way, and one waits for its end."""
 
-    Args:
-        now_s: monotonic time in seconds.
-    """
-
-    def __init__(self, catalog: DescribesTables, now_s: Callable[[], float]) -> None:
+    def __init__(self, catalog: DescribesTables) -> None:
         self._catalog = catalog
-        self._now_s = now_s
-        self._answers: dict[str, tuple[float, asyncio.Task[dict[TabletId, TabletPlace]]]] = {}
+        self._under_way: dict[str, asyncio.Task[dict[TabletId, TabletPlace]]] = {}
+        self._next: dict[str, asyncio.Task[dict[TabletId, TabletPlace]]] = {}
 
     async def find(self, table_id: str, tablet_id: TabletId) -> TabletPlace | None:
         """Return the place of a tablet; ``None``: it is gone for good, because its table or its range was dropped.
 
-        A place is at most ``AGE_S`` old. That a tablet is gone is never taken from an older answer, because the tablet
-        may be a new one.
+        The answer is of a request that was sent after this call: an older one may be from before the tablet moved, or
+        was added.
 
         Raises:
             StelaeError: the masters did not answer.
         """
-        now_s = self._now_s()
-        asked_s, task = self._answers.get(table_id, (0.0, None))
-        if task is not None and not (task.done() and (now_s - asked_s > AGE_S or _has_failed(task))):
-            place = (await asyncio.shield(task)).get(tablet_id)
-            if place is not None:
-                return place
-        return (await asyncio.shield(self._begin(table_id))).get(tablet_id)
+        task = self._next.get(table_id)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._ask(table_id))
+            task.add_done_callback(_read_error)
+            self._next[table_id] = task
+        return (await asyncio.shield(task)).get(tablet_id)
 
     async def is_gone(self, table_id: str, tablet_id: TabletId) -> bool:
         """Return whether a tablet is gone for good; false if the masters did not answer."""
@@ -67,24 +58,24 @@ class TablePlaces:
 
     def close(self) -> None:
         """End the requests that are under way."""
-        for _, task in self._answers.values():
+        for task in (*self._under_way.values(), *self._next.values()):
             task.cancel()
 
-    def _begin(self, table_id: str) -> asyncio.Task[dict[TabletId, TabletPlace]]:
-        now_s = self._now_s()
-        task = asyncio.get_running_loop().create_task(self._ask(table_id))
-        task.add_done_callback(_has_failed)  # Else asyncio logs the error if nobody waits any more.
-        self._answers = {name: one for name, one in self._answers.items() if now_s - one[0] <= AGE_S}
-        self._answers[table_id] = now_s, task
-        return task
-
     async def _ask(self, table_id: str) -> dict[TabletId, TabletPlace]:
+        before = self._under_way.get(table_id)
+        if before is not None:
+            await asyncio.wait([before])
+        self._under_way[table_id] = self._next.pop(table_id)
         try:
             found = await self._catalog.get_table(table_id, timeout_s=TIMEOUT_S)
         except NoTable:
             return {}
+        finally:
+            del self._under_way[table_id]
         return {place.tablet_id: place for place in found.tablets}
 
 
-def _has_failed(task: asyncio.Task[dict[TabletId, TabletPlace]]) -> bool:
-    return task.cancelled() or task.exception() is not None
+def _read_error(task: asyncio.Task[dict[TabletId, TabletPlace]]) -> None:
+    """Read the error of a request. Else asyncio logs it if nobody waits for it any more."""
+    if not task.cancelled():
+        task.exception()

@@ -14,7 +14,7 @@ import msgspec
 
 from stelae.partition.schema import KeyRange, Partition
 from stelae.protocol.catalog_names import ServerMode, TableId, TableState, TabletState
-from stelae.spi.ids import ClientId, NodeId, TabletId
+from stelae.spi.ids import ZERO, ClientId, NodeId, OpId, TabletId
 from stelae.spi.policy import PolicySnapshot
 
 CHANGE = "master.change"
@@ -234,6 +234,7 @@ class TabletPlace(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[tuple[NodeId, str], ...] = ()
     learners: tuple[NodeId, ...] = ()  #: Those of the members that have no vote.
     leader: NodeId | None = None
+    config: OpId = ZERO  #: The op id of the config with these members, as the masters know it. The higher one is newer.
     waits_for: str = ""  #: What a tablet that is not running yet waits for, for people.
 
 

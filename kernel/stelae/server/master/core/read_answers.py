@@ -106,6 +106,7 @@ def _place(view: ClusterView, tablet: TabletRecord, addresses: Mapping[NodeId, s
         members=tuple((m.node_id, addresses.get(m.node_id) or m.address) for m in tablet.config.members),
         learners=tablet.config.learners(),
         leader=None if leader is None else leader[0],
+        config=tablet.config.op_id,
     )
 
 
