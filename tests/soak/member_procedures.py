@@ -229,14 +229,15 @@ class Stage:
 
         Nobody writes meanwhile. The masters may still move a replica for balance: then the members are looked up again.
         """
-        while True:
-            await self.until_whole()
-            members = {tablet: [*nodes] for tablet, nodes in (await self.members()).items()}
-            with suppress(NoSuchTablet):
-                agreement = await wait_for_agreement(
-                    self.client.connection, members, self.start_killed, timeout_s=WAIT_S
-                )
-                break
+        async with asyncio.timeout(2 * WAIT_S):
+            while True:
+                await self.until_whole()
+                members = {tablet: [*nodes] for tablet, nodes in (await self.members()).items()}
+                with suppress(NoSuchTablet):
+                    agreement = await wait_for_agreement(
+                        self.client.connection, members, self.start_killed, timeout_s=WAIT_S
+                    )
+                    break
         assert agreement.agree, agreement.detail
         assert await self.table.scan(timeout_s=WAIT_S).count() == self.writer.count, "an acknowledged row is lost"
 
