@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stelae.cli.kit.errors import EXIT_INTERRUPTED
-from stelae.cli.kit.output import JsonOption, note, print_json
-from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder, sigterm_as_interrupt
+from stelae.cli.kit.output import JsonOption, note
+from stelae_bench.ending import exit_code, measured
+from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder, parts_in
 
 if TYPE_CHECKING:
     from stelae_bench.cluster_context import BenchPart, ClusterBenchSettings
@@ -120,12 +121,7 @@ def parts_of(text: str) -> frozenset[BenchPart]:
     """
     from stelae_bench.cluster_context import BenchPart
 
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in list(BenchPart) or names.count(name) > 1:
-            fact = f"{name!r} occurs twice" if name in list(BenchPart) else f"{name!r} is not a part"
-            raise typer.BadParameter(f"{fact}; known parts: {', '.join(BenchPart)}", param_hint="--parts")
-    return frozenset(map(BenchPart, names))
+    return parts_in(text, BenchPart)
 
 
 def _check_plot(plot: Path | None, parts: frozenset[BenchPart]) -> None:
@@ -144,19 +140,6 @@ def _run(settings: ClusterBenchSettings, plot: Path | None, as_json: bool) -> No
     from stelae_bench.plot import draw
     from stelae_bench.table import lines
 
-    try:
-        with sigterm_as_interrupt():
-            report = run(settings, note)
-    except KeyboardInterrupt:
-        note("interrupted; every process was stopped")
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    document = report.document()
-    if as_json:
-        print_json(document)
-    else:
-        print("\n".join(lines(document)))
-    if plot is not None:
-        draw(document, plot)
-    for problem in report.problems:
-        note(f"problem: {problem}")
-    raise typer.Exit(0 if report.ok else 1)
+    report = measured(lambda: run(settings, note))
+    drawing = None if plot is None else partial(draw, path=plot)
+    raise typer.Exit(exit_code(report, lines, as_json=as_json, draw=drawing))

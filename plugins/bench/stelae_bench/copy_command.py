@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stelae.cli.kit.byte_sizes import byte_size
-from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
-from stelae.cli.kit.output import JsonOption, note, print_json
-from stelae_bench.options import ROUNDS_MIN, Directory, Seed, existing_folder, sigterm_as_interrupt
+from stelae.cli.kit.output import JsonOption, note
+from stelae_bench.ending import exit_code, measured
+from stelae_bench.options import ROUNDS_MIN, Directory, Seed, existing_folder, parts_in
 
 if TYPE_CHECKING:
     from stelae_bench.copy_context import CopyBenchSettings, CopyPart
@@ -93,29 +93,11 @@ def parts_of(text: str) -> frozenset[CopyPart]:
     """
     from stelae_bench.copy_context import CopyPart
 
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in list(CopyPart) or names.count(name) > 1:
-            fact = f"{name!r} occurs twice" if name in list(CopyPart) else f"{name!r} is not a part"
-            raise typer.BadParameter(f"{fact}; known parts: {', '.join(CopyPart)}", param_hint="--parts")
-    return frozenset(map(CopyPart, names))
+    return parts_in(text, CopyPart)
 
 
 def _run(settings: CopyBenchSettings, as_json: bool) -> int:
     from stelae_bench.copy_run import run
     from stelae_bench.copy_table import lines
 
-    try:
-        with sigterm_as_interrupt():
-            report = run(settings, note)
-    except KeyboardInterrupt:
-        note("interrupted; every process was stopped")
-        return EXIT_INTERRUPTED
-    document = report.document()
-    if as_json:
-        print_json(document)
-    else:
-        print("\n".join(lines(document)))
-    for problem in report.problems:
-        note(f"problem: {problem}")
-    return EXIT_OK if report.ok else EXIT_FAILED
+    return exit_code(measured(lambda: run(settings, note)), lines, as_json=as_json)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stelae_bench.figures import Spread, spread
+from stelae_bench.figures import spread
 from stelae_bench.report import ClusterRound
 
 AIM_SPEED, AIM_WRITES, AIM_TABLETS_PER_S = 0.6, 0.7, 20.0
@@ -17,13 +17,11 @@ NAMES = {1: "one_source", 2: "two_sources"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyRound:
-    """One copy: its time from the order to the vote of the new replica, and the processor time at both ends."""
+class FileCopyRound:
+    """The files of a tablet, copied with ``cp`` and sync."""
 
     seconds: float
     copied_bytes: int
-    source_cpu_s: float
-    target_cpu_s: float
 
     @property
     def mb_per_s(self) -> float:
@@ -32,16 +30,13 @@ class CopyRound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileCopyRound:
-    """The same files with ``cp`` and sync."""
+class CopyRound(FileCopyRound):
+    """One copy: its time from the order to the vote of the new replica, and the processor time at both ends.
 
-    seconds: float
-    copied_bytes: int
+    ``None``: the system does not tell processor times."""
 
-    @property
-    def mb_per_s(self) -> float:
-        """10^6 bytes in a second."""
-        return self.copied_bytes / 1e6 / self.seconds
+    source_cpu_s: float | None
+    target_cpu_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +61,13 @@ class ResumeRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabletsRound:
-    """Empty tablets that were moved, and the processor time of the two servers and of the master."""
+    """Empty tablets that were moved, and the processor time of the two servers and of the master, if it is known."""
 
     tablets: int
     seconds: float
-    source_cpu_s: float
-    target_cpu_s: float
-    master_cpu_s: float
+    source_cpu_s: float | None
+    target_cpu_s: float | None
+    master_cpu_s: float | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,7 +126,7 @@ class CopyReport:
         sources = {NAMES[number]: _copies(rounds, beside) for number, rounds in self.copies.items()}
         return {
             **sources,
-            "cp": {**_spread([one.mb_per_s for one in beside]).fields("mb_per_s"), "bytes": beside[-1].copied_bytes},
+            "cp": {**spread([one.mb_per_s for one in beside]).fields("mb_per_s"), "bytes": beside[-1].copied_bytes},
             "aim_vs_cp": AIM_SPEED,
             "aim_reached": all(one["vs_cp"] >= AIM_SPEED for one in sources.values()),
         }
@@ -140,7 +135,7 @@ class CopyReport:
         pairs = list(zip(self.writes_alone, self.writes_beside, strict=False))
         if not pairs:
             return None
-        kept = _spread([beside.ops_per_s / alone.ops_per_s for alone, beside in pairs])
+        kept = spread([beside.ops_per_s / alone.ops_per_s for alone, beside in pairs])
         return {
             "alone": _loops(self.writes_alone),
             "beside_copy": _loops(self.writes_beside),
@@ -155,11 +150,11 @@ def _copies(rounds: Sequence[CopyRound], beside: Sequence[FileCopyRound] | None)
     """Return the figures of copies; with ``vs_cp`` if they were made beside ``cp``."""
     pairs = zip(rounds, beside or (), strict=False)
     return {
-        **_spread([one.mb_per_s for one in rounds]).fields("mb_per_s"),
-        **({} if beside is None else _spread([own.mb_per_s / cp.mb_per_s for own, cp in pairs]).fields("vs_cp")),
-        **_spread([one.seconds for one in rounds]).fields("seconds"),
-        **_spread([one.source_cpu_s for one in rounds]).fields("source_cpu_s"),
-        **_spread([one.target_cpu_s for one in rounds]).fields("target_cpu_s"),
+        **spread([one.mb_per_s for one in rounds]).fields("mb_per_s"),
+        **({} if beside is None else spread([own.mb_per_s / cp.mb_per_s for own, cp in pairs]).fields("vs_cp")),
+        **spread([one.seconds for one in rounds]).fields("seconds"),
+        **_cpu("source_cpu_s", [one.source_cpu_s for one in rounds]),
+        **_cpu("target_cpu_s", [one.target_cpu_s for one in rounds]),
         "bytes": rounds[-1].copied_bytes,
     }
 
@@ -167,9 +162,9 @@ def _copies(rounds: Sequence[CopyRound], beside: Sequence[FileCopyRound] | None)
 def _loops(rounds: Sequence[ClusterRound]) -> dict[str, Any]:
     return {
         "writes": sum(one.writes for one in rounds),
-        **_spread([one.ops_per_s for one in rounds]).fields("ops_per_s"),
-        **_spread([one.p50_ms for one in rounds]).fields("p50_ms"),
-        **_spread([one.p99_ms for one in rounds]).fields("p99_ms"),
+        **spread([one.ops_per_s for one in rounds]).fields("ops_per_s"),
+        **spread([one.p50_ms for one in rounds]).fields("p50_ms"),
+        **spread([one.p99_ms for one in rounds]).fields("p99_ms"),
     }
 
 
@@ -189,14 +184,19 @@ def _tablets(one: TabletsRound) -> dict[str, Any]:
         "tablets": one.tablets,
         "seconds": round(one.seconds, 2),
         "tablets_per_s": round(per_s, 2),
-        "source_cpu_s": round(one.source_cpu_s, 2),
-        "target_cpu_s": round(one.target_cpu_s, 2),
-        "master_cpu_s": round(one.master_cpu_s, 2),
+        "source_cpu_s": _rounded(one.source_cpu_s),
+        "target_cpu_s": _rounded(one.target_cpu_s),
+        "master_cpu_s": _rounded(one.master_cpu_s),
         "aim_tablets_per_s": AIM_TABLETS_PER_S,
         "aim_reached": per_s >= AIM_TABLETS_PER_S,
     }
 
 
-def _spread(values: Sequence[float]) -> Spread:
-    """Return the spread of the rounds, or zero if a run ended before the first round."""
-    return spread(values or (0.0,))
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 2)
+
+
+def _cpu(name: str, values: Sequence[float | None]) -> dict[str, Any]:
+    """Return the processor time of the rounds; ``None`` if the system does not tell it."""
+    known = [value for value in values if value is not None]
+    return spread(known).fields(name) if known else {name: None}

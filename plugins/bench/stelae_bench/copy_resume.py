@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from stelae.local.node_process import NodeProcess
 from stelae.spi.errors import Unavailable
@@ -49,7 +48,7 @@ class CopyResume:
     async def _target_killed(self, whole_bytes: int) -> ResumeRound:
         nodes, source, target = self._bench.nodes, await self._copied.source(), await self._slow_target(whole_bytes)
         before = nodes.counter(source, BYTES_SENT)
-        stored = await self._begun(target, whole_bytes)
+        await self._begun(target, whole_bytes)
         target.kill()
         stored = nodes.stage_bytes(target, self._copied.tablet_id)
         target.start()
@@ -74,11 +73,10 @@ class CopyResume:
         """Begin a copy, and wait until a part of it is stored. Return the stored bytes."""
         copied, nodes = self._copied, self._bench.nodes
         await copied.replicas.add(target.address, node=target.node_id, timeout_s=TIMEOUT_S)
-        enough: Callable[[int], bool] = lambda stored: stored >= KILLED_AT * whole_bytes  # noqa: E731
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             stored = nodes.stage_bytes(target, copied.tablet_id)
-            if enough(stored):
+            if stored >= KILLED_AT * whole_bytes:
                 return stored
             await asyncio.sleep(POLL_S)
         raise Unavailable("the copy that is to be interrupted does not begin")

@@ -17,6 +17,7 @@ from stelae_bench.copy_nodes import BYTES_FETCHED, sizes_in
 from stelae_bench.copy_report import CopyRound, FileCopyRound
 from stelae_bench.copy_tables import CopiedTable
 from stelae_bench.file_copy import copy_and_sync
+from stelae_bench.process_cpu import spent
 
 
 class CopySpeed:
@@ -84,10 +85,6 @@ async def timed_copy(bench: CopyBench, tables: Sequence[CopiedTable], target: No
     return CopyRound(
         seconds=seconds,
         copied_bytes=nodes.counter(target, BYTES_FETCHED) - fetched,
-        source_cpu_s=sum((_spent(*pair) for pair in zip(before, after, strict=True)), 0.0),
-        target_cpu_s=_spent(target_before, target_after),
+        source_cpu_s=spent(before, after),
+        target_cpu_s=spent([target_before], [target_after]),
     )
-
-
-def _spent(before: float | None, after: float | None) -> float:
-    return 0.0 if before is None or after is None else after - before

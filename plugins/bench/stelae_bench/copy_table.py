@@ -73,11 +73,11 @@ def _resume(found: Mapping[str, Any] | None) -> list[str]:
 def _tablets(found: Mapping[str, Any] | None) -> list[str]:
     if found is None:
         return []
+    cpu = (f"{who} {_seconds(found[f'{who}_cpu_s'], 1)} s" for who in ("source", "target", "master"))
     return [
         f"empty tablets  {found['tablets']:,} moved in {found['seconds']:,.1f} s: {found['tablets_per_s']:,.1f} a "
         f"second; aim {found['aim_tablets_per_s']:g}: {_reached(found)}",
-        f"CPU            source {found['source_cpu_s']:,.1f} s, target {found['target_cpu_s']:,.1f} s, "
-        f"master {found['master_cpu_s']:,.1f} s",
+        f"CPU            {', '.join(cpu)}",
         "",
     ]
 
@@ -91,7 +91,11 @@ def _spread(found: Mapping[str, Any], name: str) -> tuple[str, str]:
 
 
 def _cpu(found: Mapping[str, Any]) -> tuple[str, str]:
-    return f"{found['source_cpu_s']:.2f}", f"{found['target_cpu_s']:.2f}"
+    return _seconds(found["source_cpu_s"], 2), _seconds(found["target_cpu_s"], 2)
+
+
+def _seconds(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def _reached(found: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from stelae.local.node_process import NodeProcess
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae_bench.copy_nodes import SERVERS, CopyNodes
 from stelae_bench.copy_report import TabletsRound
+from stelae_bench.process_cpu import spent
 
 CREATE_TIMEOUT_S = 300.0
 MOVE_TIMEOUT_S = 3600.0
@@ -61,12 +62,14 @@ async def _timed(
 ) -> TabletsRound:
     retired = nodes.cluster.servers[0]
     watched = (retired, target, nodes.cluster.masters[0])
-    before = [nodes.cpu_s(node) or 0.0 for node in watched]
+    before = [nodes.cpu_s(node) for node in watched]
     await asyncio.to_thread(_retire, nodes, retired)
     began = time.monotonic()  # The command has taken a second to start, and the masters have taken its order just now.
     await _until_moved(nodes, client, retired, note)
     seconds = time.monotonic() - began
-    source_s, target_s, master_s = ((nodes.cpu_s(n) or 0.0) - cpu for n, cpu in zip(watched, before, strict=True))
+    source_s, target_s, master_s = (
+        spent([cpu_s], [nodes.cpu_s(node)]) for node, cpu_s in zip(watched, before, strict=True)
+    )
     return TabletsRound(
         tablets=tablets, seconds=seconds, source_cpu_s=source_s, target_cpu_s=target_s, master_cpu_s=master_s
     )

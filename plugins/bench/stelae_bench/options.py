@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -30,6 +31,23 @@ Plot = Annotated[
         help="Plot the results into this .png or .svg file, and into one of the other format. Needs stelae[bench].",
     ),
 ]
+
+
+_Part = TypeVar("_Part", bound=StrEnum)
+
+
+def parts_in(text: str, known: type[_Part]) -> frozenset[_Part]:
+    """Return the parts in a comma-separated list.
+
+    Raises:
+        typer.BadParameter: a part is unknown, or occurs twice.
+    """
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in list(known) or names.count(name) > 1:
+            fact = f"{name!r} occurs twice" if name in list(known) else f"{name!r} is not a part"
+            raise typer.BadParameter(f"{fact}; known parts: {', '.join(known)}", param_hint="--parts")
+    return frozenset(map(known, names))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -16,3 +17,9 @@ def cpu_seconds(pid: int, proc: Path = Path("/proc")) -> float | None:
     fields = text.rpartition(")")[2].split()
     user, system = int(fields[11]), int(fields[12])
     return (user + system) / os.sysconf("SC_CLK_TCK")
+
+
+def spent(before: Sequence[float | None], after: Sequence[float | None]) -> float | None:
+    """Return the processor time of processes between two moments, in seconds; ``None`` if one is not known."""
+    pairs = [(one, other) for one, other in zip(before, after, strict=True) if one is not None and other is not None]
+    return sum((other - one for one, other in pairs), 0.0) if len(pairs) == len(before) else None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
-from stelae.cli.kit.output import JsonOption, note, print_json
-from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder, sigterm_as_interrupt
+from stelae.cli.kit.output import JsonOption, note
+from stelae_bench.ending import exit_code, measured
+from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder
 
 if TYPE_CHECKING:
     from stelae_bench.spark_run import SparkBenchSettings
@@ -81,19 +82,6 @@ def _run(settings: SparkBenchSettings, plot: Path | None, as_json: bool) -> int:
     from stelae_spark_sink.local_session import check_spark
 
     check_spark(WANTED_BY)
-    try:
-        with sigterm_as_interrupt():
-            report = run(settings, note)
-    except KeyboardInterrupt:
-        note("interrupted; every process was stopped")
-        return EXIT_INTERRUPTED
-    document = report.document()
-    if as_json:
-        print_json(document)
-    else:
-        print("\n".join(lines(document)))
-    if plot is not None:
-        draw(document, plot)
-    for problem in report.problems:
-        note(f"problem: {problem}")
-    return EXIT_OK if report.ok else EXIT_FAILED
+    report = measured(lambda: run(settings, note))
+    drawing = None if plot is None else partial(draw, path=plot)
+    return exit_code(report, lines, as_json=as_json, draw=drawing)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stelae.cli.kit.errors import EXIT_INTERRUPTED
 from stelae.cli.kit.output import JsonOption, note, print_json
 from stelae.spi.errors import CallerError
-from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder, sigterm_as_interrupt
+from stelae_bench.ending import measured
+from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder
 from stelae_bench.wal_cases import CEILING, ENGINES, INTERVAL_S, REFERENCES, SyncMode
 
 if TYPE_CHECKING:
@@ -100,12 +100,7 @@ def wal(
         fast=fast_log,
         modes=_modes(sync),
     )
-    try:
-        with sigterm_as_interrupt():
-            report = run(settings, note)
-    except KeyboardInterrupt:
-        note("interrupted; every process was stopped")
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    report = measured(lambda: run(settings, note))
     _show(report, plot, markdown, as_json)
     raise typer.Exit(0 if report.ok else 1)
 

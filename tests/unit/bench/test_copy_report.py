@@ -17,7 +17,7 @@ from stelae_bench.copy_run import node_settings
 from stelae_bench.copy_table import lines
 from stelae_bench.copy_tables import ROW_BYTES, batches
 from stelae_bench.file_copy import FileCopyFailed, copy_and_sync
-from stelae_bench.process_cpu import cpu_seconds
+from stelae_bench.process_cpu import cpu_seconds, spent
 from stelae_bench.report import ClusterRound
 
 MB = 1_000_000
@@ -88,6 +88,17 @@ def test_parts_that_were_not_measured_are_left_out() -> None:
     assert not document["ok"]
     text = lines(document)
     assert text[-1] == "NOT OK" and len(text) == 4
+
+
+def test_a_processor_time_that_the_system_does_not_tell_is_no_number() -> None:
+    unknown = CopyRound(seconds=2.0, copied_bytes=120 * MB, source_cpu_s=None, target_cpu_s=1.0)
+    moved = TabletsRound(tablets=5, seconds=1.0, source_cpu_s=None, target_cpu_s=0.5, master_cpu_s=None)
+    document = report(copies={1: [unknown] * 3, 2: [unknown] * 3}, moved=moved).document()
+    assert document["speed"]["one_source"]["source_cpu_s"] is None
+    assert document["speed"]["one_source"]["target_cpu_s"] == 1.0
+    assert [document["tablets"][f"{who}_cpu_s"] for who in ("source", "target", "master")] == [None, 0.5, None]
+    assert any("source - s, target 0.5 s, master - s" in line for line in lines(document))
+    assert spent([1.0, 2.0], [2.0, 2.5]) == 1.5 and spent([1.0, None], [2.0, 3.0]) is None
 
 
 def test_people_read_every_part() -> None:
