@@ -133,6 +133,21 @@ async def running(root: Path, masters: int = 3, servers: int = 3, settings: str 
             await cluster.stop(node_id)
 
 
+async def until_every_replica_runs(cluster: Cluster) -> None:
+    """Wait until every member of each tablet on the servers has its replica: a table is there with a majority."""
+
+    def all_run() -> bool:
+        nodes = [cluster.nodes[server] for server in cluster.servers if server in cluster.nodes]
+        held = [(tablet, replica) for node in nodes for tablet, replica in node.replicas.items()]
+        return all(
+            tablet in cluster.nodes[member.node_id].replicas
+            for tablet, replica in held
+            for member in replica.status.committed_config.members
+        )
+
+    await until(all_run)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds."""
     async with asyncio.timeout(WAIT_S):

@@ -21,7 +21,7 @@ from stelae.spi.ids import ZERO, NodeId, TabletId
 from stelae.spi.members import Member, MemberType
 from stelae.spi.policy import Action, NodeHealth, PolicySnapshot
 from stelae_placement_policy import PlacementPolicy
-from tests.e2e.master_nodes import Cluster, running
+from tests.e2e.master_nodes import Cluster, running, until_every_replica_runs
 from tests.e2e.nodes import WAIT_S
 
 HEAL_S = 60.0
@@ -62,6 +62,7 @@ async def with_a_table(root: Path, servers: int, masters: int = 1, settings: str
         table = await client.create_table("t", {"id": "int64", "text": "string"}, ["id"])
         await table.insert([{"id": n, "text": "before"} for n in range(ROWS)])
         (tablet,) = await client.tablet_ids()
+        await until_every_replica_runs(cluster)
         yield Scene(cluster, client, table, tablet)
 
 

@@ -76,7 +76,7 @@ def test_a_table_is_created_written_read_changed_and_dropped(tmp_path: Path) -> 
     async def run() -> None:
         async with running(tmp_path, settings=QUICK) as cluster, await connect(cluster) as client:
             table = await client.create_table("people", COLUMNS, "id", partition=FOUR)
-            assert replicas(cluster) == 12
+            await until(lambda: replicas(cluster) == 12)
             await table.insert(rows(100))
             assert await column(table, "id") == list(range(100))
             assert await client.tables() == ["people"]

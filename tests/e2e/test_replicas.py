@@ -18,6 +18,7 @@ from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import MemberType
 from tests.e2e.master_nodes import Cluster as MastersCluster
 from tests.e2e.master_nodes import running as masters_running
+from tests.e2e.master_nodes import until_every_replica_runs
 from tests.e2e.nodes import TABLET, WAIT_S, Cluster, running, until
 
 
@@ -173,6 +174,7 @@ def test_with_masters_a_server_that_never_had_the_tablet_gets_a_replica_from_the
         ):
             table = await client.create_table("t", {"id": "int64", "text": "string"}, ["id"])
             await table.insert([{"id": n, "text": "x"} for n in range(100)])
+            await until_every_replica_runs(cluster)
             (tablet,) = await client.tablet_ids()
             replicas = await client.replicas(tablet)
             members = set(types(await replicas.config()))

@@ -15,7 +15,7 @@ from stelae.protocol.tablet_messages import DESCRIBE, DescribeRequest
 from stelae.spi.errors import NoRows
 from stelae.spi.ids import ZERO, NodeId, TabletId
 from stelae.spi.members import MemberType
-from tests.e2e.master_nodes import Cluster, running, until
+from tests.e2e.master_nodes import Cluster, running, until, until_every_replica_runs
 from tests.e2e.nodes import WAIT_S
 from tests.e2e.test_replicas import types
 
@@ -37,7 +37,7 @@ def test_a_witness_restores_the_fault_tolerance_before_anything_is_copied(tmp_pa
             running(tmp_path, 1, 4, SLOW_COPIES) as cluster,
             await connect_async(cluster.addresses[cluster.masters[0]]) as client,
         ):
-            table, tablet, replicas = await _table_with_rows(client)
+            table, tablet, replicas = await _table_with_rows(cluster, client)
             leader, dead, other, spare = await _one_voter_dead(cluster, replicas)
             address = cluster.addresses[spare]
             added = await replicas.add(address, member_type="WITNESS", wait=True)
@@ -72,7 +72,7 @@ def test_a_witness_copies_the_rows_by_itself_becomes_a_voter_and_serves_alone_wi
             running(tmp_path, 1, 4) as cluster,
             await connect_async(cluster.addresses[cluster.masters[0]]) as client,
         ):
-            table, tablet, replicas = await _table_with_rows(client)
+            table, tablet, replicas = await _table_with_rows(cluster, client)
             leader, dead, other, spare = await _one_voter_dead(cluster, replicas)
             await replicas.add(cluster.addresses[spare], member_type="WITNESS", wait=True)
             await replicas.change_role(dead, "NON_VOTER")
@@ -102,9 +102,10 @@ async def _compares_the_others(client: AsyncClient, tablet: TabletId) -> None:
     assert witness == [] and all("does not run" in why for why in found.not_compared.get(tablet, ()))
 
 
-async def _table_with_rows(client: AsyncClient) -> tuple[AsyncTable, TabletId, AsyncReplicas]:
+async def _table_with_rows(cluster: Cluster, client: AsyncClient) -> tuple[AsyncTable, TabletId, AsyncReplicas]:
     table = await client.create_table("t", {"id": "int64", "text": "string"}, ["id"])
     await table.insert(rows(0, 100))
+    await until_every_replica_runs(cluster)
     (tablet,) = await client.tablet_ids()
     return table, tablet, await client.replicas(tablet)
 

@@ -48,6 +48,7 @@ class TabletCopy:
         self.asked = asked
         self.control = CopyControlFlags()
         self.reason = ""  #: Why the last work that was not done was not done.
+        self.admitted = False  #: Whether the guards have let it begin. Nothing on this node has changed yet.
         self.missing = False  #: Whether it was refused because a voter has no replica on this node.
         self.source = CopySource(environment, asked)
         self.sequence = CopySequence(replaces=False, rounds=len(asked.sources) - 1)
@@ -67,11 +68,6 @@ class TabletCopy:
             self._stage,
             crash,
         )
-
-    @property
-    def admitted(self) -> bool:
-        """Whether the guards have let it begin. Nothing on this node has changed yet."""
-        return self.sequence.state is not CopyState.CHECKING
 
     @property
     def begun(self) -> bool:
@@ -116,6 +112,7 @@ class TabletCopy:
         self._here, self._found = yield from gather(env, asked, lambda: env.manager.look(asked.tablet_id))
         self.sequence.replaces = self._here.state is TargetState.READY
         found = refusal(asked, self._here)
+        self.admitted = found is None
         return Outcome.DONE if found is None else self._refuse(found)
 
     def _refuse(self, why: CopyRefusal) -> Outcome:

@@ -12,6 +12,7 @@ from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle import offer_check
 from stelae.lifecycle.copy_guards import CopyRefusalCode
+from stelae.lifecycle.copy_states import CopyState
 from stelae.spi.consensus import HardState
 from stelae.spi.copy_plan import CopyOutcome
 from stelae.spi.errors import Overloaded, StelaeError
@@ -133,6 +134,15 @@ def test_a_voter_of_the_first_config_without_a_replica_may_not_have_begun_yet() 
     node = CopyNode(never_disk(), network())
     assert node.refusal(config=OpId(1, 1)) == CopyRefusalCode.VOTER_WITHOUT_REPLICA
     assert node.copies.lost == {TABLET: False}
+
+
+def test_a_copy_that_a_guard_refuses_is_not_admitted_when_it_has_ended_either() -> None:
+    """Masters were told that it was in progress, and took the voter for one that had had a replica."""
+    node = CopyNode(never_disk(), network())
+    copy = node.ask_until_end()
+    assert copy.sequence.state is CopyState.ENDED and not copy.admitted
+    node = CopyNode(tombstone_disk(), network())
+    assert node.ask_until_end().admitted
 
 
 def begun(place: str, sources: FakeNetwork) -> CopyNode:

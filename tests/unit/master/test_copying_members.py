@@ -7,7 +7,17 @@ from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.policy import ActionKind, ReplicaView
 from tests.unit.master.company import SERVERS, SETTINGS, Company, changes, full, status
-from tests.unit.master.planned import FOURTH, LEADER, SECOND, THIRD, Planner, config_of, report, the_tablet
+from tests.unit.master.planned import (
+    FOURTH,
+    LEADER,
+    SECOND,
+    THIRD,
+    Planner,
+    config_of,
+    report,
+    the_tablet,
+    with_a_tablet,
+)
 from tests.unit.master.test_reconciler import propose, reasons
 
 
@@ -52,6 +62,27 @@ def test_a_replica_that_is_being_copied_counts_as_coming_while_it_gets_bytes(
     assert len(propose(company, planner, ActionKind.REMOVE, THIRD)) == 1
     copying(company, THIRD, 2, 4)
     assert shown(company, planner, THIRD).copying
+
+
+def test_a_first_member_that_has_yet_to_begin_is_expected_until_the_leader_does_not_hear_it_for_too_long(
+    planner: Planner,
+) -> None:
+    """A server that was slow to create its replica was replaced as soon as the others had elected their leader."""
+    company = with_a_tablet(planner, [LEADER, SECOND])
+    company.heartbeat(THIRD, full(), run=2)
+    assert shown(company, planner, THIRD).copying
+    report(company, LEADER, unhealthy=(THIRD,))
+    view = shown(company, planner, THIRD)
+    assert not view.copying and not view.healthy
+
+
+def test_a_member_of_a_later_config_without_a_replica_has_lost_it(planner: Planner) -> None:
+    company = with_a_tablet(planner, [LEADER, SECOND])
+    company.heartbeat(THIRD, full(), run=2)
+    report(company, LEADER, op_id=OpId(1, 5))
+    company.commit()
+    view = shown(company, planner, THIRD)
+    assert not view.copying and not view.healthy
 
 
 def test_a_replica_that_was_copied_is_shown_as_any_other(company: Company, planner: Planner) -> None:

@@ -54,8 +54,8 @@ def is_coming(
 ) -> bool:
     """Whether the replica of a member is being created or copied, and makes progress.
 
-    A new member has no replica at first. It is expected until the tablet's leader, which asks for the replica, has not
-    heard from it for too long. A voter without a replica has lost it."""
+    A new member has no replica at first, nor has a first member that is slow to create its own. It is expected until
+    the tablet's leader has not heard from it for too long. Any other voter without a replica has lost it."""
     server = view.servers.get(member.node_id)
     status = None if server is None else server.replicas.get(tablet.tablet_id)
     if member.node_id in tablet.barred:
@@ -64,7 +64,8 @@ def is_coming(
         if is_healthy(view, tablet, member.node_id, leader):
             return False
         return view.servers.copy_advances(member.node_id, tablet.tablet_id, view.now_us)
-    if member.member_type in VOTING or leader is None or member.node_id in leader[1].unhealthy:
+    lost = member.member_type in VOTING and not tablet.has_yet_to_begin(member.node_id)
+    if lost or leader is None or member.node_id in leader[1].unhealthy:
         return False
     return view.servers.liveness(member.node_id, view.now_us) is not Liveness.DEAD
 

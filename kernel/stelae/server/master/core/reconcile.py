@@ -201,15 +201,11 @@ def _late_creations(
 ) -> Iterator[CreateReplica]:
     """A first member that was away, or missed the request, while the others elected a leader: it still has to begin.
 
-    Only while the first config stands, whose entry is the first of the log: who joins later comes by a copy. Only where
-    no replica has ever been reported, for one that was there and is not has been lost with what it acknowledged. And
-    only on a server that has told everything, so that who is merely starting is not asked in vain."""
-    if config.op_id.index <= 1:
-        for action in _creations(view, table, tablet, config):
-            server = view.servers.get(action.node_id)
-            never = action.node_id not in tablet.begun and action.node_id not in tablet.barred
-            if server is not None and server.complete and never:
-                yield action
+    Only on a server that has told everything, so that who is merely starting is not asked in vain."""
+    for action in _creations(view, table, tablet, config):
+        server = view.servers.get(action.node_id)
+        if server is not None and server.complete and tablet.has_yet_to_begin(action.node_id):
+            yield action
 
 
 def _replaced(view: ClusterView, tablet: TabletRecord) -> tuple[TabletRecord, TabletRecord]:

@@ -91,6 +91,14 @@ class TabletRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, t
     #: empty replica would vote for what is acknowledged not to be there.
     begun: tuple[NodeId, ...] = ()
 
+    def has_yet_to_begin(self, node_id: NodeId) -> bool:
+        """Whether a first member has never reported a replica, so that it may be asked to create one.
+
+        Only while the first config stands, whose entry is the first of the log: who joins later comes by a copy. A
+        replica that was reported and is not there any more has been lost, with what it acknowledged."""
+        is_first = self.config is not None and self.config.op_id.index <= 1 and self.config.member(node_id) is not None
+        return is_first and node_id not in self.begun and node_id not in self.barred
+
     @property
     def key(self) -> Key:
         """Where it stands in the catalog."""
