@@ -117,6 +117,10 @@ def _hears_no_compaction(self: Leader, event: RangeCompacted) -> None:
     self.on_range_sent(RangeSent(event.peer, event.asked, None))
 
 
+def _probes_with_the_next_request(self: Leader, peer: Progress, first_index: int) -> None:
+    self._replicator.request_copy(peer, first_index)
+
+
 def _leaves_out_silent_peers(self: RaftCommitRule, lead: LeaderState) -> None:
     heard = [peer.match for peer in lead.peers.values() if peer.match]
     self._state.advance_all_replicated(min([self._state.durable.index, *heard]))
@@ -375,6 +379,7 @@ PLANTED = [
     (Replicator, "_asks_for_rows", _asks_no_idle_witness, "a_witness_becomes_a_voter_once_it_has_all_rows"),
     (RaftTransfers, "abort_change", _aborts_what_is_appended, "an_appended_change_cannot_be_aborted"),
     (Leader, "on_range_compacted", _hears_no_compaction, "a_copy_is_requested_again_and_again_for_a_peer"),
+    (Leader, "_copy_and_probe", _probes_with_the_next_request, "a_peer_with_a_copy_is_served_at_once"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_count"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_learners, "entries_that_a_learner_lacks"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_itself, "entries_not_durable_on_the_leader"),

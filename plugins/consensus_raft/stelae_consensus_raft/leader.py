@@ -223,11 +223,18 @@ class Leader:
             return
         lacks = peer.match < base and event.asked.index > peer.match
         if peer.state is PeerState.REPLICATE and lacks:
-            self._replicator.request_copy(peer, peer.match + 1)
+            self._copy_and_probe(peer, peer.match + 1)
         elif peer.next <= base:
-            self._replicator.request_copy(peer, peer.next)
+            self._copy_and_probe(peer, peer.next)
         else:
             self.on_range_sent(RangeSent(event.peer, event.asked, None))
+
+    def _copy_and_probe(self, peer: Progress, first_index: int) -> None:
+        """Request a copy, and probe the peer at the base that is known by now: if it was just copied, it has it."""
+        leadership = self._state.leadership
+        assert leadership is not None, "only a leader has peers"
+        self._replicator.request_copy(peer, first_index)
+        self._replicator.send_empty(leadership, peer, quiet=False)
 
     def _peer(self, node: NodeId) -> Progress | None:
         leadership = self._state.leadership

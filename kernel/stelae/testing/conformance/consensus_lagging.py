@@ -136,6 +136,23 @@ class LaggingChecks:
         assert self._state(cluster, 3) == "REPLICATE"
         assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
 
+    def test_a_peer_with_a_copy_is_served_at_once_by_a_leader_that_does_not_know_its_own_log_base(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """The leader learns of the collection only when it reads collected entries for the peer that has its copy."""
+        cluster = harness.led()
+        cluster.crash(3)
+        self._propose(cluster, 1, 3)
+        for node in (1, 2):
+            cluster.collect(node, 3)
+        cluster.install(3, 2)
+        cluster.start(3)
+        cluster.step(1, PeerUnreachable(node_name(3)))
+        cluster.advance(2 * cluster.timeout_us)
+        assert self._state(cluster, 3) == "REPLICATE"
+        assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
+        assert len(self._requests(cluster)) <= 1, "it is probed with the first request for a copy"
+
     def _requests(self, cluster: ConsensusCluster) -> list[CopyRequest]:
         return [request for ready in cluster.nodes[1].readies for request in ready.copy_requests]
 
