@@ -144,6 +144,8 @@ def _draw_membership(seed: int) -> Profile:
         profile,
         clock_error_us=(*profile.clock_error_us, *(between(rng, -200_000, 200_000) for _ in range(2))),
         member_change_us=(10_000, pick(rng, (500_000, 2_000_000))),
+        # A member that never answers is gone within the time that a run has to come to rest, also after a new election.
+        member_join_timeout_ms=20_000,
         witnesses=chance(stream(seed, "profile/witnesses"), WITNESSES),
     )
 
@@ -152,8 +154,6 @@ def _draw_copies(seed: int) -> Profile:
     rng, profile = stream(seed, "profile/copies"), _draw_membership(seed)
     return replace(
         profile,
-        # A member that never answers is gone within the time that a run has to come to rest, also after a new election.
-        member_join_timeout_ms=20_000,
         witnesses=False,
         copies=True,
         lagging_peer_bytes_max=pick(rng, (1, 1_000, 4_000)),
