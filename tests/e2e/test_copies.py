@@ -221,7 +221,7 @@ class Operator:
 
 
 def test_an_operator_pauses_limits_cancels_and_resumes_a_copy(tmp_path: Path) -> None:
-    """The copy takes too long to end before it is held, however busy the machine is; without the limit it soon would."""
+    """The copy takes too long to end before it is held, however busy the machine is. Without its limit it ends soon."""
     slowest = {**SLOW, "copy.streaming": {**SLOW["copy.streaming"], "fetch_bytes_per_s_max": 1_000}}
     with lagging(tmp_path, slowest) as cluster:
         operator, tablet = Operator(cluster), cluster.servers.tablet_id
