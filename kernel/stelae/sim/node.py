@@ -109,6 +109,7 @@ class SimNode:
         if self.up or (self.given_up and not self.has_lost_files):
             return
         self._starts += 1
+        self.view.starts = self._starts
         self._clock.reboot()
         label = f"n{self.view.position}.{self._starts}"
         process = Process(self._scheduler, self._clock, label, self._handle_exception)

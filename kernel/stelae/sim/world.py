@@ -37,6 +37,7 @@ class ObservedNode:
         committed_config: the last committed config, or the restored one.
         commit: highest index that the core has reported committed since it started.
         clock_ahead_us_max: longest time by which the node's wall clock was ever ahead of true time.
+        starts: number of the process that runs, or ran last.
         status: newest status of the core; ``None`` while the node is down.
         applied: highest index that any store of this node was ever asked to apply.
         flushed: flushed op id of the newest durable superblock.
@@ -62,6 +63,7 @@ class ObservedNode:
     committed_config: TabletConfig | None = None
     commit: int = 0
     clock_ahead_us_max: int = 0
+    starts: int = 0
     status: Status | None = None
     applied: int = 0
     flushed: OpId = ZERO

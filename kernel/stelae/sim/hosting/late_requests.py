@@ -1,7 +1,9 @@
 """Repeats some requests for new or copied replicas late.
 
 A leader asks again only while the peer does not answer. So without these repetitions, few requests would reach a node
-that creates its replica at the moment, that has it, or that was removed from the tablet again."""
+that creates its replica at the moment, that has it, or that was removed from the tablet again. A repetition is for the
+process that ran when the request was sent first: an envelope names the process that it is for, and another one refuses
+it."""
 
 from __future__ import annotations
 
@@ -30,17 +32,32 @@ class LateRequests(Generic[_Asked]):
         process: the process of the leader. It sends nothing more once it has ended.
         kind: the kind of the message.
         send: sends one request.
+        starts: returns the number of the process of a node.
     """
 
-    def __init__(self, process: Process, kind: str, rng: random.Random, send: Callable[[NodeId, _Asked], None]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        kind: str,
+        rng: random.Random,
+        send: Callable[[NodeId, _Asked], None],
+        starts: Callable[[NodeId], int],
+    ) -> None:
         self._process = process
         self._kind = kind
         self._rng = rng
         self._send = send
+        self._starts = starts
 
     def send(self, to: NodeId, asked: _Asked) -> None:
         """Send a request."""
         self._send(to, asked)
         if chance(self._rng, SHARE):
             delay_us = skewed(self._rng, *DELAY_US)
-            self._process.schedule(delay_us, f"{self._kind}.again", lambda: self._send(to, asked))
+            process = self._starts(to)
+
+            def again() -> None:
+                if self._starts(to) == process:
+                    self._send(to, asked)
+
+            self._process.schedule(delay_us, f"{self._kind}.again", again)

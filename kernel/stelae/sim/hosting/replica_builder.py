@@ -105,6 +105,10 @@ class ReplicaBuilder:
             self.facts.coverage.hit("copies.voted")
         self.facts.sent(self.node, outbound, self.cores[-1].needs_of(outbound.message))
 
+    def _starts(self, node_id: NodeId) -> int:
+        """Return the number of the process of a node; 0 for one that does not exist."""
+        return next((node.starts for node in self.facts.world.nodes if node.node_id == node_id), 0)
+
     def _lagging_peer_bytes_max(self) -> int:
         if self.profile.copies:
             return self.profile.lagging_peer_bytes_max
@@ -113,10 +117,11 @@ class ReplicaBuilder:
     def _ports(self) -> ReplicaPorts:
         process, durations = self.process, self.durations
         reads = VirtualPool(process, self.rng("reads"), "read", durations.read_us)
-        requests = LateRequests(process, NEW_REPLICA, self.rng("requests"), self.traffic.create_replica)
+        starts = self._starts
+        requests = LateRequests(process, NEW_REPLICA, self.rng("requests"), self.traffic.create_replica, starts)
         start_copy = self.traffic.start_copy
         if self.profile.copies:
-            start_copy = LateRequests(process, START_COPY, self.rng("copies"), start_copy).send
+            start_copy = LateRequests(process, START_COPY, self.rng("copies"), start_copy, starts).send
         return ReplicaPorts(
             turns=process,
             writer=self.writer,
