@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from stelae.host.start_copy import StartCopy
 from stelae.host.superblock import DataState, Superblock
@@ -11,6 +11,10 @@ from stelae.sim.invariants.base import Invariant
 from stelae.sim.log_model import LogModel
 from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import OpId
+from stelae.spi.wal import Append, Outcome
+
+SHUT_DOWN_US: Final = 1_500_000
+"""Longest time from the last look at a replica to its tombstone, in microseconds: a slow sync, and some more."""
 
 
 class TombstonePromises(Invariant):
@@ -49,7 +53,8 @@ class TombstonePromises(Invariant):
 class NoNeedlessDeletion(Invariant):
     """A replica is set aside only for a copy that it needs, or because a committed config does not list its node.
 
-    It needs a copy if it lacks the entry at which the log of an asking leader begins."""
+    It needs a copy if it lacks the entry at which the log of an asking leader begins. Entries that were under way when
+    the replica was looked at last may become durable until it is shut down."""
 
     name: ClassVar[str] = "no_needless_deletion"
     source: ClassVar[str] = "durability.md rules 17 and 27"
@@ -57,11 +62,18 @@ class NoNeedlessDeletion(Invariant):
     def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
         super().__init__(world, report)
         self._asked: dict[str, set[OpId]] = {}
+        self._appended_us: dict[tuple[int, OpId], int] = {}
         self._seen: dict[int, set[OpId]] = {}
 
     def on_copy_asked(self, node: ObservedNode, asked: StartCopy) -> None:
         """Record where the log of a leader begins that asks for a copy."""
         self._asked.setdefault(asked.to, set()).add(asked.log_base)
+
+    def on_wal(self, node: ObservedNode, append: Append, outcome: Outcome) -> None:
+        """Record when a node got the entry that it was asked about."""
+        bases = self._asked.get(node.node_id, ())
+        for op_id in (entry.op_id for entry in append.entries if entry.op_id in bases):
+            self._appended_us[node.position, op_id] = self.world.now_us()
 
     def on_deletion_asked(self, node: ObservedNode, seen: OpId) -> None:
         """Record the config that a master has seen."""
@@ -77,5 +89,9 @@ class NoNeedlessDeletion(Invariant):
             return
         known = node.committed_config
         removed = known is not None and known.op_id in self._seen.get(node.position, ())
-        if not removed and all(self.world.holds(node, base) for base in self._asked.get(node.node_id, ())):
+        if not removed and all(self._has_long_held(node, base) for base in self._asked.get(node.node_id, ())):
             self.fail(f"node {node.position} sets its replica aside, although it has what every leader's log begins at")
+
+    def _has_long_held(self, node: ObservedNode, base: OpId) -> bool:
+        appended_us = self._appended_us.get((node.position, base), -SHUT_DOWN_US)
+        return self.world.holds(node, base) and self.world.now_us() - appended_us >= SHUT_DOWN_US
