@@ -59,7 +59,15 @@ class Flusher:
         self._collected = 0
         #: An edit and its superblock that could not be saved because the disk is full. ``collect`` tries again.
         self.unsaved: tuple[Edit, Superblock] | None = None
+        self.saving = False  #: A superblock is being saved.
+        self._halted = False
         self.applier.has_room = self._has_room
+
+    def halt(self) -> None:
+        """Do nothing more, because the replica is shut down: its files may be moved. A save goes on to its end.
+
+        The result of work that has begun is not used."""
+        self._halted = True
 
     @property
     def full(self) -> bool:
@@ -109,7 +117,7 @@ class Flusher:
         return self._run(compact_once)
 
     def _run(self, work: Callable[[], Edit | None], *, flushes: bool = False) -> bool:
-        if self.busy:
+        if self.busy or self._halted:
             return False
         self.busy = True
 
@@ -139,7 +147,9 @@ class Flusher:
         )
 
     def _proposed(self, result: Any) -> None:
-        if result is None or isinstance(result, Full):
+        if self._halted:
+            self.busy = False
+        elif result is None or isinstance(result, Full):
             # There is nothing to do, or no space: the rows stay in memory, and the log is not collected.
             self.busy = False
         elif isinstance(result, Exception):
@@ -151,6 +161,10 @@ class Flusher:
 
     def _save(self, edit: Edit, block: Superblock) -> None:
         def saved(result: Any) -> None:
+            self.saving = False
+            if self._halted:
+                self.busy = False
+                return
             if isinstance(result, Full):
                 self.unsaved = (edit, block)  # ``collect`` saves it again. Until then no other work starts.
                 self.applier.advance()
@@ -163,6 +177,7 @@ class Flusher:
             store = self.applier.store
             self.applier.between_groups(lambda: store.commit(edit), self._committed)
 
+        self.saving = True
         self.pool.run(f"superblock/{block.tablet_id}", lambda: self.file.save(block), saved)
 
     def _committed(self, result: Any) -> None:
@@ -180,6 +195,8 @@ class Flusher:
 
         It must be called again and again, because peers catch up. It is cheap if nothing has changed. It also repeats a
         save of the superblock that failed because the disk was full."""
+        if self._halted:
+            return
         if self.unsaved is not None:
             unsaved, self.unsaved = self.unsaved, None
             self._save(*unsaved)

@@ -71,6 +71,7 @@ Work: TypeAlias = CommitGroup | _Job
 @dataclass(slots=True)
 class _LogQueue:
     durable: OpId
+    acknowledged: OpId = ZERO  #: What was durable when the log failed.
     queue: deque[Slot] = field(default_factory=deque)
     failed: Failed | None = None
     committing: bool = False
@@ -108,6 +109,10 @@ class LogWriter:
     def durable(self, log: LogId) -> OpId:
         """Return the last op id of a log that is known to be durable; ``ZERO`` for a log that is not open."""
         return self._logs[log].durable if log in self._logs else ZERO
+
+    def acknowledged(self, log: LogId) -> OpId:
+        """Return the last op id that may have been acknowledged: ``durable``, or later if damage has cut the log."""
+        return max(self._logs[log].durable, self._logs[log].acknowledged) if log in self._logs else ZERO
 
     def has_room(self) -> bool:
         """Return whether ``reserve`` would accept an append now."""
@@ -181,7 +186,7 @@ class LogWriter:
 
         def finished(result: object) -> None:
             if isinstance(result, OpId):
-                state.failed, state.durable = None, result
+                state.failed, state.durable, state.acknowledged = None, result, ZERO
             done(result)
 
         self.submit_job(lambda engine: engine.repair(log), finished)
@@ -246,6 +251,7 @@ class LogWriter:
             state.durable = outcome.last
         else:
             state.failed = outcome
+            state.acknowledged = max(state.acknowledged, state.durable)
             state.durable = outcome.durable
             slots = slots + list(state.queue)
             state.queue.clear()

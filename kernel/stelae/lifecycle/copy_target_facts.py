@@ -93,7 +93,7 @@ def _of_replica(node: Node, replica: Replica, common: TargetFacts, has_log_base:
         common,
         state=TargetState.READY,
         term=status.term,
-        last=node.writer.durable(replica.log),
+        last=node.writer.acknowledged(replica.log),
         config=status.committed_config.op_id,
         members=frozenset(member.node_id for member in status.config.members),
         leads=status.role is Role.LEADER,

@@ -272,6 +272,8 @@ class TabletManager:
         self._node.peers.remove(replica.tablet_id)
         applier, flusher, executor = replica.applier, replica.flusher, replica.executor
         yield Until(lambda: bool(replica.failure) or (applier.idle and (not flusher.busy or bool(flusher.unsaved))))
+        flusher.halt()
+        yield Until(lambda: not flusher.saving)  # It must not come after the tombstone.
         if replica.failure:  # Work that waits between groups never runs any more: only the current work has to end.
             ended: list[object] = []
             applier.pool.run(f"apply/{replica.tablet_id}", lambda: None, ended.append)
@@ -282,7 +284,7 @@ class TabletManager:
         replica.executor.halt()
         yield Until(lambda: not replica.executor.saving)
         replica.applier.halt()
-        last = self._node.writer.durable(replica.log)
+        last = self._node.writer.acknowledged(replica.log)
         yield OffLoop(replica.applier.store.close)
         return last
 

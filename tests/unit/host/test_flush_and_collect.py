@@ -452,3 +452,35 @@ def test_a_store_is_not_flushed_past_a_suffix_that_is_being_replaced() -> None:
     assert not flusher.flush()
     flusher.applier.cache.replacing_from = None
     assert flusher.flush()
+
+
+class Held:
+    """A pool whose work waits."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+
+    def run(self, key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self.waiting.append((work, done))
+
+    def go(self) -> None:
+        work, done = self.waiting.pop()
+        done(work())
+
+
+def test_a_flusher_that_is_halted_ends_its_save_and_touches_store_and_log_no_more() -> None:
+    """The files of a failed replica are moved into quarantine. A flush that had begun went on with them."""
+    node, held = Node.create(), Held()
+    flusher = node.run(6, frozenset(), [])
+    before = flusher.superblock
+    flusher.pool = held  # type: ignore[assignment]
+    assert flusher.flush() and flusher.saving
+    flusher.halt()
+    assert flusher.saving, "what is being saved cannot be called back"
+    held.go()
+    assert not flusher.saving and not flusher.busy and flusher.superblock is before
+    assert not flusher.flush() and not flusher.compact() and held.waiting == []
+    base = flusher.log_base
+    flusher.collect()
+    node._drive(flusher.writer)
+    assert flusher.log_base == base and not node.failures

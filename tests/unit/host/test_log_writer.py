@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from stelae.host.log_writer import CommitGroup, Completion, LogWriter
-from stelae.spi.errors import CallerError, Full, Overloaded, SyncFailed, Unavailable
+from stelae.spi.errors import CallerError, Corrupt, Full, Overloaded, SyncFailed, Unavailable
 from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Durable, Failed, Outcome
@@ -216,6 +216,20 @@ def test_a_failure_reaches_every_slot_of_its_log_and_no_other_log(error: Full | 
     driver.append(B, "b2", entries(2))
     assert set(driver.take().appends) == {B}
     assert driver.writer.queued_bytes == 74
+
+
+def test_what_was_acknowledged_stays_known_when_damage_cuts_the_log() -> None:
+    """The tombstone of such a replica voted as if it had never acknowledged what the damage cut off."""
+    driver = Driver()
+    driver.append(A, "a1", entries(1, 2))
+    driver.succeed(driver.take())
+    assert driver.writer.acknowledged(A) == OpId(1, 2) == driver.writer.durable(A)
+    driver.append(A, "a2", entries(3))
+    failed = Failed(Corrupt("a bad page", path="/wals/1.seg"), OpId(1, 1))
+    driver._post(driver.writer.complete(driver.take(), {A: failed}))
+    assert driver.writer.durable(A) == OpId(1, 1) and driver.writer.acknowledged(A) == OpId(1, 2)
+    driver.writer.close_log(A)
+    assert driver.writer.acknowledged(A) == OpId(0, 0)
 
 
 def test_repair_reopens_a_log_at_its_durable_op_id() -> None:

@@ -207,7 +207,7 @@ class CopyNode:
     def submit_job(self, work: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
         done(_outcome(lambda: work(self.wal)))
 
-    def durable(self, log: LogId) -> OpId:
+    def acknowledged(self, log: LogId) -> OpId:
         return self.wal.logs()[log].last
 
     def close_log(self, log: LogId) -> None:
@@ -260,6 +260,7 @@ class CopyNode:
             status=status,
             core=SimpleNamespace(status=lambda: status),
             failure="",
+            read_faults=SimpleNamespace(damaged=False),
             flusher=SimpleNamespace(superblock=block),
             shut_down=lambda: None,
             receive=lambda sender, message: None,

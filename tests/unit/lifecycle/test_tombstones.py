@@ -113,7 +113,7 @@ class World:
 def failed_replica(world: World, *readies: Ready) -> Any:
     """A replica of ``t1`` that has failed while its Readies are carried out, with its real executor."""
     log = LogId(TabletId("t1"), 1)
-    writer = MagicMock(durable=lambda _log: OpId(2, 20))
+    writer = MagicMock(acknowledged=lambda _log: OpId(2, 20))
     executor = ReadyExecutor(
         log=log,
         ports=ExecutorPorts(
@@ -133,13 +133,18 @@ def failed_replica(world: World, *readies: Ready) -> Any:
         executor.execute(ready)
     pool = SimpleNamespace(run=lambda _key, _work, done: done(None))
     return MagicMock(
-        log=log, tablet_id=log.tablet_id, failure="a sync failed", executor=executor, applier=MagicMock(pool=pool)
+        log=log,
+        tablet_id=log.tablet_id,
+        failure="a sync failed",
+        executor=executor,
+        applier=MagicMock(pool=pool),
+        flusher=MagicMock(saving=False),
     )
 
 
 def shut_down(world: World, replica: Any) -> None:
     """Shut a replica down. Only the saves of consensus metadata take time."""
-    writer: Any = SimpleNamespace(submit_job=lambda _work, done: done(None), durable=lambda _log: OpId(2, 20))
+    writer: Any = SimpleNamespace(submit_job=lambda _work, done: done(None), acknowledged=lambda _log: OpId(2, 20))
     node: Any = SimpleNamespace(peers=MagicMock(), writer=writer)
     pool = SimpleNamespace(run=lambda _key, work, done: done(work()))
     turns: Any = SimpleNamespace(now_us=lambda: 0, call_at=world.call_at)
@@ -186,6 +191,26 @@ def test_a_replica_whose_save_waits_for_space_is_shut_down(world: World) -> None
     assert replica.executor.waits_to_save
     shut_down(world, replica)
     assert record(world, "t1") != HardState(5, CANDIDATE) and world.sent == []
+
+
+def test_a_superblock_that_is_being_saved_does_not_come_after_the_tombstone(world: World) -> None:
+    """The superblock of a flush became durable over the tombstone, and the replica was READY without its data."""
+    replica, looks = failed_replica(world), iter([True, True, False])
+    order: list[str] = []
+
+    class Flusher:
+        def halt(self) -> None:
+            order.append("halt")
+
+        @property
+        def saving(self) -> bool:
+            order.append("saving")
+            return next(looks)
+
+    replica.flusher = Flusher()
+    replica.executor.halt = lambda: order.append("executor")
+    shut_down(world, replica)
+    assert order == ["halt", "saving", "saving", "saving", "executor"]
 
 
 def test_the_saves_of_a_replica_that_is_shut_down_have_ended(world: World) -> None:

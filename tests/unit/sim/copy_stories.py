@@ -9,6 +9,7 @@ import msgspec
 from stelae.host.start_copy import StartCopy
 from stelae.host.superblock import DataState, Superblock
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
+from stelae.sim.invariants.copied_replicas import SHUT_DOWN_US
 from stelae.sim.log_model import LogModel
 from stelae.sim.world import Needs
 from stelae.spi.consensus import HardState, Outbound
@@ -29,12 +30,14 @@ def copying(last: OpId | None) -> Superblock:
     return msgspec.structs.replace(READY, data_state=DataState.COPYING, tombstone=last, generation=2)
 
 
-def saved(rig: Rig, *blocks: Superblock, last: OpId = ZERO) -> None:
-    """Node 2 has a replica with two entries, and saves these superblocks. The copied log ends at ``last``."""
+def saved(rig: Rig, *blocks: Superblock, last: OpId = ZERO, after_us: int = SHUT_DOWN_US) -> None:
+    """Node 2 has a replica with two entries, and saves these superblocks after some time. The copied log ends at
+    ``last``."""
     rig.world.copies = True
     node = rig.world.nodes[2]
     node.block = READY
     rig.append(2, entry(1, 1), entry(1, 2))
+    rig.now_us += after_us
     for block in blocks:
         log = LogModel(base=last) if block.generation == 2 else LogModel(base=OpId(1, 2))
         rig.facts.superblock_begins(node, block)
@@ -91,6 +94,11 @@ def set_aside_without_a_request(rig: Rig) -> None:
 def set_aside_although_it_has_the_entry(rig: Rig) -> None:
     copy_is_asked(rig, OpId(1, 2))
     saved(rig, tombstone(OpId(1, 2)))
+
+
+def set_aside_while_the_entry_arrives(rig: Rig) -> None:
+    copy_is_asked(rig, OpId(1, 2))
+    saved(rig, tombstone(OpId(1, 2)), after_us=SHUT_DOWN_US - 1)
 
 
 def deleted_for_another_config(rig: Rig) -> None:
@@ -185,6 +193,7 @@ def a_deletion_of_a_former_member(rig: Rig) -> None:
 
 FAULTLESS_COPIES = [
     a_vote_of_a_tombstone,
+    set_aside_while_the_entry_arrives,
     a_copy_over_a_tombstone,
     a_copy_that_is_complete,
     a_deletion_of_a_former_member,

@@ -24,7 +24,8 @@ class Rig:
 
     def __init__(self) -> None:
         nodes = [ObservedNode(position, name) for position, name in enumerate(NAMES)]
-        self.world = World(nodes=nodes, now_us=lambda: 0, initial_config=CONFIG)
+        self.now_us = 0
+        self.world = World(nodes=nodes, now_us=lambda: self.now_us, initial_config=CONFIG)
         self.facts = FactFeed(self.world, Scheduler(), Coverage())
         self._begun: set[tuple[str, int]] = set()
         for node in self.world.nodes:
