@@ -53,7 +53,6 @@ class SimNode:
         drift_ppm = context.profile.clock_drift_ppm[view.position] if context.profile.clock_drift_ppm else 0
         self._clock = VirtualClock(scheduler, error_us=error_us, drift_ppm=drift_ppm)
         self._models: dict[LogId, LogModel] = {}
-        self._starts = 0
         self._extra_us = 0
         self._may_be_lost = False
         self.has_lost_files = False
@@ -108,10 +107,9 @@ class SimNode:
         """Start a process if none runs and the replica was not lost permanently, or only its files are gone."""
         if self.up or (self.given_up and not self.has_lost_files):
             return
-        self._starts += 1
-        self.view.starts = self._starts
+        self.view.starts += 1
         self._clock.reboot()
-        label = f"n{self.view.position}.{self._starts}"
+        label = f"n{self.view.position}.{self.view.starts}"
         process = Process(self._scheduler, self._clock, label, self._handle_exception)
         durations = WorkDurations(
             sync_us=lambda: self._slowed(self._context.profile.sync_us),
@@ -120,7 +118,7 @@ class SimNode:
             read_us=lambda: self._context.profile.read_us,
         )
         boot = NodeStart(
-            self._context, self.view, self._starts, self._disk, self._clock, process, self._models, durations
+            self._context, self.view, self.view.starts, self._disk, self._clock, process, self._models, durations
         )
         process.run(lambda: self._boot(boot))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any
 
 import msgspec
@@ -143,6 +144,16 @@ def test_a_copy_that_a_guard_refuses_is_not_admitted_when_it_has_ended_either() 
     assert copy.sequence.state is CopyState.ENDED and not copy.admitted
     node = CopyNode(tombstone_disk(), network())
     assert node.ask_until_end().admitted
+
+
+def test_only_a_copy_that_was_needed_is_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """After each copy the leader asks once more, before it knows that the member has all it needs."""
+    caplog.set_level(logging.INFO)
+    lagging().refusal(hosted=True, log_base=OpId(1, 7))
+    CopyNode(never_disk(), network()).refusal()
+    told = [(r.levelno, r.getMessage()) for r in caplog.records if "copy not begun" in r.getMessage()]
+    assert [level for level, _ in told] == [logging.INFO, logging.WARNING]
+    assert "NOT_NEEDED" in told[0][1] and "VOTER_WITHOUT_REPLICA" in told[1][1]
 
 
 def begun(place: str, sources: FakeNetwork) -> CopyNode:

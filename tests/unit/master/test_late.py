@@ -29,16 +29,6 @@ from tests.unit.master.planned import (
 
 
 @pytest.fixture
-def planner() -> Planner:
-    return Planner()
-
-
-@pytest.fixture
-def company(planner: Planner) -> Company:
-    return with_a_tablet(planner)
-
-
-@pytest.fixture
 def lacking(planner: Planner) -> Company:
     """The third member of the tablet has never reported a replica."""
     return with_a_tablet(planner, [LEADER, SECOND])
