@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from stelae.cli.kit.output import JsonOption, note, print_json
+from stelae.cli.kit.output import JsonOption, note
 from stelae.spi.errors import CallerError
-from stelae_bench.ending import measured
+from stelae_bench.ending import exit_code, measured
 from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder
 from stelae_bench.wal_cases import CEILING, ENGINES, INTERVAL_S, REFERENCES, SyncMode
-
-if TYPE_CHECKING:
-    from stelae_bench.wal_report import WalReport
 
 SECONDS = 0.4
 SECONDS_QUICK = 0.12
@@ -87,6 +85,7 @@ def wal(
     """
     from stelae_bench.wal_cases import WalBenchSettings
     from stelae_bench.wal_run import run
+    from stelae_bench.wal_table import lines
 
     _check_outputs(plot, markdown)
     settings = WalBenchSettings(
@@ -101,8 +100,8 @@ def wal(
         modes=_modes(sync),
     )
     report = measured(lambda: run(settings, note))
-    _show(report, plot, markdown, as_json)
-    raise typer.Exit(0 if report.ok else 1)
+    written = partial(_write, plot=plot, page=markdown)
+    raise typer.Exit(exit_code(report, lines, as_json=as_json, draw=written))
 
 
 def _check_outputs(plot: Path | None, page: Path | None) -> None:
@@ -140,15 +139,11 @@ def _modes(text: str) -> tuple[SyncMode, ...]:
     return tuple(SyncMode(name) for name in names)
 
 
-def _show(report: WalReport, plot: Path | None, page: Path | None, as_json: bool) -> None:
+def _write(document: dict[str, Any], plot: Path | None, page: Path | None) -> None:
+    """Write the page and the plot that were asked for."""
     from stelae_bench.wal_plot import draw
-    from stelae_bench.wal_table import lines, markdown
+    from stelae_bench.wal_table import markdown
 
-    document = report.document()
-    if as_json:
-        print_json(document)
-    else:
-        print("\n".join(lines(document)))
     if page is not None:
         try:
             page.write_text(markdown(document), encoding="utf-8")
@@ -156,5 +151,3 @@ def _show(report: WalReport, plot: Path | None, page: Path | None, as_json: bool
             raise CallerError(f"--markdown {page} cannot be written: {error}") from error
     if plot is not None:
         draw(document, plot)
-    for problem in report.problems:
-        note(f"problem: {problem}")
