@@ -9,7 +9,15 @@ import msgspec
 import pytest
 
 from stelae.spi.consensus import CopyRequest, Outbound
-from stelae.spi.consensus_events import ChangeMembers, RangeCompacted, RangeSent, RecoverAlone, Removed, StandDown
+from stelae.spi.consensus_events import (
+    BeatException,
+    ChangeMembers,
+    RangeCompacted,
+    RangeSent,
+    RecoverAlone,
+    Removed,
+    StandDown,
+)
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import ChangeRole, Member, MemberType, TabletConfig
 from stelae.spi.recovery_epoch import recovery_id
@@ -115,6 +123,10 @@ def _hands_over_for_ever(self: RaftTransfers) -> None:
 
 def _hears_no_compaction(self: Leader, event: RangeCompacted) -> None:
     self.on_range_sent(RangeSent(event.peer, event.asked, None))
+
+
+def _copies_no_damaged_replica(self: Leader, event: BeatException) -> None:
+    return None
 
 
 def _probes_with_the_next_request(self: Leader, peer: Progress, first_index: int) -> None:
@@ -379,6 +391,7 @@ PLANTED = [
     (Replicator, "_asks_for_rows", _asks_no_idle_witness, "a_witness_becomes_a_voter_once_it_has_all_rows"),
     (RaftTransfers, "abort_change", _aborts_what_is_appended, "an_appended_change_cannot_be_aborted"),
     (Leader, "on_range_compacted", _hears_no_compaction, "a_copy_is_requested_again_and_again_for_a_peer"),
+    (Leader, "on_beat_exception", _copies_no_damaged_replica, "a_copy_is_requested_for_a_peer_whose_replica_is"),
     (Leader, "_copy_and_probe", _probes_with_the_next_request, "a_peer_with_a_copy_is_served_at_once"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_count"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_learners, "entries_that_a_learner_lacks"),

@@ -58,6 +58,15 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         kind=COPIES,
     ),
     Mutant(
+        name="copies: a damaged replica is taken for one that is offline",
+        rule="durability 17",
+        target="stelae.lifecycle.tablet_copy:refusal",
+        replacement=mutations.refuse_for_damage,
+        # Nothing replaces the replica, so the run does not come to rest.
+        invariant="liveness",
+        kind=COPIES,
+    ),
+    Mutant(
         name="tombstones: a merge clears the vote of the same term",
         rule="durability 20",
         target="stelae_consensus_raft.voter_core:VoterCore.step",

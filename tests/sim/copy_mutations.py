@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from stelae.lifecycle.blocking_steps import Steps
+from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, TargetState
 from stelae.spi.consensus_events import MergeMetadata
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append
@@ -41,6 +42,11 @@ def copy_no_results(original: Original, *arguments: Any) -> Any:
 
 def delete_whatever_was_seen(original: Original, self: Any, committed: Any, tablet_id: Any, seen: Any) -> None:
     return None
+
+
+def refuse_for_damage(original: Original, asked: Any, here: Any) -> Any:
+    damaged = here.state is TargetState.DAMAGED
+    return CopyRefusal(CopyRefusalCode.OFFLINE, "it is damaged") if damaged else original(asked, here)
 
 
 def clear_the_vote_at_a_merge(original: Original, self: Any, events: Any) -> None:

@@ -15,6 +15,7 @@ OFTEN = {
     "deletions.done",
     "deletions.fence_mismatch",
     "fault.leader_in_copy",
+    "fault.rows_damaged",
     "metric.copies_completed",
     "metric.copies_needed",
     "metric.copies_refused",
@@ -30,6 +31,7 @@ RARE = {
     "deletions.unavailable",
     "metric.copies_abandoned",
     "metric.copy_sessions_expired",
+    "node.rows_damaged_at_start",
     "start_copy.of_no_member",
 }
 """Looked for in `make soak`."""

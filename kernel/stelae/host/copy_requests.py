@@ -39,6 +39,8 @@ class CopyRequests:
     def handle(self, request: CopyRequest, block: Superblock, status: Status, log_base: OpId) -> None:
         """Carry out one request. The first copy for each reason is logged."""
         peer, reason = request.peer, f"the log no longer has entry {request.first_index}"
+        if request.damaged:
+            reason = "its replica is damaged"
         if not request.hosted:
             new = new_replica(block, status, log_base, peer)
             if isinstance(new, NewReplica) and peer not in self._asked_empty:

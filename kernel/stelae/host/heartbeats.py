@@ -31,7 +31,7 @@ class BeatRefusal(msgspec.Struct, frozen=True, array_like=True):
 
     tablet_id: TabletId
     term: int  #: Of the answering replica; 0 if there is none.
-    reason: str  #: ``"term"``, ``UNKNOWN`` or ``"failed"``.
+    reason: str  #: As in ``BeatException``.
 
 
 class BeatAck(msgspec.Struct, frozen=True, array_like=True):
@@ -45,7 +45,7 @@ class LocalTablets(Protocol):
     """The replicas of this node, as the service sees them."""
 
     def beat_state(self, tablet_id: TabletId, leader: NodeId) -> tuple[int, str]:
-        """Return the term of a replica (0 if there is none), and ``""``, ``UNKNOWN`` or ``"failed"``."""
+        """Return the term of a replica (0 if there is none), and ``""`` or why it refuses, as in ``BeatException``."""
 
 
 @dataclass(slots=True)

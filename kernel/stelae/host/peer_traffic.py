@@ -13,7 +13,7 @@ from stelae.host.replica import Replica
 from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
 from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.spi.consensus import Outbound, Status
-from stelae.spi.consensus_events import UNKNOWN, Event, PeerUnreachable, Removed
+from stelae.spi.consensus_events import DAMAGED, UNKNOWN, Event, PeerUnreachable, Removed
 from stelae.spi.errors import PeerError
 from stelae.spi.ids import IncarnationId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry
@@ -213,7 +213,9 @@ class PeerTraffic:
         replica = self._replicas.get(tablet_id)
         if replica is None:
             return 0, UNKNOWN
-        return replica.status.term, "failed" if replica.failure else ""
+        if not replica.failure:
+            return replica.status.term, ""
+        return replica.status.term, DAMAGED if replica.read_faults.damaged else "failed"
 
     # -- beats -----------------------------------------------------------------------------------
 

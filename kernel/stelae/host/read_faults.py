@@ -26,12 +26,15 @@ class ReadFaults:
 
     #: Called with the reason if the replica must fail.
     fail: Callable[[str], None]
+    #: Damage was found. Its log is as durable as it was acknowledged, so a copy can replace the replica.
+    damaged: bool = False
     _in_a_row: int = 0
 
     def note(self, result: object) -> None:
         """Note the result of a read: an error, or anything else for success."""
         if isinstance(result, Corrupt) and result.path:
-            self.fail(f"damage found: {result}; replace this replica")
+            self.damaged = True
+            self.fail(f"damage found: {result}")
         elif isinstance(result, StorageError) and not isinstance(result, _PASSING):
             self._in_a_row += 1
             if self._in_a_row >= READ_ERRORS_MAX:

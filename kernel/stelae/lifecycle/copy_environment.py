@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_settings import StageSettings
+from stelae.lifecycle.replaced_damage import ReplacedDamage
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.spi.copy import CopyNetwork, CopyTarget
@@ -91,4 +92,5 @@ class CopyEnvironment:
     check_facts: Callable[[CopyFacts], None]
     #: Whether a node of this kind hosts the tablet: masters host only their own.
     hosts: Callable[[TabletId], bool] = lambda _tablet: True
+    replaced_damage: ReplacedDamage = field(default_factory=ReplacedDamage)
     crash: CrashPoints = NO_CRASH

@@ -26,6 +26,7 @@ class TargetState(StrEnum):
     DELETED = "DELETED"  #: A tombstone, or what an interrupted copy has left of one.
     COPYING = "COPYING"  #: A copy is in progress.
     READY = "READY"
+    DAMAGED = "DAMAGED"  #: A replica that has failed because damage was found. What it acknowledged is known.
     OFFLINE = "OFFLINE"  #: Something of it is on this node, but it did not start.
 
 
@@ -44,6 +45,7 @@ class TargetFacts:
     removed: bool = False  #: The table of the tombstone was deleted for good.
     members: frozenset[NodeId] = frozenset()  #: The members that the node knows.
     leads: bool = False  #: The replica leads the tablet in ``term``.
+    replaced_lately: bool = False  #: DAMAGED: it is itself the copy that has replaced a damaged replica not long ago.
     has_log_base: bool = False  #: READY: its log contains, or has collected, the entry at ``StartCopy.log_base``.
     operation: str = ""  #: Another operation on the tablet that is in progress.
     cancelled: bool = False  #: An operator has cancelled the copy, and it is not to begin again yet.
@@ -59,6 +61,7 @@ class CopyRefusalCode(StrEnum):
     OTHER_CONSENSUS_ENGINE = "OTHER_CONSENSUS_ENGINE"
     ALREADY_IN_PROGRESS = "ALREADY_IN_PROGRESS"
     OFFLINE = "OFFLINE"
+    DAMAGED_AGAIN = "DAMAGED_AGAIN"
     REMOVED = "REMOVED"
     ILLEGAL_STATE = "ILLEGAL_STATE"
     LAST_OP_ID_UNKNOWN = "LAST_OP_ID_UNKNOWN"
@@ -101,7 +104,10 @@ class Guard(NamedTuple):
     reason: Callable[[StartCopy, TargetFacts], str]
 
 
-_HELD = (TargetState.DELETED, TargetState.READY)
+REPLACED = (TargetState.READY, TargetState.DAMAGED)
+"""The states of tablets with a replica that a copy sets aside."""
+
+_HELD = (TargetState.DELETED, *REPLACED)
 
 GUARDS: tuple[Guard, ...] = (
     Guard(
@@ -144,13 +150,20 @@ GUARDS: tuple[Guard, ...] = (
         "remove the member, or restart the node once the cause is removed",
     ),
     Guard(
+        CopyRefusalCode.DAMAGED_AGAIN,
+        lambda _asked, here: here.state is TargetState.DAMAGED and here.replaced_lately,
+        lambda _asked, _here: "the replica is the copy that replaced a damaged one a short time ago, and is damaged "
+        "again; look at the disk, move the replica to another node, or restart the node to have it copied again",
+    ),
+    Guard(
         CopyRefusalCode.REMOVED,
         lambda _asked, here: here.removed,
         lambda _asked, _here: "the table was deleted for good; the masters delete the other replicas, too",
     ),
     Guard(
         CopyRefusalCode.ILLEGAL_STATE,
-        lambda asked, here: asked.hosted != (here.state is TargetState.READY),
+        # A damaged replica that did not start looks to the leader like none.
+        lambda asked, here: here.state is not TargetState.DAMAGED and asked.hosted != (here.state is TargetState.READY),
         lambda asked, here: f"the leader believes that this node {'has a' if asked.hosted else 'has no'} replica, "
         f"and the tablet is {here.state} here; the leader learns that from the next answer",
     ),

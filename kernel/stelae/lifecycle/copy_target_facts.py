@@ -50,9 +50,16 @@ def gather(
     if replica is not None and not replica.failure:
         has_base = yield OffLoop(lambda: _has(node.engines.wal, replica.log, asked.log_base))
         return _of_replica(node, replica, common, has_base), None
+    if replica is not None and replica.read_faults.damaged:
+        lately = env.replaced_damage.lately(asked.tablet_id, node.turns.now_us())
+        facts = _of_replica(node, replica, common, has_log_base=False)
+        return replace(facts, state=TargetState.DAMAGED, replaced_lately=lately), None
     found = yield from look()
     if replica is not None:
         return _offline(common, f"the replica has failed: {replica.failure}", found, loader), found
+    if asked.tablet_id in loader.damaged and found.decision.action is StartupAction.START:
+        lately = env.replaced_damage.lately(asked.tablet_id, node.turns.now_us())
+        return _of_damaged_files(loader, common, found, lately), found
     return _of_files(node, loader, common, found), found
 
 
@@ -119,6 +126,23 @@ def _of_files(node: Node, loader: TabletLoader, common: TargetFacts, found: Tabl
         removed=found.superblock.removed,
         config=found.consensus.committed_config.op_id,
         members=frozenset(member.node_id for member in found.consensus.committed_config.members),
+    )
+
+
+def _of_damaged_files(
+    loader: TabletLoader, common: TargetFacts, found: TabletFinding, replaced_lately: bool
+) -> TargetFacts:
+    """Return the facts of a replica that did not start because its rows are damaged."""
+    if found.consensus is None or found.log is None or found.log.damage is not None:
+        return _offline(common, loader.failed.get(found.tablet_id, "it did not start"), found, loader)
+    return replace(
+        common,
+        state=TargetState.DAMAGED,
+        term=found.consensus.term,
+        last="UNKNOWN" if found.tablet_id in loader.unknown_op_ids else found.log.last,
+        config=found.consensus.committed_config.op_id,
+        members=frozenset(member.node_id for member in found.consensus.committed_config.members),
+        replaced_lately=replaced_lately,
     )
 
 

@@ -19,7 +19,7 @@ from stelae.lifecycle.copied_tablet import CopiedTablet
 from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_fences import CopyFences, inconsistent
-from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, TargetFacts, TargetState, refusal
+from stelae.lifecycle.copy_guards import REPLACED, CopyRefusal, CopyRefusalCode, TargetFacts, TargetState, refusal
 from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_source import ALL_DAMAGED, CopySource
 from stelae.lifecycle.copy_stage import CopyStage
@@ -34,6 +34,7 @@ from stelae.spi.ids import OpId
 log = logging.getLogger(__name__)
 
 SET_ASIDE = "it lags behind the log of the leader, and a copy replaces it"
+SET_ASIDE_DAMAGED = "it is damaged, and a copy replaces it"
 
 
 class TabletCopy:
@@ -110,7 +111,7 @@ class TabletCopy:
         """Apply the guards. ``steps`` is run under the lock, so only term, vote and log can change afterwards."""
         env, asked = self._env, self.asked
         self._here, self._found = yield from gather(env, asked, lambda: env.manager.look(asked.tablet_id))
-        self.sequence.replaces = self._here.state is TargetState.READY
+        self.sequence.replaces = self._here.state in REPLACED
         found = refusal(asked, self._here)
         self.admitted = found is None
         return Outcome.DONE if found is None else self._refuse(found)
@@ -205,8 +206,16 @@ class TabletCopy:
 
     def _set_aside(self) -> Steps[Outcome]:
         node, manager, tablet = self._env.node, self._env.manager, self.asked.tablet_id
-        replica = self._aside = node.replicas[tablet]
-        yield from manager.set_aside(replica, SET_ASIDE)
+        replica = self._aside = node.replicas.get(tablet)
+        reason = SET_ASIDE
+        if self._here is not None and self._here.state is TargetState.DAMAGED:
+            self._env.replaced_damage.note(tablet, node.turns.now_us())
+            reason = SET_ASIDE_DAMAGED
+        if replica is not None:
+            yield from manager.set_aside(replica, reason)
+        else:
+            assert self._found is not None, "a replica that did not start was looked for in its files"
+            yield from manager.set_aside_offline(self._found, reason)
         found = self._found = yield from manager.look(tablet)
         if (
             found.consensus is not None and self._here is not None
@@ -216,8 +225,8 @@ class TabletCopy:
 
     def _rehost(self) -> Steps[Outcome]:
         """Start the replica again that could not be set aside. If it is a tombstone by now, it stays one."""
-        assert self._aside is not None
-        yield from self._env.manager.start_again(self._aside)
+        if self._aside is not None:
+            yield from self._env.manager.start_again(self._aside)
         return Outcome.DONE
 
     # -- from the superblock COPYING on --------------------------------------------------------------

@@ -31,7 +31,7 @@ from stelae.lifecycle.quarantine import remove_unfinished
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding, inspect_tablet, scan_tablets
 from stelae.lifecycle.tablet_recovery import recover
 from stelae.spi.consensus import HardState
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import Corrupt, StelaeError
 from stelae.spi.ids import ZERO, LogId, TabletId
 from stelae.spi.services import Files
 from stelae.spi.wal import LogState, WalEngine
@@ -61,6 +61,8 @@ class TabletLoader:
         self._crash = crash
         self.failed: dict[TabletId, str] = {}
         """The tablets that stay offline, and why. The node serves the others."""
+        self.damaged: set[TabletId] = set()
+        """The tablets that stay offline because their rows are damaged. Their logs are sound."""
         self.unknown_op_ids: set[TabletId] = set()
         """The tablets whose last op id is UNKNOWN, even if they were deleted since. They never vote again (rule 19)."""
         self.delayed: dict[TabletId, str] = {}
@@ -218,6 +220,8 @@ class TabletLoader:
             self.fail(found.tablet_id, str(error))
             return None
         except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
+            if isinstance(error, Corrupt) and error.path is not None and error.path.startswith(f"{directory}/"):
+                self.damaged.add(found.tablet_id)
             self.fail(found.tablet_id, str(error))
             return None
 

@@ -211,6 +211,13 @@ class TabletManager:
         last = yield from self.shut_down(replica)
         yield from self._leave_tombstone(replica.flusher.superblock, last, reason, removed=removed)
 
+    def set_aside_offline(self, found: TabletFinding, reason: str) -> Steps[None]:
+        """Do the same with a replica that did not start. Its last op id must be known (rule 19)."""
+        block, last = self._offline(found, None)
+        if last == "UNKNOWN":
+            raise Unavailable(f"the last op id of tablet {found.tablet_id} is not known")
+        yield from self._leave_tombstone(block, last, reason, removed=False)
+
     def _leave_tombstone(self, block: Superblock, last: LastOpId, reason: str, *, removed: bool) -> Steps[None]:
         node, tablet_id = self._node, block.tablet_id
         about = DeletionRecord(
@@ -224,6 +231,7 @@ class TabletManager:
         tombstone = yield OffLoop(lambda: write_tombstone(files, layout, block, last, about, removed=removed))
         yield from self.complete_deletion(tombstone)
         self._loader.failed.pop(tablet_id, None)
+        self._loader.damaged.discard(tablet_id)
         log.info("tablet deleted tablet=%s last=%s quarantine=%s: %s", tablet_id, last, tombstone.quarantine, reason)
 
     def _note_removal(self, found: TabletFinding, *, removed: bool) -> Steps[None]:

@@ -286,7 +286,7 @@ class FactFeed:
         if self.world.copies and (state := _ON_DISK_AFTER.get(change)) is not None:
             node.on_disk = state
         if change == (DataState.READY, DataState.DELETED):
-            node.status = None
+            node.status, node.rows_damaged = None, False
             self.node_changed(node, NodeChange.REPLICA_DELETED)
         if block.data_state is not DataState.READY:
             node.flushed, node.floor = ZERO, 0

@@ -58,6 +58,9 @@ class FaultKind(StrEnum):
     LEADER_IN_COPY = "leader_in_copy"
     """A voter is cut off until it needs a copy. While it is copied, the leader loses its power or all of its links, so
     that the vote of the tombstone may decide. Only in runs with copies."""
+    ROWS_DAMAGED = "rows_damaged"
+    """Bytes of the stored rows change, and a read finds it. The replica fails, and its leader has it copied in its
+    place. Only in runs with copies that lose no replica permanently."""
     CLOCK_JUMP = "clock_jump"
     """One node's wall clock jumps forward or back, perhaps further than peers accept."""
 
@@ -115,6 +118,9 @@ ALONE_WITH_WITNESS_SHARE = 0.35
 LEADER_IN_COPY_SHARE = 0.3
 """Share of the faults of that kind in runs with copies."""
 
+ROWS_DAMAGED_SHARE = 0.6
+"""Share of the runs with copies that have one fault of that kind, if they lose no replica permanently."""
+
 ALONE_US_MAX = 400_000
 """Longest time for which a leader reaches only witnesses."""
 
@@ -133,6 +139,7 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
         kinds = _with(seed, kinds, "witnesses", FaultKind.ALONE_WITH_WITNESS, ALONE_WITH_WITNESS_SHARE)
     if profile.copies:
         kinds = _with(seed, kinds, "copies", FaultKind.LEADER_IN_COPY, LEADER_IN_COPY_SHARE)
+        kinds = _with_damaged_rows(seed, kinds)
     if profile.nodes == 1:
         kinds = [kind for kind in kinds if kind not in (*PERMANENT, *_OF_LINKS)]
     drawn = []
@@ -155,6 +162,14 @@ def _draw_permanent(seed: int, profile: Profile, kind: FaultKind) -> FaultKind:
     if profile.member_change_us is not None and chance(stream(seed, "plan/lost"), 0.5):
         return FaultKind.LOST_REPLICA
     return FaultKind.OLDER_LOG if chance(stream(seed, "plan/older"), 0.4) else kind
+
+
+def _with_damaged_rows(seed: int, kinds: Sequence[FaultKind]) -> list[FaultKind]:
+    """Replace one fault by damage, unless a replica is lost: of three, two must remain."""
+    rng, changed = stream(seed, "plan/damaged"), list(kinds)
+    if chance(rng, ROWS_DAMAGED_SHARE) and not any(kind in PERMANENT for kind in kinds):
+        changed[between(rng, 0, len(kinds) - 1)] = FaultKind.ROWS_DAMAGED
+    return changed
 
 
 def _with(seed: int, kinds: Sequence[FaultKind], purpose: str, other: FaultKind, share: float) -> list[FaultKind]:

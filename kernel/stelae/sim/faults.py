@@ -78,6 +78,14 @@ class FaultTarget(Protocol):
         """End the process, and remove all files of a voter's replica. Return false if that cannot be done here."""
         ...
 
+    def damage_rows(self) -> bool:
+        """Change bytes of the stored rows, and read them. Return false if the read finds nothing wrong."""
+        ...
+
+    def find_damage(self) -> None:
+        """Read all rows, if they were damaged and the damage is still there."""
+        ...
+
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
         """Move the wall clock, while the node runs (``seen``) or while it is down.
 
@@ -186,6 +194,8 @@ class FaultDriver:
                 (node.crash if fault.kind is FaultKind.CRASH else node.kill)()
             case FaultKind.DAMAGE | FaultKind.OLDER_LOG:
                 (node.damage_log if fault.kind is FaultKind.DAMAGE else node.restore_older_log)()
+            case FaultKind.ROWS_DAMAGED:
+                return node.find_damage if node.damage_rows() else None
             case FaultKind.LOST_REPLICA:
                 return node.start if node.lose_replica() else None
             case FaultKind.CRASH_IN_COMMIT:

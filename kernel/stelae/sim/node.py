@@ -20,6 +20,7 @@ from stelae.sim.log_model import LogModel
 from stelae.sim.node_change import NodeChange
 from stelae.sim.node_start import LAYOUT, STORE, TABLET, NodeContext, NodeStart, RunningNode, format_node
 from stelae.sim.process import DurationRange, Process, where_raised
+from stelae.sim.rows_damage import RowsDamage
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Status
@@ -55,6 +56,7 @@ class SimNode:
         self._models: dict[LogId, LogModel] = {}
         self._extra_us = 0
         self._may_be_lost = False
+        self._rows_damage = RowsDamage(LAYOUT.data_of(TABLET))
         self.has_lost_files = False
         """True once the files of the replica are gone. The node runs without it, and says that it does not host it."""
         self._backup: tuple[LogId, int, dict[str, bytes]] | None = None
@@ -244,6 +246,33 @@ class SimNode:
         self._give_up()
         return True
 
+    def damage_rows(self) -> bool:
+        """Change bytes of the stored rows, and read them. Return false if the read finds nothing wrong."""
+        replica, found = self.replica, False
+
+        def strike() -> None:
+            nonlocal found
+            assert replica is not None, "it was looked at before"
+            self.view.rows_damaged = True
+            found = self.view.rows_damaged = self._rows_damage.strike(self._disk, replica, self._rng)
+
+        if replica is not None and self.view.on_disk is ReplicaOnDisk.WHOLE:
+            self.run(strike)
+        if not found:
+            return False
+        self._context.coverage.hit("node.rows_damaged")
+        self._changed(NodeChange.ROWS_DAMAGED)
+        return True
+
+    def find_damage(self) -> None:
+        """Read all rows, if they were damaged and the damage is still there."""
+        self.run(self._find_damage)
+
+    def _find_damage(self) -> None:
+        replica = self.replica
+        if replica is not None and self.view.on_disk is ReplicaOnDisk.WHOLE:
+            self.view.rows_damaged = self._rows_damage.find(self._disk, replica)
+
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
         """Move the wall clock, while the node runs (``seen``) or while it is down.
 
@@ -266,8 +295,13 @@ class SimNode:
         """Do nothing: the tap on the core reports transitions."""
 
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
-        """Give the replica up if a failed sync or damage explains its failure, and report a violation otherwise."""
-        if self._may_be_lost and "invariant" not in reason:
+        """Report a violation, unless damaged rows explain the failure, or a failed sync or damaged log. Those replicas
+        are given up. A replica with damaged rows is copied in its place."""
+        replica = self.running.replica if self.running is not None else None
+        damaged = replica is not None and replica.read_faults.damaged
+        if self.view.rows_damaged and damaged and "invariant" not in reason:
+            self.view.status = None
+        elif self._may_be_lost and "invariant" not in reason:
             self._give_up()
             self.view.status = None
         else:
@@ -280,6 +314,7 @@ class SimNode:
     def _boot(self, boot: NodeStart) -> None:
         try:
             self.running = boot.run(self)
+            self._find_damage()
         except StelaeError as error:
             self._disk = self._observe_disk(self._disk.clone())
             self._end()

@@ -26,6 +26,8 @@ class NodeChange(StrEnum):
     """The next sync of the replicated log will fail."""
     LOG_DAMAGED = "log_damaged"
     """A bit of a log segment was flipped while the node was down."""
+    ROWS_DAMAGED = "rows_damaged"
+    """Bytes of the stored rows were changed, and a read has found it."""
     LOG_REPLACED = "log_replaced"
     """The log was replaced by an older copy while the node was down."""
     FILES_LOST = "files_lost"

@@ -45,6 +45,7 @@ class ObservedNode:
         floor_max: highest history floor that was ever set in a store of this node.
         edits: number of durable superblocks with an edit of the store.
         given_up: true once the replica is lost permanently.
+        rows_damaged: true while a fault has damaged the stored rows, until the replica is set aside.
         on_disk: how much of a replica is durable on the node.
         log_only: true if the replica has no rows, as that of a witness.
         log_id: the log of the replica.
@@ -71,6 +72,7 @@ class ObservedNode:
     floor_max: int = 0
     edits: int = 0
     given_up: bool = False
+    rows_damaged: bool = False
     on_disk: ReplicaOnDisk = ReplicaOnDisk.WHOLE
     log_only: bool = False
     log_id: LogId | None = None

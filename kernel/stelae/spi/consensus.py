@@ -174,7 +174,8 @@ class ConfigChanged(msgspec.Struct, frozen=True, gc=False):
 
 
 class CopyRequest(msgspec.Struct, frozen=True):
-    """A peer needs a copy: it lacks entries from ``first_index`` on that were collected, or does not host the tablet.
+    """A peer needs a copy: it lacks entries from ``first_index`` on that were collected, does not host the tablet, or
+    its replica is damaged.
 
     The core repeats the request at growing intervals until the peer's log reaches the base: a request may be lost, or
     refused for the moment."""
@@ -182,6 +183,7 @@ class CopyRequest(msgspec.Struct, frozen=True):
     peer: NodeId
     first_index: int
     hosted: bool = True  #: False if the peer does not host the tablet. If nothing was collected, it needs no copy then.
+    damaged: bool = False  #: The peer's replica has failed because of damage, whatever its log has.
 
 
 class Fatal(msgspec.Struct, frozen=True):

@@ -110,10 +110,13 @@ class BeatException(msgspec.Struct, frozen=True, gc=False):
 
     peer: NodeId
     term: int  #: The peer's term; 0 if it has none.
-    reason: str  #: ``"term"``; ``UNKNOWN`` if the peer does not host the tablet; or ``"failed"``.
+    #: ``"term"``; ``UNKNOWN`` if the peer does not host the tablet; ``DAMAGED`` if its replica has failed, and a copy
+    #: can replace it; or ``"failed"``.
+    reason: str
 
 
 UNKNOWN = "unknown"
+DAMAGED = "damaged"
 
 
 class PeerUnreachable(msgspec.Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus_events import UNKNOWN, BeatException, PeerAlive, RangeCompacted, RangeSent
+from stelae.spi.consensus_events import DAMAGED, UNKNOWN, BeatException, PeerAlive, RangeCompacted, RangeSent
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import encode_config
@@ -160,7 +160,8 @@ class Leader:
     def on_beat_exception(self, event: BeatException) -> None:
         """Handle a peer's refusal of a heartbeat.
 
-        The peer is in a later term, does not follow this leader yet, or does not host the tablet."""
+        The peer is in a later term, does not follow this leader yet, does not host the tablet, or its replica has
+        failed."""
         state, leadership = self._state, self._state.leadership
         if event.peer not in state.peer_ids:
             state.count_refused("heartbeat refused by a node outside the config")
@@ -175,8 +176,8 @@ class Leader:
         if leadership is None or peer is None:
             return
         peer.answered = True
-        if event.reason == UNKNOWN:
-            self._replicator.request_replica(peer)
+        if event.reason in (UNKNOWN, DAMAGED):
+            self._replicator.request_replica(peer, damaged=event.reason == DAMAGED)
         elif peer.state is PeerState.COPY:
             peer.was_unreachable = True
             self._replicator.probe_again(leadership, peer, state.now_us)

@@ -148,8 +148,8 @@ class Replicator:
             self._state.ready.copy_requests.append(CopyRequest(peer.node_id, peer.match + 1))
             self.send_empty(leadership, peer, quiet=False)
 
-    def request_replica(self, peer: Progress) -> None:
-        """Request a replica for a peer that does not host the tablet, again and again until it does.
+    def request_replica(self, peer: Progress, *, damaged: bool = False) -> None:
+        """Request a replica for a peer that does not host the tablet, or whose replica is damaged, until it has one.
 
         The request may be lost on its way, and only the peer knows when it has a replica. Once it does not refuse
         heartbeats any more, it is probed."""
@@ -164,7 +164,9 @@ class Replicator:
             peer.to_copy()
             peer.was_unreachable = True
         peer.sent_at_us = self._state.now_us
-        self._state.ready.copy_requests.append(CopyRequest(peer.node_id, 1, hosted=False))
+        first_index = peer.match + 1 if damaged else 1
+        request = CopyRequest(peer.node_id, first_index, hosted=damaged, damaged=damaged)
+        self._state.ready.copy_requests.append(request)
 
     def probe_again(self, leadership: LeaderState, peer: Progress, heard_at_us: int) -> None:
         """Probe a peer in COPY that is reachable again: its log may reach the base by now. Reads no entry."""

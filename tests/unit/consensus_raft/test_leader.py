@@ -8,6 +8,7 @@ import pytest
 
 from stelae.spi.consensus import CopyRequest, Role
 from stelae.spi.consensus_events import (
+    DAMAGED,
     UNKNOWN,
     BeatException,
     Campaign,
@@ -330,6 +331,22 @@ def test_a_peer_that_does_not_host_the_tablet_is_sent_no_entries_and_a_replica_i
     assert probe.prev == ZERO, "it has a replica now, and is asked what is in its log"
     solo.ack(B, 0)
     assert peer_of(solo, B).state == "REPLICATE" and solo.readies[-1].ranges[0].prev == ZERO
+
+
+def test_a_peer_with_a_damaged_replica_is_copied_whatever_its_log_has_and_replication_goes_on_afterwards() -> None:
+    solo = Solo().serve()
+    propose(solo, 3)
+    solo.ack(B)
+    match = peer_of(solo, B).match_index
+    solo.step(BeatException(B, 2, "failed"))
+    assert peer_of(solo, B).state == "PROBE", "its log cannot be trusted, so nothing replaces it in its place"
+    solo.step(BeatException(B, 2, DAMAGED))
+    solo.step(BeatException(B, 2, DAMAGED))
+    requests = [request for ready in solo.readies for request in ready.copy_requests]
+    assert requests == [CopyRequest(B, match + 1, damaged=True)] and peer_of(solo, B).state == "COPY"
+    solo.step(PeerAlive(B, 2, RETRY_US), Tick(RETRY_US))
+    solo.ack(B)
+    assert peer_of(solo, B).state == "REPLICATE"
 
 
 def test_a_leader_without_other_voters_finds_out_by_heartbeats_that_a_learner_has_its_copy() -> None:

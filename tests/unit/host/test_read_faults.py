@@ -40,6 +40,15 @@ def test_damage_in_a_file_condemns_at_once_and_names_file_and_offset() -> None:
     assert "/d/1.parquet@4096" in reason and "damage" in reason
 
 
+def test_damage_is_told_from_a_disk_that_fails() -> None:
+    """A copy in its place replaces what is damaged. On a disk that fails, the copy would fail as well."""
+    for results, damaged in (([Corrupt("a bad page", path="/d/1.parquet", offset=1)], True), ([EIO] * 20, False)):
+        faults = ReadFaults(lambda _reason: None)
+        for result in results:
+            faults.note(result)
+        assert faults.damaged is damaged
+
+
 @pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
 def test_errors_that_say_nothing_of_what_is_stored_condemn_nobody(error: Exception) -> None:
     assert judged(*[error] * 100) == []

@@ -41,6 +41,7 @@ TOMBSTONE = TargetFacts(
     members=frozenset({LEADER, HERE}),
 )
 LAGGING = dataclasses.replace(TOMBSTONE, state=TargetState.READY)
+DAMAGED = dataclasses.replace(TOMBSTONE, state=TargetState.DAMAGED)
 NEVER = TargetFacts(node_id=HERE, hosts_tables=True, consensus="raft", state=TargetState.DOES_NOT_EXIST)
 
 
@@ -63,12 +64,14 @@ def code(request: StartCopy, here: TargetFacts) -> CopyRefusalCode | None:
         (asked(leader=OTHER, config=OpId(2, 11)), TOMBSTONE),
         (asked(hosted=True), LAGGING),
         (asked(hosted=True, last=OpId(3, 20)), LAGGING),
+        (asked(hosted=True), DAMAGED),
+        (asked(hosted=False), DAMAGED),
         (asked(member_type=MemberType.PRE_VOTER), NEVER),
         (asked(member_type=MemberType.NON_VOTER, last=ZERO), NEVER),
         (asked(), dataclasses.replace(TOMBSTONE, last=ZERO, config=ZERO)),
     ],
 )
-def test_a_copy_over_a_tombstone_over_a_lagging_replica_and_for_a_new_member_begins(
+def test_a_copy_over_a_tombstone_over_a_lagging_or_damaged_replica_and_for_a_new_member_begins(
     request_: StartCopy, here: TargetFacts
 ) -> None:
     assert refusal(request_, here) is None
@@ -84,6 +87,7 @@ ALONE: list[tuple[CopyRefusalCode, dict[str, Any], TargetFacts, dict[str, Any]]]
     (Code.LAST_OP_ID_UNKNOWN, {}, TOMBSTONE, {"state": TargetState.OFFLINE, "last": "UNKNOWN"}),
     (Code.OFFLINE, {}, TOMBSTONE, {"state": TargetState.OFFLINE, "why_offline": "its store is damaged"}),
     (Code.OFFLINE, {"hosted": True}, LAGGING, {"state": TargetState.OFFLINE}),
+    (Code.DAMAGED_AGAIN, {"hosted": True}, DAMAGED, {"replaced_lately": True}),
     (Code.REMOVED, {}, TOMBSTONE, {"removed": True}),
     (Code.ILLEGAL_STATE, {"hosted": True}, TOMBSTONE, {}),
     (Code.ILLEGAL_STATE, {"hosted": True, "member_type": MemberType.PRE_VOTER}, NEVER, {}),
@@ -156,8 +160,8 @@ def test_every_combination_of_facts_has_one_answer_that_is_that_of_the_first_gua
         if found is None:
             begun += 1
             assert request_.term >= here.term and here.last != "UNKNOWN" and here.slots_free
-            assert here.state in (TargetState.DELETED, TargetState.READY, TargetState.DOES_NOT_EXIST)
-            assert request_.hosted == (here.state is TargetState.READY)
+            assert here.state not in (TargetState.COPYING, TargetState.OFFLINE)
+            assert here.state is TargetState.DAMAGED or request_.hosted == (here.state is TargetState.READY)
             assert request_.member_type is MemberType.PRE_VOTER or here.state is not TargetState.DOES_NOT_EXIST
     assert begun > 50, "some copies begin"
 

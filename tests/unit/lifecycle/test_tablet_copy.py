@@ -11,13 +11,16 @@ import pytest
 
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.superblock import DataState, SuperblockFile
-from stelae.lifecycle import offer_check
+from stelae.lifecycle import offer_check, tablet_loader
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.lifecycle.copy_states import CopyState
+from stelae.lifecycle.quarantine import list_quarantine
+from stelae.lifecycle.replaced_damage import AGAIN_US
+from stelae.lifecycle.tablet_copy import SET_ASIDE_DAMAGED
 from stelae.spi.consensus import HardState
 from stelae.spi.copy_plan import CopyOutcome
-from stelae.spi.errors import Overloaded, StelaeError
-from stelae.spi.ids import OpId
+from stelae.spi.errors import Corrupt, Overloaded, StelaeError
+from stelae.spi.ids import OpId, TabletId
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_node import (
     CONFIG,
@@ -75,6 +78,94 @@ def test_a_replica_that_lags_is_set_aside_and_replaced() -> None:
     check_complete(node, ADOPTED)
     assert node.disk.listdir(LAYOUT.quarantine) == ["t.1"], "its rows and its log can still be looked at"
     assert {"data", "wals"} <= set(node.disk.listdir(f"{LAYOUT.quarantine}/t.1"))
+
+
+def damaged(sources: FakeNetwork | None = None) -> CopyNode:
+    """A node whose replica has the whole log that the leader needs, and has found damage in its rows."""
+    node = lagging(sources)
+    fail_damaged(node)
+    return node
+
+
+def fail_damaged(node: CopyNode) -> None:
+    replica: Any = node.peers.replicas[TABLET]
+    replica.failure, replica.read_faults.damaged = "damage found: a bad page", True
+
+
+def test_a_damaged_replica_is_set_aside_and_replaced_although_its_log_is_whole() -> None:
+    node = damaged()
+    assert node.ask_until_end(hosted=True, log_base=OpId(1, 1)).sequence.committed
+    check_complete(node, ADOPTED)
+    (one,) = list_quarantine(node.disk, LAYOUT)
+    assert one.about is not None and one.about.reason == SET_ASIDE_DAMAGED
+
+
+def damaged_at_start(monkeypatch: pytest.MonkeyPatch, path: str) -> CopyNode:
+    """A node whose replica did not start, because a file of it is damaged."""
+
+    def recover(*_args: object) -> None:
+        raise Corrupt("a bad page", path=path, offset=4096)
+
+    disk = lagging_disk()
+    with monkeypatch.context() as patched:
+        patched.setattr(tablet_loader, "recover", recover)
+        node = CopyNode(disk, network())
+    assert node.recovered == {} and "a bad page" in node.loader.failed[TABLET]
+    return node
+
+
+@pytest.mark.parametrize("hosted", [True, False])
+def test_a_replica_that_did_not_start_because_its_rows_are_damaged_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, hosted: bool
+) -> None:
+    """To its leader it looks like none."""
+    node = damaged_at_start(monkeypatch, f"{LAYOUT.data_of(TABLET)}/1.parquet")
+    assert node.ask_until_end(hosted=hosted).sequence.committed
+    check_complete(node, ADOPTED)
+    (one,) = list_quarantine(node.disk, LAYOUT)
+    assert one.about is not None and one.about.reason == SET_ASIDE_DAMAGED
+    assert TABLET not in node.loader.failed and node.loader.damaged == set()
+
+
+def test_a_replica_that_did_not_start_for_another_reason_stays_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = damaged_at_start(monkeypatch, f"{LAYOUT.wals}/1.seg")
+    assert node.loader.damaged == set()
+    assert node.refusal() == CopyRefusalCode.OFFLINE
+
+
+def test_a_damaged_replica_whose_last_op_id_is_not_known_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 19: it might have acknowledged more than its log says."""
+    node = damaged_at_start(monkeypatch, f"{LAYOUT.data_of(TABLET)}/1.parquet")
+    node.loader.unknown_op_ids.add(TABLET)
+    assert node.refusal() == CopyRefusalCode.LAST_OP_ID_UNKNOWN
+    assert node.disk.listdir(LAYOUT.quarantine) == []
+
+
+def test_a_damaged_replica_stays_where_it_is_while_no_source_serves_a_copy() -> None:
+    node = damaged(FakeNetwork({}))
+    tree = node.disk.tree()
+    assert not node.ask_until_end(hosted=True).sequence.committed
+    assert (
+        node.disk.tree() == tree and node.peers.replicas[TABLET].failure and node.metrics.counts == ["copies_refused"]
+    )
+
+
+def test_a_replica_that_has_failed_for_another_reason_is_not_replaced_in_its_place() -> None:
+    node = lagging()
+    replica: Any = node.peers.replicas[TABLET]
+    replica.failure = "the log cannot be synced"
+    assert node.refusal(hosted=True) == CopyRefusalCode.OFFLINE
+
+
+def test_a_replica_that_is_damaged_again_soon_is_not_replaced_before_a_long_time_has_passed() -> None:
+    node = damaged()
+    assert node.ask_until_end(hosted=True).sequence.committed
+    fail_damaged(node)
+    assert node.refusal(hosted=True) == CopyRefusalCode.DAMAGED_AGAIN
+    replaced, now_us = node.copies._env.replaced_damage, node.now_us
+    assert replaced.lately(TABLET, now_us) and not replaced.lately(TABLET, now_us + AGAIN_US)
+    replaced.note(TabletId("another"), now_us + AGAIN_US)
+    assert not replaced.lately(TABLET, now_us), "what is long ago is forgotten"
 
 
 def test_the_leader_that_asks_again_disturbs_nothing() -> None:

@@ -106,6 +106,9 @@ class ReplicaHosting:
         block = found.superblock
         it.facts.replica_found(it.node, block, exists=block is not None and block.data_state is DataState.READY)
         recovered = [one for one in self._loader.recover_all() if one.superblock.tablet_id == tablet]
+        if it.node.rows_damaged and tablet in self._loader.damaged:
+            it.facts.coverage.hit("node.rows_damaged_at_start")
+            return None
         if (failure := self._loader.failed.get(tablet)) is not None:
             raise StorageError(failure)
         if found.decision.action is StartupAction.REMOVE:

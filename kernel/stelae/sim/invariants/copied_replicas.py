@@ -53,8 +53,8 @@ class TombstonePromises(Invariant):
 class NoNeedlessDeletion(Invariant):
     """A replica is set aside only for a copy that it needs, or because a committed config does not list its node.
 
-    It needs a copy if it lacks the entry at which the log of an asking leader begins. Entries that were under way when
-    the replica was looked at last may become durable until it is shut down."""
+    It needs a copy if it lacks the entry at which the log of an asking leader begins, or if its rows are damaged.
+    Entries that were under way when the replica was looked at last may become durable until it is shut down."""
 
     name: ClassVar[str] = "no_needless_deletion"
     source: ClassVar[str] = "durability.md rules 17 and 27"
@@ -85,7 +85,7 @@ class NoNeedlessDeletion(Invariant):
         """Check the reason of a new tombstone."""
         if before is None or before.data_state is not DataState.READY or block.data_state is DataState.READY:
             return
-        if node.given_up:
+        if node.given_up or node.rows_damaged:
             return
         known = node.committed_config
         removed = known is not None and known.op_id in self._seen.get(node.position, ())

@@ -47,6 +47,8 @@ class ElectionRestriction(Invariant):
 
     def _judge(self, node: ObservedNode, hard_state: HardState, last: OpId) -> None:
         candidate = hard_state.voted_for
+        if candidate == node.node_id:
+            return  # It voted for the log that it had then. As a leader it has got more since.
         if candidate is None or (node.position, hard_state.term, candidate) in self._votes:
             return
         self._votes.add((node.position, hard_state.term, candidate))

@@ -33,7 +33,7 @@ class LogRetention(Invariant):
             self.fail(f"{where} is collected up to {upto}, the slowest replica holds the entries up to {settled}")
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
-        """Check that a leader can catch up all peers that have a replica from its log, failed ones included."""
+        """Check that a leader can catch up all peers that have a replica from its log, unless they found damage."""
         for request in ready.copy_requests:
-            if request.hosted and not node.log_only and not self.world.copies:
+            if request.hosted and not request.damaged and not node.log_only and not self.world.copies:
                 self.fail(f"leader {node.position} of term {node.hard_state.term} requests a copy for {request.peer}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.spi.consensus import CopyRequest
-from stelae.spi.consensus_events import PeerUnreachable
+from stelae.spi.consensus_events import DAMAGED, BeatException, PeerUnreachable
 from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
@@ -152,6 +152,23 @@ class LaggingChecks:
         assert self._state(cluster, 3) == "REPLICATE"
         assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
         assert len(self._requests(cluster)) <= 1, "it is probed with the first request for a copy"
+
+    def test_a_copy_is_requested_for_a_peer_whose_replica_is_damaged_although_it_has_the_whole_log(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led()
+        self._propose(cluster, 1, 3)
+        term, match = cluster.nodes[1].status.term, cluster.nodes[3].status.last.index
+        cluster.crash(3)
+        cluster.step(1, BeatException(node_name(3), term, DAMAGED))
+        assert self._requests(cluster) == [CopyRequest(node_name(3), match + 1, damaged=True)]
+        self._propose(cluster, 1, 1)
+        assert self._state(cluster, 3) == "COPY", "and nothing is sent to it"
+        cluster.install(3, 2)
+        cluster.start(3)
+        cluster.advance(4 * cluster.timeout_us)
+        assert self._state(cluster, 3) == "REPLICATE"
+        assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
 
     def _requests(self, cluster: ConsensusCluster) -> list[CopyRequest]:
         return [request for ready in cluster.nodes[1].readies for request in ready.copy_requests]
