@@ -2,7 +2,7 @@
 
 Production's traffic module encodes, decodes and routes the messages. This module replaces the messenger below it. As
 with the real messenger, every message carries the sender's hybrid timestamp. A message whose timestamp is too far ahead
-is refused before it is decoded.
+is refused before it is decoded. The refusal has the timestamp of the node that refuses: so the sender learns the time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from stelae.spi.services import Buffer
 
 LOST_NOTICE_EVERY = 8
 """Of so many messages that cannot be sent, one makes the node notice that its link is down."""
+
+REFUSED = "refused"
+"""Kind of the answer to a message that the clock refused."""
 
 
 class NodeLink:
@@ -105,6 +108,8 @@ class NodeLink:
             self._clock.observe(message.stamp)
         except ClockError:
             self._coverage.hit("clock.refused")
+            if message.kind != REFUSED:
+                self.send(message.sender, REFUSED, ())
             return
         try:
             if message.kind == CONSENSUS:

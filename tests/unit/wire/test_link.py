@@ -209,6 +209,14 @@ def test_an_answer_that_fails_the_envelopes_checks_is_refused_and_counted(how: d
     assert world.link.up
 
 
+def test_a_refusal_tells_the_time_of_the_node_that_refuses() -> None:
+    """A node whose clock was set back learns from it that its peers are behind (``HybridClock``)."""
+    world = World()
+    world.welcome()
+    world.hear([(MessageKind.REFUSED, 0, 0, "", {"code": "CLOCK", "reason": "ahead"}, [])], timestamp=5_000)
+    assert world.context.time.now() == 5_001 and world.link.up
+
+
 def test_a_request_where_answers_are_due_is_refused() -> None:
     world = World()
     world.welcome()
