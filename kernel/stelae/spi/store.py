@@ -92,7 +92,10 @@ class StoreSnapshot(ABC):
     @property
     @abstractmethod
     def files(self) -> Sequence[SnapshotUnit]:
-        """The files. Together with the manifest they are the store as of ``edit.flushed``."""
+        """The files. Together with the manifest they are the store as of ``edit.flushed``. May block.
+
+        A digest is that of the bytes that were written. A copy of a file that was damaged since does not have it, so
+        damage is not copied. ``StorageError``: the files cannot be described."""
 
     @property
     @abstractmethod

@@ -12,7 +12,6 @@ from threading import Lock
 
 from stelae.spi.services import Files
 
-SUFFIXES = (".parquet", ".index")
 _NAME = re.compile(r"(\d{8,})\.(parquet|index)")
 
 
@@ -31,6 +30,10 @@ class BlockDirectory:
     def path_of(self, number: int) -> str:
         """Return the path of a block, without suffix."""
         return f"{self._path}/{number:08d}"
+
+    def names_of(self, number: int) -> tuple[str, str]:
+        """Return the names of the two files of a block: the rows and their index."""
+        return f"{number:08d}.parquet", f"{number:08d}.index"
 
     def number_of(self, path: str) -> int:
         """Return the number in the path of a block."""

@@ -52,6 +52,9 @@ class BlockIndex(msgspec.Struct, frozen=True, array_like=True, dict=True):
     row_groups: tuple[RowGroupIndex, ...]
     chunks: tuple[ColumnChunk, ...]  #: Row group by row group, in file order.
     footer: ColumnChunk  #: The footer: the end of the file, from its metadata on.
+    #: SHA-256 of the Parquet file as it was written, hexadecimal. A copy is checked against it, and so has no damage of
+    #: its source.
+    digest: str
     garbage_rows: int  #: Number of versions that become superfluous with a high enough history floor.
     garbage_stamp: int  #: Lowest floor with which half of them are superfluous.
     garbage_stamp_max: int  #: Lowest floor with which all of them are.

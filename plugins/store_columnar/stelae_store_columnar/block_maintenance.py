@@ -13,7 +13,7 @@ from stelae.spi.ids import ZERO, OpId
 from stelae.spi.schema import Schema
 from stelae.spi.store import Edit
 from stelae_store_columnar.block import BlockReader, ColumnarBlock
-from stelae_store_columnar.block_directory import SUFFIXES, BlockDirectory
+from stelae_store_columnar.block_directory import BlockDirectory
 from stelae_store_columnar.block_merging import BlockMerger, whole_versions
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.levels import Levels, LiveBlock
@@ -25,7 +25,7 @@ from stelae_store_columnar.versions import combined
 
 
 class BlockMaintenance:
-    """Flushes, merges and edits of one store. Only the applying thread uses it, except :meth:`committed_files`."""
+    """Flushes, merges and edits of one store. Only the applying thread uses it, except :meth:`committed_blocks`."""
 
     def __init__(self, directory: BlockDirectory, reader: BlockReader, config: ColumnarConfig, schema: Schema) -> None:
         self._directory = directory
@@ -103,7 +103,7 @@ class BlockMaintenance:
         live = {self._directory.number_of(live.block.path): live.block for live in levels.blocks}
         self._blocks.update(live)
         deleted = [number for number in self._blocks if number not in live]
-        obsolete = tuple(f"{number:08d}{suffix}" for number in sorted(deleted) for suffix in SUFFIXES)
+        obsolete = tuple(name for number in sorted(deleted) for name in self._directory.names_of(number))
         return Edit(manifest=encode_manifest(manifest), flushed=flushed, obsolete=obsolete)
 
     def on_commit(self, edit: Edit) -> None:
@@ -115,13 +115,12 @@ class BlockMaintenance:
                 block.hold_open()
         self._directory.remove(edit.obsolete)
 
-    def committed_files(self) -> tuple[Edit, list[str]]:
-        """Return the last committed edit, without its obsolete files, and the names of its files."""
+    def committed_blocks(self) -> tuple[Edit, list[int]]:
+        """Return the last committed edit, without its obsolete files, and the numbers of its blocks."""
         edit = self._committed
         manifest = decode_manifest(edit.manifest, "")
-        numbers = sorted({live.number for live in (*manifest.level1, *manifest.level0)})
         needed = Edit(manifest=edit.manifest, flushed=edit.flushed)
-        return needed, [f"{number:08d}{suffix}" for number in numbers for suffix in SUFFIXES]
+        return needed, sorted({live.number for live in (*manifest.level1, *manifest.level0)})
 
     def _manifest_block(self, live: LiveBlock) -> ManifestBlock:
         return ManifestBlock(self._directory.number_of(live.block.path), live.start)

@@ -5,6 +5,7 @@ syncs the directory once for all blocks. Until then, a crash may leave files tha
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -157,6 +158,7 @@ class _Encoder:
             row_groups=tuple(self._row_groups),
             chunks=tuple(_chunks(view, pq.read_metadata(pa.BufferReader(data)))),
             footer=ColumnChunk(footer, footer_bytes, crc32c(view[footer:])),
+            digest=hashlib.sha256(view).hexdigest(),
             garbage_rows=len(garbage),
             garbage_stamp=garbage[len(garbage) // 2].as_py() if len(garbage) else 0,
             garbage_stamp_max=garbage[-1].as_py() if len(garbage) else 0,

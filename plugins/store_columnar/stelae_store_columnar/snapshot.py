@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import closing
 
 from stelae.spi.services import Files
 from stelae.spi.store import Edit, StoreSnapshot
 from stelae.spi.wal import SnapshotUnit
 from stelae_store_columnar.block_directory import BlockDirectory
-
-_READ_BYTES = 1 << 20
+from stelae_store_columnar.block_index import decode_index
 
 
 class ColumnarSnapshot(StoreSnapshot):
-    """A snapshot that holds its files by name.
+    """A snapshot that holds the files of its blocks by name.
 
-    The first access to ``files`` reads every byte to compute the digests."""
+    The first access to ``files`` reads the indexes of the blocks. They have the digests of the Parquet files as these
+    were written, so a copy of a file that was damaged since does not have its digest. ``Corrupt``: an index is damaged.
+    """
 
-    def __init__(self, files: Files, path: str, directory: BlockDirectory, edit: Edit, names: Sequence[str]) -> None:
+    def __init__(self, files: Files, directory: BlockDirectory, edit: Edit, blocks: Sequence[int]) -> None:
         self._files = files
-        self._path = path
         self._directory = directory
         self._edit = edit
-        self._names = tuple(names)
+        self._blocks = tuple(blocks)
+        self._names = [name for number in blocks for name in directory.names_of(number)]
         self._units: tuple[SnapshotUnit, ...] | None = None
         self._released = False
         directory.hold(self._names)
@@ -32,7 +32,7 @@ class ColumnarSnapshot(StoreSnapshot):
     @property
     def files(self) -> Sequence[SnapshotUnit]:
         if self._units is None:
-            self._units = tuple(self._unit(name) for name in self._names)
+            self._units = tuple(unit for number in self._blocks for unit in self._units_of(number))
         return self._units
 
     @property
@@ -44,11 +44,12 @@ class ColumnarSnapshot(StoreSnapshot):
             self._released = True
             self._directory.release(self._names)
 
-    def _unit(self, name: str) -> SnapshotUnit:
-        digest = hashlib.sha256()
-        size_bytes = 0
-        with closing(self._files.open(f"{self._path}/{name}")) as file:
-            while data := file.pread(_READ_BYTES, size_bytes):
-                digest.update(data)
-                size_bytes += len(data)
-        return SnapshotUnit(name=name, size_bytes=size_bytes, digest=digest.hexdigest())
+    def _units_of(self, number: int) -> tuple[SnapshotUnit, SnapshotUnit]:
+        rows_name, index_name = self._directory.names_of(number)
+        path = f"{self._directory.path_of(number)}.index"
+        data = self._files.read_bytes(path)
+        index = decode_index(data, path)
+        return (
+            SnapshotUnit(name=rows_name, size_bytes=index.file_bytes, digest=index.digest),
+            SnapshotUnit(name=index_name, size_bytes=len(data), digest=hashlib.sha256(data).hexdigest()),
+        )

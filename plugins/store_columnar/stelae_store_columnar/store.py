@@ -188,8 +188,8 @@ class ColumnarStore(TabletStore):
         return self._view(None).split_keys(low, high, bytes_max)
 
     def snapshot(self) -> StoreSnapshot:
-        edit, names = self._upkeep.committed_files()
-        return ColumnarSnapshot(self._files, self._path, self._directory, edit, names)
+        edit, blocks = self._upkeep.committed_blocks()
+        return ColumnarSnapshot(self._files, self._directory, edit, blocks)
 
     def export(self) -> Iterator[VersionedRows]:
         return export_versions(self._view(None), self._floor)

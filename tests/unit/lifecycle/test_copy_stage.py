@@ -112,11 +112,15 @@ def test_an_item_without_its_digest_is_discarded_and_gets_no_name() -> None:
         assert stage.have() == {} and stage.stored("log/7-7") == 0
 
 
-def test_an_item_that_is_damaged_on_the_disk_is_found_before_it_is_installed() -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_item_that_is_damaged_on_the_disk_is_found_before_it_is_installed(restarted: bool) -> None:
     place = disk()
     stage = stage_on(place)
     stage.prepare(snapshot(), 5)
     fill(stage)
+    if restarted:
+        stage = stage_on(place)
+        stage.prepare(snapshot(), 6)
     place.damage(f"{PLACE}/log/4-6", 2_000_000, 1)
     place.remove(f"{PLACE}/rows/block-2")
     assert stage.verify() == ["rows/block-2", "log/4-6"]

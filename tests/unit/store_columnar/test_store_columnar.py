@@ -11,7 +11,7 @@ import pytest
 
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.sim.disk_faults import PowerLost
-from stelae.spi.errors import CallerError, Full, SyncFailed, TooOld
+from stelae.spi.errors import CallerError, Corrupt, Full, SyncFailed, TooOld
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.scan import Compare, IsNull, Order, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX
@@ -136,6 +136,19 @@ def test_a_snapshot_holds_its_files_until_it_is_released(calm: HarnessReplica) -
     calm.manifest, calm.flushed = manifest, flushed
     calm.open()
     assert len(calm.rows()) == 10
+
+
+def test_a_snapshot_has_the_digests_of_what_was_written_so_that_damage_is_not_copied(calm: HarnessReplica) -> None:
+    calm.write(upsert(*((n, f"t{n}", n) for n in range(10))))
+    calm.flush()
+    rows, index = calm.store.snapshot().files
+    calm.disk.damage(f"{DIRECTORY}/{rows.name}", 20, 0x01)
+    again, _ = calm.store.snapshot().files
+    assert again == rows
+    assert hashlib.sha256(calm.disk.tree()[f"{DIRECTORY}/{rows.name}"]).hexdigest() != rows.digest
+    calm.disk.damage(f"{DIRECTORY}/{index.name}", 20, 0x01)
+    with pytest.raises(Corrupt, match="checksum"):
+        calm.store.snapshot().files  # noqa: B018
 
 
 def test_the_files_of_a_snapshot_and_its_edit_are_the_store_elsewhere(replica: HarnessReplica) -> None:
