@@ -141,11 +141,13 @@ class Replicator:
     def request_copy_again(self, leadership: LeaderState, peer: Progress) -> None:
         """Repeat the request for a peer in COPY that is alive, and probe it: its log may reach the base by now.
 
-        The request may be lost, or refused for the moment, for example because the peer has no free copy slot."""
+        The request may be lost, or refused for the moment, for example because the peer has no free copy slot. A peer
+        that was sent a new replica needs no copy if the log has every entry for it: it is probed only."""
         if self._state.now_us >= peer.retry_at_us(self._retry_us):
             peer.retries += 1
             peer.sent_at_us = self._state.now_us
-            self._state.ready.copy_requests.append(CopyRequest(peer.node_id, peer.match + 1))
+            if peer.match < self._state.log.base.index:
+                self._state.ready.copy_requests.append(CopyRequest(peer.node_id, peer.match + 1))
             self.send_empty(leadership, peer, quiet=False)
 
     def request_replica(self, peer: Progress, *, damaged: bool = False) -> None:

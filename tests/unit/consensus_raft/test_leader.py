@@ -333,6 +333,19 @@ def test_a_peer_that_does_not_host_the_tablet_is_sent_no_entries_and_a_replica_i
     assert peer_of(solo, B).state == "REPLICATE" and solo.readies[-1].ranges[0].prev == ZERO
 
 
+def test_a_peer_that_has_got_its_new_replica_is_probed_and_not_copied_while_the_log_has_every_entry() -> None:
+    """A late refusal counts as a sign that it was reachable, so it was taken for one that needs collected entries."""
+    solo = Solo().serve()
+    solo.step(BeatException(B, 0, UNKNOWN))
+    asked = [request for ready in solo.readies for request in ready.copy_requests]
+    refused(solo, B, 1, ZERO)
+    solo.step(PeerAlive(B, 2, RETRY_US), Tick(RETRY_US), PeerAlive(B, 2, RETRY_US))
+    assert [request for ready in solo.readies for request in ready.copy_requests] == asked
+    assert solo.to(B)[-1].prev == ZERO, "it is probed"
+    solo.ack(B, 0)
+    assert peer_of(solo, B).state == "REPLICATE"
+
+
 def test_a_peer_with_a_damaged_replica_is_copied_whatever_its_log_has_and_replication_goes_on_afterwards() -> None:
     solo = Solo().serve()
     propose(solo, 3)
