@@ -315,8 +315,8 @@ class Node:
     # -- while it runs ---------------------------------------------------------------------------
 
     def _peer_changed(self, change: PeerChange) -> None:
-        if change.lane is Lane.CONTROL and not change.up:
-            self.peers.peer_lost(change.node_id)
+        if change.lane is Lane.CONTROL:
+            (self.peers.peer_reached if change.up else self.peers.peer_lost)(change.node_id)
 
     def _crash(self, error: BaseException) -> None:
         """End the node because of a defect, or because another process uses its uuid. Its state is not reliable."""

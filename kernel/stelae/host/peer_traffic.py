@@ -1,6 +1,6 @@
 """Sends and receives the messages between nodes: consensus messages per tablet, heartbeats per pair of nodes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -206,6 +206,12 @@ class PeerTraffic:
         for replica in self._replicas.values():
             replica.deliver(PeerUnreachable(peer))
 
+    def peer_reached(self, peer: NodeId) -> None:
+        """Send the heartbeat of a peer whose link is up now. A new member or one that restarted need not wait for it.
+
+        Messages from before were dropped, and only its answer tells a leader that it has no replica."""
+        self._send_beats(beat for beat in self.heartbeats.beats_due() if beat[0] == peer)
+
     # -- LocalTablets ----------------------------------------------------------------------------
 
     def beat_state(self, tablet_id: TabletId, leader: NodeId) -> tuple[int, str]:
@@ -222,9 +228,13 @@ class PeerTraffic:
     def _beat(self) -> None:
         if self._link is None:
             return
-        for peer, beat in self.heartbeats.beats_due():
-            self._link.send(peer, BEAT, [self._encoder.encode(beat)])
+        self._send_beats(self.heartbeats.beats_due())
         self._timer = self._turns.call_at(self._turns.now_us() + self._beat_interval_us, self._beat)
+
+    def _send_beats(self, beats: Iterable[tuple[NodeId, Beat]]) -> None:
+        if self._link is not None:
+            for peer, beat in beats:
+                self._link.send(peer, BEAT, [self._encoder.encode(beat)])
 
     def _deliver(self, tablet_id: TabletId, event: Event) -> None:
         replica = self._replicas.get(tablet_id)
