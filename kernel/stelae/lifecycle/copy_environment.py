@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
+from stelae.lifecycle.blocking_steps import OffLoop, Steps
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_settings import StageSettings
+from stelae.lifecycle.copy_stage import CopyStage
 from stelae.lifecycle.replaced_damage import ReplacedDamage
+from stelae.lifecycle.side_work import DoneAtOnce, SideWork
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.spi.copy import CopyNetwork, CopyTarget
-from stelae.spi.copy_plan import CopyOffer, CopyProgress
+from stelae.spi.copy_plan import CopyOffer, CopyOutcome, CopyPlan, CopyProgress
 from stelae.spi.ids import TabletId
 from stelae.spi.members import Member
 
@@ -92,5 +95,25 @@ class CopyEnvironment:
     check_facts: Callable[[CopyFacts], None]
     #: Whether a node of this kind hosts the tablet: masters host only their own.
     hosts: Callable[[TabletId], bool] = lambda _tablet: True
+    #: What one stage does beside its writes.
+    side_work: Callable[[], SideWork] = DoneAtOnce
     replaced_damage: ReplacedDamage = field(default_factory=ReplacedDamage)
     crash: CrashPoints = NO_CRASH
+
+    def stage(self, tablet_id: TabletId) -> CopyStage:
+        """Return the stage of a tablet."""
+        node = self.node
+        return CopyStage(node.files, node.layout, tablet_id, self.settings.bytes_max, self.crash, self.side_work)
+
+    def fetch(self, plan: CopyPlan, stage: CopyStage, control: CopyControlFlags) -> Steps[CopyOutcome]:
+        """Run the transport, and wait until what it finished is durable. Raises ``StorageError`` if it cannot be."""
+        network = self.sources.network()
+
+        def run() -> CopyOutcome:
+            outcome = self.transport.run(plan, have=stage.have(), sink=stage, network=network, control=control)
+            stage.settle()
+            return outcome
+
+        outcome: CopyOutcome = yield OffLoop(run)
+        yield OffLoop(stage.close)
+        return outcome

@@ -23,8 +23,8 @@ CRC32C of those bytes, which finds damage at a tenth of the cost. Others must ha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 
 import crc32c
 import msgspec
@@ -33,6 +33,7 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints, FileKind, MetadataMissing, load, save
 from stelae.lifecycle.copy_items import ItemKind, file_of, kind_of
 from stelae.lifecycle.directory_size import bytes_below
+from stelae.lifecycle.side_work import DoneAtOnce, SideWork
 from stelae.spi.copy_plan import CopySnapshot
 from stelae.spi.errors import Corrupt, Full, StorageError
 from stelae.spi.ids import TabletId
@@ -76,17 +77,23 @@ def remove_stage(files: Files, layout: DirectoryLayout, tablet: TabletId) -> Non
 
 
 class _Digest:
-    """Digest, checksum and size of the bytes of an item, from the first one on."""
+    """Digest, checksum and size of the bytes of an item, from the first one on. ``work`` computes them.
 
-    def __init__(self) -> None:
+    ``crc`` and ``is_that_of`` need all of the work to be done."""
+
+    def __init__(self, work: SideWork) -> None:
+        self._work = work
         self._digest = hashlib.sha256()
         self.crc = 0
         self.size_bytes = 0
 
     def add(self, data: Buffer) -> None:
+        self.size_bytes += len(data)
+        self._work.begin(lambda: self._update(data))
+
+    def _update(self, data: Buffer) -> None:
         self._digest.update(data)
         self.crc = crc32c.crc32c(data, self.crc)
-        self.size_bytes += len(data)
 
     def is_that_of(self, unit: SnapshotUnit) -> bool:
         return self.size_bytes == unit.size_bytes and self._digest.hexdigest() == unit.digest
@@ -97,16 +104,24 @@ class CopyStage:
 
     Args:
         bytes_max: how large the stage may become.
+        side_work: what is done beside the writes: digests, and syncs. ``settle`` waits for the syncs.
     """
 
     def __init__(
-        self, files: Files, layout: DirectoryLayout, tablet: TabletId, bytes_max: int, crash: CrashPoints = NO_CRASH
+        self,
+        files: Files,
+        layout: DirectoryLayout,
+        tablet: TabletId,
+        bytes_max: int,
+        crash: CrashPoints = NO_CRASH,
+        side_work: Callable[[], SideWork] = DoneAtOnce,
     ) -> None:
         self._files = files
         self._layout = layout
         self._tablet = tablet
         self._bytes_max = bytes_max
         self._crash = crash
+        self._hashing, self._syncs = side_work(), side_work()
         self._place = layout.stage_of(tablet)
         self._items: dict[str, SnapshotUnit] = {}
         self._open: dict[str, File] = {}
@@ -150,6 +165,7 @@ class CopyStage:
 
     def have(self) -> dict[str, str]:
         """Return the digests of the items that are durable, by name."""
+        self.settle()
         return {name: item.digest for name, item in self._items.items() if self._files.exists(self._path(name))}
 
     # -- CopySink ------------------------------------------------------------------------------------
@@ -172,7 +188,7 @@ class CopyStage:
             raise Full(f"the stage has its {self._bytes_max} bytes; raise [stage] bytes_max", path=self._place)
         file = self._part(item, create=True)
         assert file is not None
-        running = self._digests.pop(item, None) if offset else _Digest()
+        running = self._digests.pop(item, None) if offset else _Digest(self._hashing)
         file.pwritev([data], offset)
         self._bytes += len(data)
         if running is not None and running.size_bytes == offset:
@@ -181,7 +197,7 @@ class CopyStage:
         self._crash.hit("copy.after_chunk")
 
     def finish(self, item: str) -> None:
-        """Verify the digest of an item and make it durable.
+        """Verify the digest of an item and begin to make it durable.
 
         The bytes of an item that arrived from its beginning on were hashed when they were written; others are read.
         ``verify`` reads all of them.
@@ -190,19 +206,31 @@ class CopyStage:
         does otherwise."""
         file = self._part(item, create=True)
         assert file is not None
+        self._hashing.wait()
         unit, found = self._items[item], self._digests.get(item) or _digest_of(file)
         if not found.is_that_of(unit):
             self.discard(item)
             raise Corrupt("the item does not have the digest that its source announced", path=self._path(item))
         self._checksums[unit] = found.crc
-        file.sync()
-        self._forget(item)
+        self._digests.pop(item, None)
+        del self._open[item]
+        self._syncs.begin(lambda: self._make_durable(item, file))
+
+    def settle(self) -> None:
+        """Wait until every item that was finished is durable. Raises ``StorageError`` if one cannot be made so."""
+        self._syncs.wait()
+
+    def _make_durable(self, item: str, file: File) -> None:
+        """Sync an item and give it its name. Uses nothing that other methods change."""
+        with closing(file):
+            file.sync()
         self._files.rename(self._part_path(item), self._path(item))
         self._files.sync_directory(f"{self._place}/{kind_of(item)}")
         self._crash.hit("copy.after_item")
 
     def discard(self, item: str) -> None:
         """Forget the stored bytes of an item. Raises ``StorageError``."""
+        self.settle()
         self._forget(item)
         if self._files.exists(self._part_path(item)):
             self._files.remove(self._part_path(item))
@@ -231,7 +259,10 @@ class CopyStage:
         return f"{self._place}/{kind}"
 
     def close(self) -> None:
-        """Close the files of items that have arrived in part."""
+        """Close the files of items that have arrived in part. An item that cannot be made durable arrives again."""
+        self._hashing.wait()
+        with suppress(StorageError):
+            self.settle()
         for item in list(self._open):
             self._forget(item)
 
@@ -274,7 +305,7 @@ class CopyStage:
 
 
 def _digest_of(file: File) -> _Digest:
-    digest = _Digest()
+    digest = _Digest(DoneAtOnce())
     for data in _contents(file):
         digest.add(data)
     return digest

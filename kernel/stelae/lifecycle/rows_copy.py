@@ -29,7 +29,7 @@ from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_install import install_rows
 from stelae.lifecycle.copy_source import CopySource
-from stelae.lifecycle.copy_stage import CopyStage, remove_stage
+from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.rows_fetch import RowsFetch
 from stelae.spi.errors import Full, StelaeError, Unavailable
 from stelae.spi.ids import ZERO, OpId
@@ -56,8 +56,7 @@ class RowsCopy:
         self._fetch: RowsFetch | None = None
         self.committed = False  #: The replica has its rows.
         self._stopped = False  # The superblock may say that there are rows, even if its save failed.
-        node, bytes_max = environment.node, environment.settings.bytes_max
-        self._stage = CopyStage(node.files, node.layout, asked.tablet_id, bytes_max, environment.crash)
+        self._stage = environment.stage(asked.tablet_id)
 
     @property
     def begun(self) -> bool:

@@ -20,7 +20,7 @@ from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_source import ALL_DAMAGED, CopySource
 from stelae.lifecycle.copy_stage import CopyStage
 from stelae.lifecycle.copy_states import Outcome
-from stelae.spi.copy_plan import CopyOffer, CopyOutcome, CopyPlan, CopySnapshot, Fences
+from stelae.spi.copy_plan import CopyOffer, CopyPlan, CopySnapshot, Fences
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import ZERO, NodeId
 from stelae.spi.members import Member
@@ -145,11 +145,7 @@ class RowsFetch:
             self.begun, self._rounds = True, env.settings.rounds_max
         now_us = physical_us(env.node.time.last)
         yield OffLoop(lambda: stage.prepare(snapshot, now_us))
-        network, plan = env.sources.network(), self._plan(snapshot)
-        result: CopyOutcome = yield OffLoop(
-            lambda: env.transport.run(plan, have=stage.have(), sink=stage, network=network, control=self._control)
-        )
-        yield OffLoop(stage.close)
+        result = yield from env.fetch(self._plan(snapshot), stage, self._control)
         if self._control.latest.bytes_done > self._bytes_done:  # Rounds count only while nothing arrives.
             self._bytes_done, self._rounds = self._control.latest.bytes_done, env.settings.rounds_max
         outcome, self._why = self._source.fetched(result)

@@ -22,12 +22,11 @@ from stelae.lifecycle.copy_fences import CopyFences, inconsistent
 from stelae.lifecycle.copy_guards import REPLACED, CopyRefusal, CopyRefusalCode, TargetFacts, TargetState, refusal
 from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_source import ALL_DAMAGED, CopySource
-from stelae.lifecycle.copy_stage import CopyStage
 from stelae.lifecycle.copy_states import CANCELLABLE, CopySequence, CopyState, Outcome
 from stelae.lifecycle.copy_target_facts import gather
 from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
-from stelae.spi.copy_plan import CopyOutcome, CopyPlan, CopySnapshot, Fences
+from stelae.spi.copy_plan import CopyPlan, CopySnapshot, Fences
 from stelae.spi.errors import Corrupt, Full, StelaeError
 from stelae.spi.ids import OpId
 
@@ -58,16 +57,15 @@ class TabletCopy:
         self._aside: Replica | None = None
         self._facts: CopyFacts | None = None
         self._bytes_done = 0
-        node, crash = environment.node, environment.crash
-        self._stage = CopyStage(node.files, node.layout, asked.tablet_id, environment.settings.bytes_max, crash)
+        self._stage = environment.stage(asked.tablet_id)
         self._tablet = CopiedTablet(
-            node,
+            environment.node,
             environment.loader,
             environment.manager.look,
             environment.tombstones,
             asked.tablet_id,
             self._stage,
-            crash,
+            environment.crash,
         )
 
     @property
@@ -257,11 +255,7 @@ class TabletCopy:
         assert offer is not None
         fences = self._fences(self._last_op_id())
         plan = CopyPlan(offer=offer, items=self._snapshot.items, fences=fences)
-        network = env.sources.network()
-        result: CopyOutcome = yield OffLoop(
-            lambda: env.transport.run(plan, have=stage.have(), sink=stage, network=network, control=self.control)
-        )
-        yield OffLoop(stage.close)
+        result = yield from env.fetch(plan, stage, self.control)
         done = self.control.latest.bytes_done
         if done > self._bytes_done:  # Rounds count only while nothing arrives.
             self._bytes_done, self.sequence.rounds = done, env.settings.rounds_max

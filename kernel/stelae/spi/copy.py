@@ -198,10 +198,11 @@ class CopySink(Protocol):
         Raises ``Full`` if the stage or the disk has no space, and another ``StorageError`` if it cannot be written."""
 
     def finish(self, item: str) -> None:
-        """Verify the digest of an item and make it durable. May block.
+        """Verify the digest of an item, and begin to make it durable. May block.
 
-        Raises ``Corrupt`` if the item does not have the digest of the plan; ``stored`` is then 0. Raises as ``write``
-        does otherwise."""
+        The caller of ``run`` waits until it is durable. An error of that may be raised by a later call. Raises
+        ``Corrupt`` if the item does not have the digest of the plan; ``stored`` is then 0. Raises as ``write`` does
+        otherwise."""
 
     def discard(self, item: str) -> None:
         """Forget the stored bytes of an item. ``stored`` is then 0. Raises ``StorageError``."""

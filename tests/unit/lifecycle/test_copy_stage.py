@@ -14,10 +14,11 @@ import pytest
 
 from stelae.host.instance import Instance, format_directory
 from stelae.lifecycle.copy_stage import CopyStage, StageManifest, read_manifest, remove_stage
+from stelae.lifecycle.side_work import WAITING_MAX, DoneAtOnce, SideWork
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.copy_plan import CopySnapshot
-from stelae.spi.errors import Corrupt, Full
+from stelae.spi.errors import Corrupt, Full, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.members import TabletConfig
 from stelae.spi.wal import SnapshotUnit
@@ -57,8 +58,24 @@ def disk() -> VirtualDisk:
     return made
 
 
-def stage_on(place: VirtualDisk, bytes_max: int = 1 << 30) -> CopyStage:
-    return CopyStage(place, LAYOUT, TABLET, bytes_max)
+def stage_on(place: VirtualDisk, bytes_max: int = 1 << 30, side_work: Callable[[], SideWork] = DoneAtOnce) -> CopyStage:
+    return CopyStage(place, LAYOUT, TABLET, bytes_max, side_work=side_work)
+
+
+class DoneLate:
+    """Does each piece of work as late as ``BackgroundWork`` may."""
+
+    def __init__(self) -> None:
+        self.begun: list[Callable[[], None]] = []
+
+    def begin(self, work: Callable[[], None]) -> None:
+        self.begun.append(work)
+        if len(self.begun) > WAITING_MAX:
+            self.begun.pop(0)()
+
+    def wait(self) -> None:
+        while self.begun:
+            self.begun.pop(0)()
 
 
 def fill(stage: CopyStage, contents: dict[str, bytes] = CONTENTS, only: set[str] | None = None) -> None:
@@ -199,24 +216,28 @@ def operations_of(story: Callable[[VirtualDisk], None]) -> int:
     return place.faults.operations
 
 
-def both_copies(place: VirtualDisk) -> None:
+def both_copies(place: VirtualDisk, side_work: Callable[[], SideWork]) -> None:
     """A copy that was interrupted in the middle, and one of another snapshot that goes on with its stage."""
-    stage = stage_on(place)
+    stage = stage_on(place, side_work=side_work)
     stage.prepare(snapshot(), 5)
     fill(stage, only={"rows/block-1", "rows/block-2", "log/4-6"})
     stage.write("log/7-7", 0, b"m" * 50)
     stage.prepare(snapshot(NEWER, last=9), 6)
     fill(stage, NEWER)
+    stage.settle()
 
 
+@pytest.mark.parametrize("side_work", [DoneAtOnce, DoneLate])
 @pytest.mark.parametrize("seed", range(2))
-def test_power_lost_at_any_operation_never_leaves_an_item_that_passes_for_another(seed: int) -> None:
+def test_power_lost_at_any_operation_never_leaves_an_item_that_passes_for_another(
+    seed: int, side_work: Callable[[], SideWork]
+) -> None:
     named = 0
-    for number in range(operations_of(lambda _: None) + 1, operations_of(both_copies) + 1):
+    for number in range(operations_of(lambda _: None) + 1, operations_of(lambda one: both_copies(one, side_work)) + 1):
         place = disk()
         place.faults.lose_power_after(operations=number - place.faults.operations)
         with suppress(PowerLost):
-            both_copies(place)
+            both_copies(place, side_work)
         after = place.crash(random.Random(seed * 1000 + number))
         manifest = read_manifest(after, LAYOUT, TABLET)
         if manifest is not None:
@@ -243,7 +264,7 @@ def test_an_item_that_is_renamed_before_it_is_durable_is_missed(monkeypatch: pyt
 
     monkeypatch.setattr(disk_file.VirtualFile, "sync", planted)
     with pytest.raises(AssertionError):
-        test_power_lost_at_any_operation_never_leaves_an_item_that_passes_for_another(0)
+        test_power_lost_at_any_operation_never_leaves_an_item_that_passes_for_another(0, DoneAtOnce)
 
 
 def test_a_manifest_that_is_replaced_before_the_items_are_removed_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +272,7 @@ def test_a_manifest_that_is_replaced_before_the_items_are_removed_is_missed(monk
     keep: Any = CopyStage._keep_only
     monkeypatch.setattr(CopyStage, "_keep_only", lambda stage, names: keep(stage, set(stage._items)))
     with pytest.raises(AssertionError):
-        test_power_lost_at_any_operation_never_leaves_an_item_that_passes_for_another(0)
+        test_power_lost_at_any_operation_never_leaves_an_item_that_passes_for_another(0, DoneAtOnce)
 
 
 def test_manifests_round_trip() -> None:
@@ -314,3 +335,30 @@ def fill_without_checksum(stage: CopyStage, data: bytes, start: int = 0) -> None
 
 def _must_not_be_read(*_: object) -> object:
     raise AssertionError("the file is read again")
+
+
+def test_an_item_is_named_once_it_is_durable_and_a_stage_waits_for_that_before_anybody_relies_on_it() -> None:
+    place = disk()
+    stage = stage_on(place, side_work=DoneLate)
+    late = stage._syncs
+    assert isinstance(late, DoneLate)
+    stage.prepare(snapshot(), 1)
+    stage.write(NAME, 0, CONTENTS[NAME])
+    stage.finish(NAME)
+    assert late.begun and not place.exists(f"{PLACE}/{NAME}")
+    assert NAME in stage.have() and not late.begun
+    fill(stage)
+    assert late.begun
+    check_complete(stage)
+
+
+def test_an_item_that_cannot_be_made_durable_is_an_error_and_never_counts_as_whole() -> None:
+    place = disk()
+    stage = stage_on(place, side_work=DoneLate)
+    stage.prepare(snapshot(), 1)
+    stage.write(NAME, 0, CONTENTS[NAME])
+    stage.finish(NAME)
+    place.faults.fail_syncs()
+    with pytest.raises(SyncFailed):
+        stage.settle()
+    assert NAME in stage.verify()

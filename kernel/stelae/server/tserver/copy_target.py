@@ -12,6 +12,7 @@ from stelae.lifecycle.copy_environment import CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_settings import StageSettings
 from stelae.lifecycle.rows_copy import RowsCopy
+from stelae.lifecycle.side_work import SideWork
 from stelae.lifecycle.tablet_copies import TabletCopies
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.tablet_loader import TabletLoader
@@ -20,6 +21,7 @@ from stelae.lifecycle.tombstones import Tombstones
 from stelae.lifecycle.waiting_copies import WaitingCopy
 from stelae.partition.tablet_partition import TabletPartition
 from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.server.tserver.background_work import BackgroundWork
 from stelae.server.tserver.copy_sources import MessengerSources
 from stelae.server.tserver.loop_calls import LoopCalls, ThreadCalls
 from stelae.spi.copy import CopyTarget
@@ -42,13 +44,20 @@ class CopyTargetService:
         manager: locks tablets.
         tombstones: the voters that stay in service during a copy.
         calls: makes the way from the threads that fetch to the event loop.
+        side_work: what a copy does beside its writes.
     """
 
     def __init__(
-        self, node: Node, manager: TabletManager, tombstones: Tombstones, calls: Callable[[], ThreadCalls] = LoopCalls
+        self,
+        node: Node,
+        manager: TabletManager,
+        tombstones: Tombstones,
+        calls: Callable[[], ThreadCalls] = LoopCalls,
+        side_work: Callable[[], SideWork] = BackgroundWork,
     ) -> None:
         self._node = node
         self._new_calls = calls
+        self._side_work = side_work
         self._manager = manager
         self._tombstones = tombstones
         self._decoder = msgspec.msgpack.Decoder(StartCopy)
@@ -118,6 +127,7 @@ class CopyTargetService:
                 settings=node.config.extra.get("stage") or StageSettings(),
                 check_facts=check_facts,
                 hosts=self._hosts,
+                side_work=self._side_work,
             )
         )
 

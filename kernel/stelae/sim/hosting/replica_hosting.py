@@ -18,6 +18,7 @@ from stelae.host.replica import Replica
 from stelae.host.start_copy import START_COPY
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle.abandoned_copy import is_first_copy
+from stelae.lifecycle.side_work import DoneAtOnce
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tablet_recovery import recover
@@ -134,7 +135,7 @@ class ReplicaHosting:
         self._count(START_COPY)
         tombstones = Tombstones(node)
         tombstones.start()
-        CopyTargetService(node, self._manager, tombstones, self._calls).start()
+        CopyTargetService(node, self._manager, tombstones, self._calls, DoneAtOnce).start()
         CopyService(node, self._calls).start()
         MemberService(node).start()  # The target of a copy asks its source what is committed.
 
