@@ -14,6 +14,9 @@ from stelae.spi.ids import OpId
 class AcknowledgedWrites(Invariant):
     """A write is acknowledged only once its entry is durable on a majority, and the entry stays committed.
 
+    A majority of the config that the leader uses when it applies the entry counts. Its crash before the client has the
+    answer may end that config, if no other log has it. Every majority of the config before it still has the entry.
+
     At the end, the log of every live member contains every acknowledged write."""
 
     name: ClassVar[str] = "acknowledged_writes"
@@ -22,12 +25,15 @@ class AcknowledgedWrites(Invariant):
     def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
         super().__init__(world, report)
         self._op_ids: dict[tuple[str, int], OpId] = {}
+        self._applied_on_majority: set[OpId] = set()
         self._acknowledged: list[tuple[str, int]] = []
 
     def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
-        """Record the entry in which each write first took effect."""
+        """Record the entry in which each write first took effect, and whether it is durable on a majority by then."""
         for request in requests:
             self._op_ids.setdefault((request.client, request.sequence), op_id)
+        if op_id not in self._applied_on_majority and self._is_on_majority(op_id):
+            self._applied_on_majority.add(op_id)
 
     def on_answered(self, operation: ClientOperation, answer: ClientAnswer) -> None:
         """Check an acknowledgement when it is given."""
@@ -38,9 +44,12 @@ class AcknowledgedWrites(Invariant):
         if op_id is None:
             self.fail(f"write {identity} is acknowledged but no replica has applied it")
             return
-        if not any(self.world.on_majority(op_id, config) for config in self.world.possible_configs()):
+        if op_id not in self._applied_on_majority and not self._is_on_majority(op_id):
             self.fail(f"write {identity} at {op_id} is acknowledged but not durable on a majority")
         self._acknowledged.append(identity)
+
+    def _is_on_majority(self, op_id: OpId) -> bool:
+        return any(self.world.on_majority(op_id, config) for config in self.world.possible_configs())
 
     def at_end(self) -> None:
         """Check that the log of every live replica contains every acknowledged write."""
