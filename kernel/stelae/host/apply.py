@@ -123,6 +123,8 @@ class Applier:
         self.on_group: Callable[[Sequence[Entry]], None] | None = None
         #: Asked before each group whether there is memory for it. It may start a flush if there is not.
         self.has_room: Callable[[], bool] = lambda: True
+        #: Gets the reason of a failure, and the error of the store: it may be damage (``ReadFaults.blame``).
+        self.blame: Callable[[str, object], None] = lambda reason, error: None
         self._commit = self.applied.index
         self._busy = False
         self._failed = False
@@ -209,7 +211,7 @@ class Applier:
                 self._finish(group, self.store.apply(group.to_apply) if group.to_apply else [])
                 return
         except StelaeError as error:
-            self._fail(f"entries after {self.applied} cannot be applied: {error}")
+            self._fail(f"entries after {self.applied} cannot be applied: {error}", error)
             return
         self._off_loop(partial(self.store.apply, group.to_apply), partial(self._applied_off_loop, group))
 
@@ -220,7 +222,7 @@ class Applier:
             except StelaeError as error:
                 result = error
         if isinstance(result, Exception):
-            self._fail(f"entries after {self.applied} cannot be applied: {result}")
+            self._fail(f"entries after {self.applied} cannot be applied: {result}", result)
 
     def _finish(self, group: ApplyGroup | PassedGroup, applied: Sequence[ApplyResult]) -> None:
         answers = group.record(applied)
@@ -238,6 +240,7 @@ class Applier:
         self.cache.evict(min(group.last.index, durable_index))
         self.on_applied(group.last)
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, store_error: object = None) -> None:
         self.halt()
+        self.blame(reason, store_error)
         self.on_failed(reason)

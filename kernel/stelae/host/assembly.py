@@ -122,6 +122,7 @@ def assemble(
     batcher = ports.batcher(recovered.store.schema, recovered.store.key_bytes_max, recovered.superblock.partition)
     writes = WritePath(batcher, tokens, recovered.results, ports.time.now)
     applier = _applier(recovered, ports, cache, replica, writes)
+    applier.blame = replica.read_faults.blame
     executor = ReadyExecutor(
         log=log,
         ports=ports,

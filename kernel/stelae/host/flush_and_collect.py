@@ -153,7 +153,7 @@ class Flusher:
             # There is nothing to do, or no space: the rows stay in memory, and the log is not collected.
             self.busy = False
         elif isinstance(result, Exception):
-            self._fail(f"the store cannot flush: {result}")
+            self._fail(f"the store cannot flush: {result}", result)
         elif self.superblock.data_state is not DataState.READY:
             self._fail(f"a flush in data state {self.superblock.data_state}; only READY replicas flush")
         else:
@@ -216,7 +216,8 @@ class Flusher:
 
         self.writer.submit_job(lambda engine: engine.collect(name, upto), collected)
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, store_error: object = None) -> None:
         self.busy = False
         self.applier.halt()
+        self.applier.blame(reason, store_error)
         self.on_failed(reason)

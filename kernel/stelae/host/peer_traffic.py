@@ -221,7 +221,7 @@ class PeerTraffic:
             return 0, UNKNOWN
         if not replica.failure:
             return replica.status.term, ""
-        return replica.status.term, DAMAGED if replica.read_faults.damaged else "failed"
+        return replica.status.term, DAMAGED if replica.read_faults.explain(replica.failure) else "failed"
 
     # -- beats -----------------------------------------------------------------------------------
 

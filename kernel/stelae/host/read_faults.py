@@ -5,7 +5,7 @@ that were read and are wrong are damage. A replica with damage would return erro
 the rows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stelae.host.ports import LogReader
 from stelae.spi.errors import ClockError, Compacted, Corrupt, Full, StelaeError, StorageError
@@ -26,15 +26,27 @@ class ReadFaults:
 
     #: Called with the reason if the replica must fail.
     fail: Callable[[str], None]
-    #: Damage was found. Its log is as durable as it was acknowledged, so a copy can replace the replica.
-    damaged: bool = False
     _in_a_row: int = 0
+    _damage: set[str] = field(default_factory=set)  # Reasons to fail that are damage in the rows.
 
-    def note(self, result: object) -> None:
-        """Note the result of a read: an error, or anything else for success."""
+    def explain(self, failure: str) -> bool:
+        """Return whether a replica has failed because its rows are damaged, and for no other reason.
+
+        Its log is sound then, so a copy can replace the replica in its place."""
+        return failure in self._damage
+
+    def blame(self, reason: str, error: object) -> None:
+        """Note that the replica fails for this reason because of an error of its store, which may be damage."""
+        if isinstance(error, Corrupt) and error.path:
+            self._damage.add(reason)
+
+    def note(self, result: object, *, of_log: bool = False) -> None:
+        """Note the result of a read: an error, or anything else for success. ``of_log``: the log was read, not rows."""
         if isinstance(result, Corrupt) and result.path:
-            self.damaged = True
-            self.fail(f"damage found: {result}")
+            reason = f"damage found: {result}"
+            if not of_log:
+                self.blame(reason, result)
+            self.fail(reason)
         elif isinstance(result, StorageError) and not isinstance(result, _PASSING):
             self._in_a_row += 1
             if self._in_a_row >= READ_ERRORS_MAX:
@@ -56,7 +68,7 @@ class NotedReader:
         """As ``LogReader.read``."""
 
         def arrived(result: list[Entry] | StelaeError) -> None:
-            self.faults.note(result)
+            self.faults.note(result, of_log=True)
             done(result)
 
         self.reader.read(log, first, end, bytes_max, arrived)

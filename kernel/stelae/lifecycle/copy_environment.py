@@ -110,10 +110,12 @@ class CopyEnvironment:
         network = self.sources.network()
 
         def run() -> CopyOutcome:
-            outcome = self.transport.run(plan, have=stage.have(), sink=stage, network=network, control=control)
-            stage.settle()
+            try:
+                outcome = self.transport.run(plan, have=stage.have(), sink=stage, network=network, control=control)
+                stage.settle()
+            finally:
+                stage.close()
             return outcome
 
         outcome: CopyOutcome = yield OffLoop(run)
-        yield OffLoop(stage.close)
         return outcome

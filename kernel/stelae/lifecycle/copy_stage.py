@@ -214,16 +214,27 @@ class CopyStage:
         self._checksums[unit] = found.crc
         self._digests.pop(item, None)
         del self._open[item]
-        self._syncs.begin(lambda: self._make_durable(item, file))
+        try:
+            self._syncs.begin(lambda: self._make_durable(item, file))
+        except StorageError:  # Of an earlier item.
+            file.close()
+            raise
 
     def settle(self) -> None:
         """Wait until every item that was finished is durable. Raises ``StorageError`` if one cannot be made so."""
         self._syncs.wait()
 
     def _make_durable(self, item: str, file: File) -> None:
-        """Sync an item and give it its name. Uses nothing that other methods change."""
-        with closing(file):
-            file.sync()
+        """Sync an item and give it its name. Uses nothing that other methods change.
+
+        If the sync fails, the bytes on the disk are not known (rule 7): the item arrives again from its beginning."""
+        try:
+            with closing(file):
+                file.sync()
+        except StorageError:
+            with suppress(StorageError):
+                self._files.remove(self._part_path(item))
+            raise
         self._files.rename(self._part_path(item), self._path(item))
         self._files.sync_directory(f"{self._place}/{kind_of(item)}")
         self._crash.hit("copy.after_item")
@@ -259,7 +270,9 @@ class CopyStage:
         return f"{self._place}/{kind}"
 
     def close(self) -> None:
-        """Close the files of items that have arrived in part. An item that cannot be made durable arrives again."""
+        """Close the files of items that have arrived in part, once all items that were finished are settled.
+
+        Raises nothing: ``settle`` tells whether an item cannot be made durable. Such an item arrives again."""
         self._hashing.wait()
         with suppress(StorageError):
             self.settle()

@@ -6,7 +6,10 @@ table does not name cannot happen, and ends in the safe way (``ABANDONING``, or 
 
 The order follows from the rules:
 
-- Until ``SETTING_ASIDE`` or ``MARKING``, nothing on this node has changed. Guards and fences come before (rule 17).
+- Until ``SETTING_ASIDE`` or ``MARKING``, nothing on this node has changed but the stage. Guards and fences come before
+  (rule 17).
+- A damaged replica is set aside only after ``VERIFYING``: its rows may be the last good ones of a part of the tablet,
+  and the source may turn out to be damaged, too.
 - ``MARKING`` is step 1 of the source: the superblock says COPYING, and keeps the last op id of the tombstone.
 - Fetching follows (steps 3 and 4). All that arrives is in the stage, and survives an interruption (rule 21).
 - Metadata is merged (step 2) when everything is verified and installed. So a copy that ends early changes no config.
@@ -27,12 +30,12 @@ class CopyState(StrEnum):
     CHECKING = "CHECKING"  #: Guards under the lock of the tablet.
     OPENING = "OPENING"  #: Asks a source for its snapshot.
     FENCING = "FENCING"  #: Checks the snapshot, the fences, and the guards again.
-    SETTING_ASIDE = "SETTING_ASIDE"  #: Deletes the replica that lags, with quarantine.
+    SETTING_ASIDE = "SETTING_ASIDE"  #: Deletes the replica that lags or is damaged, with quarantine.
     REHOSTING = "REHOSTING"  #: Starts the replica again that could not be set aside.
     MARKING = "MARKING"  #: Writes the superblock COPYING.
     STAGING = "STAGING"  #: Writes the manifest of the stage, and removes what does not belong to the snapshot.
     FETCHING = "FETCHING"
-    VERIFYING = "VERIFYING"  #: Checks length and digest of everything in the stage, and the fences.
+    VERIFYING = "VERIFYING"  #: Reads and checks everything in the stage, and checks the fences.
     INSTALLING_LOG = "INSTALLING_LOG"
     INSTALLING_ROWS = "INSTALLING_ROWS"
     MERGING = "MERGING"  #: Merges the consensus metadata.
@@ -79,11 +82,26 @@ BEFORE_EFFECTS: Mapping[tuple[CopyState, Outcome], _Row] = {
     (_S.SETTING_ASIDE, _O.DONE): _Row(_S.MARKING),
     (_S.SETTING_ASIDE, _O.FULL): _Row(_S.REHOSTING),
     (_S.SETTING_ASIDE, _O.FAILED): _Row(_S.REHOSTING),
+    (_S.SETTING_ASIDE, _O.DAMAGED): _Row(_S.REHOSTING),
     (_S.MARKING, _O.DONE): _Row(_S.STAGING),
     # After a failed sync the superblock may say COPYING.
     (_S.MARKING, _O.FAILED): _ABANDON,
 }
 """Until the superblock says COPYING. Every other pair ends the copy."""
+
+FETCHES_FIRST: Mapping[tuple[CopyState, Outcome], _Row] = {
+    **BEFORE_EFFECTS,
+    (_S.FENCING, _O.DONE): _Row(_S.STAGING),
+    (_S.STAGING, _O.DONE): _Row(_S.FETCHING),
+    (_S.FETCHING, _O.DONE): _Row(_S.VERIFYING),
+    (_S.FETCHING, _O.REFUSED): _Row(_S.OPENING, _S.ENDED),
+    (_S.FETCHING, _O.INTERRUPTED): _Row(_S.OPENING, _S.ENDED),
+    (_S.FETCHING, _O.DAMAGED): _Row(_S.OPENING, _S.ENDED),
+    (_S.VERIFYING, _O.DONE): _Row(_S.SETTING_ASIDE),
+    (_S.VERIFYING, _O.DAMAGED): _Row(_S.FETCHING, _S.ENDED),
+    (_S.MARKING, _O.DONE): _Row(_S.INSTALLING_LOG),
+}
+"""Instead of ``BEFORE_EFFECTS`` for a damaged replica. The stage stays for the next copy if this one ends early."""
 
 AFTER_MARKING: Mapping[tuple[CopyState, Outcome], _Row] = {
     (_S.OPENING, _O.DONE): _Row(_S.FENCING),
@@ -126,10 +144,12 @@ class CopySequence:
 
     Args:
         replaces: the node has a replica, which must be set aside.
+        fetches_first: it is damaged, and is set aside once everything is fetched and verified.
         rounds: how often the copy may ask a source again, or fetch again what was damaged."""
 
     replaces: bool
     rounds: int
+    fetches_first: bool = False
     state: CopyState = CopyState.CHECKING
     marked: bool = False  #: The superblock may say COPYING.
     committed: bool = False  #: The superblock says READY.
@@ -138,7 +158,8 @@ class CopySequence:
     def step(self, outcome: Outcome) -> CopyState:
         """Go to the state that follows from the outcome of the present one, and return it."""
         assert self.state is not CopyState.ENDED, "the copy has ended"
-        table = AFTER_MARKING if self.marked else BEFORE_EFFECTS
+        before = FETCHES_FIRST if self.fetches_first else BEFORE_EFFECTS
+        table = AFTER_MARKING if self.marked else before
         default = _ABANDON if self.marked and self.state not in LAST else _END
         row = table.get((self.state, outcome), default)
         self._note(outcome)

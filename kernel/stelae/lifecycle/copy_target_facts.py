@@ -50,7 +50,7 @@ def gather(
     if replica is not None and not replica.failure:
         has_base = yield OffLoop(lambda: _has(node.engines.wal, replica.log, asked.log_base))
         return _of_replica(node, replica, common, has_base), None
-    if replica is not None and replica.read_faults.damaged:
+    if replica is not None and replica.read_faults.explain(replica.failure):
         lately = env.replaced_damage.lately(asked.tablet_id, node.turns.now_us())
         facts = _of_replica(node, replica, common, has_log_base=False)
         return replace(facts, state=TargetState.DAMAGED, replaced_lately=lately), None

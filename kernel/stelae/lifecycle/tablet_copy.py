@@ -110,6 +110,7 @@ class TabletCopy:
         env, asked = self._env, self.asked
         self._here, self._found = yield from gather(env, asked, lambda: env.manager.look(asked.tablet_id))
         self.sequence.replaces = self._here.state in REPLACED
+        self.sequence.fetches_first = self._here.state is TargetState.DAMAGED
         found = refusal(asked, self._here)
         self.admitted = found is None
         return Outcome.DONE if found is None else self._refuse(found)
@@ -203,17 +204,20 @@ class TabletCopy:
         return self.source.offer.snapshot
 
     def _set_aside(self) -> Steps[Outcome]:
+        """Set the replica aside. What was fetched before took time, so the guards are applied again (rule 17)."""
         node, manager, tablet = self._env.node, self._env.manager, self.asked.tablet_id
+        damaged = self.sequence.fetches_first
+        if damaged and (yield from self._check()) is Outcome.REFUSED:
+            return Outcome.REFUSED
         replica = self._aside = node.replicas.get(tablet)
-        reason = SET_ASIDE
-        if self._here is not None and self._here.state is TargetState.DAMAGED:
-            self._env.replaced_damage.note(tablet, node.turns.now_us())
-            reason = SET_ASIDE_DAMAGED
+        reason = SET_ASIDE_DAMAGED if damaged else SET_ASIDE
         if replica is not None:
             yield from manager.set_aside(replica, reason)
         else:
             assert self._found is not None, "a replica that did not start was looked for in its files"
             yield from manager.set_aside_offline(self._found, reason)
+        if damaged:
+            self._env.replaced_damage.note(tablet, node.turns.now_us())
         found = self._found = yield from manager.look(tablet)
         if (
             found.consensus is not None and self._here is not None
@@ -297,6 +301,7 @@ class TabletCopy:
 
     def _host(self) -> Steps[Outcome]:
         yield from self._tablet.host()
+        self._env.replaced_damage.renew(self.asked.tablet_id, self._env.node.turns.now_us())
         return Outcome.DONE
 
     def _abandon(self) -> Steps[Outcome]:

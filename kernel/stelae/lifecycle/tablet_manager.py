@@ -261,7 +261,9 @@ class TabletManager:
         cannot be relied on before a restart (``durability.md`` rule 7)."""
         tablet = replica.tablet_id
         if replica.failure:
-            self._loader.fail(tablet, f"it failed while it was shut down: {replica.failure}; restart the node")
+            self._loader.fail(tablet, f"it failed, and was shut down: {replica.failure}; restart the node")
+            if replica.read_faults.explain(replica.failure):
+                self._loader.damaged.add(tablet)
             return
         self._node.writer.close_log(replica.log)
         found = yield from self.look(tablet)
@@ -282,7 +284,8 @@ class TabletManager:
         yield Until(lambda: bool(replica.failure) or (applier.idle and (not flusher.busy or bool(flusher.unsaved))))
         flusher.halt()
         yield Until(lambda: not flusher.saving)  # It must not come after the tombstone.
-        if replica.failure:  # Work that waits between groups never runs any more: only the current work has to end.
+        if replica.failure:  # Work that waits between groups must not run any more: only the current work has to end.
+            applier.halt()
             ended: list[object] = []
             applier.pool.run(f"apply/{replica.tablet_id}", lambda: None, ended.append)
             yield Until(lambda: bool(ended))

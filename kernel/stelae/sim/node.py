@@ -298,7 +298,7 @@ class SimNode:
         """Report a violation, unless damaged rows explain the failure, or a failed sync or damaged log. Those replicas
         are given up. A replica with damaged rows is copied in its place."""
         replica = self.running.replica if self.running is not None else None
-        damaged = replica is not None and replica.read_faults.damaged
+        damaged = replica is not None and replica.read_faults.explain(reason)
         if self.view.rows_damaged and damaged and "invariant" not in reason:
             self.view.status = None
         elif self._may_be_lost and "invariant" not in reason:

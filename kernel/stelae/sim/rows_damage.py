@@ -7,7 +7,7 @@ import random
 from stelae.host.replica import Replica
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.draw import between, pick
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import Corrupt, StelaeError
 
 SPAN_BYTES = 64
 """Bytes in a row that change: more than the header of a page, whose bytes have no checksum."""
@@ -49,7 +49,8 @@ class RowsDamage:
             replica.applier.store.checksum()
         except StelaeError as error:
             replica.read_faults.note(error)
-        return replica.read_faults.damaged
+            return isinstance(error, Corrupt) and bool(error.path)
+        return False
 
 
 def _flip(disk: VirtualDisk, path: str, begin: int) -> None:

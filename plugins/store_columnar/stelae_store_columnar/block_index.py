@@ -13,11 +13,11 @@ import msgspec
 from crc32c import crc32c
 
 from stelae.rows.key_order import Comparable
-from stelae.spi.errors import Corrupt, FutureVersion
+from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 
 _PREFIX = struct.Struct("<3sBI")
 _MAGIC = b"SCI"
-_VERSION = 1
+_VERSION = 2
 
 
 class RowGroupIndex(msgspec.Struct, frozen=True, array_like=True):
@@ -96,7 +96,8 @@ def decode_index(data: bytes, path: str) -> BlockIndex:
 
     Raises:
         Corrupt: it is damaged, or is not an index file.
-        FutureVersion: a later release wrote it.
+        FutureVersion: a release with another format wrote it.
+        StorageError: its checksum is right, and it cannot be decoded: that is a defect, and no damage.
     """
     if len(data) < _PREFIX.size:
         raise Corrupt(f"the index of a block has only {len(data)} bytes", path=path, offset=0)
@@ -111,7 +112,9 @@ def decode_index(data: bytes, path: str) -> BlockIndex:
     try:
         return _DECODER.decode(body)
     except (ValueError, RecursionError) as error:
-        raise Corrupt(f"the index of a block cannot be decoded: {error}", path=path, offset=_PREFIX.size) from error
+        raise StorageError(
+            f"the index of a block cannot be decoded: {error}", path=path, offset=_PREFIX.size
+        ) from error
 
 
 _ENCODER = msgspec.msgpack.Encoder()

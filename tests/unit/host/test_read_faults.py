@@ -43,10 +43,30 @@ def test_damage_in_a_file_condemns_at_once_and_names_file_and_offset() -> None:
 def test_damage_is_told_from_a_disk_that_fails() -> None:
     """A copy in its place replaces what is damaged. On a disk that fails, the copy would fail as well."""
     for results, damaged in (([Corrupt("a bad page", path="/d/1.parquet", offset=1)], True), ([EIO] * 20, False)):
-        faults = ReadFaults(lambda _reason: None)
+        reasons: list[str] = []
+        faults = ReadFaults(reasons.append)
         for result in results:
             faults.note(result)
-        assert faults.damaged is damaged
+        assert faults.explain(reasons[-1]) is damaged
+        assert not faults.explain("") and not faults.explain("the log cannot be synced"), "it has failed before"
+
+
+def test_damage_in_the_log_is_no_damage_in_the_rows() -> None:
+    reasons: list[str] = []
+    faults = ReadFaults(reasons.append)
+    bad = Corrupt("a bad group", path="/wals/1.seg", offset=512)
+    reader = MagicMock(read=lambda *arguments: arguments[-1](bad))
+    NotedReader(reader, faults).read(LOG, 1, 2, 100, lambda _result: None)
+    assert len(reasons) == 1 and not faults.explain(reasons[0])
+
+
+def test_a_store_that_fails_because_of_damage_is_told_from_one_that_fails_otherwise() -> None:
+    """Merges and flushes read rows, too."""
+    faults = ReadFaults(lambda _reason: None)
+    faults.blame("the store cannot flush: a bad page", Corrupt("a bad page", path="/d/1.parquet", offset=1))
+    faults.blame("the store cannot flush: an error", EIO)
+    assert faults.explain("the store cannot flush: a bad page")
+    assert not faults.explain("the store cannot flush: an error")
 
 
 @pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)

@@ -17,6 +17,7 @@ from stelae.host.consensus_metadata import ConsensusMetadata, ConsensusRecord, H
 from stelae.host.metadata_files import CrashPoints
 from stelae.host.peer_codec import PeerMessage, PeerMessageHeader
 from stelae.host.peer_traffic import PeerTraffic
+from stelae.host.read_faults import ReadFaults
 from stelae.host.start_copy import StartCopy
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.lifecycle.blocking_steps import Steps
@@ -260,7 +261,7 @@ class CopyNode:
             status=status,
             core=SimpleNamespace(status=lambda: status),
             failure="",
-            read_faults=SimpleNamespace(damaged=False),
+            read_faults=ReadFaults(lambda _reason: None),
             flusher=SimpleNamespace(superblock=block),
             shut_down=lambda: None,
             receive=lambda sender, message: None,

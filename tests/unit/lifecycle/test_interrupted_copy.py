@@ -180,6 +180,7 @@ def test_a_replica_that_fails_while_it_is_set_aside_is_offline_until_a_restart()
     node.manager.shut_down = fails  # type: ignore[method-assign]
     assert not node.ask_until_end(hosted=True).sequence.marked
     assert node.hosted == {} and "the vote cannot be saved; restart the node" in node.loader.failed[TABLET]
+    assert node.loader.damaged == set()
 
 
 def test_a_deletion_that_a_full_disk_interrupted_is_completed_by_the_next_copy() -> None:

@@ -12,14 +12,16 @@ import pytest
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle import offer_check, tablet_loader
+from stelae.lifecycle.blocking_steps import OffLoop
 from stelae.lifecycle.copy_guards import CopyRefusalCode
+from stelae.lifecycle.copy_source import ALL_DAMAGED
 from stelae.lifecycle.copy_states import CopyState
 from stelae.lifecycle.quarantine import list_quarantine
-from stelae.lifecycle.replaced_damage import AGAIN_US
+from stelae.lifecycle.replaced_damage import AGAIN_US, KEPT_US
 from stelae.lifecycle.tablet_copy import SET_ASIDE_DAMAGED
 from stelae.spi.consensus import HardState
 from stelae.spi.copy_plan import CopyOutcome
-from stelae.spi.errors import Corrupt, Overloaded, StelaeError
+from stelae.spi.errors import Corrupt, Full, Overloaded, StelaeError
 from stelae.spi.ids import OpId, TabletId
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_node import (
@@ -89,7 +91,8 @@ def damaged(sources: FakeNetwork | None = None) -> CopyNode:
 
 def fail_damaged(node: CopyNode) -> None:
     replica: Any = node.peers.replicas[TABLET]
-    replica.failure, replica.read_faults.damaged = "damage found: a bad page", True
+    replica.failure = "damage found: a bad page"
+    replica.read_faults.blame(replica.failure, Corrupt("a bad page", path="1.parquet"))
 
 
 def test_a_damaged_replica_is_set_aside_and_replaced_although_its_log_is_whole() -> None:
@@ -150,6 +153,39 @@ def test_a_damaged_replica_stays_where_it_is_while_no_source_serves_a_copy() -> 
     )
 
 
+def test_a_damaged_replica_stays_where_it_is_if_every_source_is_damaged_too() -> None:
+    """Its rows may be the last good ones of what is damaged there. It was set aside before that was known."""
+    spoiled = {name: data[:-1] + bytes([data[-1] ^ 1]) for name, data in SERVED.contents.items()}
+    source = type(SERVED)(SERVED.snapshot, spoiled)
+    node = damaged(network(leader=source, follower=source))
+    tree = node.disk.tree()
+    copy = node.ask_until_end(hosted=True)
+    assert not copy.sequence.committed and copy.reason == ALL_DAMAGED
+    stage = f"{LAYOUT.stage_of(TABLET)}/"
+    assert {path: data for path, data in node.disk.tree().items() if not path.startswith(stage)} == tree
+    assert node.peers.replicas[TABLET].failure
+    node.network.sources.update(network().sources)
+    assert node.ask_until_end(hosted=True).sequence.committed, "once there is a good one"
+    check_complete(node, ADOPTED)
+
+
+def test_a_damaged_replica_that_could_not_be_set_aside_is_replaced_once_there_is_space() -> None:
+    node = damaged()
+    set_aside = node.manager.set_aside
+
+    def fails(*_arguments: Any) -> Any:
+        yield OffLoop(lambda: None)
+        node.peers.remove(TABLET)
+        raise Full("no space")
+
+    node.manager.set_aside = fails  # type: ignore[method-assign]
+    assert not node.ask_until_end(hosted=True).sequence.marked
+    assert node.loader.damaged == {TABLET} and node.disk.listdir(LAYOUT.quarantine) == []
+    node.manager.set_aside = set_aside  # type: ignore[method-assign]
+    assert node.ask_until_end(hosted=False).sequence.committed
+    check_complete(node, ADOPTED)
+
+
 def test_a_replica_that_has_failed_for_another_reason_is_not_replaced_in_its_place() -> None:
     node = lagging()
     replica: Any = node.peers.replicas[TABLET]
@@ -164,8 +200,12 @@ def test_a_replica_that_is_damaged_again_soon_is_not_replaced_before_a_long_time
     assert node.refusal(hosted=True) == CopyRefusalCode.DAMAGED_AGAIN
     replaced, now_us = node.copies._env.replaced_damage, node.now_us
     assert replaced.lately(TABLET, now_us) and not replaced.lately(TABLET, now_us + AGAIN_US)
-    replaced.note(TabletId("another"), now_us + AGAIN_US)
-    assert not replaced.lately(TABLET, now_us), "what is long ago is forgotten"
+    replaced.renew(TABLET, now_us + AGAIN_US)
+    assert replaced.lately(TABLET, now_us + 2 * AGAIN_US - 1), "it counts from the end of the copy"
+    replaced.renew(TabletId("never damaged"), now_us)
+    assert not replaced.lately(TabletId("never damaged"), now_us)
+    replaced.note(TabletId("another"), now_us + AGAIN_US + KEPT_US)
+    assert not replaced.lately(TABLET, now_us + AGAIN_US), "what is long ago is forgotten"
 
 
 def test_the_leader_that_asks_again_disturbs_nothing() -> None:

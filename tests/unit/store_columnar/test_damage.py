@@ -102,8 +102,8 @@ def test_a_damaged_column_that_a_scan_does_not_read_does_not_stop_it(replica: Ha
 
 def test_formats_of_others_and_of_later_releases_are_told_apart(replica: HarnessReplica) -> None:
     data = replica.disk.tree()[INDEX]
-    with pytest.raises(FutureVersion, match="format 2"):
-        decode_index(data[:3] + b"\x02" + data[4:], INDEX)
+    with pytest.raises(FutureVersion, match="format 3"):
+        decode_index(data[:3] + b"\x03" + data[4:], INDEX)
     with pytest.raises(Corrupt, match="not the index"):
         decode_index(b"XYZ" + data[3:], INDEX)
     for manifest, error in ((b"\x93\x02\x01\x01", FutureVersion), (b"\xff", Corrupt), (b"\xc0", Corrupt)):

@@ -163,3 +163,18 @@ def test_a_copy_is_reported_with_its_progress_until_it_is_a_replica_or_gone(worl
     assert world.told() == [(tablet, ReportedDataState.COPYING)]
     del world.copies[tablet]
     assert world.told() == [(tablet, ReportedDataState.DELETED)]
+
+
+def test_a_damaged_replica_is_told_as_being_copied_while_its_copy_is_fetched_and_as_failed_if_that_ends(
+    world: World,
+) -> None:
+    """Otherwise the masters would replace it elsewhere at the same time."""
+    world.replicas[T].failure, world.replicas[T].state = "damage found", ReplicaState.FAILED
+    world.stale.add(T)
+    world.failed[U] = "damage found"
+    del world.replicas[U]
+    assert world.told() == [(T, ReportedDataState.FAILED), (U, ReportedDataState.FAILED)]
+    world.copies |= {T: copying(1), U: copying(1)}
+    assert world.told() == [(T, ReportedDataState.COPYING), (U, ReportedDataState.COPYING)]
+    world.copies.clear()
+    assert world.told() == [(T, ReportedDataState.FAILED), (U, ReportedDataState.FAILED)]

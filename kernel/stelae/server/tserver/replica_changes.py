@@ -79,17 +79,20 @@ class ReplicaChanges:
         """Return the replicas that may have changed. A tablet that failed to start is FAILED, even if a replica of it
         is listed as well."""
         failed, stale, marks = self._node.failed_tablets, self._stats.take_changed(), self._marks
-        candidates = []
+        copying = self._copying()
+        candidates = [_copying(tablet_id, copy) for tablet_id, copy in copying.items()]
         for tablet_id, replica in self._node.replicas.items():
+            if tablet_id in copying:
+                marks.pop(tablet_id, None)
+                continue
             known = marks.get(tablet_id)
             if (known is None or not known.match(replica) or tablet_id in stale) and tablet_id not in failed:
                 marks[tablet_id] = _Marks(replica, replica.status, replica.applier.applied)
                 candidates.append(self._status_of(replica))
         for tablet_id in failed:
             marks.pop(tablet_id, None)  # So a replica that runs again is checked again.
-            candidates.append(self._not_running(tablet_id, ReportedDataState.FAILED))
-        for tablet_id, copy in self._copying():
-            candidates.append(_copying(tablet_id, copy))
+            if tablet_id not in copying:
+                candidates.append(self._not_running(tablet_id, ReportedDataState.FAILED))
         candidates += [_waiting(tablet_id, one) for tablet_id, one in self._expected().items()]
         candidates += [
             ReplicaStatus(
@@ -112,11 +115,16 @@ class ReplicaChanges:
         present = {*self._node.replicas, *self._node.failed_tablets, *self._copies()}
         return [(tablet_id, sure) for tablet_id, sure in self._lost().items() if tablet_id not in present]
 
-    def _copying(self) -> list[tuple[TabletId, TabletCopy | RowsCopy]]:
-        """Return the copies that have no replica beside them: one that lags is reported until it is set aside."""
-        replicas, failed = self._node.replicas, self._node.failed_tablets
-        copies = self._copies().items()
-        return [(tablet, copy) for tablet, copy in copies if tablet not in replicas and tablet not in failed]
+    def _copying(self) -> dict[TabletId, TabletCopy | RowsCopy]:
+        """Return the copies without a running replica beside them: one that lags is reported until it is set aside.
+
+        One that has failed because it is damaged is being replaced, so nobody needs to replace it elsewhere."""
+        replicas = self._node.replicas
+        return {
+            tablet: copy
+            for tablet, copy in self._copies().items()
+            if (replica := replicas.get(tablet)) is None or replica.failure
+        }
 
     def _gone(self) -> list[ReplicaStatus]:
         present = {*self._node.replicas, *self._node.failed_tablets, *self._copies(), *self._lost(), *self._waiting()}
