@@ -207,9 +207,10 @@ class PeerTraffic:
             replica.deliver(PeerUnreachable(peer))
 
     def peer_reached(self, peer: NodeId) -> None:
-        """Send the heartbeat of a peer whose link is up now. A new member or one that restarted need not wait for it.
+        """Send a heartbeat at once to a peer whose link is up now, instead of at the next interval.
 
-        Messages from before were dropped, and only its answer tells a leader that it has no replica."""
+        Messages that were sent before were dropped. Only the answer to a heartbeat tells a leader that the peer, a new
+        member for example, has no replica."""
         self._send_beats(beat for beat in self.heartbeats.beats_due() if beat[0] == peer)
 
     # -- LocalTablets ----------------------------------------------------------------------------

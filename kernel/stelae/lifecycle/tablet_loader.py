@@ -62,7 +62,7 @@ class TabletLoader:
         self.failed: dict[TabletId, str] = {}
         """The tablets that stay offline, and why. The node serves the others."""
         self.damaged: set[TabletId] = set()
-        """The tablets that stay offline because their rows are damaged. Their logs are sound."""
+        """The tablets that stay offline because their rows are damaged. A copy can replace them in their place."""
         self.unknown_op_ids: set[TabletId] = set()
         """The tablets whose last op id is UNKNOWN, even if they were deleted since. They never vote again (rule 19)."""
         self.delayed: dict[TabletId, str] = {}

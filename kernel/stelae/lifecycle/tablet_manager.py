@@ -212,7 +212,7 @@ class TabletManager:
         yield from self._leave_tombstone(replica.flusher.superblock, last, reason, removed=removed)
 
     def set_aside_offline(self, found: TabletFinding, reason: str) -> Steps[None]:
-        """Do the same with a replica that did not start. Its last op id must be known (rule 19)."""
+        """Leave the tombstone of a replica that did not start. Its last op id must be known (rule 19)."""
         block, last = self._offline(found, None)
         if last == "UNKNOWN":
             raise Unavailable(f"the last op id of tablet {found.tablet_id} is not known")
