@@ -6,8 +6,8 @@
    no rows, and the log from its beginning.
 3. On the loop: the committed config, which is at least as new as the rows. When the log is durable up to the base and
    to that config: an immutable view of the log after the base.
-4. On this thread: the log, and an export, are written to a spool of this snapshot. Store files are opened, and their
-   digests computed.
+4. On this thread: the log, and an export, are written to a spool of this snapshot. Store files are opened. The store
+   knows their digests.
 5. On the loop: the anchor moves to the end of the copied log. What follows is the leader's to send, and is kept until
    the session ends, whatever the cap on lagging peers (``durability.md`` rule 25).
 
