@@ -252,7 +252,8 @@ def processes(tmp_path: Path) -> Iterator[ClusterWithMasters]:
 def test_a_damaged_replica_is_copied_in_its_place_without_a_spare_server_or_a_person(
     processes: ClusterWithMasters,
 ) -> None:
-    """The log of its server names file and place, and the damaged files are in its quarantine."""
+    """The log of its server names file and place, and the damaged files are in its quarantine. If the copy is damaged
+    again, `stelae check` names replica, file and place, and it stays as it is."""
     rows = [{"id": n, "text": f"row {n}"} for n in range(COUNT)]
     where = ("--connect", ",".join(processes.addresses))
 
@@ -278,6 +279,20 @@ def test_a_damaged_replica_is_copied_in_its_place_without_a_spare_server_or_a_pe
     assert len(log) == 1 and "damage found" in log[0] and ".parquet@" in log[0], log
     kept = in_process.stelae("tablet", "quarantine", "list", str(leader.directory / "data")).stdout
     assert "it is damaged, and a copy replaces it" in kept, kept
+
+    zero_pages(asyncio.run(_settled_blocks(leader)), keep=8)
+    told = ""
+
+    def is_told() -> bool:
+        nonlocal told
+        checked = in_process.stelae("check", "--checksums", *where)
+        told = checked.stdout + checked.stderr
+        return checked.exit_code == 1 and "FAILED damage found" in told
+
+    wait_until(is_told)
+    assert ".parquet@" in told and leader.address in told, told
+    wait_until(lambda: "DAMAGED_AGAIN" in leader.log_path.read_text())
+    assert asyncio.run(again()) == rows
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

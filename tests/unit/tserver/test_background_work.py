@@ -1,4 +1,4 @@
-"""Work on a thread of its own: in order, little at a time, and no error is lost."""
+"""Work on a thread of its own: in order, little at a time, and its errors are raised."""
 
 from __future__ import annotations
 
