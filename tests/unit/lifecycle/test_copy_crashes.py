@@ -15,6 +15,7 @@ from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
+from stelae.spi.errors import Corrupt
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_node import (
     FOLLOWER,
@@ -42,6 +43,7 @@ PLACES: dict[str, tuple[Callable[[], VirtualDisk], Served, dict[str, Any]]] = {
     "tombstone": (tombstone_disk, FILES, {}),
     "never": (never_disk, EXPORT, {"member_type": MemberType.PRE_VOTER}),
     "lagging": (lagging_disk, FILES, {"hosted": True}),
+    "damaged": (lagging_disk, FILES, {"hosted": True}),
 }
 
 POINTS = [
@@ -65,13 +67,17 @@ POINTS = [
 
 
 def node_on(disk: VirtualDisk, place: str, crash: KillAt | None = None) -> CopyNode:
-    """Start a node. If its replica is not copied yet, it lags."""
+    """Start a node. If its replica is not copied yet, it lags or is damaged."""
     node = CopyNode(disk, FakeNetwork({LEADER: PLACES[place][1], FOLLOWER: PLACES[place][1]}), crash)
     one = node.recovered.get(TABLET)
     if one is not None:
         node.add_replica(TABLET, one.superblock, one.consensus)
         if one.superblock.flushed.index < 20:
             del node.recovered[TABLET]
+            if place == "damaged":
+                replica: Any = node.peers.replicas[TABLET]
+                replica.failure = "damage found: a bad page"
+                replica.read_faults.blame(replica.failure, Corrupt("a bad page", path="1.parquet"))
     return node
 
 
@@ -101,8 +107,8 @@ def check_after(disk: VirtualDisk, place: str) -> str:
         check_complete(node, ADOPTED)
         return "complete"
     else:
-        state = "lagging"
-        assert node.metadata()[0] == VOTED and not intact
+        state = place
+        assert node.metadata()[0] == VOTED and (place == "damaged" or not intact), "only the damaged is set aside last"
     copy(node, place)
     check_complete(node, ADOPTED)
     return state
@@ -145,7 +151,7 @@ def test_power_lost_at_any_operation_leaves_a_tombstone_or_a_replica(place: str)
     begun = clean.disk.faults.operations
     copy(clean, place)
     count = clean.disk.faults.operations - begun
-    before = {"tombstone": {"tombstone"}, "never": {"never"}, "lagging": {"lagging", "tombstone"}}[place]
+    before = {place} if place in ("tombstone", "never") else {place, "tombstone"}
     seen = set()
     for number in range(1, count + 1):
         node = node_on(make(), place)
