@@ -221,6 +221,8 @@ def _with_copies(replicas: Sequence[ReplicaHealth]) -> tuple[ReplicaHealth, ...]
 def _why_copy(lagging: ReplicaHealth, replicas: Sequence[ReplicaHealth]) -> str:
     others = [(r.address, r.log_begins) for r in replicas if r is not lagging and r.log_begins is not None]
     begin = ", ".join(f"{first} on {address}" for address, first in others)
+    if lagging.problem.startswith("FAILED"):
+        return "its replica has failed"
     if lagging.problem and any(first == 1 for _, first in others):
         return "its server has no replica of it"
     if lagging.problem:

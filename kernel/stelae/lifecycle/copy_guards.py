@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from stelae.host.start_copy import StartCopy
 from stelae.lifecycle.deletion import LastOpId
+from stelae.lifecycle.replaced_damage import AGAIN_US
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import VOTING, MemberType
 
@@ -153,7 +154,8 @@ GUARDS: tuple[Guard, ...] = (
         CopyRefusalCode.DAMAGED_AGAIN,
         lambda _asked, here: here.state is TargetState.DAMAGED and here.replaced_lately,
         lambda _asked, _here: "the replica is the copy that replaced a damaged one a short time ago, and is damaged "
-        "again; look at the disk, move the replica to another node, or restart the node to have it copied again",
+        "again; look at the disk, and move the replica to another node; otherwise it is copied again "
+        f"{AGAIN_US // 60_000_000} minutes after the last copy",
     ),
     Guard(
         CopyRefusalCode.REMOVED,

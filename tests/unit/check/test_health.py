@@ -143,6 +143,12 @@ def test_a_replica_that_is_down_and_needs_a_copy_is_told_as_both() -> None:
     )
 
 
+def test_of_a_replica_that_has_failed_nothing_is_told_about_its_log() -> None:
+    """The leader has a damaged replica copied whatever its log has."""
+    found = judged_with_bases(20, 30, {"state": "FAILED"})
+    assert "FAILED" in found.why and "b:1 needs a copy, because its replica has failed" in found.why
+
+
 def test_a_new_member_whose_server_creates_no_replica_is_not_told_that_its_log_ended() -> None:
     """The logs of the others are whole: its server has deleted a replica before, and keeps a tombstone."""
     found = judged_with_bases(0, 0, None)
