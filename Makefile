@@ -2,7 +2,8 @@
 #
 # The stamps say what .venv holds. While one is newer than pyproject.toml and constraints.txt, pip is
 # not called at all; when it is not, pip builds without isolation and finds every pinned
-# distribution already there, so both commands also work again without a network.
+# distribution already there, so both commands also work again without a network. PySpark comes as
+# source alone and is built by setuptools, which not every environment has in a version that builds wheels.
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -58,12 +59,12 @@ $(STAMP_RUN): pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(STAMP_SPARK): pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) hatchling editables
+	$(INSTALL) hatchling editables setuptools
 	$(INSTALL) --no-build-isolation --editable '.[lmdb,bench,spark]'
 	@touch $@ $(STAMP_RUN)
 
 $(STAMP_DEV): pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) hatchling editables
+	$(INSTALL) hatchling editables setuptools
 	$(INSTALL) --no-build-isolation --editable '.[dev]'
 	@touch $@ $(STAMP_RUN) $(STAMP_SPARK)
 
