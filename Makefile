@@ -95,7 +95,7 @@ ratchet: $(STAMP_DEV)
 	$(BIN)/python -m tests.tidy.functions
 
 first-seeds: $(STAMP_DEV)
-	$(BIN)/python -m tests.sim.draw_first_seeds
+	$(BIN)/python -m tests.sim.draw_first_seeds $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from stelae.sim.fault_plan import FaultKind
+from stelae.sim.profile import ProfileKind
 from stelae.sim.report import RunResult
 from stelae.sim.run import run_seed
 from stelae.spi.consensus import Ready, Role
 from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.transitions import TRANSITIONS, Cause
 from tests.at_length import AT_LENGTH
-from tests.sim.first_seeds import first_seeds
+from tests.sim.first_seeds import first_seeds, in_order
 
 SEEDS = range(1, 101)
 
@@ -151,13 +152,7 @@ MOVES = {
 FLOORS = FAULTS | READY | MOVES | OTHERS
 
 
-def seeds_in_order() -> list[int]:
-    """Return all seeds; first those that together meet all floors, as far as is known."""
-    first = [seed for seed in first_seeds().floors if seed in SEEDS]
-    return [*first, *(seed for seed in SEEDS if seed not in first)]
-
-
-def run_counted(seed: int) -> tuple[RunResult, frozenset[str]]:
+def run_counted(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> tuple[RunResult, frozenset[str]]:
     """Run a seed. Return its result and the names of everything that happened, changes of role included."""
     moves: set[str] = set()
     original = RaftState.change_role
@@ -168,14 +163,14 @@ def run_counted(seed: int) -> tuple[RunResult, frozenset[str]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RaftState, "change_role", counted)
-        result = run_seed(seed)
-    return result, moves | {name for name, count in result.coverage.items() if count}
+        result = run_seed(seed, kind=kind)
+    return result, frozenset(moves) | {name for name, count in result.coverage.items() if count}
 
 
 def run_until_seen() -> Iterator[tuple[RunResult, frozenset[str]]]:
     """Run seeds until every floor is met; in `make soak` run all seeds."""
     missing = set(FLOORS)
-    for seed in seeds_in_order():
+    for seed in in_order(first_seeds().floors, SEEDS):
         found = run_counted(seed)
         yield found
         missing -= found[1]

@@ -48,7 +48,9 @@ def test_a_failing_seed_ends_with_the_command_that_reproduces_it(
     printed = capsys.readouterr()
     [violation] = json.loads(printed.out)["violations"]
     assert violation["invariant"] == MUTANTS[0].invariant
-    *_, show, shrink, reproduce = printed.err.splitlines()
+    found, failed, show, shrink, reproduce = printed.err.splitlines()
+    assert found.startswith(f"seed 1: {MUTANTS[0].invariant} does not hold at ")
+    assert failed == "failed seeds: 1"
     assert reproduce == "stelae sim run --seed 1" == violation["reproduce"]
     assert show.endswith("stelae sim show 1") and violation["show"] == "stelae sim show 1"
     assert shrink.endswith("stelae sim shrink 1")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stelae.sim.profile import ProfileKind
-from stelae.sim.run import run_seed
 from tests.at_length import AT_LENGTH
+from tests.sim.first_seeds import first_seeds, in_order
+from tests.sim.floors import run_counted
 
 SEEDS = range(1, 41)
 
@@ -39,11 +40,11 @@ RARE = {
 
 def test_replicas_are_copied_in_every_way_and_no_invariant_is_violated() -> None:
     missing = OFTEN | RARE if AT_LENGTH else set(OFTEN)
-    for seed in SEEDS:
-        result = run_seed(seed, kind=ProfileKind.COPIES)
+    for seed in in_order(first_seeds().copies_floors, SEEDS):
+        result, names = run_counted(seed, ProfileKind.COPIES)
         assert result.violation is None, (seed, result.violation)
         assert result.writes_acknowledged > 0
-        missing -= {name for name, count in result.coverage.items() if count}
+        missing -= names
         if not missing and not AT_LENGTH:
             break
     assert sorted(missing) == []

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from stelae.sim.profile import ProfileKind
-from stelae.sim.report import RunResult
-from stelae.sim.run import run_seed
 from stelae.spi.consensus import Role
-from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.transitions import TRANSITIONS, Cause
 from tests.at_length import AT_LENGTH
-from tests.sim.floors import OF_MEMBERSHIP, move_name
+from tests.sim.first_seeds import first_seeds, in_order
+from tests.sim.floors import OF_MEMBERSHIP, move_name, run_counted
 
 SEEDS = range(1, 101)
 
@@ -77,24 +71,10 @@ RARE = {
 """Looked for in `make soak`."""
 
 
-def _run_counted(seed: int) -> tuple[RunResult, set[str]]:
-    moves: set[str] = set()
-    original = RaftState.change_role
-
-    def counted(self: Any, cause: Cause) -> bool:
-        moves.add(move_name(self.role, cause))
-        return original(self, cause)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RaftState, "change_role", counted)
-        result = run_seed(seed, kind=ProfileKind.MEMBERSHIP)
-    return result, moves | {name for name, count in result.coverage.items() if count}
-
-
 def test_members_change_in_every_way_and_no_invariant_is_violated() -> None:
     missing = OFTEN | RARE if AT_LENGTH else set(OFTEN)
-    for seed in SEEDS:
-        result, names = _run_counted(seed)
+    for seed in in_order(first_seeds().members_floors, SEEDS):
+        result, names = run_counted(seed, ProfileKind.MEMBERSHIP)
         assert result.violation is None, (seed, result.violation)
         assert result.writes_acknowledged > 0
         missing -= names

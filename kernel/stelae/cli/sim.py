@@ -53,8 +53,8 @@ def run_seeds(
 ) -> None:
     """Run one seed or a range of seeds.
 
-    If a run fails, the last line on standard error is the command that reproduces it. The two lines before it name the
-    commands that show the run and shrink it.
+    A run that fails is reported at once. At the end the last line on standard error is the command that reproduces the
+    first of them. The two lines before it name the commands that show that run and shrink it.
 
     Exit code 1: an invariant did not hold."""
     from stelae.sim.report import RunTotals
@@ -64,6 +64,8 @@ def run_seeds(
     totals = RunTotals()
     for result in _results(chosen, kind, kept, operations_max, jobs):
         totals.add(result)
+        if result.violation is not None:
+            note_violation(result)
         if totals.seeds % PROGRESS_EVERY == 0:
             note(f"{totals.seeds} of {len(chosen)} seeds, {len(totals.failed)} failed")
     if as_json:
@@ -120,11 +122,10 @@ def _print_totals(totals: RunTotals) -> None:
 
 
 def _exit_failed(totals: RunTotals, faults: frozenset[int] | None, operations_max: int | None) -> None:
-    """Print every failure, and the commands that show, shrink and reproduce the first one. Then exit."""
+    """Print the seeds that failed, and the commands that show, shrink and reproduce the first one. Then exit."""
     from stelae.sim.report import reproduce_command, show_command, shrink_command
 
-    for result in totals.failed:
-        note_violation(result)
+    note(f"failed seeds: {', '.join(str(result.seed) for result in totals.failed)}")
     first, kind = totals.failed[0].seed, totals.failed[0].kind
     note(f"show the run:   {show_command(first, faults, operations_max, kind)}")
     note(f"shrink the run: {shrink_command(first, faults, operations_max, kind)}")

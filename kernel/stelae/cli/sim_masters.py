@@ -31,7 +31,8 @@ def run_masters(
 ) -> None:
     """Simulate masters that crash, pause and lose their network.
 
-    If a run fails, the last line on standard error is the command that reproduces it.
+    A run that fails is reported at once. At the end the last line on standard error is the command that reproduces the
+    first of them.
 
     Exit code 1: an invariant did not hold."""
     from stelae.sim.masters.run import reproduce_command
@@ -51,21 +52,22 @@ def run_masters(
     else:
         print(f"{len(results)} seeds, {events} events, {entries} entries of the catalog, {len(failed)} violations")
         print_table(("COVERAGE", "COUNT"), sorted(coverage.items()))
-    for result in failed:
-        found = _violation(result)
-        note(f"seed {result.seed}: {found['invariant']} does not hold at {found['at_us']} us: {found['detail']}")
     if failed:
+        note(f"failed seeds: {', '.join(str(result.seed) for result in failed)}")
         note(reproduce_command(failed[0].seed, kept, changes_max))
         raise typer.Exit(EXIT_FAILED)
 
 
 def _with_progress(runs: Iterable[MastersRunResult], count: int) -> list[MastersRunResult]:
-    """Return the results of all runs, and print how many have ended."""
+    """Return the results of all runs. Print each run that fails when it has ended, and how many have ended."""
     results: list[MastersRunResult] = []
     failed = 0
     for result in runs:
         results.append(result)
-        failed += result.violation is not None
+        if result.violation is not None:
+            failed += 1
+            found = _violation(result)
+            note(f"seed {result.seed}: {found['invariant']} does not hold at {found['at_us']} us: {found['detail']}")
         if len(results) % PROGRESS_EVERY == 0:
             note(f"{len(results)} of {count} seeds, {failed} failed")
     return results

@@ -12,7 +12,7 @@ from stelae.sim.masters.faults import MastersFaultKind
 from stelae.sim.masters.run import MastersRunResult, run_seed
 from stelae.sim.masters.steps import OF_CATALOG, OF_MEMBERS
 from tests.at_length import AT_LENGTH
-from tests.sim.first_seeds import first_seeds
+from tests.sim.first_seeds import first_seeds, in_order
 
 SEEDS = range(1, 49)
 
@@ -70,12 +70,6 @@ OTHERS = {
 FLOORS = FAULTS | STRIKES | CHANGES | ACTIONS | OUTCOMES | OTHERS
 
 
-def seeds_in_order() -> list[int]:
-    """Return all seeds; first those that together meet all floors, as far as is known."""
-    first = [seed for seed in first_seeds().masters_floors if seed in SEEDS]
-    return [*first, *(seed for seed in SEEDS if seed not in first)]
-
-
 def names_of(result: MastersRunResult) -> frozenset[str]:
     """Return the names of everything that happened in a run."""
     return frozenset(name for name, count in result.coverage.items() if count)
@@ -84,7 +78,7 @@ def names_of(result: MastersRunResult) -> frozenset[str]:
 def run_until_seen() -> Iterator[MastersRunResult]:
     """Run seeds until every floor is met; in `make soak` run all seeds."""
     missing = set(FLOORS)
-    for seed in seeds_in_order():
+    for seed in in_order(first_seeds().masters_floors, SEEDS):
         result = run_seed(seed)
         yield result
         missing -= names_of(result)
