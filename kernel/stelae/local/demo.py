@@ -113,7 +113,8 @@ class Demo:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        self.report.kills, self.report.healed_ms = faults.kills, faults.healed_ms
+        self.report.events, self.report.kills = faults.events, faults.kills
+        self.report.healed_ms = faults.healed_ms
         self.report.rows_acked = load.acked_count
         self.report.rows_per_s = int(load.acked_count / (time.monotonic() - began))
         return load

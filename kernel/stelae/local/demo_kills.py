@@ -22,7 +22,7 @@ from stelae.client import AsyncClient
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.demo_listener import DemoListener
 from stelae.local.demo_load import DemoLoad
-from stelae.local.demo_report import Kill
+from stelae.local.demo_report import DemoEvent, DemoEventKind, Kill
 from stelae.local.node_process import NodeProcess
 from stelae.local.replica_status import leaders, most_led, wait_for_successors, wait_until_caught_up
 from stelae.protocol.catalog_names import SYSTEM_TABLET, ServerMode
@@ -80,6 +80,8 @@ class DemoKills:
         self._listener = listener
         self._outlive = outlive
         self._clock = asyncio.get_running_loop().time
+        self._began = self._clock()
+        self.events: list[DemoEvent] = []
         self.kills: list[Kill] = []
         self.healed_ms = 0
         """How long tablets had fewer replicas than wanted after the third kill."""
@@ -110,7 +112,8 @@ class DemoKills:
         connection, servers = self._client.connection, self._cluster.servers
         node_id, led = most_led(await self._leaders_when_due(servers, FIRST_KILL), self._tablets)
         node, others = _parted(servers, node_id)
-        kill = self._kill(node, f"which led {len(led)} of {len(self._tablets)} tablets", "no write was acknowledged")
+        who = f"which led {len(led)} of {len(self._tablets)} tablets"
+        kill = self._kill(node, DemoEventKind.SERVER_KILLED, who, "no write was acknowledged")
         await wait_for_successors(connection, others, led, node)
         node.start(outlive=self._outlive)
         self._listener.event(f"other nodes lead its tablets; {node.name} starts again")
@@ -123,7 +126,8 @@ class DemoKills:
         connection, masters = self._client.connection, self._cluster.masters
         node_id, _ = most_led(await self._leaders_when_due(masters, SECOND_KILL), [SYSTEM_TABLET])
         node, _ = _parted(masters, node_id)
-        kill = self._kill(node, "the leader of the masters", "no table could be created")
+        who = "the leader of the masters"
+        kill = self._kill(node, DemoEventKind.MASTER_KILLED, who, "no table could be created")
         await self._client.create_table(TRIAL_TABLE, {"id": "int64"}, "id", timeout_s=CREATE_TIMEOUT_S)
         kill.unavailable_ms = round((self._clock() - kill.at) * 1000)
         node.start(outlive=self._outlive)
@@ -140,13 +144,15 @@ class DemoKills:
         connection, cluster = self._client.connection, self._cluster
         node_id, led = most_led(await self._leaders_when_due(cluster.servers, THIRD_KILL), self._tablets)
         node, others = _parted(cluster.servers, node_id)
-        kill = self._kill(node, f"which led {len(led)} tablets; its disk is lost", "no write was acknowledged")
+        who = f"which led {len(led)} tablets; its disk is lost"
+        kill = self._kill(node, DemoEventKind.DISK_LOST, who, "no write was acknowledged")
         kill.bounded = False  # Meanwhile a node starts, and others copy to it: that takes all of a small machine.
         shutil.rmtree(node.directory)
         await wait_for_successors(connection, others, led, node)
         spare = cluster.add_server()
         cluster.remove_server(node)
         spare.start(outlive=self._outlive)
+        self._note(DemoEventKind.SERVER_JOINED, spare)
         self._listener.event(f"the directory of {node.name} is destroyed; {spare.name} joins with an empty one")
         await self._until_whole(node_id)
         await wait_until_caught_up(connection, cluster.servers, self._tablets, spare)
@@ -198,10 +204,15 @@ class DemoKills:
         # The load had already reached the share, so there was no time for a lookup.
         return found or await leaders(self._client.connection, nodes)
 
-    def _kill(self, node: NodeProcess, who: str, missing: str) -> Kill:
+    def _note(self, kind: DemoEventKind, node: NodeProcess) -> None:
+        at_ms = round((self._clock() - self._began) * 1000)
+        self.events.append(DemoEvent(kind=kind, node=node.name, at_ms=at_ms, acked=self._load.acked_count))
+
+    def _kill(self, node: NodeProcess, kind: DemoEventKind, who: str, missing: str) -> Kill:
         what = f"SIGKILL of {node.name}, {who}"
         kill = Kill(what=what, missing=missing, acked_at_kill=self._load.acked_count, at=self._clock())
         node.kill()
+        self._note(kind, node)
         self.kills.append(kill)
         self._listener.event(f"{what}, at {kill.acked_at_kill:,} rows")
         return kill

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 GAP_ALLOWANCE_MS = 1000
@@ -11,6 +12,31 @@ GAP_ALLOWANCE_MS = 1000
 
 KILLS = 3
 """Number of kills of a complete demo."""
+
+
+class DemoEventKind(StrEnum):
+    """What a demo does to the cluster. A complete one does all of it."""
+
+    SERVER_KILLED = "server_killed"  #: SIGKILL of a tablet server, which starts again later.
+    MASTER_KILLED = "master_killed"  #: SIGKILL of the leader of the masters, which starts again later.
+    DISK_LOST = "disk_lost"  #: SIGKILL of a tablet server; its directory is removed for good.
+    SERVER_JOINED = "server_joined"  #: A new tablet server with an empty directory joins.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoEvent:
+    """Something that a demo did.
+
+    Attributes:
+        node: the name of the node, for people.
+        at_ms: the time since the load began.
+        acked: number of rows that were acknowledged at that time.
+    """
+
+    kind: DemoEventKind
+    node: str
+    at_ms: int
+    acked: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +74,7 @@ class DemoReport:
     rows_read: int = 0
     rows_lost: int = 0
     rows_wrong: int = 0
+    events: list[DemoEvent] = field(default_factory=list)
     kills: list[Kill] = field(default_factory=list)
     healed_ms: int = 0  #: From the loss of a server until every tablet had all of its replicas again.
     replicas_agree: bool = False
@@ -84,7 +111,9 @@ class DemoReport:
             problems.append(f"replicas do not agree: {disagreement}")
         problems += [f"the cluster is not healthy: {problem}" for problem in unhealthy]
         if len(self.kills) != KILLS or not all(kill.within_load for kill in self.kills):
-            problems.append("the load ended before the cluster had recovered from both kills; load a larger file")
+            problems.append(f"the load ended before the cluster had recovered from {KILLS} kills; load a larger file")
+        if missing := [kind for kind in DemoEventKind if kind not in {event.kind for event in self.events}]:
+            problems.append(f"the run is not complete: {', '.join(missing)} did not happen")
         for kill in self.kills:
             if kill.bounded and kill.unavailable_ms > self.gap_ms_max:
                 fact = f"{kill.missing} for {kill.unavailable_ms} ms, at most {self.gap_ms_max} ms are allowed"
@@ -101,6 +130,7 @@ class DemoReport:
         names = ("masters", "tablets", "rows_source", "rows_acked", "rows_read", "rows_lost", "rows_wrong")
         return {
             **{name: getattr(self, name) for name in names},
+            "events": [asdict(event) for event in self.events],
             "kills": kills,
             "healed_ms": self.healed_ms,
             "election_timeout_ms": self.election_timeout_ms,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stelae.local.demo_report import DemoReport, Kill
+from stelae.local.demo_report import DemoEvent, DemoEventKind, DemoReport, Kill
 
 
 def good() -> DemoReport:
@@ -14,11 +14,13 @@ def good() -> DemoReport:
         Kill(what=what, missing="nothing", acked_at_kill=at, at=0.0, within_load=True, unavailable_ms=3000)
         for what, at in (("SIGKILL of a", 30), ("SIGKILL of b", 60), ("SIGKILL of c", 80))
     ]
+    events = [DemoEvent(kind=kind, node="a", at_ms=5, acked=30) for kind in DemoEventKind]
     counts = {"rows_source": 100, "rows_acked": 100, "rows_read": 100}
     return DemoReport(
         masters=3,
         tablets=4,
         election_timeout_ms=1000,
+        events=events,
         kills=kills,
         healed_ms=7000,
         replicas_agree=True,
@@ -42,6 +44,12 @@ def test_a_run_without_a_flaw_is_ok_and_its_document_has_every_figure() -> None:
         "rows_read": 100,
         "rows_lost": 0,
         "rows_wrong": 0,
+        "events": [
+            {"kind": "server_killed", "node": "a", "at_ms": 5, "acked": 30},
+            {"kind": "master_killed", "node": "a", "at_ms": 5, "acked": 30},
+            {"kind": "disk_lost", "node": "a", "at_ms": 5, "acked": 30},
+            {"kind": "server_joined", "node": "a", "at_ms": 5, "acked": 30},
+        ],
         "kills": [
             {"what": "SIGKILL of a", "acked_at_kill": 30, "unavailable_ms": 3000},
             {"what": "SIGKILL of b", "acked_at_kill": 60, "unavailable_ms": 3000},
@@ -65,6 +73,7 @@ def test_a_run_without_a_flaw_is_ok_and_its_document_has_every_figure() -> None:
         ({"rows_wrong": 3}, "3 rows differ"),
         ({"replicas_agree": False}, "replicas do not agree"),
         ({"kills": []}, "the load ended before"),
+        ({"events": []}, "server_killed, master_killed, disk_lost, server_joined did not happen"),
     ],
 )
 def test_any_flaw_is_told_and_makes_the_run_fail(flaw: dict[str, Any], told: str) -> None:
