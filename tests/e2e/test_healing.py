@@ -14,6 +14,9 @@ import pytest
 
 from stelae.client import AsyncClient, AsyncTable, SetReplicas, connect_async
 from stelae.client.arguments import BadArgument
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.superblock import DataState, SuperblockFile
+from stelae.machine.files import RealFiles
 from stelae.protocol.actions import ACTION, ChangeConfig, ConfigChange, encode_action
 from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError, MemberChangeRefused, StelaeError
@@ -179,6 +182,32 @@ def test_a_server_whose_disk_is_lost_is_replaced_and_its_old_name_votes_no_more(
             await until(lambda: is_whole(cluster, tablet, healed))
             assert tablet not in cluster.nodes[lost].replicas
             assert await table.scan().count() == ROWS
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_does_not_start_is_replaced_and_what_is_left_of_it_is_deleted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with with_a_table(tmp_path, 4) as scene:
+            cluster, table, tablet = scene.cluster, scene.table, scene.tablet
+            members = set(config_of(cluster, tablet))
+            (spare,) = set(cluster.servers) - members
+            broken = min(members)
+            await cluster.stop(broken)
+            shutil.rmtree(tmp_path / broken / "wals")
+            (tmp_path / broken / "wals").mkdir()
+            await cluster.start(broken)
+            assert "the log is gone" in cluster.nodes[broken].failed_tablets[tablet]
+            healed = members - {broken} | {spare}
+            await until(lambda: set(config_of(cluster, tablet)) == healed)
+            await until(lambda: tablet not in cluster.nodes[broken].failed_tablets)
+            layout = DirectoryLayout(str(tmp_path / broken))
+            assert SuperblockFile(RealFiles(), layout, tablet).load().data_state is DataState.DELETED
+            await until(lambda: is_whole(cluster, tablet, healed))
+            assert await table.scan().count() == ROWS
+            await cluster.stop(broken)
+            await cluster.start(broken)
+            assert tablet not in cluster.nodes[broken].failed_tablets, "it is a tombstone, which starts"
 
     asyncio.run(scenario())
 

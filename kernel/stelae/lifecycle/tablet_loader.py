@@ -33,6 +33,7 @@ from stelae.lifecycle.tablet_recovery import recover
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import Corrupt, StelaeError
 from stelae.spi.ids import ZERO, LogId, TabletId
+from stelae.spi.members import TabletConfig
 from stelae.spi.services import Files
 from stelae.spi.wal import LogState, WalEngine
 
@@ -61,6 +62,11 @@ class TabletLoader:
         self._crash = crash
         self.failed: dict[TabletId, str] = {}
         """The tablets that stay offline, and why. The node serves the others."""
+        self.failed_configs: dict[TabletId, TabletConfig] = {}
+        """The committed configs of tablets in ``failed``, where the consensus metadata can be read.
+
+        Masters compare them with the config on record. So a replica that never starts again is deleted once the tablet
+        has other members."""
         self.damaged: set[TabletId] = set()
         """The tablets that stay offline because their rows are damaged. A copy can replace them in their place."""
         self.unknown_op_ids: set[TabletId] = set()
@@ -143,9 +149,9 @@ class TabletLoader:
                 case StartupAction.FAIL:
                     # Each row with this action means that log, superblock or consensus metadata cannot be read.
                     self.unknown_op_ids.add(one.tablet_id)
-                    self.fail(one.tablet_id, one.failure)
+                    self._fail_found(one, one.failure)
                 case StartupAction.OFFLINE:
-                    self.fail(one.tablet_id, one.failure)
+                    self._fail_found(one, one.failure)
                 case StartupAction.TOMBSTONE:
                     self._remove_leftovers(one.tablet_id)
                 case StartupAction.ROLL_FORWARD | StartupAction.DELETE_SELF | StartupAction.REMOVE:
@@ -203,26 +209,26 @@ class TabletLoader:
                 run_now(abandon_copy(files, layout, block, keep_stage=intact, crash=self._crash), wal)
             log.info("interrupted operation ended tablet=%s action=%s", found.tablet_id, found.decision.action)
         except (StelaeError, OSError) as error:
-            self.fail(found.tablet_id, f"its interrupted {_OPERATION[found.decision.action]} cannot be ended: {error}")
+            self._fail_found(found, f"its interrupted {_OPERATION[found.decision.action]} cannot be ended: {error}")
 
     def recover(self, found: TabletFinding) -> RecoveredTablet | None:
         """Recover one READY tablet. Return ``None`` if it failed; ``failed`` then has the reason."""
         assert found.superblock is not None and found.consensus is not None
         wrong = self._wrong_engine(found.superblock)
         if wrong:
-            self.fail(found.tablet_id, wrong)
+            self._fail_found(found, wrong)
             return None
         directory = self._layout.data_of(found.tablet_id)
         try:
             return recover(found.superblock, found.consensus, self._engines, directory)
         except LogContradicts as error:
             self.unknown_op_ids.add(found.tablet_id)
-            self.fail(found.tablet_id, str(error))
+            self._fail_found(found, str(error))
             return None
         except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
             if isinstance(error, Corrupt) and error.path is not None and error.path.startswith(f"{directory}/"):
                 self.damaged.add(found.tablet_id)
-            self.fail(found.tablet_id, str(error))
+            self._fail_found(found, str(error))
             return None
 
     def _wrong_engine(self, superblock: Superblock) -> str:
@@ -241,7 +247,13 @@ class TabletLoader:
                 )
         return ""
 
-    def fail(self, tablet_id: TabletId, reason: str) -> None:
-        """Keep a tablet offline. The node serves the others."""
+    def _fail_found(self, found: TabletFinding, reason: str) -> None:
+        self.fail(found.tablet_id, reason, None if found.consensus is None else found.consensus.committed_config)
+
+    def fail(self, tablet_id: TabletId, reason: str, config: TabletConfig | None = None) -> None:
+        """Keep a tablet offline. The node serves the others. ``config``: its committed config, if that is known."""
         self.failed[tablet_id] = reason
+        self.failed_configs.pop(tablet_id, None)
+        if config is not None:
+            self.failed_configs[tablet_id] = config
         log.error("tablet failed tablet=%s reason=%s", tablet_id, reason)

@@ -261,7 +261,8 @@ class TabletManager:
         cannot be relied on before a restart (``durability.md`` rule 7)."""
         tablet = replica.tablet_id
         if replica.failure:
-            self._loader.fail(tablet, f"it failed, and was shut down: {replica.failure}; restart the node")
+            reason = f"it failed, and was shut down: {replica.failure}; restart the node"
+            self._loader.fail(tablet, reason, replica.status.committed_config)
             if replica.read_faults.explain(replica.failure):
                 self._loader.damaged.add(tablet)
             return

@@ -9,6 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from stelae.host.replica_state import ReplicaState
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.master_heartbeats import CopyHold, ReportedDataState
 from stelae.server.tserver.replica_changes import ReplicaChanges
 from stelae.spi.consensus import Role
@@ -38,11 +39,13 @@ class World:
         self.watch: Any = SimpleNamespace(size_bytes={}, unhealthy={}, take_changed=self._take)
         self.replicas = {T: replica(T), U: replica(U)}
         self.failed: dict[TabletId, str] = {}
-        node: Any = SimpleNamespace(replicas=self.replicas, failed_tablets=self.failed, tablets=None)
+        self.node: Any = SimpleNamespace(replicas=self.replicas, failed_tablets=self.failed, tablets=None)
         self.copies: dict[TabletId, Any] = {}
         self.lost: dict[TabletId, bool] = {}
         self.waiting: dict[TabletId, Any] = {}
-        self.changes = ReplicaChanges(node, self.watch, lambda: self.copies, lambda: self.waiting, lambda: self.lost)
+        self.changes = ReplicaChanges(
+            self.node, self.watch, lambda: self.copies, lambda: self.waiting, lambda: self.lost
+        )
         assert [one.tablet_id for one in self.changes.take()] == [T, U]
 
     def _take(self) -> set[TabletId]:
@@ -71,6 +74,16 @@ def test_a_replica_that_was_lost_without_a_trace_is_told_as_one_that_never_votes
     assert world.changes.take() == []
     world.lost.clear()
     assert world.told() == [(lost, ReportedDataState.DELETED)]
+
+
+def test_of_a_replica_that_did_not_start_the_committed_config_is_told_if_it_is_known(world: World) -> None:
+    source: Any = MagicMock(spec=TabletLoader, unknown_op_ids={U}, failed_configs={T: CONFIG})
+    world.node.tablets = source
+    world.replicas.clear()
+    world.failed |= {T: "the log is gone", U: "the consensus metadata cannot be read"}
+    told = {one.tablet_id: one for one in world.changes.take()}
+    assert (told[T].data_state, told[T].config, told[T].op_id_lost) == (ReportedDataState.FAILED, CONFIG, False)
+    assert (told[U].data_state, told[U].config, told[U].op_id_lost) == (ReportedDataState.FAILED, None, True)
 
 
 def test_of_what_nothing_has_happened_to_nothing_is_asked(world: World) -> None:

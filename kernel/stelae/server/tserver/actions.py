@@ -14,6 +14,7 @@ import mmh3
 from stelae.host.node import Node
 from stelae.host.replica import Replica
 from stelae.host.settings import TabletSettings
+from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.protocol.actions import (
     ACTION,
@@ -113,8 +114,14 @@ class ActionService:
         if tablet_id in self._copies.running:
             return _not_running(ReportedDataState.COPYING)
         if tablet_id in self._node.failed_tablets:
-            return _not_running(ReportedDataState.FAILED)
+            return _not_running(ReportedDataState.FAILED, self._config_of_failed(tablet_id))
         return None
+
+    def _config_of_failed(self, tablet_id: TabletId) -> OpId | None:
+        """Return the op id of the committed config of a replica that did not start, if its metadata can be read."""
+        source = self._node.tablets
+        config = source.failed_configs.get(tablet_id) if isinstance(source, TabletLoader) else None
+        return None if config is None else config.op_id
 
     def _effect(self, action: ServerAction, reason: str, done: Done) -> None:
         match action:
@@ -151,15 +158,16 @@ class ActionService:
         return self._node.replicas[action.tablet_id]
 
 
-def _not_running(data_state: ReportedDataState) -> LocalReplica:
-    """Return the state of a replica that did not start, or is being copied, so that its configs are unknown.
+def _not_running(data_state: ReportedDataState, committed: OpId | None = None) -> LocalReplica:
+    """Return the state of a replica that did not start, or is being copied.
 
-    The newest possible op id makes every fence on a config refuse; only a fence that needs no config, as when the table
-    was dropped, can hold."""
+    If its committed config is not known, the newest possible op id makes every fence on a config refuse; only a fence
+    that needs no config, as when the table was dropped, can hold. If it is known, a later config in the log of a
+    replica that does not start does not count: no leader has the replica as a member that it can use."""
     return LocalReplica(
         data_state=data_state,
-        committed_config=ZERO,
-        newest_config=OpId(1 << 62, 1 << 62),
+        committed_config=ZERO if committed is None else committed,
+        newest_config=OpId(1 << 62, 1 << 62) if committed is None else committed,
         schema_version=0,
         leads=False,
         change_pending=False,

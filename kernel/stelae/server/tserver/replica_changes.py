@@ -137,10 +137,14 @@ class ReplicaChanges:
     def _not_running(self, tablet_id: TabletId, data_state: ReportedDataState) -> ReplicaStatus:
         """Return the status of a replica that has failed or is gone.
 
-        It says whether the replica lost its last op id, because such a replica can never vote again."""
+        It says whether the replica lost its last op id, because such a replica can never vote again. Of one that has
+        failed it says the committed config, if that can be read: masters delete what the members do not need."""
         source = self._node.tablets
-        lost = isinstance(source, TabletLoader) and tablet_id in source.unknown_op_ids
-        return ReplicaStatus(tablet_id=tablet_id, data_state=data_state, op_id_lost=lost)
+        if not isinstance(source, TabletLoader):
+            return ReplicaStatus(tablet_id=tablet_id, data_state=data_state)
+        lost = tablet_id in source.unknown_op_ids
+        config = source.failed_configs.get(tablet_id) if data_state is ReportedDataState.FAILED else None
+        return ReplicaStatus(tablet_id=tablet_id, data_state=data_state, op_id_lost=lost, config=config)
 
     def _status_of(self, replica: Replica) -> ReplicaStatus:
         """Return the status of a replica as masters see it."""
