@@ -144,8 +144,9 @@ class PeerTraffic:
         """Refuse a message of a node that is no member, unless this replica may not know it yet.
 
         A lagging replica must hear members that were added since: their committed config is newer than its own. A node
-        with an older config was removed, and is told so. Other messages are refused: otherwise any process that can
-        connect could depose leaders.
+        with an older config was removed, and is told so. Other messages are refused: a node that was removed would
+        depose leaders otherwise. The config is the sender's word: nodes trust each other, so this keeps out nodes that
+        are wrong about the members, and not a process that lies.
 
         Raises:
             PeerError: the message has no effect.

@@ -40,6 +40,10 @@ class Follower:
         if message.term < state.term:
             self._refuse(sender, message, AppendRefusal.STALE_TERM, OpId(0, 0))
             return
+        if state.config.member(sender) is None and not state.stands_down and self._contradicts_committed(entries):
+            # A leader that this replica does not know yet has every committed entry. Whoever lacks one is no leader.
+            state.count_refused("append of a node outside the config, against committed entries")
+            return
         if not self._follow(sender, message.term):
             return
         if state.stands_down:
@@ -105,17 +109,24 @@ class Follower:
         Only in this case a correct leader may lack entries that are committed here: those that the survivor never had.
         They cannot be taken back from the store, so this replica must be replaced."""
         state, log = self._state, self._state.log
-        committed = max(state.commit, state.configs.committed.op_id.index)
-        lacks = prev.index < log.base.index
-        for entry in entries:
-            known = log.term_at(entry.op_id.index)
-            lacks |= entry.op_id.index <= committed and known is not None and known != entry.op_id.term
-        if lacks:
+        if prev.index < log.base.index or self._contradicts_committed(entries):
             epoch = recovery_epoch(state.term)
             raise BrokenInvariant(
                 f"recovery {epoch} of the tablet left this replica behind: its log ends at {log.last}, and it has "
                 "committed entries that the survivor never had; delete this replica, and let the leader copy another"
             )
+
+    def _contradicts_committed(self, entries: Sequence[Entry]) -> bool:
+        """Whether one of these entries has another term than the entry at its index, which is committed here."""
+        state = self._state
+        committed = max(state.commit, state.configs.committed.op_id.index)
+        for entry in entries:
+            term, index = entry.op_id
+            if index > committed:
+                return False
+            if state.log.term_at(index) not in (None, term):
+                return True
+        return False
 
     def _missing_entries(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Return the entries that the log does not have yet, and remove a conflicting suffix of the log."""

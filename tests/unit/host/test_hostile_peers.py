@@ -1,4 +1,6 @@
-"""Messages of every kind from every sort of sender: none raises, and only members reach a replica's core."""
+"""Messages of every kind from every sort of sender: none raises, and none of a node outside the config is fatal.
+
+Only members reach a replica's core, and nodes that claim a newer committed config than the replica's."""
 
 from __future__ import annotations
 
@@ -70,9 +72,9 @@ class World:
             self.due.pop(0)()
 
 
-def _arrive(world: World, draw: Draw, rng: random.Random, sender: NodeId) -> str:
-    """Let one drawn message arrive; return what became of it."""
-    guard = PeerMessageHeader(LOG.tablet_id, 2, OpId(2, 3), OpId(1, 2))
+def _arrive(world: World, draw: Draw, rng: random.Random, sender: NodeId, config: OpId = OpId(1, 2)) -> str:
+    """Let one drawn message arrive, whose sender claims to know a committed config; return what became of it."""
+    guard = PeerMessageHeader(LOG.tablet_id, 2, OpId(2, 3), config)
     try:
         match int(rng.random() * 4):
             case 0:
@@ -115,6 +117,24 @@ def test_no_message_of_any_sender_raises_and_only_members_move_a_replica(who: st
         if not who.endswith("member") or who == "a former member":
             assert world.replica.status == before and not world.replica.failure
     assert seen["taken"] and (seen["refused"] or who in ("a member", "another member", "itself"))
+
+
+@pytest.mark.parametrize("role", [Role.FOLLOWER, Role.LEADER])
+@pytest.mark.parametrize("who", ["a former member", "a stranger", "itself"])
+def test_a_node_outside_the_config_that_claims_a_newer_one_fails_no_replica(who: str, role: Role) -> None:
+    """It is heard, since it may be a member that was added while this replica was away."""
+    seen: Counter[str] = Counter()
+    for seed in range(MESSAGES):
+        world, rng = World(role), random.Random(seed)
+        draw = Draw(rng, texts=[LOG.tablet_id], numbers=[world.replica.status.term, 3, 4])
+        seen[_arrive(world, draw, rng, SENDERS[who], OpId(9, 9))] += 1
+        world.replica._timer_fired()
+        world.run()
+        assert not world.replica.failure
+        seen["refused by the core"] += sum(world.replica.core.refused.values())  # type: ignore[attr-defined]
+    assert seen["taken"]
+    if role is Role.FOLLOWER:
+        assert seen["refused by the core"]
 
 
 def test_a_wild_message_is_a_peer_error_or_nothing() -> None:
