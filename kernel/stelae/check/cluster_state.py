@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -84,20 +84,29 @@ async def collect_state(
 
 
 async def ask_nodes(connection: Connection, members: Sequence[tuple[NodeId, str]]) -> dict[NodeId, NodeFacts]:
-    """Ask nodes for their state."""
+    """Ask nodes for their state.
+
+    Two of them may have one address: a server that lost its disk comes back there under a new uuid. The address is
+    connected to once, because a second connection to the same process would end the first."""
     turns = asyncio.Semaphore(ASKED_MAX)
+    reached: dict[str, asyncio.Task[NodeId]] = {}
+
+    def reach(address: str) -> asyncio.Task[NodeId]:
+        if address not in reached:
+            reached[address] = asyncio.ensure_future(connection.reach(address, deadline_ms=ASK_MS))
+        return reached[address]
 
     async def one(node_id: NodeId, address: str) -> NodeFacts:
         async with turns:
-            return await _ask_node(connection, node_id, address)
+            return await _ask_node(connection, node_id, address, reach(address))
 
     found = await asyncio.gather(*(one(node_id, address) for node_id, address in members))
     return {facts.node_id: facts for facts in found}
 
 
-async def _ask_node(connection: Connection, node_id: NodeId, address: str) -> NodeFacts:
+async def _ask_node(connection: Connection, node_id: NodeId, address: str, reached: Awaitable[NodeId]) -> NodeFacts:
     try:
-        if (found := await connection.reach(address, deadline_ms=ASK_MS)) != node_id:
+        if (found := await reached) != node_id:
             return NodeFacts(node_id=node_id, address=address, problem=f"node {found} has its address now")
         reports = await connection.status(node_id, deadline_ms=ASK_MS)
     except StelaeError as error:

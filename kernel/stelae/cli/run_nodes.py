@@ -19,6 +19,9 @@ from stelae.cli.masters_target import MastersTarget
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.spi.errors import Unavailable
 
+UUID_LETTERS = 8
+"""Letters of a uuid in a table. Commands take as few as four."""
+
 
 def run_servers(cluster: MastersTarget, *, as_json: bool) -> int:
     """Print the tablet servers and return the exit code."""
@@ -29,6 +32,7 @@ def run_servers(cluster: MastersTarget, *, as_json: bool) -> int:
     rows = [
         (
             server["address"],
+            server["node_id"][:UUID_LETTERS],
             _state(server),
             age_text(server["silent_ms"]),
             _dash(server["replicas"]),
@@ -39,7 +43,7 @@ def run_servers(cluster: MastersTarget, *, as_json: bool) -> int:
         )
         for server in servers
     ]
-    print_fitted(("ADDRESS", "STATE", "HEARD", "REPLICAS", "LEADS", "SIZE", "FREE", "LOCATION"), rows)
+    print_fitted(("ADDRESS", "UUID", "STATE", "HEARD", "REPLICAS", "LEADS", "SIZE", "FREE", "LOCATION"), rows)
     return EXIT_OK
 
 

@@ -115,7 +115,8 @@ class Applier:
     on_answered: Callable[[EntryAnswers], None]  #: Gets the answers of each applied write or schema change.
     on_schema: Callable[[Schema], None]  #: Gets each schema that takes effect.
     on_applied: Callable[[OpId], None]  #: Gets the op id of the last applied entry after each group.
-    on_failed: Callable[[str], None]  #: Gets the reason if an entry cannot be applied.
+    #: Gets the reason if an entry cannot be applied, and the error of the store or ``None`` (``ReadFaults``).
+    on_failed: Callable[[str, object], None]
     retry_later: Callable[[Callable[[], None]], None]  #: Calls its argument after a pause.
 
     def __post_init__(self) -> None:
@@ -123,8 +124,6 @@ class Applier:
         self.on_group: Callable[[Sequence[Entry]], None] | None = None
         #: Asked before each group whether there is memory for it. It may start a flush if there is not.
         self.has_room: Callable[[], bool] = lambda: True
-        #: Gets the reason of a failure, and the error of the store: it may be damage (``ReadFaults.blame``).
-        self.blame: Callable[[str, object], None] = lambda reason, error: None
         self._commit = self.applied.index
         self._busy = False
         self._failed = False
@@ -242,5 +241,4 @@ class Applier:
 
     def _fail(self, reason: str, store_error: object = None) -> None:
         self.halt()
-        self.blame(reason, store_error)
-        self.on_failed(reason)
+        self.on_failed(reason, store_error)

@@ -122,7 +122,6 @@ def assemble(
     batcher = ports.batcher(recovered.store.schema, recovered.store.key_bytes_max, recovered.superblock.partition)
     writes = WritePath(batcher, tokens, recovered.results, ports.time.now)
     applier = _applier(recovered, ports, cache, replica, writes)
-    applier.blame = replica.read_faults.blame
     executor = ReadyExecutor(
         log=log,
         ports=ports,
@@ -176,7 +175,7 @@ def _applier(
         on_answered=writes.answered,
         on_schema=writes.schema_changed,
         on_applied=replica.entries_applied,
-        on_failed=replica.fail,
+        on_failed=replica.read_faults.store_failed,
         retry_later=replica.retry_later,
     )
 
@@ -199,7 +198,7 @@ def _flusher(
         log_base=recovered.log.base,
         flush_bytes=limits.flush_bytes,
         memory_bytes_max=limits.memory_bytes_max,
-        on_failed=replica.fail,
+        on_failed=replica.read_faults.store_failed,
     )
 
 

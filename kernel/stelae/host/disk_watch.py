@@ -1,7 +1,7 @@
 """Ends a node whose disk fails and that can no longer serve any replica (ADR 56).
 
-A failed replica does not affect the others. When the last replica of a node has failed, the node tests its disk: it
-writes, syncs and reads a small file in each of its directories. If the disk works, for example after damage to one file
+A failed replica does not affect the others. When the last replica of a node has failed, or at a start none of its
+tablets could be recovered, the node tests its disk: it writes, syncs and reads a small file in each of its directories. If the disk works, for example after damage to one file
 or one failed sync, the node keeps running and reports why its replicas failed. If the disk does not work, the process
 ends with an error, so that its supervisor, its masters and its peers notice.
 
@@ -30,8 +30,8 @@ CEILING_SAVES_MAX = 10
 is saved ahead of its use, so no request has been refused by then."""
 
 NEXT_STEP = (
-    "Start the node again if the disk works again. Otherwise replace the disk, format the directory "
-    "(stelae fs format), and let the masters copy the replicas"
+    "Start the node again if the disk works again. Otherwise replace the disk, and format its directory with a new "
+    "uuid (stelae fs format): the how-to 'Replace a disk' has the steps"
 )
 
 
@@ -51,13 +51,19 @@ class DiskWatch:
         self._layout = layout
         self._end = end
         self._replicas: Mapping[TabletId, Replica] = {}
+        self._failed: Mapping[TabletId, str] = {}
         self._pool: BlockingPool | None = None
         self._probing = False
         self._unsaved = 0
 
-    def watch(self, replicas: Mapping[TabletId, Replica], pool: BlockingPool) -> None:
-        """Set the replicas of the node, and the pool in which its disk can be tested."""
-        self._replicas, self._pool = replicas, pool
+    def watch(self, replicas: Mapping[TabletId, Replica], failed: Mapping[TabletId, str], pool: BlockingPool) -> None:
+        """Set the replicas of the node, its tablets that did not start, and the pool in which its disk can be tested."""
+        self._replicas, self._failed, self._pool = replicas, failed, pool
+
+    def started(self) -> None:
+        """Test the disk if the node has tablets and none of them has started."""
+        if self._failed and not self._replicas:
+            self._test_disk()
 
     def status_changed(self, tablet_id: TabletId, before: Status, after: Status) -> None:
         """As ``ReplicaObserver``."""
@@ -66,7 +72,11 @@ class DiskWatch:
     def replica_failed(self, tablet_id: TabletId, before: str, reason: str) -> None:
         """As ``ReplicaObserver``. Tests the disk if it was the last replica that had not failed."""
         self._observer.replica_failed(tablet_id, before, reason)
-        if self._pool is None or self._probing or any(not replica.failure for replica in self._replicas.values()):
+        if not any(not replica.failure for replica in self._replicas.values()):
+            self._test_disk()
+
+    def _test_disk(self) -> None:
+        if self._pool is None or self._probing:
             return
         self._probing = True
         self._pool.run("disk/probe", lambda: probe(self._files, self._layout), self._probed)
@@ -85,7 +95,7 @@ class DiskWatch:
 
     def _probed(self, result: object) -> None:
         self._probing = False
-        count = len(self._replicas)
+        count = len({*self._replicas, *self._failed})
         if isinstance(result, Full) or not isinstance(result, Exception):
             log.warning("none of the %d replicas can serve; the disk works, so the node keeps running", count)
             return

@@ -28,8 +28,9 @@ from stelae.host.log_only import LogOnlyStore
 from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.log_writer import LogWriter
 from stelae.host.ports import BlockingPool
+from stelae.host.read_faults import READ_ERRORS_MAX
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.spi.errors import Corrupt, Full, PluginError, SyncFailed
+from stelae.spi.errors import Corrupt, Full, PluginError, StorageError, SyncFailed
 from stelae.spi.ids import OpId
 from stelae.spi.store import Edit
 
@@ -49,13 +50,15 @@ class Flusher:
     log_base: OpId  #: The op id of the last collected entry.
     flush_bytes: int  #: At this many ``unflushed_bytes`` the replica is flushed.
     memory_bytes_max: int  #: At this much memory the replica accepts no input.
-    on_failed: Callable[[str], None]  #: Called if the store or the superblock cannot be written. It fails the replica.
+    #: Called with a reason, and the error of the store or ``None``, if the replica must fail (``ReadFaults``).
+    on_failed: Callable[[str, object], None]
 
     def __post_init__(self) -> None:
         self._able = "durable_flush" in self.applier.store.capabilities
         self.node_full = False  #: All replicas of the node together use more memory than the limit.
         self.busy = False  #: A flush or a compaction is in progress.
         self._in_vain = False  # The last flush wrote nothing: there were no rows, or there was no space.
+        self._failed_reads = 0  # Flushes and merges that failed in a row because of a failed read.
         self._collected = 0
         #: An edit and its superblock that could not be saved because the disk is full. ``collect`` tries again.
         self.unsaved: tuple[Edit, Superblock] | None = None
@@ -126,8 +129,9 @@ class Flusher:
             return None if edit is None else (edit, self._with(edit))
 
         def proposed(result: Any) -> None:
-            self._in_vain = flushes and (result is None or isinstance(result, Full))
-            self._proposed(result)
+            self._in_vain = flushes and (result is None or isinstance(result, Full) or type(result) is StorageError)
+            if not self._is_tried_again(result):
+                self._proposed(result, "flush" if flushes else "merge its files")
 
         self.applier.between_groups(write_out, proposed)
         return True
@@ -146,14 +150,29 @@ class Flusher:
             found, flushed=applied, timestamp=applier.timestamp, results=applier.results.dump(), schemas=applier.schemas
         )
 
-    def _proposed(self, result: Any) -> None:
+    def _is_tried_again(self, result: Any) -> bool:
+        """Return whether work of the store failed because of a failed read, and begins again later (ADR 56).
+
+        A failed read says nothing about the bytes on disk. The store shows nothing of work that is not complete. After
+        too many failures in a row the replica fails."""
+        if type(result) is not StorageError:
+            self._failed_reads = 0
+            return False
+        self._failed_reads += 1
+        if self._failed_reads >= READ_ERRORS_MAX:
+            return False
+        self.busy = False
+        log.warning("flush or merge failed, and is tried again log=%s reason=%s", self.superblock.log_id, result)
+        return True
+
+    def _proposed(self, result: Any, work: str) -> None:
         if self._halted:
             self.busy = False
         elif result is None or isinstance(result, Full):
             # There is nothing to do, or no space: the rows stay in memory, and the log is not collected.
             self.busy = False
         elif isinstance(result, Exception):
-            self._fail(f"the store cannot flush: {result}", result)
+            self._fail(f"the store cannot {work}: {result}", result)
         elif self.superblock.data_state is not DataState.READY:
             self._fail(f"a flush in data state {self.superblock.data_state}; only READY replicas flush")
         else:
@@ -218,6 +237,6 @@ class Flusher:
 
     def _fail(self, reason: str, store_error: object = None) -> None:
         self.busy = False
-        self.applier.halt()
-        self.applier.blame(reason, store_error)
-        self.on_failed(reason)
+        if not isinstance(store_error, Corrupt):  # A leader with damaged rows hands over before it ends.
+            self.applier.halt()
+        self.on_failed(reason, store_error)

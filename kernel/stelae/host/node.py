@@ -264,12 +264,13 @@ class Node:
             metrics=self.metrics,
             observer=self._watch,
         )
-        self._watch.watch(self.replicas, self.metadata_pool)
+        self._watch.watch(self.replicas, self.failed_tablets, self.metadata_pool)
         self.peers.start(self.messenger)
         tablet = config.tablet
         hinted = created and tablet is not None and tablet.hinted_leader == self.node_id
         for one in recovered:
             self.host(one, campaign=hinted and tablet is not None and one.superblock.tablet_id == tablet.id)
+        self._watch.started()
 
     def host(self, recovered: RecoveredTablet, *, campaign: bool = False) -> None:
         """Start the replica of a recovered tablet. If it cannot start, only this tablet fails.

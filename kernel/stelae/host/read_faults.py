@@ -24,8 +24,10 @@ memory, a collected entry, and the clock."""
 class ReadFaults:
     """Counts the failed reads of one replica, on the event loop."""
 
-    #: Called with the reason if the replica must fail.
+    #: Called with the reason if the replica must fail. A leader hands over first: its log is sound.
     fail: Callable[[str], None]
+    #: Called with the reason if the replica must fail at once.
+    fail_at_once: Callable[[str], None]
     _in_a_row: int = 0
     _damage: set[str] = field(default_factory=set)  # Reasons to fail that are damage in the rows.
 
@@ -35,17 +37,22 @@ class ReadFaults:
         Its log is sound then, so a copy can replace the replica in its place."""
         return failure in self._damage
 
-    def blame(self, reason: str, error: object) -> None:
-        """Note that the replica fails for this reason because of an error of its store, which may be damage."""
-        if isinstance(error, Corrupt) and error.path:
+    def store_failed(self, reason: str, error: object) -> None:
+        """Fail the replica because of an error of its store, which could not apply, flush or merge.
+
+        If that is damage, a leader hands over first, and a copy can replace the replica in its place."""
+        if self._is_damage(error):
             self._damage.add(reason)
+            self.fail(reason)
+        else:
+            self.fail_at_once(reason)
 
     def note(self, result: object, *, of_log: bool = False) -> None:
         """Note the result of a read: an error, or anything else for success. ``of_log``: the log was read, not rows."""
-        if isinstance(result, Corrupt) and result.path:
+        if self._is_damage(result):
             reason = f"damage found: {result}"
             if not of_log:
-                self.blame(reason, result)
+                self._damage.add(reason)
             self.fail(reason)
         elif isinstance(result, StorageError) and not isinstance(result, _PASSING):
             self._in_a_row += 1
@@ -53,6 +60,10 @@ class ReadFaults:
                 self.fail(f"the disk failed {self._in_a_row} reads in a row, the last one: {result}")
         elif not isinstance(result, StelaeError):
             self._in_a_row = 0
+
+    @staticmethod
+    def _is_damage(result: object) -> bool:
+        return isinstance(result, Corrupt) and bool(result.path)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -63,7 +63,7 @@ class Replica:
         self._to_apply = 0  #: The commit index up to which a follower applies when its executor is idle.
         self._stopping = False
         self._failing = ""  #: Why the replica will fail once it has handed over its leadership.
-        self.read_faults = ReadFaults(self.fail_after_handover)  #: Gets the results of reads of its log and store.
+        self.read_faults = ReadFaults(self.fail_after_handover, self.fail)  #: Gets the results of reads and store work.
         self.suspended = False  #: True while the disk is full: input is refused.
         self._timer: Timer | None = None
         self._timer_us = 0

@@ -57,7 +57,7 @@ def serving(rows: list[tuple[int, str]]) -> TabletService:
     )
     store.apply([ApplyEntry(OpId(1, 1), AT, payload)])
     applier = SimpleNamespace(store=store, timestamp=AT, applied=OpId(1, 1))
-    faults = ReadFaults(lambda _reason: None)
+    faults = ReadFaults(lambda _reason: None, lambda _reason: None)
     replica = SimpleNamespace(state=ReplicaState.RUNNING, applier=applier, read_faults=faults, log_only=False)
     pool = SimpleNamespace(run=lambda _key, work, done: done(outcome(work)))
     turns = SimpleNamespace(now_us=lambda: 0, call_at=lambda _when, _call: SimpleNamespace(cancel=lambda: None))

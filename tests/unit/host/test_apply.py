@@ -70,7 +70,7 @@ class World:
             on_answered=self.answered,
             on_schema=lambda _: None,
             on_applied=lambda _: None,
-            on_failed=self.failures.append,
+            on_failed=lambda reason, error: self.failures.append(reason),
             retry_later=self.later.append,
         )
         self.applier.commit_to(1)

@@ -31,7 +31,8 @@ class World:
         self.watch = DiskWatch(self.observer, MagicMock(), DirectoryLayout("/node"), self.ended.append)
         pool: BlockingPool = MagicMock()
         pool.run.side_effect = self._probe  # type: ignore[attr-defined]
-        self.watch.watch(self.replicas, pool)  # type: ignore[arg-type]
+        self.failed: dict[TabletId, str] = {}
+        self.watch.watch(self.replicas, self.failed, pool)  # type: ignore[arg-type]
 
     def _probe(self, _key: str, _work: object, done: object) -> None:
         self.probes += 1
@@ -55,6 +56,19 @@ def test_with_the_last_replica_gone_a_disk_that_fails_ends_the_node_with_path_er
     world.fail(BLUE)
     (error,) = world.ended
     assert "/node/clock" in str(error) and "Input/output error" in str(error) and "replace the disk" in str(error)
+
+
+def test_a_node_none_of_whose_tablets_starts_tests_its_disk() -> None:
+    world = World(EIO)
+    world.watch.started()
+    assert world.probes == 0, "replicas run"
+    world.replicas.clear()
+    world.watch.started()
+    assert world.probes == 0, "it has no tablet yet"
+    world.failed |= {RED: "the log cannot be read now", BLUE: "the log cannot be read now"}
+    world.watch.started()
+    (error,) = world.ended
+    assert "none of the 2 replicas" in str(error) and "/node/clock" in str(error)
 
 
 @pytest.mark.parametrize("found", [None, Full("no space", path="/node")])

@@ -29,7 +29,7 @@ PASSING = [
 
 def judged(*results: object) -> list[str]:
     reasons: list[str] = []
-    faults = ReadFaults(reasons.append)
+    faults = ReadFaults(reasons.append, reasons.append)
     for result in results:
         faults.note(result)
     return reasons
@@ -44,7 +44,7 @@ def test_damage_is_told_from_a_disk_that_fails() -> None:
     """A copy in its place replaces what is damaged. On a disk that fails, the copy would fail as well."""
     for results, damaged in (([Corrupt("a bad page", path="/d/1.parquet", offset=1)], True), ([EIO] * 20, False)):
         reasons: list[str] = []
-        faults = ReadFaults(reasons.append)
+        faults = ReadFaults(reasons.append, reasons.append)
         for result in results:
             faults.note(result)
         assert faults.explain(reasons[-1]) is damaged
@@ -53,7 +53,7 @@ def test_damage_is_told_from_a_disk_that_fails() -> None:
 
 def test_damage_in_the_log_is_no_damage_in_the_rows() -> None:
     reasons: list[str] = []
-    faults = ReadFaults(reasons.append)
+    faults = ReadFaults(reasons.append, reasons.append)
     bad = Corrupt("a bad group", path="/wals/1.seg", offset=512)
     reader = MagicMock(read=lambda *arguments: arguments[-1](bad))
     NotedReader(reader, faults).read(LOG, 1, 2, 100, lambda _result: None)
@@ -61,12 +61,16 @@ def test_damage_in_the_log_is_no_damage_in_the_rows() -> None:
 
 
 def test_a_store_that_fails_because_of_damage_is_told_from_one_that_fails_otherwise() -> None:
-    """Merges and flushes read rows, too."""
-    faults = ReadFaults(lambda _reason: None)
-    faults.blame("the store cannot flush: a bad page", Corrupt("a bad page", path="/d/1.parquet", offset=1))
-    faults.blame("the store cannot flush: an error", EIO)
-    assert faults.explain("the store cannot flush: a bad page")
-    assert not faults.explain("the store cannot flush: an error")
+    """Merges and flushes read rows, too. Only with damage does a leader hand over first."""
+    handed_over: list[str] = []
+    at_once: list[str] = []
+    faults = ReadFaults(handed_over.append, at_once.append)
+    faults.store_failed("the store cannot flush: a bad page", Corrupt("a bad page", path="/d/1.parquet", offset=1))
+    faults.store_failed("the store cannot flush: an error", EIO)
+    faults.store_failed("the superblock cannot be saved", None)
+    assert handed_over == ["the store cannot flush: a bad page"]
+    assert at_once == ["the store cannot flush: an error", "the superblock cannot be saved"]
+    assert [faults.explain(reason) for reason in (*handed_over, *at_once)] == [True, False, False]
 
 
 @pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
@@ -91,7 +95,7 @@ def test_results_of_a_log_reader_are_noted_before_they_are_handed_on() -> None:
     reader.read.side_effect = lambda _log, _first, _end, _bytes, done: done(
         Corrupt("bad", path="/wals/1.seg", offset=1)
     )
-    NotedReader(reader, ReadFaults(order.append)).read(LOG, 1, 2, 3, order.append)
+    NotedReader(reader, ReadFaults(order.append, order.append)).read(LOG, 1, 2, 3, order.append)
     assert isinstance(order[0], str) and isinstance(order[1], Corrupt)
 
 

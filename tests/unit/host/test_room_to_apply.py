@@ -101,7 +101,7 @@ class Scene:
             on_answered=lambda answered: None,
             on_schema=lambda schema: None,
             on_applied=self._applied,
-            on_failed=self.failures.append,
+            on_failed=lambda reason, error: self.failures.append(reason),
             retry_later=lambda call: None,
         )
         self.flusher = Flusher(
@@ -114,7 +114,7 @@ class Scene:
             log_base=ZERO,
             flush_bytes=2,
             memory_bytes_max=2,
-            on_failed=self.failures.append,
+            on_failed=lambda reason, error: self.failures.append(reason),
         )
         self.saving_fails = False
 

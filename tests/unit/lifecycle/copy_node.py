@@ -261,7 +261,7 @@ class CopyNode:
             status=status,
             core=SimpleNamespace(status=lambda: status),
             failure="",
-            read_faults=ReadFaults(lambda _reason: None),
+            read_faults=ReadFaults(lambda _reason: None, lambda _reason: None),
             flusher=SimpleNamespace(superblock=block),
             shut_down=lambda: None,
             receive=lambda sender, message: None,

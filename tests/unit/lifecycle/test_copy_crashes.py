@@ -77,7 +77,7 @@ def node_on(disk: VirtualDisk, place: str, crash: KillAt | None = None) -> CopyN
             if place == "damaged":
                 replica: Any = node.peers.replicas[TABLET]
                 replica.failure = "damage found: a bad page"
-                replica.read_faults.blame(replica.failure, Corrupt("a bad page", path="1.parquet"))
+                replica.read_faults.store_failed(replica.failure, Corrupt("a bad page", path="1.parquet"))
     return node
 
 

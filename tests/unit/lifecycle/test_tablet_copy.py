@@ -92,7 +92,7 @@ def damaged(sources: FakeNetwork | None = None) -> CopyNode:
 def fail_damaged(node: CopyNode) -> None:
     replica: Any = node.peers.replicas[TABLET]
     replica.failure = "damage found: a bad page"
-    replica.read_faults.blame(replica.failure, Corrupt("a bad page", path="1.parquet"))
+    replica.read_faults.store_failed(replica.failure, Corrupt("a bad page", path="1.parquet"))
 
 
 def test_a_damaged_replica_is_set_aside_and_replaced_although_its_log_is_whole() -> None:
