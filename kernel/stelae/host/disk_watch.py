@@ -1,9 +1,10 @@
 """Ends a node whose disk fails and that can no longer serve any replica (ADR 56).
 
 A failed replica does not affect the others. When the last replica of a node has failed, or at a start none of its
-tablets could be recovered, the node tests its disk: it writes, syncs and reads a small file in each of its directories. If the disk works, for example after damage to one file
-or one failed sync, the node keeps running and reports why its replicas failed. If the disk does not work, the process
-ends with an error, so that its supervisor, its masters and its peers notice.
+tablets could be recovered, the node tests its disk: it writes, syncs and reads a small file in each of its directories.
+If the disk works, for example after damage to one file or one failed sync, the node keeps running and reports why its
+replicas failed. If the disk does not work, the process ends with an error, so that its supervisor, its masters and its
+peers notice.
 
 A node also ends if the ceiling of its clock cannot be saved for long, because then it can give out no timestamps."""
 
@@ -57,7 +58,7 @@ class DiskWatch:
         self._unsaved = 0
 
     def watch(self, replicas: Mapping[TabletId, Replica], failed: Mapping[TabletId, str], pool: BlockingPool) -> None:
-        """Set the replicas of the node, its tablets that did not start, and the pool in which its disk can be tested."""
+        """Set the node's replicas, its tablets that did not start, and the pool in which its disk can be tested."""
         self._replicas, self._failed, self._pool = replicas, failed, pool
 
     def started(self) -> None:

@@ -86,6 +86,20 @@ def test_what_is_too_old_too_much_or_in_the_way_of_a_full_disk_goes_oldest_first
     assert world.look() == ["t.4"]
 
 
+def test_the_less_space_is_free_the_sooner_it_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a minute would let a disk fill between two looks, and every write would wait for the next one."""
+    gib = 1 << 30
+    world = World(monkeypatch, free_bytes_min=gib, interval_ms=60_000)
+    for free, pause_us in ((1 << 40, 60_000_000), (3 * gib, 8_000_000), (gib + 1, 250_000), (0, 250_000)):
+        world.free_bytes = free
+        world.look()
+        assert world.turns.call_at.call_args.args[0] == pause_us
+    world.keeper.stop()
+    before = world.turns.call_at.call_count
+    world.look()
+    assert world.turns.call_at.call_count == before, "a look that ends behind the stop plans no other"
+
+
 def test_a_purge_that_is_refused_is_told_and_tried_again_at_the_next_look(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,7 @@
 
 It removes the directories that are too old, and then the oldest ones until the size limit and the free space of the
 disk are respected (``durability.md`` rule 22). Each directory is removed under its tablet's lock, so a directory that
-a deletion still fills is not removed."""
+a deletion still fills is not removed. The less space is free, the sooner it looks again."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from stelae.host.hybrid_clock import physical_us
 from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.lifecycle.quarantine import Quarantined, QuarantineSettings, allowed_bytes, list_quarantine, names_to_purge
+from stelae.lifecycle.space_looks import next_look_us
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.node_messages import QUARANTINE, QuarantineInfo, QuarantineRequest
@@ -35,6 +36,7 @@ class QuarantineKeeper:
         self._manager = manager
         self._settings: QuarantineSettings = node.config.extra.get("quarantine") or QuarantineSettings()
         self._timer: Timer | None = None
+        self._stopped = False
         self._busy = False
 
     def start(self) -> None:
@@ -44,14 +46,14 @@ class QuarantineKeeper:
 
     def stop(self) -> None:
         """Stop the timer. A removal that is under way ends now, or after the next start."""
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
     # -- limits ----------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        turns = self._node.turns
-        self._timer = turns.call_at(turns.now_us() + self._settings.interval_ms * 1000, self._look)
+        self._look_again(self._settings.interval_ms * 1000)
         if not self._busy:
             self._busy = True
             self._node.scans.run("quarantine", self._read, self._apply_limits)
@@ -67,6 +69,7 @@ class QuarantineKeeper:
             log.warning("quarantine cannot be read reason=%s", result)
             return
         found, free_bytes = result
+        self._look_again(next_look_us(free_bytes, self._settings.free_bytes_min, self._settings.interval_ms))
         now_us = physical_us(self._node.time.last)
         names = names_to_purge(
             found,
@@ -74,6 +77,14 @@ class QuarantineKeeper:
             deleted_before_us=now_us - self._settings.age_s_max * 1_000_000,
         )
         self._purge([one for one in found if one.name in names], free_bytes)
+
+    def _look_again(self, pause_us: int) -> None:
+        """Look again after a pause, and not when it was planned before."""
+        if self._stopped:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._node.turns.call_at(self._node.turns.now_us() + pause_us, self._look)
 
     def _purge(self, directories: list[Quarantined], free_bytes: int) -> None:
         """Remove the directories one after the other."""

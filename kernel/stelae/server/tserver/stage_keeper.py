@@ -13,6 +13,7 @@ from stelae.host.ports import Timer
 from stelae.lifecycle.blocking_steps import OffLoop, Steps
 from stelae.lifecycle.copy_settings import StageSettings
 from stelae.lifecycle.copy_stage import remove_stage
+from stelae.lifecycle.space_looks import next_look_us
 from stelae.lifecycle.stage_limits import StoredStage, list_stages, stages_to_remove
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.server.tserver.copy_target import CopyTargetService
@@ -31,6 +32,7 @@ class StageKeeper:
         self._copies = copies
         self._settings: StageSettings = node.config.extra.get("stage") or StageSettings()
         self._timer: Timer | None = None
+        self._stopped = False
 
     def start(self) -> None:
         """Start the timer."""
@@ -38,12 +40,12 @@ class StageKeeper:
 
     def stop(self) -> None:
         """Stop the timer."""
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
     def _look(self) -> None:
-        turns = self._node.turns
-        self._timer = turns.call_at(turns.now_us() + self._settings.interval_ms * 1000, self._look)
+        self._look_again(self._settings.interval_ms * 1000)
         self._node.scans.run("stages", self._read, self._apply_limits)
 
     def _read(self) -> tuple[list[StoredStage], int]:
@@ -55,6 +57,7 @@ class StageKeeper:
             log.warning("stages cannot be read reason=%s", result)
             return
         found, free_bytes = result
+        self._look_again(next_look_us(free_bytes, self._settings.free_bytes_min, self._settings.interval_ms))
         node = self._node
         for tablet in stages_to_remove(
             found,
@@ -65,6 +68,14 @@ class StageKeeper:
             free_bytes=free_bytes,
         ):
             self._manager.run(tablet, "cleaned", self._remove(tablet), partial(_removed, tablet), pool=node.scans)
+
+    def _look_again(self, pause_us: int) -> None:
+        """Look again after a pause, and not when it was planned before."""
+        if self._stopped:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._node.turns.call_at(self._node.turns.now_us() + pause_us, self._look)
 
     def _remove(self, tablet: TabletId) -> Steps[None]:
         node = self._node
