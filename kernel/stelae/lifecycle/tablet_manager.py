@@ -91,6 +91,13 @@ class TabletManager:
             return
         self._run(tablet_id, "deleted", self._delete(tablet_id, reason, seen), done)
 
+    def note_removal(self, tablet_id: TabletId, done: Done) -> None:
+        """Make durable that the table of a tombstone is deleted for good. Harmless if there is no tombstone.
+
+        Otherwise a leader that does not know it yet could have the tablet copied here again. ``done`` as for
+        ``create``."""
+        self._run(tablet_id, "deleted", self._note_removal_of(tablet_id), done)
+
     def purge(self, name: str, done: Done) -> None:
         """Remove a directory of the quarantine permanently, while no other operation on its tablet is in progress.
 
@@ -233,6 +240,11 @@ class TabletManager:
         self._loader.failed.pop(tablet_id, None)
         self._loader.damaged.discard(tablet_id)
         log.info("tablet deleted tablet=%s last=%s quarantine=%s: %s", tablet_id, last, tombstone.quarantine, reason)
+
+    def _note_removal_of(self, tablet_id: TabletId) -> Steps[None]:
+        found = yield from self.look(tablet_id)
+        if found.decision.action is StartupAction.TOMBSTONE:
+            yield from self._note_removal(found, removed=True)
 
     def _note_removal(self, found: TabletFinding, *, removed: bool) -> Steps[None]:
         """Make durable that the table of a tombstone is deleted for good, so that no leader has it copied again."""

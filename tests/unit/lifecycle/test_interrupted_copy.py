@@ -12,7 +12,7 @@ from stelae.lifecycle import tablet_loader
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.spi.copy_plan import CopyOutcome, Interruption, Partial
 from stelae.spi.errors import Full, StorageError
-from stelae.spi.ids import LogId
+from stelae.spi.ids import LogId, TabletId
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_node import (
     BASE,
@@ -330,3 +330,13 @@ def test_what_a_copy_has_left_and_cannot_be_removed_keeps_no_tablet_from_startin
     monkeypatch.setattr(tablet_loader, "remove_stage", fail)
     again = CopyNode(lagging_disk(), network())
     assert TABLET in again.recovered and TABLET not in again.loader.failed
+
+
+def test_a_tombstone_learns_that_its_table_is_deleted_for_good() -> None:
+    """A leader that does not know it yet could have the tablet copied here again."""
+    node = CopyNode(tombstone_disk(), network())
+    done: list[Any] = []
+    node.manager.note_removal(TABLET, done.append)
+    node.manager.note_removal(TabletId("never"), done.append)
+    assert done == [None, None] and node.block().removed
+    assert node.refusal() == CopyRefusalCode.REMOVED

@@ -88,13 +88,22 @@ class ActionService:
         ``done`` gets ``None`` once the effect is complete, or was complete before. Otherwise it gets the error."""
         judgement = judge(action, self.local(action.tablet_id))
         if judgement.verdict is FenceVerdict.DONE:
-            if isinstance(action, DeleteReplica):
-                self._copies.forget(action.tablet_id)
-            done(None)
+            self._done_before(action, done)
         elif judgement.verdict is FenceVerdict.REFUSED:
             done(FenceRefused(f"{type(action).__name__} of tablet {action.tablet_id} refused: {judgement.reason}"))
         else:
             self._effect(action, judgement.reason, done)
+
+    def _done_before(self, action: ServerAction, done: Done) -> None:
+        """Answer an action whose effect is there already. A tombstone of a dropped table has yet to learn of that."""
+        if not isinstance(action, DeleteReplica):
+            done(None)
+            return
+        self._copies.forget(action.tablet_id)
+        if isinstance(action.fence, Evicted):
+            done(None)
+        else:
+            self._manager.note_removal(action.tablet_id, done)
 
     def local(self, tablet_id: TabletId) -> LocalReplica | None:
         """Return the state of a replica that fences are checked against; ``None``: the node runs no such replica.
