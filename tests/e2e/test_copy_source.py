@@ -27,7 +27,7 @@ from stelae.spi.errors import CallerError, TooLarge, Unavailable, Unsupported
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import AddServer, Member, MemberType
 from stelae.spi.scan import ScanSpec
-from stelae.testing.copy_world import NO_FENCES, MemoryControl, MemorySink, VirtualClock
+from stelae.testing.copy_world import NO_FENCES, ManualClock, MemoryControl, MemorySink
 from stelae.wire.settings import Lane
 from tests.e2e.copied_store import built
 from tests.e2e.nodes import TABLET, WAIT_S, Cluster, connected, insert, running, until
@@ -58,7 +58,7 @@ class Target:
         assert chosen is not None
         self.sources = MessengerSources(self.node)
         self.transport = chosen.engine.target(chosen.config, self.node.engines.services)
-        self.control = MemoryControl(VirtualClock())
+        self.control = MemoryControl(ManualClock())
 
     async def begin(self, source: NodeId, tablet: TabletId = TABLET, *, as_export: bool = False) -> CopyOffer:
         answer: asyncio.Future[CopyOffer] = asyncio.get_running_loop().create_future()

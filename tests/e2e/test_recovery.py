@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from stelae.client.async_client import AsyncClient, connect_async
-from stelae.recover.execution import Outcome, Result, apply_plan, until_whole
+from stelae.recover.execution import RecoveryOutcome, RecoveryResult, apply_plan, until_whole
 from stelae.recover.plan import NotPlanned, RecoveryPlan, TabletPlan
 from stelae.recover.survey import survey_masters, survey_servers
 from stelae.spi.consensus import Role
@@ -40,7 +40,7 @@ async def planned_once_lost(client: AsyncClient) -> RecoveryPlan:
             await asyncio.sleep(0.1)
 
 
-async def applied(client: AsyncClient, plan: RecoveryPlan) -> list[Outcome]:
+async def applied(client: AsyncClient, plan: RecoveryPlan) -> list[RecoveryOutcome]:
     return await apply_plan(client.connection, plan, timeout_s=WAIT_S, done=lambda outcome: None)
 
 
@@ -79,7 +79,7 @@ def test_a_survivor_serves_all_that_it_has_and_the_cluster_heals_on_new_servers(
             assert tablet.survivor.node_id in cluster.nodes and len(tablet.lost) == 2 and not tablet.others
             assert f"entries after {tablet.last}" in tablet.loss[0]
             (outcome,) = await applied(client, plan)
-            assert outcome.result is Result.RECOVERED, outcome.text
+            assert outcome.result is RecoveryResult.RECOVERED, outcome.text
             assert len(await table.scan().to_arrow()) == ROWS
             await table.insert([{"id": ROWS, "text": "after"}], timeout_s=WAIT_S)
             left = await until_whole(client.connection, plan, timeout_s=HEAL_S, progress=lambda text: None)
@@ -87,7 +87,7 @@ def test_a_survivor_serves_all_that_it_has_and_the_cluster_heals_on_new_servers(
             await until(lambda: is_whole(cluster, scene.tablet, set(cluster.nodes) & set(cluster.servers)))
             assert len(await table.scan().to_arrow()) == ROWS + 1
             (again,) = await applied(client, plan)
-            assert again.result is Result.DONE_ALREADY
+            assert again.result is RecoveryResult.DONE_ALREADY
             assert not (await planned(client))[0].tablets
 
     asyncio.run(scenario())
@@ -99,7 +99,7 @@ def test_lost_servers_that_return_stand_down_and_undo_nothing(tmp_path: Path) ->
             cluster, client, table, tablet = scene.cluster, scene.client, scene.table, scene.tablet
             lost = await lose(scene)
             (outcome,) = await applied(client, await planned_once_lost(client))
-            assert outcome.result is Result.RECOVERED, outcome.text
+            assert outcome.result is RecoveryResult.RECOVERED, outcome.text
             await table.insert([{"id": ROWS + n, "text": "after"} for n in range(5)], timeout_s=WAIT_S)
             for node in lost:
                 await cluster.start(node)
@@ -138,7 +138,7 @@ def test_an_old_majority_without_masters_hears_of_the_recovery_and_elects_nobody
                             break
                         await asyncio.sleep(0.1)
                 (outcome,) = await applied(client, plan)
-                assert outcome.result is Result.RECOVERED, outcome.text
+                assert outcome.result is RecoveryResult.RECOVERED, outcome.text
                 for node in lost:
                     await cluster.start(node)
                 (name,) = cluster.nodes[survivor].replicas
@@ -165,7 +165,7 @@ def test_a_plan_is_not_applied_once_a_lost_server_is_back(tmp_path: Path) -> Non
             plan = await planned_once_lost(client)
             await cluster.start(lost[0])
             (outcome,) = await applied(client, plan)
-            assert outcome.result is Result.FAILED and "runs again" in outcome.text
+            assert outcome.result is RecoveryResult.FAILED and "runs again" in outcome.text
             assert len(await scene.table.scan().to_arrow()) == ROWS
             assert all(
                 recovery_epoch(cluster.nodes[node].replicas[scene.tablet].status.term) == 0
@@ -193,10 +193,10 @@ def test_of_two_survivors_one_stands_down_durably_and_becomes_a_copy_of_the_othe
                 tablet, survivor=other, others=(tablet.survivor,), term=tablet.term + (1 << 24), last=other_last(tablet)
             )
             (outcome,) = await applied(client, plan)
-            assert outcome.result is Result.RECOVERED, outcome.text
+            assert outcome.result is RecoveryResult.RECOVERED, outcome.text
             rival = msgspec.structs.replace(plan, tablets=(at_once,))
             (refused,) = await apply_plan(client.connection, rival, timeout_s=3.0, done=lambda outcome: None)
-            assert refused.result is Result.FAILED, "two plans do not recover two survivors"
+            assert refused.result is RecoveryResult.FAILED, "two plans do not recover two survivors"
             await until(lambda: is_whole(cluster, tablet_id, set(cluster.servers) & set(cluster.nodes)))
             assert len(await table.scan().to_arrow()) == ROWS
             assert recovery_epoch(cluster.nodes[other.node_id].replicas[tablet_id].status.last.term) == 1
@@ -225,7 +225,7 @@ def test_rows_that_only_the_lost_servers_had_stay_lost_when_they_return(tmp_path
                 await cluster.stop(node)
             await cluster.start(survivor)
             (outcome,) = await applied(client, await planned_once_lost(client))
-            assert outcome.result is Result.RECOVERED, outcome.text
+            assert outcome.result is RecoveryResult.RECOVERED, outcome.text
             await table.insert([{"id": n, "text": "after"} for n in range(1000, 1020)], timeout_s=WAIT_S)
             for node in lost:
                 await cluster.start(node)

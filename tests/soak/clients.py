@@ -20,7 +20,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.wire.messenger import Lane
-from stelae_chaos.operations import Outcome, RegisterCall
+from stelae_chaos.operations import ChaosOutcome, RegisterCall
 from stelae_chaos.register_check import last_reads
 from stelae_chaos.workloads import KINDS, REGISTER_ACTIONS
 
@@ -72,7 +72,9 @@ class Asked:
         self._recorder = recorder
         self._call = partial(call, begun_us=recorder.now_us())
 
-    def end(self, value: str | None, outcome: Outcome = Outcome.DONE, error: str = "", timestamp: int = 0) -> None:
+    def end(
+        self, value: str | None, outcome: ChaosOutcome = ChaosOutcome.DONE, error: str = "", timestamp: int = 0
+    ) -> None:
         """Record the operation with its answer."""
         answer = {"outcome": outcome, "error": error, "timestamp": timestamp}
         self._recorder.calls.append(self._call(value=value, ended_us=self._recorder.now_us(), **answer))
@@ -116,7 +118,7 @@ class ChaosClient:
             async for batch in tablet.scan(only(tablet, key), timeout_s=TIMEOUT_S):
                 found += batch.to_rows()  # type: ignore[arg-type]
         except StelaeError as error:
-            return asked.end(None, Outcome.UNKNOWN, error.code)
+            return asked.end(None, ChaosOutcome.UNKNOWN, error.code)
         assert len(found) <= 1, found
         asked.end(found[0][1] if found else None)
 
@@ -131,7 +133,7 @@ class ChaosClient:
             page = decode(answer.body[0], ScanPage)
             rows = await reader.read(page, reader.layout(tablet.schema, spec.columns), answer.body[1:])
         except StelaeError as error:
-            return asked.end(None, Outcome.UNKNOWN, error.code)
+            return asked.end(None, ChaosOutcome.UNKNOWN, error.code)
         asked.end(rows.to_rows()[0][1] if rows is not None and len(rows) else None)
 
     async def _write(self, tablet: ConnectedTablet, asked: Asked, action: ClientAction, key: int) -> None:
@@ -140,7 +142,7 @@ class ChaosClient:
         try:
             result = await tablet.write(KINDS[action], [row], timeout_s=TIMEOUT_S)
         except StelaeError as error:
-            return asked.end(value, Outcome.UNKNOWN, error.code)
+            return asked.end(value, ChaosOutcome.UNKNOWN, error.code)
         assert not result.refusal, result
         asked.end(value, error=result.errors[0].code.name if result.errors else "", timestamp=result.timestamp)
 

@@ -22,7 +22,7 @@ from stelae.spi.ids import TabletId
 from stelae_chaos.fault_kinds import KINDS
 from stelae_chaos.fault_target import FaultTarget
 from stelae_chaos.nemesis import Nemesis
-from stelae_chaos.operations import Outcome
+from stelae_chaos.operations import ChaosOutcome
 from stelae_chaos.plan import planned_faults
 from stelae_chaos.register_check import check_registers
 from tests.soak.clients import ChaosClient, Recorder, cancel_all, read_all, stop_all
@@ -72,7 +72,7 @@ def test_chaos_loses_nothing_that_was_acknowledged_and_brings_nothing_back(
     cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorder, nemesis = asyncio.run(live(cluster, SEED))
-    unknown = sum(call.outcome is Outcome.UNKNOWN for call in recorder.calls)
+    unknown = sum(call.outcome is ChaosOutcome.UNKNOWN for call in recorder.calls)
     seen = f"{recorder.acknowledged} writes acknowledged, {unknown} without an answer, {dict(nemesis.done)}"
     story = "\n".join([f"STELAE_CHAOS_SEED={SEED} STELAE_CHAOS_S={CHAOS_S}", seen, *map(str, nemesis.spans)])
     with capsys.disabled():

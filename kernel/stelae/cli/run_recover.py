@@ -22,7 +22,7 @@ from stelae.cli.kit.status_line import StatusLine
 from stelae.cli.masters_target import MastersTarget
 from stelae.cli.recover_text import print_plan, tablets_text
 from stelae.client.connection import Connection
-from stelae.recover.execution import Outcome, Result, apply_plan, until_whole
+from stelae.recover.execution import RecoveryOutcome, RecoveryResult, apply_plan, until_whole
 from stelae.recover.plan import NotPlanned, RecoveryPlan, decode_plan, encode_plan
 from stelae.recover.survey import Survey, survey_masters, survey_servers
 from stelae.spi.errors import CallerError, ConfigError
@@ -121,23 +121,23 @@ def run_apply(target: RecoverTarget, file: Path, *, yes: bool, wait_s: float, as
             print(f"{outcome.tablet_id}  {outcome.result}  {outcome.text}")
         for tablet_id in incomplete:
             note(f"tablet {tablet_id} does not have all of its replicas yet; `stelae check` shows what it waits for")
-    failed = sum(outcome.result is Result.FAILED for outcome in outcomes)
+    failed = sum(outcome.result is RecoveryResult.FAILED for outcome in outcomes)
     if failed:
         note(f"{tablets_text(failed)} of {len(outcomes)} not recovered; the lines above say what to do next")
     return EXIT_FAILED if failed or incomplete else EXIT_OK
 
 
-async def _apply(target: RecoverTarget, plan: RecoveryPlan, wait_s: float) -> tuple[list[Outcome], list[str]]:
+async def _apply(target: RecoverTarget, plan: RecoveryPlan, wait_s: float) -> tuple[list[RecoveryOutcome], list[str]]:
     with StatusLine(target.progress) as line:
-        ended: list[Outcome] = []
+        ended: list[RecoveryOutcome] = []
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: RecoveryOutcome) -> None:
             ended.append(outcome)
             line.show(f"{len(ended)} of {len(plan.tablets)} tablets")
 
         async with target.connection() as connection:
             outcomes = await apply_plan(connection, plan, timeout_s=target.timeout_s, done=done)
-            recovered = {one.tablet_id for one in outcomes if one.result is not Result.FAILED}
+            recovered = {one.tablet_id for one in outcomes if one.result is not RecoveryResult.FAILED}
             rest = msgspec.structs.replace(plan, tablets=tuple(t for t in plan.tablets if t.tablet_id in recovered))
             if not wait_s:
                 return outcomes, []

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from stelae.host.start_copy import StartCopy
 from stelae.lifecycle.blocking_steps import Ask, Steps
 from stelae.lifecycle.copy_environment import CopyEnvironment
-from stelae.lifecycle.copy_states import Outcome
+from stelae.lifecycle.copy_states import CopyStepOutcome
 from stelae.lifecycle.source_choice import SourceChoice
 from stelae.spi.copy_plan import Complete, CopyOffer, CopyOutcome, Interruption, Partial, Refused, SourceDamaged
 from stelae.spi.members import Member
@@ -17,7 +17,7 @@ from stelae.spi.members import Member
 ALL_DAMAGED = "the bytes of every source are damaged; run stelae check, and restore the tablet from a backup"
 
 
-class CopySource:
+class ChosenSource:
     """The present source of one copy.
 
     Args:
@@ -56,11 +56,11 @@ class CopySource:
         """Ask the same source next: it was lost, or what it sent was damaged here."""
         self._choice.interrupted()
 
-    def fetched(self, result: CopyOutcome) -> tuple[Outcome, str]:
+    def fetched(self, result: CopyOutcome) -> tuple[CopyStepOutcome, str]:
         """Note how a fetch ended. Return what follows for the copy, and a sentence for people."""
         match result:
             case Complete():
-                return Outcome.DONE, ""
+                return CopyStepOutcome.DONE, ""
             case Partial():
                 self._choice.interrupted()
                 outcome, next_step = _INTERRUPTIONS[result.why]
@@ -68,9 +68,12 @@ class CopySource:
             case SourceDamaged():
                 self._choice.damaged(result.source)
                 fact = f"item {result.item!r} at {result.source} is damaged: {result.detail}"
-                return Outcome.DAMAGED, f"{fact}; another source is asked, and the disk of that node needs a check"
+                return (
+                    CopyStepOutcome.DAMAGED,
+                    f"{fact}; another source is asked, and the disk of that node needs a check",
+                )
             case Refused():
-                return Outcome.REFUSED, f"{result.code}: {result.reason}; another source is asked"
+                return CopyStepOutcome.REFUSED, f"{result.code}: {result.reason}; another source is asked"
 
     def _after_pause(self, done: Callable[[object], None]) -> None:
         turns = self._env.node.turns
@@ -79,9 +82,9 @@ class CopySource:
 
 _AGAIN = "; the copy goes on with what has arrived when a source answers"
 _INTERRUPTIONS = {
-    Interruption.CANCELLED: (Outcome.CANCELLED, ""),
-    Interruption.SOURCE_LOST: (Outcome.INTERRUPTED, _AGAIN),
-    Interruption.SESSION_ENDED: (Outcome.INTERRUPTED, _AGAIN),
-    Interruption.NO_SPACE: (Outcome.FULL, "; free space on this node"),
-    Interruption.STAGE_FAILED: (Outcome.FAILED, "; check the disk of this node"),
+    Interruption.CANCELLED: (CopyStepOutcome.CANCELLED, ""),
+    Interruption.SOURCE_LOST: (CopyStepOutcome.INTERRUPTED, _AGAIN),
+    Interruption.SESSION_ENDED: (CopyStepOutcome.INTERRUPTED, _AGAIN),
+    Interruption.NO_SPACE: (CopyStepOutcome.FULL, "; free space on this node"),
+    Interruption.STAGE_FAILED: (CopyStepOutcome.FAILED, "; check the disk of this node"),
 }

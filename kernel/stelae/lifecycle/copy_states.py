@@ -45,7 +45,7 @@ class CopyState(StrEnum):
     ENDED = "ENDED"
 
 
-class Outcome(StrEnum):
+class CopyStepOutcome(StrEnum):
     """How the work of a state ended."""
 
     DONE = "DONE"
@@ -66,14 +66,14 @@ class _Row:
     drops_stage: bool = False
 
 
-_S, _O = CopyState, Outcome
+_S, _O = CopyState, CopyStepOutcome
 _END = _Row(_S.ENDED)
 _ABANDON = _Row(_S.ABANDONING)
 _ABANDON_ALL = _Row(_S.ABANDONING, drops_stage=True)
 _REOPEN = _Row(_S.OPENING, _S.ABANDONING)
 _REFETCH = _Row(_S.FETCHING, _S.ABANDONING, drops_stage=True)
 
-BEFORE_EFFECTS: Mapping[tuple[CopyState, Outcome], _Row] = {
+BEFORE_EFFECTS: Mapping[tuple[CopyState, CopyStepOutcome], _Row] = {
     (_S.CHECKING, _O.DONE): _Row(_S.OPENING),
     (_S.OPENING, _O.DONE): _Row(_S.FENCING),
     (_S.OPENING, _O.REFUSED): _Row(_S.OPENING, _S.ENDED),
@@ -89,7 +89,7 @@ BEFORE_EFFECTS: Mapping[tuple[CopyState, Outcome], _Row] = {
 }
 """Until the superblock says COPYING. Every other pair ends the copy."""
 
-FETCHES_FIRST: Mapping[tuple[CopyState, Outcome], _Row] = {
+FETCHES_FIRST: Mapping[tuple[CopyState, CopyStepOutcome], _Row] = {
     **BEFORE_EFFECTS,
     (_S.FENCING, _O.DONE): _Row(_S.STAGING),
     (_S.STAGING, _O.DONE): _Row(_S.FETCHING),
@@ -103,7 +103,7 @@ FETCHES_FIRST: Mapping[tuple[CopyState, Outcome], _Row] = {
 }
 """Instead of ``BEFORE_EFFECTS`` for a damaged replica. The stage stays for the next copy if this one ends early."""
 
-AFTER_MARKING: Mapping[tuple[CopyState, Outcome], _Row] = {
+AFTER_MARKING: Mapping[tuple[CopyState, CopyStepOutcome], _Row] = {
     (_S.OPENING, _O.DONE): _Row(_S.FENCING),
     (_S.OPENING, _O.REFUSED): _REOPEN,
     (_S.FENCING, _O.DONE): _Row(_S.STAGING),
@@ -155,7 +155,7 @@ class CopySequence:
     committed: bool = False  #: The superblock says READY.
     drops_stage: bool = False  #: When the copy is abandoned, what has arrived is removed, too.
 
-    def step(self, outcome: Outcome) -> CopyState:
+    def step(self, outcome: CopyStepOutcome) -> CopyState:
         """Go to the state that follows from the outcome of the present one, and return it."""
         assert self.state is not CopyState.ENDED, "the copy has ended"
         before = FETCHES_FIRST if self.fetches_first else BEFORE_EFFECTS
@@ -175,8 +175,8 @@ class CopySequence:
         self.state = following
         return following
 
-    def _note(self, outcome: Outcome) -> None:
-        if self.state is CopyState.MARKING and outcome in (Outcome.DONE, Outcome.FAILED):
+    def _note(self, outcome: CopyStepOutcome) -> None:
+        if self.state is CopyState.MARKING and outcome in (CopyStepOutcome.DONE, CopyStepOutcome.FAILED):
             self.marked = True
-        if self.state is CopyState.COMMITTING and outcome is Outcome.DONE:
+        if self.state is CopyState.COMMITTING and outcome is CopyStepOutcome.DONE:
             self.committed = True

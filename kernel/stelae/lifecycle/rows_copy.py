@@ -28,7 +28,7 @@ from stelae.lifecycle.blocking_steps import OffLoop, Steps, WithLog
 from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_install import install_rows
-from stelae.lifecycle.copy_source import CopySource
+from stelae.lifecycle.copy_source import ChosenSource
 from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.rows_fetch import RowsFetch
 from stelae.spi.errors import Full, StelaeError, Unavailable
@@ -52,7 +52,7 @@ class RowsCopy:
         self.asked = asked
         self.control = CopyControlFlags()
         self.reason = ""  #: Why the copy did not complete.
-        self.source = CopySource(environment, asked)
+        self.source = ChosenSource(environment, asked)
         self._fetch: RowsFetch | None = None
         self.committed = False  #: The replica has its rows.
         self._stopped = False  # The superblock may say that there are rows, even if its save failed.

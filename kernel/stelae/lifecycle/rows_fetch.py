@@ -17,15 +17,15 @@ from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_fences import CopyFences, inconsistent
 from stelae.lifecycle.copy_items import ItemKind, kind_of
-from stelae.lifecycle.copy_source import ALL_DAMAGED, CopySource
+from stelae.lifecycle.copy_source import ALL_DAMAGED, ChosenSource
 from stelae.lifecycle.copy_stage import CopyStage
-from stelae.lifecycle.copy_states import Outcome
+from stelae.lifecycle.copy_states import CopyStepOutcome
 from stelae.spi.copy_plan import CopyOffer, CopyPlan, CopySnapshot, Fences
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import ZERO, NodeId
 from stelae.spi.members import Member
 
-_ENDS = frozenset({Outcome.CANCELLED, Outcome.FULL, Outcome.FAILED})
+_ENDS = frozenset({CopyStepOutcome.CANCELLED, CopyStepOutcome.FULL, CopyStepOutcome.FAILED})
 """No other source changes these outcomes."""
 
 
@@ -51,7 +51,7 @@ class RowsFetch:
         replica: Replica,
         stage: CopyStage,
         control: CopyControlFlags,
-        source: CopySource,
+        source: ChosenSource,
     ) -> None:
         self._env = environment
         self._asked = asked
@@ -90,7 +90,7 @@ class RowsFetch:
         self._check_cancelled()
         if outcome in _ENDS:
             raise Unavailable(self._why)
-        return found if outcome is Outcome.DONE else None
+        return found if outcome is CopyStepOutcome.DONE else None
 
     # -- the snapshot --------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class RowsFetch:
 
     # -- the bytes -----------------------------------------------------------------------------------
 
-    def _fetch(self, snapshot: CopySnapshot) -> Steps[Outcome]:
+    def _fetch(self, snapshot: CopySnapshot) -> Steps[CopyStepOutcome]:
         """Fetch the rows into the stage, and verify them."""
         env, stage = self._env, self._stage
         if not self.begun:
@@ -149,7 +149,7 @@ class RowsFetch:
         if self._control.latest.bytes_done > self._bytes_done:  # Rounds count only while nothing arrives.
             self._bytes_done, self._rounds = self._control.latest.bytes_done, env.settings.rounds_max
         outcome, self._why = self._source.fetched(result)
-        if outcome is not Outcome.DONE:
+        if outcome is not CopyStepOutcome.DONE:
             return outcome
         damaged = yield OffLoop(stage.verify)
         if damaged:
@@ -157,9 +157,9 @@ class RowsFetch:
             self._why = (
                 f"{len(damaged)} items in the stage are damaged, the first one is {damaged[0]!r}; check the disk"
             )
-            return Outcome.DAMAGED
+            return CopyStepOutcome.DAMAGED
         env.crash.hit("rows.after_verified")
-        return Outcome.DONE
+        return CopyStepOutcome.DONE
 
     def _plan(self, snapshot: CopySnapshot) -> CopyPlan:
         offer: CopyOffer | None = self._source.offer

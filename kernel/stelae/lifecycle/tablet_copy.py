@@ -21,8 +21,8 @@ from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_fences import CopyFences, inconsistent
 from stelae.lifecycle.copy_guards import REPLACED, CopyRefusal, CopyRefusalCode, TargetFacts, TargetState, refusal
 from stelae.lifecycle.copy_items import ItemKind, kind_of
-from stelae.lifecycle.copy_source import ALL_DAMAGED, CopySource
-from stelae.lifecycle.copy_states import CANCELLABLE, CopySequence, CopyState, Outcome
+from stelae.lifecycle.copy_source import ALL_DAMAGED, ChosenSource
+from stelae.lifecycle.copy_states import CANCELLABLE, CopySequence, CopyState, CopyStepOutcome
 from stelae.lifecycle.copy_target_facts import gather
 from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
@@ -50,7 +50,7 @@ class TabletCopy:
         self.reason = ""  #: Why the last work that was not done was not done.
         self.admitted = False  #: Whether the guards have let it begin. Nothing on this node has changed yet.
         self.missing = False  #: Whether it was refused because a voter has no replica on this node.
-        self.source = CopySource(environment, asked)
+        self.source = ChosenSource(environment, asked)
         self.sequence = CopySequence(replaces=False, rounds=len(asked.sources) - 1)
         self._found: TabletFinding | None = None
         self._here: TargetFacts | None = None
@@ -85,27 +85,27 @@ class TabletCopy:
             before = sequence.state
             outcome = yield from self._outcome()
             after = sequence.step(outcome)
-            why = "" if outcome is Outcome.DONE else f" reason={self.reason}"
+            why = "" if outcome is CopyStepOutcome.DONE else f" reason={self.reason}"
             log.info("copy tablet=%s from=%s outcome=%s to=%s%s", tablet, before, outcome, after, why)
 
-    def _outcome(self) -> Steps[Outcome]:
+    def _outcome(self) -> Steps[CopyStepOutcome]:
         """Do the work of the present state."""
         if self.control.cancelled() and self.sequence.state in CANCELLABLE:
             self.reason = self.control.why_cancelled
-            return Outcome.CANCELLED
+            return CopyStepOutcome.CANCELLED
         try:
             return (yield from self._WORKS[self.sequence.state](self))
         except Full as error:
-            outcome, self.reason = Outcome.FULL, str(error)
+            outcome, self.reason = CopyStepOutcome.FULL, str(error)
         except Corrupt as error:
-            outcome, self.reason = Outcome.DAMAGED, str(error)
+            outcome, self.reason = CopyStepOutcome.DAMAGED, str(error)
         except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
-            outcome, self.reason = Outcome.FAILED, str(error)
+            outcome, self.reason = CopyStepOutcome.FAILED, str(error)
         return outcome
 
     # -- before the first effect ---------------------------------------------------------------------
 
-    def _check(self) -> Steps[Outcome]:
+    def _check(self) -> Steps[CopyStepOutcome]:
         """Apply the guards. ``steps`` is run under the lock, so only term, vote and log can change afterwards."""
         env, asked = self._env, self.asked
         self._here, self._found = yield from gather(env, asked, lambda: env.manager.look(asked.tablet_id))
@@ -113,47 +113,47 @@ class TabletCopy:
         self.sequence.fetches_first = self._here.state is TargetState.DAMAGED
         found = refusal(asked, self._here)
         self.admitted = found is None
-        return Outcome.DONE if found is None else self._refuse(found)
+        return CopyStepOutcome.DONE if found is None else self._refuse(found)
 
-    def _refuse(self, why: CopyRefusal) -> Outcome:
+    def _refuse(self, why: CopyRefusal) -> CopyStepOutcome:
         self.reason = str(why)
         self.missing = why.code is CopyRefusalCode.VOTER_WITHOUT_REPLICA
-        return Outcome.REFUSED
+        return CopyStepOutcome.REFUSED
 
-    def _open(self) -> Steps[Outcome]:
+    def _open(self) -> Steps[CopyStepOutcome]:
         """Ask a source for its snapshot."""
         source = yield from self.source.next()
         if source is None:
             self.reason, self.sequence.rounds = ALL_DAMAGED, 0
-            return Outcome.REFUSED
+            return CopyStepOutcome.REFUSED
         try:
             yield from self.source.begin(source)
         except StelaeError as error:
             self.reason = f"{source.node_id} does not serve the copy: {error}"
-            return Outcome.REFUSED
-        return Outcome.DONE
+            return CopyStepOutcome.REFUSED
+        return CopyStepOutcome.DONE
 
-    def _fence(self) -> Steps[Outcome]:
+    def _fence(self) -> Steps[CopyStepOutcome]:
         """Check the snapshot, and before the first effect the guards again (rules 17 and 18)."""
         snapshot = self._snapshot
         wrong = yield OffLoop(lambda: inconsistent(snapshot, self.asked.tablet_id))
         wrong = wrong or self._fence_refusal(self._last_op_id())
         if wrong is not None:
             self.reason = str(wrong)
-            return Outcome.REFUSED
+            return CopyStepOutcome.REFUSED
         self._facts = CopyFacts.from_bytes(self._snapshot.facts)
         try:
             self._env.check_facts(self._facts)
         except StelaeError as error:
             self.reason = f"the copied superblock cannot be used: {error}"
-            return Outcome.REFUSED
+            return CopyStepOutcome.REFUSED
         if self.sequence.marked:
-            return Outcome.DONE
+            return CopyStepOutcome.DONE
         if (too_large := (yield from self._too_large())) is not None:
             self.sequence.rounds = 0
             return self._refuse(too_large)
         again = yield from self._check()
-        if again is Outcome.REFUSED:
+        if again is CopyStepOutcome.REFUSED:
             self.sequence.rounds = 0  # No other source changes that.
         return again
 
@@ -203,12 +203,12 @@ class TabletCopy:
         assert self.source.offer is not None
         return self.source.offer.snapshot
 
-    def _set_aside(self) -> Steps[Outcome]:
+    def _set_aside(self) -> Steps[CopyStepOutcome]:
         """Set the replica aside. What was fetched before took time, so the guards are applied again (rule 17)."""
         node, manager, tablet = self._env.node, self._env.manager, self.asked.tablet_id
         damaged = self.sequence.fetches_first
-        if damaged and (yield from self._check()) is Outcome.REFUSED:
-            return Outcome.REFUSED
+        if damaged and (yield from self._check()) is CopyStepOutcome.REFUSED:
+            return CopyStepOutcome.REFUSED
         replica = self._aside = node.replicas.get(tablet)
         reason = SET_ASIDE_DAMAGED if damaged else SET_ASIDE
         if replica is not None:
@@ -223,17 +223,17 @@ class TabletCopy:
             found.consensus is not None and self._here is not None
         ):  # It may have learned a config until it was shut down.
             self._here = replace(self._here, config=found.consensus.committed_config.op_id)
-        return Outcome.DONE
+        return CopyStepOutcome.DONE
 
-    def _rehost(self) -> Steps[Outcome]:
+    def _rehost(self) -> Steps[CopyStepOutcome]:
         """Start the replica again that could not be set aside. If it is a tombstone by now, it stays one."""
         if self._aside is not None:
             yield from self._env.manager.start_again(self._aside)
-        return Outcome.DONE
+        return CopyStepOutcome.DONE
 
     # -- from the superblock COPYING on --------------------------------------------------------------
 
-    def _mark(self) -> Steps[Outcome]:
+    def _mark(self) -> Steps[CopyStepOutcome]:
         """Make the superblock COPYING durable, if the source has reached what was set aside, too (rule 18)."""
         old = self._found.superblock if self._found is not None else None
         if old is not None and old.tombstone is not None:
@@ -247,14 +247,14 @@ class TabletCopy:
             yield from self._env.manager.complete_deletion(old)
         yield from self._tablet.mark(old, self.asked.table_name)
         self.sequence.rounds = self._env.settings.rounds_max
-        return Outcome.DONE
+        return CopyStepOutcome.DONE
 
-    def _prepare_stage(self) -> Steps[Outcome]:
+    def _prepare_stage(self) -> Steps[CopyStepOutcome]:
         now_us = physical_us(self._env.node.time.last)
         yield OffLoop(lambda: self._stage.prepare(self._snapshot, now_us))
-        return Outcome.DONE
+        return CopyStepOutcome.DONE
 
-    def _fetch(self) -> Steps[Outcome]:
+    def _fetch(self) -> Steps[CopyStepOutcome]:
         env, stage, offer = self._env, self._stage, self.source.offer
         assert offer is not None
         fences = self._fences(self._last_op_id())
@@ -266,49 +266,49 @@ class TabletCopy:
         outcome, self.reason = self.source.fetched(result)
         return outcome
 
-    def _verify(self) -> Steps[Outcome]:
+    def _verify(self) -> Steps[CopyStepOutcome]:
         """Check digests and fences again: the kernel does not rely on the transport."""
         wrong = self._fence_refusal(self._last_op_id())
         if wrong is not None:
             self.reason = str(wrong)
-            return Outcome.FAILED
+            return CopyStepOutcome.FAILED
         damaged = yield OffLoop(self._stage.verify)
         if damaged:
             self.reason = f"{len(damaged)} items in the stage are damaged, the first one is {damaged[0]!r}"
-            return Outcome.DAMAGED
+            return CopyStepOutcome.DAMAGED
         self._env.crash.hit("copy.after_verified")
-        return Outcome.DONE
+        return CopyStepOutcome.DONE
 
-    def _install_log(self) -> Steps[Outcome]:
+    def _install_log(self) -> Steps[CopyStepOutcome]:
         complete = yield from self._tablet.install_log(self._snapshot, self.control.cancelled)
         if not complete:
             self.reason = self.control.why_cancelled
-        return Outcome.DONE if complete else Outcome.CANCELLED
+        return CopyStepOutcome.DONE if complete else CopyStepOutcome.CANCELLED
 
-    def _install_rows(self) -> Steps[Outcome]:
+    def _install_rows(self) -> Steps[CopyStepOutcome]:
         assert self._facts is not None
         yield from self._tablet.install_rows(self._snapshot, self._facts)
-        return Outcome.DONE
+        return CopyStepOutcome.DONE
 
-    def _merge(self) -> Steps[Outcome]:
+    def _merge(self) -> Steps[CopyStepOutcome]:
         yield from self._tablet.merge_metadata(self._snapshot)
-        return Outcome.DONE
+        return CopyStepOutcome.DONE
 
-    def _commit(self) -> Steps[Outcome]:
+    def _commit(self) -> Steps[CopyStepOutcome]:
         assert self._facts is not None
         yield from self._tablet.commit(self._snapshot, self._facts)
-        return Outcome.DONE
+        return CopyStepOutcome.DONE
 
-    def _host(self) -> Steps[Outcome]:
+    def _host(self) -> Steps[CopyStepOutcome]:
         yield from self._tablet.host()
         self._env.replaced_damage.renew(self.asked.tablet_id, self._env.node.turns.now_us())
-        return Outcome.DONE
+        return CopyStepOutcome.DONE
 
-    def _abandon(self) -> Steps[Outcome]:
+    def _abandon(self) -> Steps[CopyStepOutcome]:
         yield from self._tablet.abandon(drops_stage=self.sequence.drops_stage)
-        return Outcome.DONE
+        return CopyStepOutcome.DONE
 
-    _WORKS: ClassVar[Mapping[CopyState, Callable[[TabletCopy], Steps[Outcome]]]] = {
+    _WORKS: ClassVar[Mapping[CopyState, Callable[[TabletCopy], Steps[CopyStepOutcome]]]] = {
         CopyState.CHECKING: _check,
         CopyState.OPENING: _open,
         CopyState.FENCING: _fence,

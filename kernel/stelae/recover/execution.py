@@ -34,7 +34,7 @@ PAUSE_S = 0.2
 NEW_PLAN = "make a new plan with `stelae recover plan`"
 
 
-class Result(StrEnum):
+class RecoveryResult(StrEnum):
     """What became of a tablet."""
 
     RECOVERED = "RECOVERED"
@@ -42,17 +42,17 @@ class Result(StrEnum):
     FAILED = "FAILED"
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RecoveryOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one tablet."""
 
     tablet_id: TabletId
-    result: Result
+    result: RecoveryResult
     text: str  #: For a failure: the reason, and what to do next.
 
 
 async def apply_plan(
-    connection: Connection, plan: RecoveryPlan, *, timeout_s: float, done: Callable[[Outcome], None]
-) -> list[Outcome]:
+    connection: Connection, plan: RecoveryPlan, *, timeout_s: float, done: Callable[[RecoveryOutcome], None]
+) -> list[RecoveryOutcome]:
     """Recover every tablet of a plan. ``done`` is called with each result; one failure does not stop the others.
 
     Args:
@@ -60,7 +60,7 @@ async def apply_plan(
     """
     turns = asyncio.Semaphore(TABLETS_MAX)
 
-    async def one(tablet: TabletPlan) -> Outcome:
+    async def one(tablet: TabletPlan) -> RecoveryOutcome:
         async with turns:
             try:
                 outcome = await _recover(connection, tablet, timeout_s)
@@ -92,13 +92,13 @@ async def until_whole(
     return sorted(waiting)
 
 
-async def _recover(connection: Connection, tablet: TabletPlan, timeout_s: float) -> Outcome:
+async def _recover(connection: Connection, tablet: TabletPlan, timeout_s: float) -> RecoveryOutcome:
     asked = {node.node_id: node.address for node in (tablet.survivor, *tablet.others)}
     asked |= {member.node_id: member.address for member in tablet.lost}
     found = await survey_nodes(connection, asked.items(), (tablet.tablet_id,))
     if _is_done(tablet, found):
         text = f"node {tablet.survivor.address} was recovered by this plan before"
-        return Outcome(tablet_id=tablet.tablet_id, result=Result.DONE_ALREADY, text=text)
+        return RecoveryOutcome(tablet_id=tablet.tablet_id, result=RecoveryResult.DONE_ALREADY, text=text)
     if (changed := _changed(tablet, found)) is not None:
         return _failed(tablet, changed)
     deadline = asyncio.get_running_loop().time() + timeout_s
@@ -109,10 +109,10 @@ async def _recover(connection: Connection, tablet: TabletPlan, timeout_s: float)
     try:
         answer = await _ask(connection, tablet.survivor.node_id, RECOVER, request, deadline)
     except AlreadyRecovered as repeated:  # An answer was lost, or somebody else applied the plan at the same time.
-        return Outcome(tablet_id=tablet.tablet_id, result=Result.RECOVERED, text=str(repeated))
+        return RecoveryOutcome(tablet_id=tablet.tablet_id, result=RecoveryResult.RECOVERED, text=str(repeated))
     config = decode(answer[0], RecoverReply).config
     text = f"node {tablet.survivor.address} is the only voter, by config {config.op_id}"
-    return Outcome(tablet_id=tablet.tablet_id, result=Result.RECOVERED, text=text)
+    return RecoveryOutcome(tablet_id=tablet.tablet_id, result=RecoveryResult.RECOVERED, text=text)
 
 
 def _is_done(tablet: TabletPlan, found: Mapping[NodeId, SurveyedNode]) -> bool:
@@ -152,5 +152,5 @@ async def _ask(connection: Connection, node: NodeId, kind: str, request: bytes, 
             await asyncio.sleep(PAUSE_S)
 
 
-def _failed(tablet: TabletPlan, text: str) -> Outcome:
-    return Outcome(tablet_id=tablet.tablet_id, result=Result.FAILED, text=text)
+def _failed(tablet: TabletPlan, text: str) -> RecoveryOutcome:
+    return RecoveryOutcome(tablet_id=tablet.tablet_id, result=RecoveryResult.FAILED, text=text)

@@ -22,7 +22,7 @@ SLOW_SYNC_US = 1_000_000
 Undo: TypeAlias = Callable[[], None]
 
 
-class FaultTarget(Protocol):
+class FaultedNode(Protocol):
     """The operations of a node that faults need."""
 
     @property
@@ -119,7 +119,7 @@ class FaultDriver:
         self,
         scheduler: Scheduler,
         network: Network,
-        nodes: Sequence[FaultTarget],
+        nodes: Sequence[FaultedNode],
         world: FaultWorld,
         coverage: Coverage,
     ) -> None:
@@ -188,7 +188,7 @@ class FaultDriver:
     def _all_links(self, position: int) -> list[Link]:
         return _links(FaultKind.PARTITION, position, 0, len(self._nodes))
 
-    def _start_node_fault(self, node: FaultTarget, fault: Fault) -> Undo | None:
+    def _start_node_fault(self, node: FaultedNode, fault: Fault) -> Undo | None:
         match fault.kind:
             case FaultKind.CRASH | FaultKind.KILL:
                 (node.crash if fault.kind is FaultKind.CRASH else node.kill)()

@@ -35,7 +35,7 @@ from stelae.sim.hosting.observed_loader import ObservedLoader
 from stelae.sim.hosting.replica_builder import ObservedHardStates, ReplicaBuilder
 from stelae.sim.hosting.replica_hosting import ReplicaHosting
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
-from stelae.sim.hosting.virtual_node import ChosenEngine, VirtualNode, VirtualNodeConfig
+from stelae.sim.hosting.virtual_node import VirtualNode, VirtualNodeConfig, VirtualNodeEngine
 from stelae.sim.hosting.virtual_threads import ThreadedPool, VirtualThreads
 from stelae.sim.hosting.work_durations import WorkDurations
 from stelae.sim.log_model import LogModel
@@ -381,11 +381,11 @@ class NodeStart:
     def _virtual_config(self) -> VirtualNodeConfig:
         engines, profile, position = self._context.engines, self._context.profile, self._node.position
         store = profile.store.engines[position]
-        copy = ChosenEngine(engines.copy.name, engines.copy, engines.copy_config()) if profile.copies else None
+        copy = VirtualNodeEngine(engines.copy.name, engines.copy, engines.copy_config()) if profile.copies else None
         return VirtualNodeConfig(
-            consensus=ChosenEngine(engines.consensus.name, engines.consensus),
-            wal=ChosenEngine(profile.logs[position]),
-            store=ChosenEngine(store, engines.stores[store]),
+            consensus=VirtualNodeEngine(engines.consensus.name, engines.consensus),
+            wal=VirtualNodeEngine(profile.logs[position]),
+            store=VirtualNodeEngine(store, engines.stores[store]),
             copy=copy,
             extra={"stage": StageSettings(rounds_max=2, pause_ms=50)},
         )

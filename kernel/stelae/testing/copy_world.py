@@ -31,7 +31,7 @@ RUN_US_MAX = 600_000_000  #: A run that takes longer in virtual time hangs.
 ASKED_MAX = 5_000  #: A run with more requests than this never ends.
 
 
-class VirtualClock:
+class ManualClock:
     """A ``Clock`` that is moved by hand."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class MemorySink:
 class MemoryControl:
     """A ``CopyControl``. Conditions are asked with the present time, in microseconds."""
 
-    clock: VirtualClock
+    clock: ManualClock
     cancelled_when: Callable[[], bool] = lambda: False
     paused_when: Callable[[], bool] = lambda: False
     reports: list[CopyProgress] = field(default_factory=list)
@@ -154,7 +154,7 @@ class MemoryControl:
 
 
 @dataclass
-class Faults:
+class CopyFaults:
     """The faults of the network. Each is asked with the node of the source and the request."""
 
     damage: Callable[[NodeId, SourceRequest, Chunk], Chunk] = lambda node, request, chunk: chunk
@@ -224,12 +224,12 @@ class CopyWorld:
         clock: the clock of all of them.
         target: the target under test."""
 
-    def __init__(self, clock: VirtualClock, target: CopyTarget) -> None:
+    def __init__(self, clock: ManualClock, target: CopyTarget) -> None:
         self.clock = clock
         self.target = target
         self.sources: dict[NodeId, CopySource] = {}
         self.contents: dict[NodeId, MemoryContent] = {}
-        self.faults = Faults()
+        self.faults = CopyFaults()
         self.latency_us = 1_000
         self.network = WorldNetwork(self)
         self.control = MemoryControl(clock)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from stelae_chaos.operations import Append, Finding, Outcome, shown
+from stelae_chaos.operations import AppendCall, ChaosFinding, ChaosOutcome, shown
 
 CHECK: Final = "appends"
 
@@ -24,7 +24,7 @@ def text_of(client: int, number: int) -> str:
     return f"row {number} of client {client}"
 
 
-def check_appends(appends: Iterable[Append], rows: Sequence[AppendedRow]) -> list[Finding]:
+def check_appends(appends: Iterable[AppendCall], rows: Sequence[AppendedRow]) -> list[ChaosFinding]:
     """Return a finding for every row that is lost, doubled, wrong, or from nowhere.
 
     Args:
@@ -37,13 +37,15 @@ def check_appends(appends: Iterable[Append], rows: Sequence[AppendedRow]) -> lis
     for row in rows:
         key = f"row {row.client}/{row.number}"
         if (row.client, row.number) not in asked:
-            found.append(Finding(check=CHECK, key=key, fact="no client inserted this row"))
+            found.append(ChaosFinding(check=CHECK, key=key, fact="no client inserted this row"))
         elif row.text != text_of(row.client, row.number):
-            found.append(Finding(check=CHECK, key=key, fact=f"the row has the text {row.text!r}, which was not sent"))
+            found.append(
+                ChaosFinding(check=CHECK, key=key, fact=f"the row has the text {row.text!r}, which was not sent")
+            )
     return found
 
 
-def _wrong(one: Append, count: int) -> Finding | None:
+def _wrong(one: AppendCall, count: int) -> ChaosFinding | None:
     fact = ""
     if one.error == "ALREADY_PRESENT":
         fact = "the insert of a new key was refused because the key exists: the insert took effect twice"
@@ -51,6 +53,6 @@ def _wrong(one: Append, count: int) -> Finding | None:
         fact = f"the row is there {count} times"
     elif one.took_effect and not count:
         fact = "the acknowledged row is lost"
-    elif one.outcome is Outcome.REFUSED and count:
+    elif one.outcome is ChaosOutcome.REFUSED and count:
         fact = "the row is there although its insert was refused"
-    return Finding(check=CHECK, key=f"row {one.name}", fact=fact, operations=shown([one])) if fact else None
+    return ChaosFinding(check=CHECK, key=f"row {one.name}", fact=fact, operations=shown([one])) if fact else None

@@ -10,7 +10,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from stelae_chaos.operations import BatchWrite, Finding, Operation, Outcome, SnapshotRead, SnapshotRow, shown
+from stelae_chaos.operations import (
+    BatchWrite,
+    ChaosFinding,
+    ChaosOperation,
+    ChaosOutcome,
+    SnapshotRead,
+    SnapshotRow,
+    shown,
+)
 
 CHECK: Final = "snapshot sums"
 ACCOUNTS: Final = 8
@@ -20,7 +28,7 @@ SUM: Final = 1_000 * ACCOUNTS
 """The sum of the balances of a group, in every batch."""
 
 
-def check_batches(writes: Iterable[BatchWrite], reads: Iterable[SnapshotRead]) -> list[Finding]:
+def check_batches(writes: Iterable[BatchWrite], reads: Iterable[SnapshotRead]) -> list[ChaosFinding]:
     """Return a finding for every snapshot that is torn, stale, from the future, or different from an equal read."""
     groups: dict[int, list[BatchWrite]] = {}
     for write in writes:
@@ -69,7 +77,7 @@ class _GroupHistory:
 
     def _wrong_batch(self, batch: BatchWrite | None, at: int, newest: BatchWrite | None) -> str:
         """Return why a whole batch must not be in a snapshot."""
-        if batch is None or batch.outcome is Outcome.REFUSED:
+        if batch is None or batch.outcome is ChaosOutcome.REFUSED:
             return "the batch was refused, or no client has sent it"
         if not batch.took_effect:
             return ""  # It may have taken effect at any time.
@@ -80,5 +88,5 @@ class _GroupHistory:
         return ""
 
 
-def _finding(read: SnapshotRead, fact: str, *others: Operation) -> Finding:
-    return Finding(check=CHECK, key=f"group {read.group}", fact=fact, operations=shown([read, *others]))
+def _finding(read: SnapshotRead, fact: str, *others: ChaosOperation) -> ChaosFinding:
+    return ChaosFinding(check=CHECK, key=f"group {read.group}", fact=fact, operations=shown([read, *others]))

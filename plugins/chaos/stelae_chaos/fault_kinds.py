@@ -43,7 +43,7 @@ Inflict = Callable[[FaultTarget, random.Random], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class FaultKind:
+class ChaosFaultKind:
     """One kind of fault.
 
     Attributes:
@@ -189,25 +189,29 @@ async def transfer(target: FaultTarget, rng: random.Random) -> str:
     return f"leadership of tablets from {', '.join(told)}" if told else "no leadership was transferred"
 
 
-KINDS: Final[Mapping[str, FaultKind]] = MappingProxyType(
+KINDS: Final[Mapping[str, ChaosFaultKind]] = MappingProxyType(
     {
-        "kill-one": FaultKind("SIGKILL of a tablet server", kill_one),
-        "kill-majority": FaultKind("SIGKILL of a majority of the tablet servers", kill_majority),
-        "kill-all": FaultKind("SIGKILL of all tablet servers", kill_all),
-        "kill-leader": FaultKind("SIGKILL of the leader of a tablet", kill_leader),
-        "kill-master": FaultKind("SIGKILL of the leading master", kill_master, needs_masters=True),
-        "lose-disk": FaultKind("a tablet server loses its disk", lose_disk, needs_masters=True, destroys=True),
-        "stop-one": FaultKind("SIGSTOP of a node, later SIGCONT", stop_one),
-        "stop-leader": FaultKind("SIGSTOP of the leader of a tablet, later SIGCONT", stop_leader),
-        "isolate-one": FaultKind("a node is cut off from all other nodes", isolate_one, RulesKind.NETWORK),
-        "isolate-leader": FaultKind("the leader of a tablet is cut off", isolate_leader, RulesKind.NETWORK),
-        "cut-one-way": FaultKind("a node sends but does not receive, or the reverse", cut_one_way, RulesKind.NETWORK),
-        "bad-network": FaultKind("messages are lost, repeated, reordered and delayed", bad_network, RulesKind.NETWORK),
-        "slow-links": FaultKind("the messages of a node are slow", slow_links, RulesKind.NETWORK),
-        "slow-disk": FaultKind("the writes and syncs of a node are slow", slow_disk, RulesKind.DISK),
-        "skew-clocks": FaultKind("the wall clocks of all nodes are wrong", skew_clocks, RulesKind.CLOCK),
-        "transfer": FaultKind("leadership of tablets is transferred", transfer),
-        "change-members": FaultKind("a replica is replaced, or loses its vote for a moment", change_members),
+        "kill-one": ChaosFaultKind("SIGKILL of a tablet server", kill_one),
+        "kill-majority": ChaosFaultKind("SIGKILL of a majority of the tablet servers", kill_majority),
+        "kill-all": ChaosFaultKind("SIGKILL of all tablet servers", kill_all),
+        "kill-leader": ChaosFaultKind("SIGKILL of the leader of a tablet", kill_leader),
+        "kill-master": ChaosFaultKind("SIGKILL of the leading master", kill_master, needs_masters=True),
+        "lose-disk": ChaosFaultKind("a tablet server loses its disk", lose_disk, needs_masters=True, destroys=True),
+        "stop-one": ChaosFaultKind("SIGSTOP of a node, later SIGCONT", stop_one),
+        "stop-leader": ChaosFaultKind("SIGSTOP of the leader of a tablet, later SIGCONT", stop_leader),
+        "isolate-one": ChaosFaultKind("a node is cut off from all other nodes", isolate_one, RulesKind.NETWORK),
+        "isolate-leader": ChaosFaultKind("the leader of a tablet is cut off", isolate_leader, RulesKind.NETWORK),
+        "cut-one-way": ChaosFaultKind(
+            "a node sends but does not receive, or the reverse", cut_one_way, RulesKind.NETWORK
+        ),
+        "bad-network": ChaosFaultKind(
+            "messages are lost, repeated, reordered and delayed", bad_network, RulesKind.NETWORK
+        ),
+        "slow-links": ChaosFaultKind("the messages of a node are slow", slow_links, RulesKind.NETWORK),
+        "slow-disk": ChaosFaultKind("the writes and syncs of a node are slow", slow_disk, RulesKind.DISK),
+        "skew-clocks": ChaosFaultKind("the wall clocks of all nodes are wrong", skew_clocks, RulesKind.CLOCK),
+        "transfer": ChaosFaultKind("leadership of tablets is transferred", transfer),
+        "change-members": ChaosFaultKind("a replica is replaced, or loses its vote for a moment", change_members),
     }
 )
 """All kinds of faults by name."""

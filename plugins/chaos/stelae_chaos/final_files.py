@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stelae.local.leftover_files import FilesNotChecked, orphan_files
 from stelae.local.node_process import NodeProcess
-from stelae_chaos.operations import Finding
+from stelae_chaos.operations import ChaosFinding
 from stelae_chaos.report import ChaosReport
 
 
@@ -18,7 +18,7 @@ def add_orphan_files(report: ChaosReport, servers: Sequence[NodeProcess]) -> Non
         try:
             orphans = orphan_files(node)
         except FilesNotChecked as error:
-            report.findings.append(Finding(check="files", key=node.name, fact=str(error)))
+            report.findings.append(ChaosFinding(check="files", key=node.name, fact=str(error)))
             continue
         report.directories_checked += 1
-        report.findings += [Finding(check="files", key=node.name, fact=str(orphan)) for orphan in orphans]
+        report.findings += [ChaosFinding(check="files", key=node.name, fact=str(orphan)) for orphan in orphans]

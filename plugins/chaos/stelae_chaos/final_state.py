@@ -15,12 +15,12 @@ from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import StelaeError
 from stelae_chaos.append_check import AppendedRow
 from stelae_chaos.history import ChaosHistory
-from stelae_chaos.operations import FINAL_CLIENT, CounterRead, Finding, Outcome, SnapshotRead
+from stelae_chaos.operations import FINAL_CLIENT, ChaosFinding, ChaosOutcome, CounterRead, SnapshotRead
 from stelae_chaos.register_check import last_reads
 from stelae_chaos.tables import ChaosTables, TableNames
 from stelae_chaos.workloads import GROUPS, count_of, snapshot_of
 
-_FINAL: Final[dict[str, Any]] = {"client": FINAL_CLIENT, "number": 0, "outcome": Outcome.DONE}
+_FINAL: Final[dict[str, Any]] = {"client": FINAL_CLIENT, "number": 0, "outcome": ChaosOutcome.DONE}
 
 HEAL_TIMEOUT_S: Final = 180.0
 """How long a healed cluster may take to become healthy with equal replicas. A run loads the machine; so may others."""
@@ -35,7 +35,7 @@ POLL_S: Final = 0.2
 
 async def settle(
     client: AsyncClient, names: TableNames, check_nodes: Callable[[], None], *, spares_allowed: bool
-) -> list[Finding]:
+) -> list[ChaosFinding]:
     """Wait until the cluster is whole and all replicas of all tablets are equal; return what does not hold.
 
     Args:
@@ -48,15 +48,15 @@ async def settle(
     problems = await wait_until_whole(
         client.connection, catalog, check_nodes, spares_allowed=spares_allowed, timeout_s=HEAL_TIMEOUT_S
     )
-    found = [Finding(check="health", key="", fact=problem) for problem in problems]
+    found = [ChaosFinding(check="health", key="", fact=problem) for problem in problems]
     for name in names.all():
         try:
             agreement = await _agreement(client, catalog, name, check_nodes, deadline)
         except StelaeError as error:
-            found.append(Finding(check="replicas", key=name, fact=f"the replicas cannot be compared: {error}"))
+            found.append(ChaosFinding(check="replicas", key=name, fact=f"the replicas cannot be compared: {error}"))
             continue
         if not agreement.agree:
-            found.append(Finding(check="replicas", key=name, fact=f"the replicas differ: {agreement.detail}"))
+            found.append(ChaosFinding(check="replicas", key=name, fact=f"the replicas differ: {agreement.detail}"))
     return found
 
 

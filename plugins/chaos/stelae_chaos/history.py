@@ -10,10 +10,10 @@ from stelae_chaos.batch_check import check_batches
 from stelae_chaos.counter_check import check_counters
 from stelae_chaos.operations import (
     AnyOperation,
-    Append,
+    AppendCall,
     BatchWrite,
+    ChaosFinding,
     CounterRead,
-    Finding,
     Increment,
     RegisterCall,
     SnapshotRead,
@@ -26,7 +26,7 @@ class ChaosHistory:
     """All operations of a run, by kind, in the order in which their answers arrived."""
 
     registers: list[RegisterCall] = field(default_factory=list)
-    appends: list[Append] = field(default_factory=list)
+    appends: list[AppendCall] = field(default_factory=list)
     increments: list[Increment] = field(default_factory=list)
     counter_reads: list[CounterRead] = field(default_factory=list)
     batches: list[BatchWrite] = field(default_factory=list)
@@ -38,7 +38,7 @@ class ChaosHistory:
             match one:
                 case RegisterCall():
                     self.registers.append(one)
-                case Append():
+                case AppendCall():
                     self.appends.append(one)
                 case Increment():
                     self.increments.append(one)
@@ -63,7 +63,7 @@ class ChaosHistory:
             "snapshot sums": [*self.batches, *self.snapshots],
         }
 
-    def judge(self, appended: Sequence[AppendedRow] | None) -> list[Finding]:
+    def judge(self, appended: Sequence[AppendedRow] | None) -> list[ChaosFinding]:
         """Return everything that clients saw and must not see.
 
         Only a history with the last reads of registers, counters and groups shows every lost write.

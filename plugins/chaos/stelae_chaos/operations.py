@@ -20,7 +20,7 @@ REFUSED_ROWS = ("ALREADY_PRESENT", "NOT_FOUND")
 """The codes with which a store answers about the row itself. With any other code, the tablet refused the operation."""
 
 
-class Outcome(StrEnum):
+class ChaosOutcome(StrEnum):
     """What a client knows about an operation."""
 
     DONE = "done"
@@ -31,7 +31,7 @@ class Outcome(StrEnum):
     """It has no answer. A write may take effect at any time after it began, once, or never."""
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class ChaosOperation(msgspec.Struct, frozen=True, kw_only=True):
     """What all operations have.
 
     Attributes:
@@ -47,7 +47,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     begun_us: int
     ended_us: int
-    outcome: Outcome
+    outcome: ChaosOutcome
     error: str = ""
 
     @property
@@ -58,18 +58,21 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def took_effect(self) -> bool:
         """Whether it is a write that was acknowledged, or a read that was answered."""
-        return self.outcome is Outcome.DONE and not self.error
+        return self.outcome is ChaosOutcome.DONE and not self.error
 
     @property
     def when(self) -> str:
         """The time of the operation in seconds, and its outcome, for messages."""
         answer = (
-            self.error or {Outcome.DONE: "ok", Outcome.REFUSED: "refused", Outcome.UNKNOWN: "no answer"}[self.outcome]
+            self.error
+            or {ChaosOutcome.DONE: "ok", ChaosOutcome.REFUSED: "refused", ChaosOutcome.UNKNOWN: "no answer"}[
+                self.outcome
+            ]
         )
         return f"at {self.begun_us / 1e6:.3f}-{self.ended_us / 1e6:.3f} s: {answer}"
 
 
-class RegisterCall(Operation, frozen=True, kw_only=True, tag="register"):
+class RegisterCall(ChaosOperation, frozen=True, kw_only=True, tag="register"):
     """A write or a linearizable read of one key.
 
     ``value`` is what was written, or what a read returned (``None``: no row). ``timestamp`` is when a write took
@@ -84,14 +87,14 @@ class RegisterCall(Operation, frozen=True, kw_only=True, tag="register"):
         return f"{self.name} {self.action} {self.value!r} {self.when}"
 
 
-class Append(Operation, frozen=True, kw_only=True, tag="append"):
+class AppendCall(ChaosOperation, frozen=True, kw_only=True, tag="append"):
     """The insert of a row with a new key, which is the client and the number of the operation."""
 
     def __str__(self) -> str:
         return f"{self.name} insert {self.when}"
 
 
-class Increment(Operation, frozen=True, kw_only=True, tag="increment"):
+class Increment(ChaosOperation, frozen=True, kw_only=True, tag="increment"):
     """An increment of a counter: the insert of one row with a new key."""
 
     counter: int
@@ -100,7 +103,7 @@ class Increment(Operation, frozen=True, kw_only=True, tag="increment"):
         return f"{self.name} increment {self.when}"
 
 
-class CounterRead(Operation, frozen=True, kw_only=True, tag="counter_read"):
+class CounterRead(ChaosOperation, frozen=True, kw_only=True, tag="counter_read"):
     """A linearizable read of a counter: the number of its rows."""
 
     counter: int
@@ -110,7 +113,7 @@ class CounterRead(Operation, frozen=True, kw_only=True, tag="counter_read"):
         return f"{self.name} read {self.count} {self.when}"
 
 
-class BatchWrite(Operation, frozen=True, kw_only=True, tag="batch"):
+class BatchWrite(ChaosOperation, frozen=True, kw_only=True, tag="batch"):
     """A write of all accounts of a group in one call. ``timestamp``: when it took effect; 0: not known.
 
     Each row has the name of the batch, and the balances have the sum that all batches have."""
@@ -130,7 +133,7 @@ class SnapshotRow(msgspec.Struct, frozen=True, array_like=True):
     balance: int
 
 
-class SnapshotRead(Operation, frozen=True, kw_only=True, tag="snapshot"):
+class SnapshotRead(ChaosOperation, frozen=True, kw_only=True, tag="snapshot"):
     """A read of a group as of a hybrid timestamp. The rows are in the order of the accounts."""
 
     group: int
@@ -141,13 +144,13 @@ class SnapshotRead(Operation, frozen=True, kw_only=True, tag="snapshot"):
         return f"{self.name} snapshot at {self.at} {self.when}"
 
 
-AnyOperation: TypeAlias = RegisterCall | Append | Increment | CounterRead | BatchWrite | SnapshotRead
+AnyOperation: TypeAlias = RegisterCall | AppendCall | Increment | CounterRead | BatchWrite | SnapshotRead
 
 decoder = msgspec.json.Decoder(AnyOperation)
 """Decodes one line of a client process."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class ChaosFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Something that must not happen.
 
     Attributes:
@@ -166,6 +169,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.check}, {self.key}: {self.fact}" if self.key else f"{self.check}: {self.fact}"
 
 
-def shown(operations: Iterable[Operation]) -> tuple[str, ...]:
+def shown(operations: Iterable[ChaosOperation]) -> tuple[str, ...]:
     """Return operations as texts, in the order of their begin."""
     return tuple(str(one) for one in sorted(operations, key=lambda one: one.begun_us))

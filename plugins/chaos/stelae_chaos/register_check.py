@@ -11,7 +11,7 @@ from typing import Final
 
 from stelae.sim.history import ClientAction
 from stelae.sim.linearizability_checker import LinearStep, OrderFinding, OrderVerdict, TimedCall, check
-from stelae_chaos.operations import FINAL_CLIENT, Finding, Outcome, RegisterCall, shown
+from stelae_chaos.operations import FINAL_CLIENT, ChaosFinding, ChaosOutcome, RegisterCall, shown
 
 CHECK: Final = "registers"
 SHOWN_MAX: Final = 12
@@ -23,13 +23,13 @@ _FACTS: Final = {
 }
 
 
-def check_registers(calls: Iterable[RegisterCall]) -> list[Finding]:
+def check_registers(calls: Iterable[RegisterCall]) -> list[ChaosFinding]:
     """Return a finding for every key whose history has no possible order, or is too long for the checker.
 
     The finding shows the last operations up to the place where the search got furthest."""
     by_key: dict[int, list[RegisterCall]] = {}
     for call in calls:
-        if call.outcome is not Outcome.REFUSED:
+        if call.outcome is not ChaosOutcome.REFUSED:
             by_key.setdefault(call.key, []).append(call)
     found = []
     for key, history in sorted(by_key.items()):
@@ -47,7 +47,7 @@ def last_reads(calls: Iterable[RegisterCall], rows: dict[int, str], begun_us: in
             number=0,
             begun_us=begun_us,
             ended_us=ended_us,
-            outcome=Outcome.DONE,
+            outcome=ChaosOutcome.DONE,
             action=ClientAction.READ,
             key=key,
             value=rows.get(key),
@@ -58,7 +58,7 @@ def last_reads(calls: Iterable[RegisterCall], rows: dict[int, str], begun_us: in
 
 def _timed(call: RegisterCall) -> TimedCall | None:
     """Return an operation as the checker takes it; ``None``: it says nothing."""
-    unknown = call.outcome is Outcome.UNKNOWN
+    unknown = call.outcome is ChaosOutcome.UNKNOWN
     if unknown and call.action is ClientAction.READ:
         return None
     return TimedCall(
@@ -70,9 +70,9 @@ def _timed(call: RegisterCall) -> TimedCall | None:
     )
 
 
-def _finding(key: int, history: list[RegisterCall], verdict: OrderFinding) -> Finding:
+def _finding(key: int, history: list[RegisterCall], verdict: OrderFinding) -> ChaosFinding:
     until = max((call.begun_us for call in history if call.name in verdict.stuck), default=history[-1].begun_us)
     before = sorted((call for call in history if call.begun_us <= until), key=lambda call: call.begun_us)
     fact = _FACTS[verdict.verdict].format(verdict.tried)
     stuck = f"; stuck at {', '.join(verdict.stuck)}" if verdict.stuck else ""
-    return Finding(check=CHECK, key=f"key {key}", fact=f"{fact}{stuck}", operations=shown(before[-SHOWN_MAX:]))
+    return ChaosFinding(check=CHECK, key=f"key {key}", fact=f"{fact}{stuck}", operations=shown(before[-SHOWN_MAX:]))

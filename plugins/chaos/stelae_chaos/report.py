@@ -9,7 +9,7 @@ from typing import Any
 from stelae.sim.history import ClientAction
 from stelae_chaos.availability import longest_gap_ms, percentile_ms
 from stelae_chaos.history import ChaosHistory
-from stelae_chaos.operations import CounterRead, Finding, Operation, Outcome, RegisterCall, SnapshotRead
+from stelae_chaos.operations import ChaosFinding, ChaosOperation, ChaosOutcome, CounterRead, RegisterCall, SnapshotRead
 from stelae_chaos.spans import FaultSpan, LeaderSpan
 
 
@@ -37,7 +37,7 @@ class ChaosReport:
     leaders: Sequence[LeaderSpan] = ()
     begin_us: int = 0
     end_us: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ChaosFinding] = field(default_factory=list)
     interrupted: bool = False
     settled: bool = False
     directories_checked: int = 0
@@ -52,7 +52,7 @@ class ChaosReport:
         for name, operations in self.history.by_workload().items():
             if not any(one.took_effect for one in operations if not is_read(one)):
                 fact = "no write was acknowledged, so the run shows nothing; give it more time"
-                self.findings.append(Finding(check=name, key="", fact=fact))
+                self.findings.append(ChaosFinding(check=name, key="", fact=fact))
 
     def left_out_lines(self) -> list[str]:
         """Return a line for each reason why kinds of faults are left out."""
@@ -64,7 +64,7 @@ class ChaosReport:
     def document(self) -> dict[str, Any]:
         """Return the ``--json`` document."""
         operations = [*self.history.all()]
-        latencies = [one.ended_us - one.begun_us for one in operations if one.outcome is Outcome.DONE]
+        latencies = [one.ended_us - one.begun_us for one in operations if one.outcome is ChaosOutcome.DONE]
         gap_ms = longest_gap_ms((one for one in operations if not is_read(one)), self.begin_us, self.end_us)
         return {
             "seed": self.seed,
@@ -90,21 +90,22 @@ class ChaosReport:
         return done
 
 
-def is_read(operation: Operation) -> bool:
+def is_read(operation: ChaosOperation) -> bool:
     """Return whether an operation writes nothing."""
     if isinstance(operation, RegisterCall):
         return operation.action is ClientAction.READ
     return isinstance(operation, CounterRead | SnapshotRead)
 
 
-def counted(operations: Sequence[Operation]) -> dict[str, int]:
+def counted(operations: Sequence[ChaosOperation]) -> dict[str, int]:
     """Return the numbers of a workload: writes by their outcome, and reads with an answer."""
     writes = [one for one in operations if not is_read(one)]
     return {
         "acknowledged": sum(one.took_effect for one in writes),
         "refused": sum(
-            one.outcome is Outcome.REFUSED or (one.outcome is Outcome.DONE and bool(one.error)) for one in writes
+            one.outcome is ChaosOutcome.REFUSED or (one.outcome is ChaosOutcome.DONE and bool(one.error))
+            for one in writes
         ),
-        "unknown": sum(one.outcome is Outcome.UNKNOWN for one in writes),
+        "unknown": sum(one.outcome is ChaosOutcome.UNKNOWN for one in writes),
         "reads": sum(one.took_effect for one in operations if is_read(one)),
     }

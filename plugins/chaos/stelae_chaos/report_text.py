@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stelae.cli.kit.output import note, print_json, print_table
-from stelae_chaos.operations import Finding
+from stelae_chaos.operations import ChaosFinding
 from stelae_chaos.report import ChaosReport
 
 FINDINGS_MAX: Final = 20
@@ -56,5 +56,5 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f} ms"
 
 
-def _plain(finding: Finding) -> dict[str, Any]:
+def _plain(finding: ChaosFinding) -> dict[str, Any]:
     return {"check": finding.check, "key": finding.key, "fact": finding.fact, "operations": list(finding.operations)}

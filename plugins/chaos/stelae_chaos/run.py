@@ -32,7 +32,7 @@ from stelae_chaos.fault_target import FaultTarget
 from stelae_chaos.final_state import read_everything, settle
 from stelae_chaos.leader_watch import LeaderWatch
 from stelae_chaos.nemesis import Nemesis, NodeDied
-from stelae_chaos.operations import AnyOperation, Finding
+from stelae_chaos.operations import AnyOperation, ChaosFinding
 from stelae_chaos.plan import planned_faults
 from stelae_chaos.report import ChaosReport
 from stelae_chaos.spans import FaultSpan
@@ -217,7 +217,7 @@ class ChaosRun:
         """Add a finding for the error with which a task has ended."""
         if isinstance(ended, StelaeError):
             check = "nodes" if isinstance(ended, NodeDied) else "clients"
-            self.report.findings.append(Finding(check=check, key="", fact=str(ended)))
+            self.report.findings.append(ChaosFinding(check=check, key="", fact=str(ended)))
         elif ended is not None:
             raise ended
 
@@ -240,7 +240,7 @@ class ChaosRun:
             appended = await read_everything(tables, report.history, self._now_us)
         except StelaeError as error:
             fact = f"not every row can be read, so lost writes may not be found: {error}"
-            report.findings.append(Finding(check="health", key="", fact=fact))
+            report.findings.append(ChaosFinding(check="health", key="", fact=fact))
         self._listener.phase("judging the history")
         report.findings += await asyncio.to_thread(partial(report.history.judge, appended))
         report.require_load()

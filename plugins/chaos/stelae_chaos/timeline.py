@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Final
 
-from stelae_chaos.availability import SLOT_US, Slot, slots
+from stelae_chaos.availability import SLOT_US, TimelineSlot, slots
 from stelae_chaos.report import ChaosReport
 
 WIDTH, LEFT, RIGHT = 1200, 150, 20
@@ -75,7 +75,7 @@ class _Picture:
                     self._bar(led.begun_us, led.ended_us, colours[led.leader], f"{what}: {led.leader}")
         self._y += GAP
 
-    def _counts(self, found: Sequence[Slot]) -> None:
+    def _counts(self, found: Sequence[TimelineSlot]) -> None:
         """Draw the operations with and without an answer, by the time at which they ended."""
         most = max((slot.answered + slot.unanswered for slot in found), default=1) or 1
         per_s = 1e6 / SLOT_US
@@ -92,7 +92,7 @@ class _Picture:
             self._rect(left, bottom - tall - lost, width, lost, UNANSWERED)
         self._y = bottom + GAP
 
-    def _latencies(self, found: Sequence[Slot]) -> None:
+    def _latencies(self, found: Sequence[TimelineSlot]) -> None:
         """Draw the latencies of the operations with an answer on a logarithmic axis."""
         self._title("latency of operations with an answer, ms", [("p50", P50), ("p99", P99)])
         self._frame()

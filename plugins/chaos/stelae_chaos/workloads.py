@@ -23,11 +23,11 @@ from stelae_chaos.batch_check import ACCOUNTS, SUM
 from stelae_chaos.operations import (
     REFUSED_ROWS,
     AnyOperation,
-    Append,
+    AppendCall,
     BatchWrite,
+    ChaosOutcome,
     CounterRead,
     Increment,
-    Outcome,
     RegisterCall,
     SnapshotRead,
     SnapshotRow,
@@ -75,7 +75,7 @@ KINDS: Final = {
 class WriteAnswer(NamedTuple):
     """What a client learned about a write: outcome, code of the error, and hybrid timestamp."""
 
-    outcome: Outcome
+    outcome: ChaosOutcome
     error: str = ""
     timestamp: int = 0
 
@@ -83,13 +83,13 @@ class WriteAnswer(NamedTuple):
 def answer_of(result: WriteResult) -> WriteAnswer:
     """Return what the result of a write in one tablet says. Its rows fail together, or only one was written."""
     if not result.failed:
-        return WriteAnswer(Outcome.DONE, timestamp=result.timestamp)
+        return WriteAnswer(ChaosOutcome.DONE, timestamp=result.timestamp)
     (code, *others) = result.counts
     if code in REFUSED_ROWS and not others:
-        return WriteAnswer(Outcome.DONE, code, result.timestamp)
+        return WriteAnswer(ChaosOutcome.DONE, code, result.timestamp)
     if UNKNOWN_OUTCOME in result.counts:
-        return WriteAnswer(Outcome.UNKNOWN, UNKNOWN_OUTCOME)
-    return WriteAnswer(Outcome.REFUSED, code)
+        return WriteAnswer(ChaosOutcome.UNKNOWN, UNKNOWN_OUTCOME)
+    return WriteAnswer(ChaosOutcome.REFUSED, code)
 
 
 class Workloads:
@@ -142,9 +142,9 @@ class Workloads:
             try:
                 row = await self._tables.registers.get(key, timeout_s=TIMEOUT_S)
             except StelaeError as error:
-                return self._end(call, number, begun_us, WriteAnswer(Outcome.UNKNOWN, error.code))
+                return self._end(call, number, begun_us, WriteAnswer(ChaosOutcome.UNKNOWN, error.code))
             value = None if row is None else row["text"]
-            return self._end(partial(call, value=value), number, begun_us, WriteAnswer(Outcome.DONE))
+            return self._end(partial(call, value=value), number, begun_us, WriteAnswer(ChaosOutcome.DONE))
         value = None if action is ClientAction.DELETE else f"{self._client}/{number}"
         rows = [(key,) if value is None else (key, value)]
         answer = await self._written(self._tables.registers, KINDS[action], rows)
@@ -154,7 +154,7 @@ class Workloads:
         number, begun_us = self._begin()
         rows = [(self._client, number, text_of(self._client, number))]
         answer = await self._written(self._tables.appends, OpKind.INSERT, rows)
-        self._end(Append, number, begun_us, answer)
+        self._end(AppendCall, number, begun_us, answer)
 
     async def _counter(self) -> None:
         number, begun_us = self._begin()
@@ -166,10 +166,10 @@ class Workloads:
         try:
             count = await count_of(self._tables, counter, TIMEOUT_S)
         except StelaeError as error:
-            answer = WriteAnswer(Outcome.UNKNOWN, error.code)
+            answer = WriteAnswer(ChaosOutcome.UNKNOWN, error.code)
             return self._end(partial(CounterRead, counter=counter), number, begun_us, answer)
         read = partial(CounterRead, counter=counter, count=count)
-        return self._end(read, number, begun_us, WriteAnswer(Outcome.DONE))
+        return self._end(read, number, begun_us, WriteAnswer(ChaosOutcome.DONE))
 
     async def _sums(self) -> None:
         number, begun_us = self._begin()
@@ -185,10 +185,10 @@ class Workloads:
         try:
             rows_read = await snapshot_of(self._tables, group, at, TIMEOUT_S)
         except StelaeError as error:
-            answer = WriteAnswer(Outcome.UNKNOWN, error.code)
+            answer = WriteAnswer(ChaosOutcome.UNKNOWN, error.code)
             return self._end(partial(SnapshotRead, group=group, at=at), number, begun_us, answer)
         read = partial(SnapshotRead, group=group, at=at, rows=rows_read)
-        return self._end(read, number, begun_us, WriteAnswer(Outcome.DONE))
+        return self._end(read, number, begun_us, WriteAnswer(ChaosOutcome.DONE))
 
     def _snapshot_to_read(self, group: int) -> tuple[int, int]:
         """Return a group and a time: one that was read before, that of the last write, or now."""
@@ -211,7 +211,7 @@ class Workloads:
         try:
             return answer_of(await table.write(kind, rows, errors="return", timeout_s=TIMEOUT_S))
         except StelaeError as error:
-            return WriteAnswer(Outcome.UNKNOWN, error.code)
+            return WriteAnswer(ChaosOutcome.UNKNOWN, error.code)
 
     def _begin(self) -> tuple[int, int]:
         self._count += 1

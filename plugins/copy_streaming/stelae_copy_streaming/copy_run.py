@@ -20,7 +20,7 @@ from stelae.spi.errors import Corrupt, Full, StelaeError, StorageError
 from stelae.spi.services import Clock
 from stelae.spi.wal import SnapshotUnit
 from stelae_copy_streaming.config import StreamingConfig
-from stelae_copy_streaming.fetch_planner import Discard, FetchPlanner, Finish, SinkCall, Write, refusal_of
+from stelae_copy_streaming.fetch_planner import Discard, FetchPlanner, Finish, SinkCall, StoreBytes, refusal_of
 from stelae_copy_streaming.transfer_rate import TransferRate
 
 _WAIT_US_MAX = 50_000  #: ``cancelled`` is asked at least this often.
@@ -164,7 +164,7 @@ class CopyRun:
 
     def _perform(self, planner: FetchPlanner, call: SinkCall) -> None:
         match call:
-            case Write(item, offset, data):
+            case StoreBytes(item, offset, data):
                 self._sink.write(item, offset, data)
             case Discard(item):
                 self._sink.discard(item)

@@ -28,7 +28,7 @@ FENCED = "FENCED"  #: The code of ``Refused`` if the source has not reached the 
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class StoreBytes:
     """Store bytes of an item."""
 
     item: str
@@ -50,11 +50,11 @@ class Discard:
     item: str
 
 
-SinkCall: TypeAlias = Write | Finish | Discard
+SinkCall: TypeAlias = StoreBytes | Finish | Discard
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class FetchRequest:
     """A request to send. ``size_bytes`` must be admitted before; 0: nothing needs to be admitted."""
 
     body: SourceRequest
@@ -64,7 +64,7 @@ class Request:
 
 @dataclass(slots=True)
 class _Asked:
-    request: Request
+    request: FetchRequest
     epoch: int
 
 
@@ -110,17 +110,17 @@ class FetchPlanner:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def next_request(self, now_us: int) -> Request | None:
+    def next_request(self, now_us: int) -> FetchRequest | None:
         """Return the next request to send now, or ``None``. ``sent`` must follow before the next call."""
         source = self._source
         if source.lost is None and not source.keeping and now_us >= source.keep_alive_due_us():
-            return Request(KeepAlive(source.offer.session), 0, None)
+            return FetchRequest(KeepAlive(source.offer.session), 0, None)
         if not source.usable(now_us) or self._chunks_waiting() >= self._chunks_max:
             return None
         items = chain(self._active.values(), self._waiting.values())
         return next((found for item in items if (found := self._request_for(item)) is not None), None)
 
-    def sent(self, request: Request) -> int:
+    def sent(self, request: FetchRequest) -> int:
         """Note that a request is sent now. Return its ticket."""
         source, item, ticket = self._source, request.item, next(self._tickets)
         self._asked[ticket] = _Asked(request, item.epoch if item is not None else 0)
@@ -145,16 +145,16 @@ class FetchPlanner:
             due.append(source.not_before_us)
         return min(due)
 
-    def _request_for(self, item: FetchedItem) -> Request | None:
+    def _request_for(self, item: FetchedItem) -> FetchRequest | None:
         session, name = self._source.offer.session, item.unit.name
         if item.checking:
             return None
         if item.unchecked:
-            return Request(ChecksumPart(session, name, item.stored), 0, item)
+            return FetchRequest(ChecksumPart(session, name, item.stored), 0, item)
         if (found := item.next_range(self._chunk_bytes)) is None:
             return None
         offset, size_bytes = found
-        return Request(FetchChunk(session, name, offset, size_bytes), size_bytes, item)
+        return FetchRequest(FetchChunk(session, name, offset, size_bytes), size_bytes, item)
 
     def _chunks_waiting(self) -> int:
         return self._source.in_flight + sum(i.buffered for i in self._active.values())
@@ -219,8 +219,10 @@ class FetchPlanner:
                 source.lose(Interruption.SOURCE_LOST, "CORRUPT", f"chunks of {name} always arrive damaged")
             return []
         source.damaged_chunks = 0
-        calls: list[SinkCall] = [Write(name, at, data) for at, data in item.arrived(asked.offset, wanted, answer.data)]
-        self.bytes_left -= sum(len(call.data) for call in calls if isinstance(call, Write))
+        calls: list[SinkCall] = [
+            StoreBytes(name, at, data) for at, data in item.arrived(asked.offset, wanted, answer.data)
+        ]
+        self.bytes_left -= sum(len(call.data) for call in calls if isinstance(call, StoreBytes))
         if not item.bytes_left:
             calls.append(Finish(name))
         return calls
@@ -233,7 +235,7 @@ class FetchPlanner:
 
     # -- the source ------------------------------------------------------------------------------
 
-    def _source_failed(self, error: StelaeError, now_us: int, request: Request) -> None:
+    def _source_failed(self, error: StelaeError, now_us: int, request: FetchRequest) -> None:
         source = self._source
         code = str(getattr(error, "remote_code", error.code))
         if isinstance(error, CopySessionEnded):

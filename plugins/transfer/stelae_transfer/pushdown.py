@@ -23,7 +23,7 @@ _MARK = "-- schema metadata --"
 _ODD_NAME = re.compile(r"['\n\r]")
 
 
-class _Call(NamedTuple):
+class _FunctionCall(NamedTuple):
     function: str
     arguments: list[Any]
     options: Any
@@ -66,10 +66,10 @@ def _tree(expression: Any) -> Any:
     _, (buffer,) = expression.__reduce__()
     batch = pa.ipc.open_file(buffer).get_batch(0)
     text = batch.schema.to_string(truncate_metadata=False, show_field_metadata=False)
-    stack: list[_Call] = [_Call("", [], None)]
+    stack: list[_FunctionCall] = [_FunctionCall("", [], None)]
     for kind, body in _LINE.findall(text.partition(_MARK)[2]):
         if kind == "call":
-            stack.append(_Call(body, [], None))
+            stack.append(_FunctionCall(body, [], None))
         elif kind == "end":
             done = stack.pop()
             stack[-1].arguments.append(done)
@@ -90,13 +90,13 @@ def _fields(part: Any) -> set[str]:
     if isinstance(part, _Field):
         return {part.name}
     found: set[str] = set()
-    for argument in part.arguments if isinstance(part, _Call) else ():
+    for argument in part.arguments if isinstance(part, _FunctionCall) else ():
         found |= _fields(argument)
     return found
 
 
 def _conjuncts(part: Any) -> list[Any]:
-    if isinstance(part, _Call) and part.function in _AND:
+    if isinstance(part, _FunctionCall) and part.function in _AND:
         return [one for argument in part.arguments for one in _conjuncts(argument)]
     return [part]
 
@@ -115,20 +115,20 @@ def _filter(schema: Schema, part: Any) -> Filter | None:
 
 def _translated(part: Any) -> Filter | None:
     match part:
-        case _Call(function, [_Field(name), _Literal(value)], _) if function in _COMPARE and value is not None:
+        case _FunctionCall(function, [_Field(name), _Literal(value)], _) if function in _COMPARE and value is not None:
             return name, _COMPARE[function], value
-        case _Call("is_valid", [_Field(name)], _):
+        case _FunctionCall("is_valid", [_Field(name)], _):
             return name, "is not null"
-        case _Call("is_null", [_Field(name)], _):
+        case _FunctionCall("is_null", [_Field(name)], _):
             return name, "is null"
-        case _Call("is_in", [_Field(name)], {"value_set": list(values)}):
+        case _FunctionCall("is_in", [_Field(name)], {"value_set": list(values)}):
             # A list with a null is not translated.
             present = [value for value in values if value is not None]
             return (name, "in", present) if 0 < len(present) == len(values) <= IN_VALUES_MAX else None
-        case _Call("if_else", [_Call("is_valid", [_Field(a)], _), inner, _Literal(None)], _):
+        case _FunctionCall("if_else", [_FunctionCall("is_valid", [_Field(a)], _), inner, _Literal(None)], _):
             found = _translated(inner)
             return found if found and found[0] == a else None
-        case _Call("or_kleene" | "or", [first, second], _):
+        case _FunctionCall("or_kleene" | "or", [first, second], _):
             return _joined(_translated(first), _translated(second))
         case _:
             return None

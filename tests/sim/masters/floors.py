@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from stelae.protocol.actions import ServerAction
 from stelae.protocol.fences import FenceVerdict
 from stelae.protocol.master_messages import Change
-from stelae.server.master.core.operations import Outcome
+from stelae.server.master.core.operations import BatchOutcome
 from stelae.sim.masters.faults import MastersFaultKind
 from stelae.sim.masters.run import MastersRunResult, run_seed
 from stelae.sim.masters.steps import OF_CATALOG, OF_MEMBERS
@@ -37,7 +37,7 @@ ACTIONS = {
     for verdict in (FenceVerdict.ACT, FenceVerdict.REFUSED)
 }
 
-OUTCOMES = {f"outcome.{outcome}" for outcome in Outcome}
+OUTCOMES = {f"outcome.{outcome}" for outcome in BatchOutcome}
 
 OTHERS = {
     "action.of_a_deposed_master",

@@ -16,7 +16,7 @@ from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.events import Decided, ReadIndexAnswered, Replicate, Reply
 from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.mutations import table_lock
-from stelae.server.master.core.operations import Outcome
+from stelae.server.master.core.operations import BatchOutcome
 from stelae.server.master.core.reconcile import Transition
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.core.servers import Liveness
@@ -40,15 +40,15 @@ def lock_identities_alone(original: Any, self: Any, owner: int, wanted: Any) -> 
     return original(self, owner, LockRequest(write=tuple(n for n in wanted.write if n.startswith("request/"))))
 
 
-def unknown_is_failure(original: Any, self: Any, token: int, outcome: Outcome, op_id: Any, applied: Any) -> Any:
-    reported = Outcome.CERTAINLY_NOT if outcome is Outcome.UNKNOWN else outcome
+def unknown_is_failure(original: Any, self: Any, token: int, outcome: BatchOutcome, op_id: Any, applied: Any) -> Any:
+    reported = BatchOutcome.CERTAINLY_NOT if outcome is BatchOutcome.UNKNOWN else outcome
     return original(self, token, reported, op_id, applied)
 
 
 def unknown_is_success(original: Any, self: Any, event: Decided, leadership: Any, applied: Any) -> Any:
     asked = leadership.operations._open.get(event.token)
     effects = original(self, event, leadership, applied)
-    if event.outcome is not Outcome.UNKNOWN or asked is None or not isinstance(asked.answer, ChangeReply):
+    if event.outcome is not BatchOutcome.UNKNOWN or asked is None or not isinstance(asked.answer, ChangeReply):
         return effects
     return [Reply(asked.asked, asked.answer)] if asked.asked is not None else []
 
@@ -159,7 +159,7 @@ def alter_at_once(original: Any, table: Any) -> None:
 
 def report_unknown_as_certainly_not(original: Any, result: Any, *, at_once: bool) -> Any:
     outcome = original(result, at_once=at_once)
-    return Outcome.CERTAINLY_NOT if outcome is Outcome.UNKNOWN else outcome
+    return BatchOutcome.CERTAINLY_NOT if outcome is BatchOutcome.UNKNOWN else outcome
 
 
 def propose_in_any_term(original: Any, status: Any, term: int) -> bool:

@@ -7,20 +7,20 @@ from typing import Any
 from stelae.sim.history import ClientAction
 from stelae_chaos.batch_check import ACCOUNTS, SUM
 from stelae_chaos.operations import (
-    Append,
+    AppendCall,
     BatchWrite,
+    ChaosOutcome,
     CounterRead,
     Increment,
-    Outcome,
     RegisterCall,
     SnapshotRead,
     SnapshotRow,
 )
 
-DONE, REFUSED, UNKNOWN = Outcome.DONE, Outcome.REFUSED, Outcome.UNKNOWN
+DONE, REFUSED, UNKNOWN = ChaosOutcome.DONE, ChaosOutcome.REFUSED, ChaosOutcome.UNKNOWN
 
 
-def at(begun_s: float, ended_s: float, number: int, outcome: Outcome = DONE, error: str = "") -> dict[str, Any]:
+def at(begun_s: float, ended_s: float, number: int, outcome: ChaosOutcome = DONE, error: str = "") -> dict[str, Any]:
     """What all operations have."""
     return {
         "client": 0,
@@ -32,7 +32,7 @@ def at(begun_s: float, ended_s: float, number: int, outcome: Outcome = DONE, err
     }
 
 
-def write(begun_s: float, ended_s: float, value: str, outcome: Outcome = DONE) -> RegisterCall:
+def write(begun_s: float, ended_s: float, value: str, outcome: ChaosOutcome = DONE) -> RegisterCall:
     """An upsert of key 7."""
     common = at(begun_s, ended_s, int(begun_s * 10), outcome)
     return RegisterCall(action=ClientAction.UPSERT, key=7, value=value, **common)
@@ -43,12 +43,12 @@ def read(begun_s: float, ended_s: float, value: str | None) -> RegisterCall:
     return RegisterCall(action=ClientAction.READ, key=7, value=value, **at(begun_s, ended_s, int(begun_s * 10)))
 
 
-def append(number: int, outcome: Outcome = DONE, error: str = "") -> Append:
+def append(number: int, outcome: ChaosOutcome = DONE, error: str = "") -> AppendCall:
     """The insert of a new row."""
-    return Append(**at(number, number + 0.5, number, outcome, error))
+    return AppendCall(**at(number, number + 0.5, number, outcome, error))
 
 
-def increment(begun_s: float, ended_s: float, outcome: Outcome = DONE, error: str = "") -> Increment:
+def increment(begun_s: float, ended_s: float, outcome: ChaosOutcome = DONE, error: str = "") -> Increment:
     """An increment of counter 3."""
     return Increment(counter=3, **at(begun_s, ended_s, int(begun_s * 10), outcome, error))
 
@@ -58,7 +58,7 @@ def counted(begun_s: float, ended_s: float, count: int) -> CounterRead:
     return CounterRead(counter=3, count=count, **at(begun_s, ended_s, int(begun_s * 10)))
 
 
-def batch(number: int, timestamp: int, outcome: Outcome = DONE) -> BatchWrite:
+def batch(number: int, timestamp: int, outcome: ChaosOutcome = DONE) -> BatchWrite:
     """A batch of group 1."""
     return BatchWrite(group=1, timestamp=timestamp, **at(number, number + 0.5, number, outcome))
 

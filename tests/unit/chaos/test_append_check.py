@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stelae_chaos.append_check import AppendedRow, check_appends, text_of
-from stelae_chaos.operations import Append
+from stelae_chaos.operations import AppendCall
 from tests.unit.chaos.histories import DONE, REFUSED, UNKNOWN, append
 
 
@@ -30,7 +30,7 @@ def test_acknowledged_rows_are_there_and_those_of_unknown_outcome_may_be() -> No
     ],
     ids=["lost", "twice", "doubled insert", "refused", "from nowhere", "other text"],
 )
-def test_a_wrong_row_is_found(asked: Append, rows: list[AppendedRow], fact: str) -> None:
+def test_a_wrong_row_is_found(asked: AppendCall, rows: list[AppendedRow], fact: str) -> None:
     (finding,) = check_appends([asked], rows)
     assert fact in finding.fact
     assert finding.key.startswith("row 0/")

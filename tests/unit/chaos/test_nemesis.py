@@ -23,7 +23,7 @@ from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae_chaos import fault_target
 from stelae_chaos import nemesis as module
-from stelae_chaos.fault_kinds import KINDS, FaultKind
+from stelae_chaos.fault_kinds import KINDS, ChaosFaultKind
 from stelae_chaos.fault_target import FaultTarget
 from stelae_chaos.nemesis import Nemesis, NodeDied
 from stelae_chaos.plan import PlannedFault
@@ -66,7 +66,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> PaperTarget:
         paper.broken += 1
         raise Unavailable("no node answers")
 
-    kinds = MappingProxyType({"tear": FaultKind("tear", tear), "fail": FaultKind("fail", fail)})
+    kinds = MappingProxyType({"tear": ChaosFaultKind("tear", tear), "fail": ChaosFaultKind("fail", fail)})
     monkeypatch.setattr(module, "KINDS", kinds)
     return PaperTarget()
 

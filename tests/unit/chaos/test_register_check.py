@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.sim.history import ClientAction
-from stelae_chaos.operations import FINAL_CLIENT, Outcome, RegisterCall
+from stelae_chaos.operations import FINAL_CLIENT, ChaosOutcome, RegisterCall
 from stelae_chaos.register_check import check_registers, last_reads
 from tests.unit.chaos.histories import REFUSED, UNKNOWN, at, read, write
 
@@ -44,14 +44,14 @@ def test_a_refused_write_must_have_no_effect() -> None:
 
 
 def test_an_insert_is_refused_only_if_the_row_exists() -> None:
-    common = at(3, 4, 30, Outcome.DONE, "ALREADY_PRESENT")
+    common = at(3, 4, 30, ChaosOutcome.DONE, "ALREADY_PRESENT")
     insert = RegisterCall(action=ClientAction.INSERT, key=7, value="b", **common)
     assert keys(write(1, 2, "a"), insert, read(5, 6, "a")) == []
     assert keys(insert) == ["key 7"]
 
 
 def test_a_read_without_an_answer_says_nothing() -> None:
-    unanswered = RegisterCall(action=ClientAction.READ, key=7, **at(3, 4, 30, Outcome.UNKNOWN, "UNAVAILABLE"))
+    unanswered = RegisterCall(action=ClientAction.READ, key=7, **at(3, 4, 30, ChaosOutcome.UNKNOWN, "UNAVAILABLE"))
     assert keys(write(1, 2, "a"), unanswered) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from stelae_chaos.availability import SLOT_US, longest_gap_ms, percentile_ms, slots
-from stelae_chaos.operations import Finding
+from stelae_chaos.operations import ChaosFinding
 from stelae_chaos.report import ChaosReport
 from stelae_chaos.spans import FaultSpan, LeaderSpan
 from stelae_chaos.timeline import timeline
@@ -55,7 +55,7 @@ def test_a_workload_without_an_acknowledged_write_is_a_finding() -> None:
 
 def test_the_picture_is_well_formed_and_shows_faults_leaders_and_the_verdict() -> None:
     made = report()
-    made.findings.append(Finding(check="appends", key="row 0/1", fact="the acknowledged row is lost"))
+    made.findings.append(ChaosFinding(check="appends", key="row 0/1", fact="the acknowledged row is lost"))
     texts = [element.text for element in ElementTree.fromstring(timeline(made)).iter() if element.text]
     assert "stelae chaos, seed 7, 10 s" in texts
     assert "kill-one: SIGKILL of <a>" in texts

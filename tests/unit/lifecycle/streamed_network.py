@@ -13,7 +13,7 @@ from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import Member
 from stelae.testing.conformance.copy_harness import NoMetrics
-from stelae.testing.copy_world import MemoryContent, VirtualClock
+from stelae.testing.copy_world import ManualClock, MemoryContent
 from stelae_copy_streaming.config import StreamingConfig
 from stelae_copy_streaming.source import StreamingSource
 from stelae_copy_streaming.target import StreamingTarget
@@ -34,7 +34,7 @@ class StreamedNetwork(FakeNetwork):
     def __init__(self, what: Served, nodes: Sequence[NodeId], window: int) -> None:
         super().__init__(dict.fromkeys(nodes, what))
         self.what = what
-        self.clock = VirtualClock()
+        self.clock = ManualClock()
         self.config = StreamingConfig(chunk_bytes=CHUNK_BYTES, chunks_in_flight=window)
         self.started = count(1)
         self.served: Counter[tuple[str, int]] = Counter()  #: How often each byte of each item was served.

@@ -16,11 +16,11 @@ from stelae.lifecycle.copy_states import (
     LAST,
     CopySequence,
     CopyState,
-    Outcome,
+    CopyStepOutcome,
 )
 
 ROUNDS = 2
-S, Out = CopyState, Outcome
+S, Out = CopyState, CopyStepOutcome
 
 
 def frozen(progress: CopySequence) -> tuple[object, ...]:
@@ -33,7 +33,7 @@ def beginnings() -> list[CopySequence]:
     return [CopySequence(replaces=replaces, rounds=ROUNDS, fetches_first=first) for replaces, first in kinds]
 
 
-def everything() -> Iterator[tuple[CopySequence, Outcome, CopySequence]]:
+def everything() -> Iterator[tuple[CopySequence, CopyStepOutcome, CopySequence]]:
     """Every step that any sequence of outcomes can lead to."""
     begun = beginnings()
     seen = {frozen(progress) for progress in begun}
@@ -41,7 +41,7 @@ def everything() -> Iterator[tuple[CopySequence, Outcome, CopySequence]]:
         before = begun.pop()
         if before.state is S.ENDED:
             continue
-        for outcome in Outcome:
+        for outcome in CopyStepOutcome:
             after = dataclasses.replace(before)
             after.step(outcome)
             yield before, outcome, after
@@ -110,9 +110,11 @@ def test_nothing_is_committed_that_was_not_verified_installed_and_merged_since_t
     assert damaged[S.STAGING] == {(S.FENCING, Out.DONE)}
 
 
-def ways_of(steps: list[tuple[CopySequence, Outcome, CopySequence]]) -> dict[CopyState, set[tuple[CopyState, Outcome]]]:
+def ways_of(
+    steps: list[tuple[CopySequence, CopyStepOutcome, CopySequence]],
+) -> dict[CopyState, set[tuple[CopyState, CopyStepOutcome]]]:
     """The states and outcomes that lead to each state."""
-    ways: dict[CopyState, set[tuple[CopyState, Outcome]]] = {}
+    ways: dict[CopyState, set[tuple[CopyState, CopyStepOutcome]]] = {}
     for before, outcome, after in steps:
         ways.setdefault(after.state, set()).add((before.state, outcome))
     return ways
@@ -157,7 +159,7 @@ def test_a_full_disk_gets_its_space_back() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Out.INTERRUPTED, Out.REFUSED, Out.DAMAGED])
-def test_a_lost_source_is_asked_again_or_replaced_as_long_as_there_are_rounds(outcome: Outcome) -> None:
+def test_a_lost_source_is_asked_again_or_replaced_as_long_as_there_are_rounds(outcome: CopyStepOutcome) -> None:
     progress = CopySequence(replaces=False, rounds=ROUNDS)
     for done in itertools.repeat(Out.DONE, 6):
         if progress.state is not S.FETCHING:

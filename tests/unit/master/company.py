@@ -35,7 +35,7 @@ from stelae.server.master.core.events import (
     Send,
 )
 from stelae.server.master.core.master_core import MasterCore
-from stelae.server.master.core.operations import Outcome
+from stelae.server.master.core.operations import BatchOutcome
 from stelae.server.master.core.proposals import propose
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.consensus import Role
@@ -148,10 +148,10 @@ class Company:
         while self.proposed:
             one = self.proposed.pop(0)
             entry = self._entry(one.batch)
-            effects += self.step(entry, Decided(one.token, Outcome.COMMITTED, entry.op_id))
+            effects += self.step(entry, Decided(one.token, BatchOutcome.COMMITTED, entry.op_id))
         return effects
 
-    def decide(self, outcome: Outcome) -> list[Effect]:
+    def decide(self, outcome: BatchOutcome) -> list[Effect]:
         """Tell the outcome of all that was proposed, none of which is applied."""
         taken, self.proposed = self.proposed, []
         return [effect for one in taken for effect in self.step(Decided(one.token, outcome))]

@@ -43,7 +43,7 @@ from stelae.server.master.core.events import (
     Replicate,
     Reply,
 )
-from stelae.server.master.core.operations import Outcome
+from stelae.server.master.core.operations import BatchOutcome
 from stelae.server.master.core.records import RequestRecord
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.ids import NodeId, OpId
@@ -438,7 +438,7 @@ def test_the_mode_of_a_server_is_kept_and_of_an_unknown_one_refused(company: Com
 def test_an_unknown_outcome_keeps_its_locks_until_its_batch_turns_up(company: Company) -> None:
     company.ask(create())
     proposed = list(company.proposed)
-    company.decide(Outcome.UNKNOWN)
+    company.decide(BatchOutcome.UNKNOWN)
     assert company.ask(create(), 1, "bob") == []
     assert company.core.status().waiting == 1
     company.step(company._entry(proposed[0].batch))

@@ -13,7 +13,7 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
 from stelae.protocol.master_messages import AddColumn, AlterTable, ChangeReply, DeleteTable, GetTable, TableDescription
 from stelae.server.master.core.events import Decided, Refuse, Reply
-from stelae.server.master.core.operations import Operations, Outcome
+from stelae.server.master.core.operations import BatchOutcome, Operations
 from stelae.server.master.core.servers import Servers
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
@@ -193,11 +193,11 @@ def replication_that_fails() -> None:
     company.hear()
     before = company.core.catalog
     company.ask(create())
-    assert refusals(company.decide(Outcome.CERTAINLY_NOT)) == ["NOT_REPLICATED"]
+    assert refusals(company.decide(BatchOutcome.CERTAINLY_NOT)) == ["NOT_REPLICATED"]
     assert company.core.catalog is before
     assert company.core.status().operations == 0
     company.ask(create())
-    assert refusals(company.decide(Outcome.UNKNOWN)) == ["OUTCOME_UNKNOWN"]
+    assert refusals(company.decide(BatchOutcome.UNKNOWN)) == ["OUTCOME_UNKNOWN"]
     assert company.core.catalog is before
     assert company.core.status().operations == 1
     company.follow(2)
@@ -212,8 +212,8 @@ def replication_that_fails() -> None:
 def test_kudu_495_a_master_lives_on_when_replication_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     decided = Operations.decided
 
-    def failing_is_fatal(self: Operations, token: int, outcome: Outcome, op_id: Any, applied: Any) -> Any:
-        assert outcome is Outcome.COMMITTED, "replication failed: local consensus meant a failed disk"
+    def failing_is_fatal(self: Operations, token: int, outcome: BatchOutcome, op_id: Any, applied: Any) -> Any:
+        assert outcome is BatchOutcome.COMMITTED, "replication failed: local consensus meant a failed disk"
         return decided(self, token, outcome, op_id, applied)
 
     taken_out(replication_that_fails, monkeypatch, (Operations, "decided", failing_is_fatal))
@@ -227,7 +227,7 @@ def test_a_late_outcome_of_an_earlier_leadership_means_nothing() -> None:
     (proposed,) = company.proposed
     company.follow(2)
     company.lead(3)
-    assert only(company.step(Decided(proposed.token, Outcome.CERTAINLY_NOT)), Refuse) == []
+    assert only(company.step(Decided(proposed.token, BatchOutcome.CERTAINLY_NOT)), Refuse) == []
 
 
 def test_times_in_records_are_wall_times() -> None:

@@ -8,7 +8,7 @@ from stelae.sim.node_change import NodeChange
 from stelae.sim.node_links import FramesInFlight
 from stelae.sim.trace.lifelines import LifelineChange, lifelines
 from stelae.sim.trace.recorder import TraceRecorder
-from stelae.sim.trace.records import ConfigChanged, LinksChanged, MessageSent, NodeChanged, TermSaved, TraceKind
+from stelae.sim.trace.records import LinksChanged, MessageSent, NodeChanged, ReplicaConfigChanged, TermSaved, TraceKind
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import HardState, Role, Status
 from stelae.spi.ids import ZERO, IncarnationId, NodeId, OpId, TabletId
@@ -116,7 +116,7 @@ def test_a_config_is_recorded_for_each_node_and_its_commit_once() -> None:
     for node, committed in ((0, first), (1, first), (1, first), (0, second), (1, second)):
         status = status_of(second if committed is second or node == 1 else first, committed)
         rig.recorder.on_status(rig.nodes[node], None, status)
-    configs = [record for record in rig.recorder.records if isinstance(record, ConfigChanged)]
+    configs = [record for record in rig.recorder.records if isinstance(record, ReplicaConfigChanged)]
     assert [(record.node, record.op_id.index, record.committed) for record in configs] == [
         (0, 1, True),
         (1, 2, False),

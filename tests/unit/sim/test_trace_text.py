@@ -8,7 +8,7 @@ from stelae.sim.fault_plan import Fault, FaultKind
 from stelae.sim.node_change import NodeChange
 from stelae.sim.trace.message_text import message_text
 from stelae.sim.trace.record_text import CHANGES, fault_text, links_text, record_text
-from stelae.sim.trace.records import ConfigChanged, LinksChanged, MessageSent, RunTrace, TraceKind
+from stelae.sim.trace.records import LinksChanged, MessageSent, ReplicaConfigChanged, RunTrace, TraceKind
 from stelae.sim.trace.selection import RECORDS_MAX, TraceFilter, select
 from stelae.sim.trace.text import text_lines
 from stelae.spi.ids import OpId
@@ -133,7 +133,7 @@ def test_cut_links_are_described_by_the_node_that_they_cut_off(
         (config(1, 0), "config 1.0: no members"),
     ],
 )
-def test_a_config_names_its_members_and_the_types_that_do_not_vote(record: ConfigChanged, text: str) -> None:
+def test_a_config_names_its_members_and_the_types_that_do_not_vote(record: ReplicaConfigChanged, text: str) -> None:
     assert record_text(record, 3) == text
 
 

@@ -9,10 +9,10 @@ from stelae.sim.invariants import Violation
 from stelae.sim.node_change import NodeChange
 from stelae.sim.report import RunResult
 from stelae.sim.trace.records import (
-    Committed,
-    ConfigChanged,
+    CommitIndexRaised,
     MessageSent,
     NodeChanged,
+    ReplicaConfigChanged,
     RoleChanged,
     RunTrace,
     TraceKind,
@@ -47,13 +47,13 @@ def vote(at_us: int, *arrived_us: int, sender: int = 0, receiver: int = 1, lost:
 
 
 def commits(count: int) -> list[TraceRecord]:
-    return [Committed(at_us=index, node=1, index=index) for index in range(1, count + 1)]
+    return [CommitIndexRaised(at_us=index, node=1, index=index) for index in range(1, count + 1)]
 
 
-def config(at_us: int, index: int, *types: str, node: int = 0, committed: bool = True) -> ConfigChanged:
+def config(at_us: int, index: int, *types: str, node: int = 0, committed: bool = True) -> ReplicaConfigChanged:
     """The config in the entry 1.``index``: node 0 has the first type, and so on; an empty type is no member."""
     members = tuple(TraceMember(node=number, member_type=kind) for number, kind in enumerate(types) if kind)
-    return ConfigChanged(at_us=at_us, node=node, op_id=OpId(1, index), committed=committed, members=members)
+    return ReplicaConfigChanged(at_us=at_us, node=node, op_id=OpId(1, index), committed=committed, members=members)
 
 
 def trace_of(*records: TraceRecord, plan: tuple[Fault, ...] = (), invariant: str = "") -> RunTrace:

@@ -31,7 +31,7 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenEngine:
+class VirtualNodeEngine:
     """An engine of a node: its name, its class and its settings."""
 
     name: str
@@ -52,10 +52,10 @@ DEADLINE_MS_MAX = 4_000
 class VirtualNodeConfig:
     """The part of ``NodeConfig`` that the services need. The node is no master, so it has no configured tablet."""
 
-    consensus: ChosenEngine
-    wal: ChosenEngine
-    store: ChosenEngine
-    copy: ChosenEngine | None
+    consensus: VirtualNodeEngine
+    wal: VirtualNodeEngine
+    store: VirtualNodeEngine
+    copy: VirtualNodeEngine | None
     extra: Mapping[str, Any] = field(default_factory=dict)
     wire: _Wire = _Wire(DEADLINE_MS_MAX)
     tablet: None = None

@@ -12,7 +12,7 @@ import msgspec
 from stelae.sim.fault_plan import LEADER, Fault, FaultKind
 from stelae.sim.trace.lifelines import LifelineState, lifelines
 from stelae.sim.trace.record_text import fault_text
-from stelae.sim.trace.records import ConfigChanged, RunTrace, TraceRecord
+from stelae.sim.trace.records import ReplicaConfigChanged, RunTrace, TraceRecord
 
 OUTSIDE: Final = "OUTSIDE"
 """The state of a node that is no member of the committed config."""
@@ -28,7 +28,7 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     term: int
 
 
-class FaultSpan(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedFaultSpan(msgspec.Struct, frozen=True, kw_only=True):
     """The span of time of a planned fault. ``node`` is ``None`` for a fault of all links."""
 
     number: int
@@ -60,10 +60,10 @@ def member_bands(trace: RunTrace) -> list[Band]:
     return _bands(changes, trace.result.virtual_us)
 
 
-def fault_spans(trace: RunTrace, roles: Sequence[Band]) -> list[FaultSpan]:
+def fault_spans(trace: RunTrace, roles: Sequence[Band]) -> list[PlannedFaultSpan]:
     """Return the spans of the faults that began before the end of all faults, in the order of the plan."""
     return [
-        FaultSpan(
+        PlannedFaultSpan(
             number=fault.number,
             from_us=fault.at_us,
             to_us=min(fault.at_us + fault.duration_us, trace.healed_us),
@@ -85,11 +85,15 @@ def _bands(changes: Sequence[Sequence[tuple[int, str, int]]], end_us: int) -> li
     return found
 
 
-def _committed_configs(records: Sequence[TraceRecord]) -> Iterator[ConfigChanged]:
+def _committed_configs(records: Sequence[TraceRecord]) -> Iterator[ReplicaConfigChanged]:
     """Yield each committed config once, when the first replica reports it. An older config never replaces a newer."""
-    newest: ConfigChanged | None = None
+    newest: ReplicaConfigChanged | None = None
     for record in records:
-        if isinstance(record, ConfigChanged) and record.committed and (newest is None or record.op_id > newest.op_id):
+        if (
+            isinstance(record, ReplicaConfigChanged)
+            and record.committed
+            and (newest is None or record.op_id > newest.op_id)
+        ):
             newest = record
             yield record
 

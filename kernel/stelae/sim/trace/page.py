@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from stelae.sim.trace.bands import Band, FaultSpan, fault_spans, member_bands, role_bands
+from stelae.sim.trace.bands import Band, PlannedFaultSpan, fault_spans, member_bands, role_bands
 from stelae.sim.trace.record_text import links_text, record_text
 from stelae.sim.trace.records import (
     LinksChanged,
@@ -82,7 +82,7 @@ class TracePage(msgspec.Struct, frozen=True, kw_only=True):
     lanes: tuple[str, ...]
     roles: list[Band]
     members: list[Band]
-    faults: list[FaultSpan]
+    faults: list[PlannedFaultSpan]
     kinds: dict[TraceKind, int]
     shown: list[TraceKind]
     left_out: dict[TraceKind, int]
@@ -137,7 +137,7 @@ def select_for_page(trace: RunTrace, wanted: TraceFilter, records_max: int = PAG
     return select(trace, replace(wanted, kinds=frozenset(kinds)))
 
 
-def _overlaps(span: FaultSpan, selected: SelectedTrace) -> bool:
+def _overlaps(span: PlannedFaultSpan, selected: SelectedTrace) -> bool:
     return span.from_us <= selected.to_us and span.to_us >= selected.from_us
 
 

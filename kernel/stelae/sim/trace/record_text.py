@@ -9,9 +9,7 @@ from stelae.sim.network import Link
 from stelae.sim.node_change import NodeChange
 from stelae.sim.trace.message_text import message_text
 from stelae.sim.trace.records import (
-    Committed,
-    ConfigChanged,
-    EntryApplied,
+    CommitIndexRaised,
     LinksChanged,
     LogWritten,
     MessageSent,
@@ -19,6 +17,8 @@ from stelae.sim.trace.records import (
     NodeStarted,
     OperationAnswered,
     OperationBegun,
+    ReplicaAppliedEntry,
+    ReplicaConfigChanged,
     RoleChanged,
     TermSaved,
     TraceRecord,
@@ -68,11 +68,11 @@ def record_text(record: TraceRecord, nodes: int) -> str:
             return f"saved term {record.term}{_vote(record.voted_for)}"
         case LogWritten():
             return _log(record)
-        case Committed():
+        case CommitIndexRaised():
             return f"commit {record.index}"
-        case ConfigChanged():
+        case ReplicaConfigChanged():
             return _config(record)
-        case EntryApplied():
+        case ReplicaAppliedEntry():
             return f"applied {record.op_id}"
         case OperationBegun():
             keys = ", ".join(str(key) for key in record.keys)
@@ -117,7 +117,7 @@ def _role(record: RoleChanged) -> str:
     return text + (", serves" if record.serving else "")
 
 
-def _config(record: ConfigChanged) -> str:
+def _config(record: ReplicaConfigChanged) -> str:
     """Name the members, with their types if they are not voters."""
     members = ", ".join(
         ("a stranger" if member.node is None else str(member.node))

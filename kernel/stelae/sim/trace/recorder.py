@@ -15,9 +15,7 @@ from stelae.sim.node_change import NodeChange
 from stelae.sim.node_links import FramesInFlight
 from stelae.sim.trace.message_kinds import fields_of, kind_of_consensus, kind_of_transport
 from stelae.sim.trace.records import (
-    Committed,
-    ConfigChanged,
-    EntryApplied,
+    CommitIndexRaised,
     LinksChanged,
     LogWritten,
     MessageSent,
@@ -25,6 +23,8 @@ from stelae.sim.trace.records import (
     NodeStarted,
     OperationAnswered,
     OperationBegun,
+    ReplicaAppliedEntry,
+    ReplicaConfigChanged,
     RoleChanged,
     TermSaved,
     TraceMember,
@@ -118,14 +118,16 @@ class TraceRecorder(FactListener):
             for member in status.config.members
         )
         self.records.append(
-            ConfigChanged(at_us=self._now_us(), node=node.position, op_id=op_id, committed=committed, members=members)
+            ReplicaConfigChanged(
+                at_us=self._now_us(), node=node.position, op_id=op_id, committed=committed, members=members
+            )
         )
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Record a higher commit index."""
         if ready.commit is not None and ready.commit > self._commits.get(node.position, 0):
             self._commits[node.position] = ready.commit
-            self.records.append(Committed(at_us=self._now_us(), node=node.position, index=ready.commit))
+            self.records.append(CommitIndexRaised(at_us=self._now_us(), node=node.position, index=ready.commit))
 
     def on_hard_state_saved(self, node: ObservedNode, hard_state: HardState) -> None:
         """Record a durable term and vote."""
@@ -150,7 +152,7 @@ class TraceRecorder(FactListener):
 
     def on_applied(self, node: ObservedNode, op_id: OpId, requests: Sequence[AppliedRequest]) -> None:
         """Record an applied entry."""
-        self.records.append(EntryApplied(at_us=self._now_us(), node=node.position, op_id=op_id))
+        self.records.append(ReplicaAppliedEntry(at_us=self._now_us(), node=node.position, op_id=op_id))
 
     def on_invoked(self, operation: ClientOperation) -> None:
         """Record the start of an operation."""

@@ -117,7 +117,7 @@ class LogWritten(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
     error: str
 
 
-class Committed(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
+class CommitIndexRaised(msgspec.Struct, frozen=True, kw_only=True, tag="commit"):
     """A core has reported a higher commit index."""
 
     at_us: int
@@ -132,7 +132,7 @@ class TraceMember(msgspec.Struct, frozen=True, kw_only=True):
     member_type: str
 
 
-class ConfigChanged(msgspec.Struct, frozen=True, kw_only=True, tag="config"):
+class ReplicaConfigChanged(msgspec.Struct, frozen=True, kw_only=True, tag="config"):
     """A replica has another config, or is the first one to know that a config is committed.
 
     Attributes:
@@ -147,7 +147,7 @@ class ConfigChanged(msgspec.Struct, frozen=True, kw_only=True, tag="config"):
     members: tuple[TraceMember, ...]
 
 
-class EntryApplied(msgspec.Struct, frozen=True, kw_only=True, tag="apply"):
+class ReplicaAppliedEntry(msgspec.Struct, frozen=True, kw_only=True, tag="apply"):
     """A replica has applied an entry."""
 
     at_us: int
@@ -208,7 +208,14 @@ class ViolationFound(msgspec.Struct, frozen=True, kw_only=True, tag="violation")
 
 
 _OfNode: TypeAlias = (
-    NodeStarted | NodeChanged | RoleChanged | TermSaved | LogWritten | Committed | ConfigChanged | EntryApplied
+    NodeStarted
+    | NodeChanged
+    | RoleChanged
+    | TermSaved
+    | LogWritten
+    | CommitIndexRaised
+    | ReplicaConfigChanged
+    | ReplicaAppliedEntry
 )
 TraceRecord: TypeAlias = _OfNode | LinksChanged | OperationBegun | OperationAnswered | MessageSent | ViolationFound
 

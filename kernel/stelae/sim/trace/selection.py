@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from stelae.sim.trace.records import (
-    Committed,
-    ConfigChanged,
-    EntryApplied,
+    CommitIndexRaised,
     LinksChanged,
     LogWritten,
     MessageSent,
@@ -18,6 +16,8 @@ from stelae.sim.trace.records import (
     NodeStarted,
     OperationAnswered,
     OperationBegun,
+    ReplicaAppliedEntry,
+    ReplicaConfigChanged,
     RoleChanged,
     RunTrace,
     TermSaved,
@@ -115,11 +115,11 @@ def kind_of(record: TraceRecord) -> TraceKind:
         case LogWritten():
             changed = record.error or record.replace_from is not None
             return TraceKind.TRUNCATE if changed else TraceKind.PERSIST
-        case Committed():
+        case CommitIndexRaised():
             return TraceKind.COMMIT
-        case ConfigChanged():
+        case ReplicaConfigChanged():
             return TraceKind.CONFIG
-        case EntryApplied():
+        case ReplicaAppliedEntry():
             return TraceKind.APPLY
         case OperationBegun() | OperationAnswered():
             return TraceKind.CLIENT

@@ -29,7 +29,7 @@ MARKS: Final = {"LEADER": "#", "CANDIDATE": "?", LifelineState.DOWN.value: ".", 
 LEGEND: Final = "# leader   ? candidate   | follower   = paused   . down   -> sent   <- arrived"
 
 
-class Moment(NamedTuple):
+class TraceLine(NamedTuple):
     """One line of the trace. ``column`` is ``None`` for a line across all columns; clients have the last column."""
 
     at_us: int
@@ -59,48 +59,48 @@ def text_lines(selected: SelectedTrace) -> Iterator[str]:
     yield _left_out(selected)
 
 
-def moments(selected: SelectedTrace) -> list[Moment]:
+def moments(selected: SelectedTrace) -> list[TraceLine]:
     """Return the lines of the selected records in order of time, with the times at which faults begin and end."""
     trace = selected.trace
-    found: list[Moment] = []
+    found: list[TraceLine] = []
     if TraceKind.FAULT in selected.kinds:
         begun = [fault for fault in trace.faults if fault.at_us < trace.healed_us]
-        found += [Moment(fault.at_us, None, f"--- {fault_text(fault)}") for fault in begun]
-        found.append(Moment(trace.healed_us, None, "--- all faults have ended"))
+        found += [TraceLine(fault.at_us, None, f"--- {fault_text(fault)}") for fault in begun]
+        found.append(TraceLine(trace.healed_us, None, "--- all faults have ended"))
     for record in selected.records:
         found += _moments_of(record, trace)
     return sorted(found, key=lambda moment: moment.at_us)
 
 
-def _moments_of(record: TraceRecord, trace: RunTrace) -> Iterator[Moment]:
+def _moments_of(record: TraceRecord, trace: RunTrace) -> Iterator[TraceLine]:
     text = record_text(record, trace.nodes)
     match record:
         case MessageSent():
             yield from _message_moments(record, text, trace.nodes)
         case LinksChanged():
-            yield Moment(record.at_us, links_text(record, trace.nodes)[0], text)
+            yield TraceLine(record.at_us, links_text(record, trace.nodes)[0], text)
         case OperationBegun() | OperationAnswered():
-            yield Moment(record.at_us, trace.nodes, text)
+            yield TraceLine(record.at_us, trace.nodes, text)
         case ViolationFound():
-            yield Moment(record.at_us, None, f"*** {text}")
+            yield TraceLine(record.at_us, None, f"*** {text}")
         case _:
-            yield Moment(record.at_us, record.node, text)
+            yield TraceLine(record.at_us, record.node, text)
 
 
-def _message_moments(message: MessageSent, text: str, nodes: int) -> Iterator[Moment]:
+def _message_moments(message: MessageSent, text: str, nodes: int) -> Iterator[TraceLine]:
     sender, receiver = _name(message.sender, nodes), _name(message.receiver, nodes)
     outcome = "" if message.arrived_us else "  LOST" if message.lost_us else "  still in flight at the end"
-    yield Moment(message.at_us, min(message.sender, nodes), f"-> {receiver} {text}{outcome}")
+    yield TraceLine(message.at_us, min(message.sender, nodes), f"-> {receiver} {text}{outcome}")
     for number, at_us in enumerate(sorted(message.arrived_us)):
         again = "  DUPLICATE" if number else ""
-        yield Moment(at_us, min(message.receiver, nodes), f"<- {sender} {text}{again}")
+        yield TraceLine(at_us, min(message.receiver, nodes), f"<- {sender} {text}{again}")
 
 
 def _name(position: int, nodes: int) -> str:
     return str(position) if position < nodes else f"client {position - nodes}"
 
 
-def _line(moment: Moment, marks: list[str]) -> str:
+def _line(moment: TraceLine, marks: list[str]) -> str:
     time = f"{moment.at_us / 1e6:11.6f}  "
     if moment.column is None:
         return time + moment.text

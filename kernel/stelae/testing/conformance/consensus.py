@@ -18,7 +18,7 @@ from __future__ import annotations
 import pytest
 
 from stelae.testing.conformance.consensus_elections import ElectionChecks
-from stelae.testing.conformance.consensus_failures import FailureChecks
+from stelae.testing.conformance.consensus_failures import ConsensusFailureChecks
 from stelae.testing.conformance.consensus_fixed_members import FixedMembersChecks
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_lagging import LaggingChecks
@@ -44,7 +44,7 @@ class ConsensusConformance(
     MemberRefusalChecks,
     WitnessChecks,
     RecoveryChecks,
-    FailureChecks,
+    ConsensusFailureChecks,
     SingleVoterChecks,
     FixedMembersChecks,
 ):

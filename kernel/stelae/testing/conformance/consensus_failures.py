@@ -14,7 +14,7 @@ from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_nodes import node_name
 
 
-class FailureChecks:
+class ConsensusFailureChecks:
     """Checks of failures and restarts; part of ``ConsensusConformance``."""
 
     def test_a_leader_whose_log_fails_steps_down_and_loses_its_unsynced_entries(

@@ -15,16 +15,16 @@ from __future__ import annotations
 import pytest
 
 from stelae.testing.conformance.copy_control import ControlChecks
-from stelae.testing.conformance.copy_failures import FailureChecks
+from stelae.testing.conformance.copy_failures import CopyFailureChecks
 from stelae.testing.conformance.copy_fetching import FetchChecks
 from stelae.testing.conformance.copy_harness import CopyHarness
-from stelae.testing.conformance.copy_histories import HistoryChecks
+from stelae.testing.conformance.copy_histories import CopyHistoryChecks
 from stelae.testing.conformance.copy_sessions import SessionChecks
 
 __all__ = ["CopyConformance", "CopyHarness"]
 
 
-class CopyConformance(SessionChecks, FetchChecks, FailureChecks, ControlChecks, HistoryChecks):
+class CopyConformance(SessionChecks, FetchChecks, CopyFailureChecks, ControlChecks, CopyHistoryChecks):
     """The suite. ``harness`` must be overridden."""
 
     @pytest.fixture

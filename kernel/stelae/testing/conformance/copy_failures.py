@@ -29,7 +29,7 @@ DAMAGES: dict[str, Callable[[Chunk], Chunk]] = {
 }
 
 
-class FailureChecks:
+class CopyFailureChecks:
     """What a copy does when something fails, and what it says about it."""
 
     @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

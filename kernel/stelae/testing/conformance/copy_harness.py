@@ -8,7 +8,7 @@ from stelae.spi.copy import CopySource, CopyTransport
 from stelae.spi.copy_plan import CopyOffer
 from stelae.spi.ids import NodeId
 from stelae.spi.services import EngineServices, Files, Workers
-from stelae.testing.copy_world import CopyWorld, MemoryContent, VirtualClock
+from stelae.testing.copy_world import CopyWorld, ManualClock, MemoryContent
 
 LEADER = NodeId("a" * 32)
 FOLLOWER = NodeId("b" * 32)
@@ -55,7 +55,7 @@ class CopyHarness:
 
     def world(self, **settings: Any) -> CopyWorld:
         """Return a new world whose target has these settings."""
-        clock = VirtualClock()
+        clock = ManualClock()
         return CopyWorld(clock, self.transport.target(self.config(**settings), _services(clock)))
 
     def source(self, world: CopyWorld, incarnation: str = "run-1", **settings: Any) -> CopySource:
@@ -70,7 +70,7 @@ class CopyHarness:
         return source, world.offer(node, source, content)
 
 
-def _services(clock: VirtualClock) -> EngineServices:
+def _services(clock: ManualClock) -> EngineServices:
     nothing = _NoService()
     return EngineServices(cast(Files, nothing), clock, NoMetrics(), cast(Workers, nothing))
 

@@ -17,7 +17,7 @@ from stelae.testing.copy_world import CopyWorld, MemoryContent, MemorySink, flip
 RUNS_MAX = 60  #: So many runs with faults; the last one has none.
 
 
-class HistoryChecks:
+class CopyHistoryChecks:
     """Whatever happens on the way, also a change of the source, in the end the items are those of the snapshot."""
 
     def test_interrupted_copies_end_with_exactly_the_items_of_the_snapshot(self, harness: CopyHarness) -> None:

@@ -36,7 +36,7 @@ def compact_all(replica: HarnessReplica) -> None:
         replica.store.compact()
 
 
-class HistoryChecks:
+class StoreHistoryChecks:
     """Checks of reads in the past, for engines that declare ``history``, and of their refusal by the others."""
 
     def test_a_read_in_the_past_returns_the_rows_of_that_time(self, harness: StoreHarness) -> None:

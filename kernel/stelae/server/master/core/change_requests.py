@@ -14,7 +14,7 @@ from stelae.server.master.core.events import ChangeAsked, Decided, Effect, Entry
 from stelae.server.master.core.exactly_once import identified, known_verdict, refusal
 from stelae.server.master.core.leadership import MasterLeadership
 from stelae.server.master.core.mutations import Context, Mutation
-from stelae.server.master.core.operations import Outcome, Settled
+from stelae.server.master.core.operations import BatchOutcome, Settled
 from stelae.server.master.core.reconcile import ClusterView
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.errors import CallerError, NotLeader, Overloaded, RetryableError, StelaeError
@@ -106,10 +106,10 @@ class ChangeRequests:
         operation = settled.operation
         if operation.asked is None:
             return []
-        if settled.outcome is Outcome.COMMITTED:
+        if settled.outcome is BatchOutcome.COMMITTED:
             assert operation.answer is not None
             return [_tell(operation.asked, operation.answer)]
-        if settled.outcome is Outcome.CERTAINLY_NOT:
+        if settled.outcome is BatchOutcome.CERTAINLY_NOT:
             fact = "the change could not be replicated, and has no effect; ask again"
             return [_refuse(operation.asked, NotReplicated(fact))]
         return [_refuse(operation.asked, _unknown())]

@@ -10,7 +10,7 @@ from stelae.protocol.actions import ServerAction
 from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
 from stelae.protocol.master_messages import CatalogAnswer, CatalogReadRequest, ChangeReply, ChangeRequest
 from stelae.server.master.core.batches import CatalogBatch
-from stelae.server.master.core.operations import Outcome
+from stelae.server.master.core.operations import BatchOutcome
 from stelae.server.master.core.proposals import PolicyProposal
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.policy import PolicySnapshot
@@ -43,7 +43,7 @@ class Decided(msgspec.Struct, frozen=True):
     """What became of a ``Replicate``. ``op_id`` is given with COMMITTED."""
 
     token: int
-    outcome: Outcome
+    outcome: BatchOutcome
     op_id: OpId | None = None
 
 

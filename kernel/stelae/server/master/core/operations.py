@@ -25,7 +25,7 @@ from stelae.server.master.core.mutations import Mutation
 from stelae.spi.ids import OpId
 
 
-class Outcome(StrEnum):
+class BatchOutcome(StrEnum):
     """What became of a batch that was to be replicated."""
 
     COMMITTED = "COMMITTED"
@@ -47,7 +47,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """An operation that is decided, or whose client is told that it is not known."""
 
     operation: CatalogOperation
-    outcome: Outcome
+    outcome: BatchOutcome
 
 
 class Operations:
@@ -79,16 +79,16 @@ class Operations:
         self._open[token] = operation
         return operation
 
-    def decided(self, token: int, outcome: Outcome, op_id: OpId | None, applied: OpId) -> Settled | None:
+    def decided(self, token: int, outcome: BatchOutcome, op_id: OpId | None, applied: OpId) -> Settled | None:
         """Step 4, or the end of step 3. Returns what is to be told now, if anything is.
 
         A token that is not under way is of an earlier leadership, and means nothing."""
         operation = self._open.get(token)
         if operation is None:
             return None
-        if outcome is Outcome.CERTAINLY_NOT:
+        if outcome is BatchOutcome.CERTAINLY_NOT:
             return self._end(operation, outcome)
-        if outcome is Outcome.UNKNOWN:
+        if outcome is BatchOutcome.UNKNOWN:
             self._open[token] = msgspec.structs.replace(operation, asked=None)
             return Settled(operation=operation, outcome=outcome)
         assert op_id is not None, "a committed batch has a place in the log"
@@ -98,13 +98,13 @@ class Operations:
     def applied(self, batch: CatalogBatch | None, op_id: OpId) -> list[Settled]:
         """Steps 5 and 6: an entry has been applied; return what it decides."""
         ended = [operation for operation in self._open.values() if self._is_decided_by(operation, batch, op_id)]
-        return [self._end(operation, Outcome.COMMITTED) for operation in ended]
+        return [self._end(operation, BatchOutcome.COMMITTED) for operation in ended]
 
     def abandon(self) -> list[CatalogOperation]:
         """This master has stepped down: return what was under way. Nobody here will learn its outcome."""
         left = list(self._open.values())
         for operation in left:
-            self._end(operation, Outcome.UNKNOWN)
+            self._end(operation, BatchOutcome.UNKNOWN)
         return left
 
     def _is_decided_by(self, operation: CatalogOperation, batch: CatalogBatch | None, op_id: OpId) -> bool:
@@ -115,7 +115,7 @@ class Operations:
             return operation.op_id <= op_id
         return batch == operation.batch
 
-    def _end(self, operation: CatalogOperation, outcome: Outcome) -> Settled:
+    def _end(self, operation: CatalogOperation, outcome: BatchOutcome) -> Settled:
         del self._open[operation.token]
         self.locks.release(operation.token)
         return Settled(operation=operation, outcome=outcome)

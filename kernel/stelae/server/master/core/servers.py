@@ -25,7 +25,7 @@ class Liveness(StrEnum):
     DEAD = "DEAD"
 
 
-class CopyProgress(msgspec.Struct):
+class ReportedCopyProgress(msgspec.Struct):
     """The copy of one tablet to a server, across attempts that follow each other."""
 
     most_bytes: int
@@ -48,7 +48,7 @@ class Server:
         self.complete = False  #: Whether ``replicas`` is everything that it has.
         self.version = 0
         self.replicas: dict[TabletId, ReplicaStatus] = {}
-        self.copies: dict[TabletId, CopyProgress] = {}
+        self.copies: dict[TabletId, ReportedCopyProgress] = {}
         self.copied: dict[TabletId, int] = {}  #: When replicas that it has were complete, of those that were copied.
         self.held: dict[TabletId, int] = {}  #: Since when copies wait for a slot, or are paused.
 
@@ -242,7 +242,7 @@ class Servers:
         if status.copy_hold is CopyHold.WAITS:
             return
         if copy is None or now_us - copy.seen_us > self._settings.copy_stalled_ms * 1000:
-            server.copies[status.tablet_id] = CopyProgress(status.copied_bytes, now_us, now_us)
+            server.copies[status.tablet_id] = ReportedCopyProgress(status.copied_bytes, now_us, now_us)
             return
         copy.seen_us = now_us
         if status.copied_bytes > copy.most_bytes:

@@ -17,7 +17,7 @@ from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.server.master.core.batches import SYSTEM_SCHEMA, CatalogBatch, from_rows, to_rows
 from stelae.server.master.core.events import Decided, Replicate
-from stelae.server.master.core.operations import Outcome
+from stelae.server.master.core.operations import BatchOutcome
 from stelae.server.master.driver.ports import SystemReplica
 from stelae.spi.consensus import Role, Status
 from stelae.spi.errors import StelaeError
@@ -61,7 +61,7 @@ class BatchProposals:
             return None, []
         payload = decode_payload(entry.body)
         tokens = [self._undecided.pop(sequence, None) for sequence in self._own_sequences(payload)]
-        decided = [Decided(token, Outcome.COMMITTED, entry.op_id) for token in tokens if token is not None]
+        decided = [Decided(token, BatchOutcome.COMMITTED, entry.op_id) for token in tokens if token is not None]
         return batch_in(payload), decided
 
     def _own_sequences(self, payload: WritePayload) -> list[int]:
@@ -76,7 +76,7 @@ class BatchProposals:
         if self._stopped:
             return
         if not may_propose(replica.status, effect.term):
-            self._decided(Decided(effect.token, Outcome.CERTAINLY_NOT))
+            self._decided(Decided(effect.token, BatchOutcome.CERTAINLY_NOT))
             return
         self._hand_over(effect, replica)
 
@@ -108,16 +108,16 @@ def may_propose(status: Status, term: int) -> bool:
     return status.role is Role.LEADER and status.term == term
 
 
-def outcome_of(result: WriteReply | StelaeError, *, at_once: bool) -> Outcome | None:
+def outcome_of(result: WriteReply | StelaeError, *, at_once: bool) -> BatchOutcome | None:
     """Return what an answer of the write path says of a batch; ``None``: its entry has decided it.
 
     Args:
         at_once: the answer came while the batch was handed over, so nothing of it was proposed.
     """
     if isinstance(result, StelaeError):
-        return Outcome.CERTAINLY_NOT if at_once or isinstance(result, NotProposed) else Outcome.UNKNOWN
+        return BatchOutcome.CERTAINLY_NOT if at_once or isinstance(result, NotProposed) else BatchOutcome.UNKNOWN
     refused = any(answer.result.refusal for answer in result.answers)
-    return Outcome.CERTAINLY_NOT if refused else None
+    return BatchOutcome.CERTAINLY_NOT if refused else None
 
 
 def batch_in(payload: WritePayload) -> CatalogBatch | None:
