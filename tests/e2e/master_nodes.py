@@ -49,8 +49,16 @@ class Cluster:
         ports = free_ports(masters + servers)
         self.addresses = dict(zip(self.ids, (f"127.0.0.1:{port}" for port in ports), strict=True))
         self.masters, self.servers = self.ids[:masters], self.ids[masters:]
+        self.first = list(self.masters)  #: Those that every ``node.toml`` lists.
         self.nodes: dict[NodeId, Node] = {}
         self.lists: dict[NodeId, list[NodeId]] = {}
+
+    def new_master(self) -> NodeId:
+        """Return one more master, which no list has. It is not started."""
+        node_id = NodeId(secrets.token_hex(16))
+        self.addresses[node_id] = f"127.0.0.1:{free_ports(1)[0]}"
+        self.masters.append(node_id)
+        return node_id
 
     async def start(self, node_id: NodeId) -> None:
         directory = self.root / node_id
@@ -103,7 +111,7 @@ class Cluster:
         return next(service for service in self.nodes[node_id]._services if isinstance(service, Master))
 
     def _toml(self, node_id: NodeId) -> str:
-        listed = self.lists.get(node_id, self.masters)
+        listed = self.lists.get(node_id, self.first)
         members = ", ".join(f'{{uuid = "{m}", address = "{self.addresses[m]}"}}' for m in listed)
         return f"""
 [node]

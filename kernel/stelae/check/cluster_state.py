@@ -12,7 +12,6 @@ import msgspec
 from stelae.check.health import SILENT, Members, NodeFacts
 from stelae.client.catalog import CatalogClient
 from stelae.client.connection import Connection
-from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_errors import NoTable
 from stelae.protocol.master_messages import ServerLine, TableDescription, TableSummary
@@ -66,7 +65,7 @@ async def collect_state(
         NoTable: one of ``tables`` does not exist.
     """
     progress("asking the masters")
-    masters = await connection.members(SYSTEM_TABLET, timeout_s=timeout_s)
+    masters = (await catalog.masters_view(timeout_s=timeout_s)).members
     try:
         servers = (await catalog.list_servers(timeout_s=timeout_s)).servers
         summaries = (await catalog.list_tables(soft_deleted=True, timeout_s=timeout_s)).tables

@@ -1,0 +1,56 @@
+"""Masters come and go while clients work: no node is restarted, and no file is edited."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from stelae.client.async_client import connect_async
+from stelae.spi.ids import NodeId
+from stelae.spi.members import MemberType
+from tests.e2e.master_nodes import Cluster, running, until
+from tests.e2e.test_masters import COLUMNS, QUICK
+
+
+def waits_to_join(cluster: Cluster, master: NodeId) -> bool:
+    return "stelae master add" in cluster.late(master)
+
+
+def test_one_master_becomes_three_and_one_again_and_everybody_follows(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster:
+            (first,) = cluster.masters
+            async with await connect_async(cluster.addresses[first]) as client:
+                await client.create_table("before", COLUMNS, "id", replicas=1)
+                more = [cluster.new_master(), cluster.new_master()]
+                for master in more:
+                    await cluster.start(master)
+                    await until(partial(waits_to_join, cluster, master))
+                    added = await client.masters.add(cluster.addresses[master], wait=True)
+                    assert added.changed
+                    again = await client.masters.add(cluster.addresses[master], wait=True)
+                    assert not again.changed
+                view = await client.masters.config()
+                assert {m.node_id for m in view.committed.members} == {first, *more}
+                assert {m.member_type for m in view.committed.members} == {MemberType.VOTER}
+                server = cluster.nodes[cluster.servers[0]]
+                await until(lambda: all(server.messenger.connected(master) for master in more))
+                gone = await client.masters.remove(first)
+                assert gone.changed and not (await client.masters.remove(first)).changed
+                await cluster.stop(first)
+                await client.create_table("after", COLUMNS, "id", replicas=1)
+                assert await client.tables() == ["after", "before"]
+                await until(lambda: server.messenger.connected(first) is None)
+                await client.masters.remove(more[0])
+                await cluster.stop(more[0])
+                await client.create_table("alone", COLUMNS, "id", replicas=1)
+                assert await client.tables() == ["after", "alone", "before"]
+            await cluster.stop(cluster.servers[0])
+            await cluster.start(cluster.servers[0])  # Its file lists the first master only.
+            async with await connect_async(cluster.addresses[more[1]]) as client:
+                await client.create_table("late", COLUMNS, "id", replicas=1)
+                table = await client.table("late")
+                await table.insert([{"id": 1, "text": "x"}])
+
+    asyncio.run(run())
