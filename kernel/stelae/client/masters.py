@@ -22,6 +22,9 @@ from stelae.spi.errors import MemberChangeRefused, Unavailable
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import AddServer, MemberChange, RemoveServer
 
+REACH_S = 10.0
+"""How long a new master may take to start, in seconds."""
+
 
 class AsyncMasters:
     """The masters of one cluster. Made by ``AsyncClient.masters``."""
@@ -144,15 +147,16 @@ class AsyncMasters:
         target = None if to is None else node_uuid(to)
         return await self._changer.transfer(target, config_id, _deadline(timeout_s))
 
-    async def node_at(self, address: str) -> NodeId:
-        """Return the uuid of the master at an address.
+    async def node_at(self, address: str, *, timeout_s: float = REACH_S) -> NodeId:
+        """Return the uuid of the master at an address. One that is just starting is waited for.
 
         Raises:
             MemberChangeRefused: the node at the address is no master.
             Unavailable: no node at the address answered in time.
         """
         check_address(address)
-        name = await self._connection.reach(address)
+        deadline_ms = max(1, int(seconds("timeout_s", timeout_s) * 1_000))
+        name = await self._connection.reach(address, deadline_ms=deadline_ms)
         answer = await self._connection.ask(name, NODE, encode(NodeRequest()))
         if (role := decode(answer.body[0], NodeInfo).role) != "master":
             fact = f"node {name} at {address} runs as a {role}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.client.loop_thread import LoopThread
-from stelae.client.masters import AsyncMasters
+from stelae.client.masters import REACH_S, AsyncMasters
 from stelae.client.member_changer import ChangeResult, OnProgress
 from stelae.client.write_methods import TIMEOUT_S
 from stelae.protocol.masters_messages import MastersView
@@ -75,6 +75,6 @@ class Masters:
         """Hand over the leadership; see ``AsyncMasters.transfer``."""
         return self._loop_thread.run(self._masters.transfer(to, config_id=config_id, timeout_s=timeout_s))
 
-    def node_at(self, address: str) -> NodeId:
+    def node_at(self, address: str, *, timeout_s: float = REACH_S) -> NodeId:
         """Return the uuid of the master at an address; see ``AsyncMasters.node_at``."""
-        return self._loop_thread.run(self._masters.node_at(address))
+        return self._loop_thread.run(self._masters.node_at(address, timeout_s=timeout_s))
