@@ -97,9 +97,13 @@ class Cluster:
 
     def core(self, node_id: NodeId) -> MasterCore:
         """The core of a master that has begun."""
-        core = self._master(node_id).core
+        core = self.core_of(node_id)
         assert core is not None
         return core
+
+    def core_of(self, node_id: NodeId) -> MasterCore | None:
+        """The core of a master, or ``None`` if it has not begun."""
+        return self._master(node_id).core
 
     def late(self, node_id: NodeId) -> str:
         """What a master waits for before it makes its system tablet."""

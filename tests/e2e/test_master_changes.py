@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from stelae.client.async_client import connect_async
+from stelae.client.async_client import AsyncClient, connect_async
 from stelae.spi.ids import NodeId
 from stelae.spi.members import MemberType
 from tests.e2e.master_nodes import Cluster, running, until
@@ -17,6 +17,13 @@ def waits_to_join(cluster: Cluster, master: NodeId) -> bool:
     return "stelae master add" in cluster.late(master)
 
 
+async def add_master(cluster: Cluster, client: AsyncClient, master: NodeId) -> None:
+    """Start a new master, and let it join."""
+    await cluster.start(master)
+    await until(partial(waits_to_join, cluster, master))
+    assert (await client.masters.add(cluster.addresses[master], wait=True, timeout_s=60.0)).changed
+
+
 def test_one_master_becomes_three_and_one_again_and_everybody_follows(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster:
@@ -25,10 +32,7 @@ def test_one_master_becomes_three_and_one_again_and_everybody_follows(tmp_path: 
                 await client.create_table("before", COLUMNS, "id", replicas=1)
                 more = [cluster.new_master(), cluster.new_master()]
                 for master in more:
-                    await cluster.start(master)
-                    await until(partial(waits_to_join, cluster, master))
-                    added = await client.masters.add(cluster.addresses[master], wait=True)
-                    assert added.changed
+                    await add_master(cluster, client, master)
                     again = await client.masters.add(cluster.addresses[master], wait=True)
                     assert not again.changed
                 view = await client.masters.config()

@@ -11,14 +11,14 @@ import msgspec
 from stelae.client.arguments import check_address, node_uuid, seconds
 from stelae.client.catalog import CatalogClient
 from stelae.client.connection import Connection
-from stelae.client.member_changer import ChangeResult, MemberChanger, OnProgress
+from stelae.client.member_changer import POLL_S, ChangeResult, MemberChanger, OnProgress
 from stelae.client.write_methods import TIMEOUT_S
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.masters_messages import CHANGE_MASTERS, ChangeMastersRequest, MastersView
 from stelae.protocol.member_messages import ConfigView
 from stelae.protocol.node_messages import NODE, NodeInfo, NodeRequest
-from stelae.spi.errors import MemberChangeRefused, Unavailable
+from stelae.spi.errors import MemberChangeRefused, RetryableError, Unavailable
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import AddServer, MemberChange, RemoveServer
 
@@ -157,11 +157,22 @@ class AsyncMasters:
         check_address(address)
         deadline_ms = max(1, int(seconds("timeout_s", timeout_s) * 1_000))
         name = await self._connection.reach(address, deadline_ms=deadline_ms)
-        answer = await self._connection.ask(name, NODE, encode(NodeRequest()))
-        if (role := decode(answer.body[0], NodeInfo).role) != "master":
-            fact = f"node {name} at {address} runs as a {role}"
+        if (info := await self._describe(name, deadline_ms)).role != "master":
+            fact = f"node {name} at {address} runs as a {info.role}"
             raise MemberChangeRefused(f"{fact}; start a master with: stelae master run --config FILE")
         return name
+
+    async def _describe(self, name: NodeId, deadline_ms: int) -> NodeInfo:
+        """Ask a node for its role. If it was known under another address, its links are being opened again."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + deadline_ms / 1_000
+        while True:
+            try:
+                return decode((await self._connection.ask(name, NODE, encode(NodeRequest()))).body[0], NodeInfo)
+            except RetryableError:
+                if clock() >= deadline:
+                    raise
+            await asyncio.sleep(POLL_S)
 
 
 def _request(change: MemberChange, meant_for: OpId) -> msgspec.Struct:

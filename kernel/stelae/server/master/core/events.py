@@ -34,9 +34,13 @@ class MasterLeaderChanged(msgspec.Struct, frozen=True, gc=False):
 
 
 class MastersChanged(msgspec.Struct, frozen=True):
-    """The newest committed config of the system tablet that this replica knows: the masters."""
+    """The newest committed config of the system tablet that this replica knows: the masters.
+
+    ``newest`` is the op id of the newest config in its log, which may not be committed. Every leader has each committed
+    config in its log."""
 
     config: TabletConfig
+    newest: OpId
 
 
 class EntryApplied(msgspec.Struct, frozen=True):

@@ -71,12 +71,18 @@ from stelae.server.master.core.reconcile import ClusterView, ReconcilePlan, reco
 from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.server.master.core.servers import Servers
 from stelae.server.master.settings import MasterSettings
-from stelae.spi.errors import NotLeader
+from stelae.spi.errors import NotLeader, Unavailable
 from stelae.spi.ids import ClusterId, NodeId
 from stelae.spi.members import TabletConfig
 
 _PLANNING_REST = 9
 """Plans that take long are made less often: so many times as long as one took pass before the next."""
+
+OTHER_FOUNDING = (
+    "this master leads, and its log lacks config {} of the masters, which the server knows: another master leads the "
+    "cluster by now, or this master's directory was formatted anew; see the masters with: stelae master list"
+)
+"""Why a leader refuses the heartbeat of a server. So it places nothing there, and the server reports nothing to it."""
 
 
 class MasterCore:
@@ -111,7 +117,7 @@ class MasterCore:
         self._time = now
         self._term = 0
         self._leader: NodeId | None = None
-        self._masters: TabletConfig | None = None
+        self._masters: MastersChanged | None = None
         self._leadership: MasterLeadership | None = None
         self._tokens = itertools.count(1)
         self._effects: list[Effect] = []
@@ -208,7 +214,7 @@ class MasterCore:
             case MasterLeaderChanged():
                 self._change_leader(event)
             case MastersChanged():
-                self._masters = event.config
+                self._masters = event
             case EntryApplied():
                 self._apply(event)
             case Decided():
@@ -277,6 +283,10 @@ class MasterCore:
     def _take_heartbeat(self, event: HeartbeatReceived) -> None:
         """A follower takes from it that the server lives; the leader takes the report besides."""
         heartbeat = event.heartbeat
+        if self._begun is not None and self._lacks_config_of(heartbeat):
+            error = Unavailable(OTHER_FOUNDING.format(heartbeat.masters))
+            self._effects.append(Refuse(token=event.token, code=error.code, detail=str(error), retryable=True))
+            return
         in_order = self.servers.heard(heartbeat, self._time.now_us)
         leadership = self._serving
         if leadership is None:
@@ -295,10 +305,15 @@ class MasterCore:
 
     def _newer_masters(self, heartbeat: Heartbeat) -> TabletConfig | None:
         """Return the masters if a server knows an older config of them. Before a cluster is on record, lists count."""
-        config, known = self._masters, heartbeat.masters
-        if config is None or self.catalog.cluster is None or (known is not None and known >= config.op_id):
+        masters, known = self._masters, heartbeat.masters
+        if masters is None or self.catalog.cluster is None or (known is not None and known >= masters.config.op_id):
             return None
-        return config
+        return masters.config
+
+    def _lacks_config_of(self, heartbeat: Heartbeat) -> bool:
+        """Whether a server knows a committed config of the masters that is newer than all in this log."""
+        masters, known = self._masters, heartbeat.masters
+        return masters is not None and known is not None and known > masters.newest
 
     # -- what follows from the state ---------------------------------------------------------------
 

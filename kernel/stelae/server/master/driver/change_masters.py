@@ -87,7 +87,7 @@ class MasterChanges:
 
         def answered(call: PendingCall) -> None:
             answer = answer_of(call)
-            if isinstance(answer, RetryableError) and turns.now_us() < until_us:
+            if _may_change(answer) and turns.now_us() < until_us:
                 turns.call_at(turns.now_us() + AGAIN_US, ask)
                 return
             try:
@@ -125,7 +125,8 @@ class MasterChanges:
         if answer.stage is BootstrapStage.EMPTY:
             step = "stop it, and format its directory anew with a [masters] that lists only the present masters"
             return f"{name} has a system tablet of its own, for a cluster that has not begun; {step}"
-        return f"{name} cannot say whether its system tablet is of this cluster; look at its log, then ask again"
+        step = "if its log does not say what is wrong, format a new directory for it, under a new uuid"
+        return f"{name} cannot say whether its system tablet is of this cluster; {step}"
 
     def _make(self, request: IncomingRequest, asked: ChangeMastersRequest) -> None:
         def done(result: TabletConfig | StelaeError) -> None:
@@ -135,3 +136,10 @@ class MasterChanges:
                 request.reply([encode(ChangeMembersReply(result))])
 
         self._leading().change_members(asked.change, done, committed_config_id=asked.committed_config_id)
+
+
+def _may_change(answer: BootstrapAnswer | StelaeError) -> bool:
+    """Whether a node that is only starting could answer otherwise soon."""
+    if isinstance(answer, StelaeError):
+        return isinstance(answer, RetryableError)
+    return answer.stage is BootstrapStage.UNKNOWN and not answer.founded_us

@@ -57,7 +57,6 @@ from stelae.server.master.settings import MasterSettings
 from stelae.spi.errors import ClockError, ConfigError, StelaeError
 from stelae.spi.ids import ClientId, ClusterId, NodeId
 from stelae.spi.log import Entry
-from stelae.spi.members import TabletConfig
 from stelae.spi.services import Metrics
 
 log = logging.getLogger(__name__)
@@ -123,7 +122,7 @@ class Master:
         self._first_start = FirstStart(node, tablet, loader, create_tablet, self._catalog)
         self._watch = MastersWatch(node, tablet.members, self._find_other_replica)
         self._changes = MasterChanges(node, lambda: self._replica, self._catalog)
-        self._masters: TabletConfig | None = None  #: The config that the core has been told.
+        self._masters: MastersChanged | None = None  #: The configs that the core has been told.
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -242,7 +241,7 @@ class Master:
         """Step if the term, the leader or the committed config of the system tablet has changed."""
         if self._replica is None:
             return
-        if self._replica.status.committed_config != self._masters or _leadership_of(self._replica) != self._leadership:
+        if _masters_of(self._replica) != self._masters or _leadership_of(self._replica) != self._leadership:
             self._schedule_step()
 
     # -- the step --------------------------------------------------------------------------------
@@ -260,9 +259,9 @@ class Master:
         leadership = _leadership_of(replica)
         changed: list[Event] = [MasterLeaderChanged(*leadership)] if leadership != self._leadership else []
         self._leadership = leadership
-        if (masters := replica.status.committed_config) != self._masters:
+        if (masters := _masters_of(replica)) != self._masters:
             self._masters = masters
-            changed.append(MastersChanged(masters))
+            changed.append(masters)
         events, self._events = self._events, []
         now = self._now()
         try:
@@ -362,6 +361,11 @@ class Master:
 def _leadership_of(replica: SystemReplica) -> tuple[int, NodeId | None]:
     """The term of the system tablet, and its leader as far as this replica knows."""
     return replica.status.term, replica.status.leader
+
+
+def _masters_of(replica: SystemReplica) -> MastersChanged:
+    """The masters as this replica knows them."""
+    return MastersChanged(replica.status.committed_config, replica.status.config.op_id)
 
 
 def _note_refusal(action: ServerAction, answer: PendingCall, metrics: Metrics) -> None:
