@@ -18,6 +18,7 @@ from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_process import NodeProcess
 from tests.at_length import times
+from tests.e2e import in_process
 from tests.e2e.test_cluster_commands import answer, stelae
 
 CLIENTS = 2
@@ -136,12 +137,16 @@ def test_one_master_becomes_three_and_one_again_under_load(tmp_path: Path, make:
             add(cluster)
             until_each_goes_on(loads)
         shown = answer("master", "list", "--dir", str(cluster.directory))["masters"]
-        assert [one["problem"] for one in shown] == ["", "", ""]
+        assert [(one["type"], one["problem"]) for one in shown] == [("VOTER", "")] * 3
+        moved = answer("master", "transfer", "--to", cluster.masters[-1].address, "--dir", str(cluster.directory))
+        assert moved["changed"] and moved["leader"] == cluster.masters[-1].node_id
         for node in list(cluster.masters[:2]):
             remove(cluster, node)
             until_each_goes_on(loads)
     cluster.check()
     check_nothing_is_lost(cluster, loads)
+    shown = in_process.stelae("check", "--dir", str(cluster.directory)).stdout
+    assert f"{cluster.masters[0].address} VOTER" in shown and "masters: config " in shown
 
 
 def test_all_three_masters_are_replaced_one_after_the_other_under_load(

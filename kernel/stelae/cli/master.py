@@ -57,7 +57,7 @@ def list_masters(
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """List the masters: role, term, last and applied entry, release, uptime and state of each.
+    """List the masters: type, role, term, last and applied entry, release, uptime and state of each.
 
     Works without a leader, as long as one master answers."""
     from stelae.cli.masters_target import MastersTarget
