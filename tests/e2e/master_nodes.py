@@ -52,6 +52,7 @@ class Cluster:
         self.first = list(self.masters)  #: Those that every ``node.toml`` lists.
         self.nodes: dict[NodeId, Node] = {}
         self.lists: dict[NodeId, list[NodeId]] = {}
+        self.by_name = False  #: Whether masters are listed by a name, and listen on its address.
 
     def new_master(self) -> NodeId:
         """Return one more master, which no list has. It is not started."""
@@ -117,10 +118,14 @@ class Cluster:
     def _toml(self, node_id: NodeId) -> str:
         listed = self.lists.get(node_id, self.first)
         members = ", ".join(f'{{uuid = "{m}", address = "{self.addresses[m]}"}}' for m in listed)
+        address = self.addresses[node_id]
+        listen = f'"{address}"'
+        if self.by_name:
+            listen = f'"{address.replace("localhost", "127.0.0.1")}"\nadvertise = "{address}"'
         return f"""
 [node]
 directory = "{self.root / node_id}"
-listen = "{self.addresses[node_id]}"
+listen = {listen}
 [cluster]
 id = "{self.cluster_id}"
 [masters]

@@ -13,6 +13,10 @@ from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.test_masters import COLUMNS, QUICK
 
 
+def by_name(address: str) -> str:
+    return address.replace("127.0.0.1", "localhost")
+
+
 def waits_to_join(cluster: Cluster, master: NodeId) -> bool:
     return "stelae master add" in cluster.late(master)
 
@@ -22,6 +26,33 @@ async def add_master(cluster: Cluster, client: AsyncClient, master: NodeId) -> N
     await cluster.start(master)
     await until(partial(waits_to_join, cluster, master))
     assert (await client.masters.add(cluster.addresses[master], wait=True, timeout_s=60.0)).changed
+
+
+def test_masters_are_named_and_replaced_by_name(tmp_path: Path) -> None:
+    """A master named by DNS ended at its start: it listens on an address, and no master had that."""
+
+    async def run() -> None:
+        cluster = Cluster(tmp_path, 1, 1, QUICK)
+        cluster.by_name = True
+        first = cluster.ids[0]
+        cluster.addresses = {node: by_name(address) for node, address in cluster.addresses.items()}
+        try:
+            for node in cluster.ids:
+                await cluster.start(node)
+            await until(lambda: cluster.leader() == first)
+            new = cluster.new_master()
+            cluster.addresses[new] = by_name(cluster.addresses[new])
+            await cluster.start(new)
+            async with await connect_async(cluster.addresses[first], timeout_s=20.0) as client:
+                done = await client.masters.replace(first, cluster.addresses[new], timeout_s=60.0)
+                assert [member.address for member in done.view.committed.members] == [cluster.addresses[new]]
+                await cluster.stop(first)
+                await client.create_table("people", COLUMNS, "id", replicas=1)
+        finally:
+            for node in list(cluster.nodes):
+                await cluster.stop(node)
+
+    asyncio.run(run())
 
 
 def test_one_master_becomes_three_and_one_again_and_everybody_follows(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
 from tests.unit.master.driver_on_fakes import ManualTurns
 
-ME, NEW = NodeId("a" * 32), NodeId("d" * 32)
+ME, NEW, FOREIGN = NodeId("a" * 32), NodeId("d" * 32), NodeId("f" * 32)
 CONFIG = TabletConfig(op_id=OpId(1, 1), members=(Member(node_id=ME, address="a:1"),))
 FOUNDED_US = 77
 ADD = AddServer(node_id=NEW, address="127.0.0.1:4")
@@ -81,14 +81,25 @@ class Leader:
         return call
 
 
-def says(stage: BootstrapStage, founded_us: int = 0) -> BootstrapAnswer:
-    return BootstrapAnswer(masters=(), members=(), stage=stage, founded_us=founded_us)
+def says(
+    stage: BootstrapStage, founded_us: int = 0, members: tuple[NodeId, ...] = (NEW,), joining: tuple[NodeId, ...] = ()
+) -> BootstrapAnswer:
+    return BootstrapAnswer(masters=(), members=members, stage=stage, founded_us=founded_us, joining=joining)
 
 
-@pytest.mark.parametrize("answer", [says(BootstrapStage.NEW), says(BootstrapStage.BEGUN, FOUNDED_US)])
+JOINABLE = {
+    "it waits": says(BootstrapStage.NEW, members=()),
+    "it was a master before": says(BootstrapStage.BEGUN, FOUNDED_US),
+    "a join ended before the first entry": says(BootstrapStage.EMPTY, members=()),
+    "a join ended early": says(BootstrapStage.UNKNOWN, members=(ME, NEW), joining=(NEW,)),
+}
+
+
+@pytest.mark.parametrize("answer", JOINABLE.values(), ids=JOINABLE)
 def test_a_master_that_waits_to_join_or_was_one_before_is_added(answer: BootstrapAnswer) -> None:
     leader = Leader(answer)
     leader.ask(ADD, OpId(1, 1))
+    leader.pass_us(ANSWER_MS * 1_000)
     assert leader.changes == [(ADD, OpId(1, 1))] and leader.replied == 1 and not leader.refused
 
 
@@ -98,6 +109,8 @@ def test_a_master_that_waits_to_join_or_was_one_before_is_added(answer: Bootstra
         (says(BootstrapStage.BEGUN, FOUNDED_US + 1), "another cluster with the same id"),
         (says(BootstrapStage.EMPTY), "a system tablet of its own"),
         (says(BootstrapStage.UNKNOWN), "cannot say whether its system tablet is of this cluster"),
+        (says(BootstrapStage.EMPTY, members=(FOREIGN, NEW), joining=(NEW,)), "a system tablet of its own"),
+        (says(BootstrapStage.BEGUN, FOUNDED_US + 1, members=(FOREIGN, NEW), joining=(NEW,)), "another cluster"),
         (Unavailable("down"), "does not answer as master .*: down; start it with"),
         (CallerError("no service for messages of kind"), "does not answer as master"),
     ],

@@ -122,11 +122,21 @@ class MasterChanges:
         if answer.founded_us:
             step = "format a new directory for it, if that cluster is not needed"
             return f"{name} is a master of another cluster with the same id; {step}"
+        if self._has_begun_to_join(new, answer):
+            return ""
         if answer.stage is BootstrapStage.EMPTY:
             step = "stop it, and format its directory anew with a [masters] that lists only the present masters"
             return f"{name} has a system tablet of its own, for a cluster that has not begun; {step}"
         step = "if its log does not say what is wrong, format a new directory for it, under a new uuid"
         return f"{name} cannot say whether its system tablet is of this cluster; {step}"
+
+    def _has_begun_to_join(self, new: AddServer, answer: BootstrapAnswer) -> bool:
+        """Whether what a node has is of a join to this cluster that ended early. It founds nothing: it has no vote."""
+        replica = self._leading()
+        config = replica.status.config
+        known = {new.node_id, *config.former_voters, *(member.node_id for member in config.members)}
+        has_vote = new.node_id in answer.members and new.node_id not in answer.joining
+        return not has_vote and known.issuperset(answer.members)
 
     def _make(self, request: IncomingRequest, asked: ChangeMastersRequest) -> None:
         def done(result: TabletConfig | StelaeError) -> None:
