@@ -49,8 +49,17 @@ class Cluster:
         ports = free_ports(masters + servers)
         self.addresses = dict(zip(self.ids, (f"127.0.0.1:{port}" for port in ports), strict=True))
         self.masters, self.servers = self.ids[:masters], self.ids[masters:]
+        self.first = list(self.masters)  #: Those that every ``node.toml`` lists.
         self.nodes: dict[NodeId, Node] = {}
         self.lists: dict[NodeId, list[NodeId]] = {}
+        self.by_name = False  #: Whether masters are listed by a name, and listen on its address.
+
+    def new_master(self) -> NodeId:
+        """Return one more master, which no list has. It is not started."""
+        node_id = NodeId(secrets.token_hex(16))
+        self.addresses[node_id] = f"127.0.0.1:{free_ports(1)[0]}"
+        self.masters.append(node_id)
+        return node_id
 
     async def start(self, node_id: NodeId) -> None:
         directory = self.root / node_id
@@ -89,9 +98,13 @@ class Cluster:
 
     def core(self, node_id: NodeId) -> MasterCore:
         """The core of a master that has begun."""
-        core = self._master(node_id).core
+        core = self.core_of(node_id)
         assert core is not None
         return core
+
+    def core_of(self, node_id: NodeId) -> MasterCore | None:
+        """The core of a master, or ``None`` if it has not begun."""
+        return self._master(node_id).core
 
     def late(self, node_id: NodeId) -> str:
         """What a master waits for before it makes its system tablet."""
@@ -103,12 +116,16 @@ class Cluster:
         return next(service for service in self.nodes[node_id]._services if isinstance(service, Master))
 
     def _toml(self, node_id: NodeId) -> str:
-        listed = self.lists.get(node_id, self.masters)
+        listed = self.lists.get(node_id, self.first)
         members = ", ".join(f'{{uuid = "{m}", address = "{self.addresses[m]}"}}' for m in listed)
+        address = self.addresses[node_id]
+        listen = f'"{address}"'
+        if self.by_name:
+            listen = f'"{address.replace("localhost", "127.0.0.1")}"\nadvertise = "{address}"'
         return f"""
 [node]
 directory = "{self.root / node_id}"
-listen = "{self.addresses[node_id]}"
+listen = {listen}
 [cluster]
 id = "{self.cluster_id}"
 [masters]

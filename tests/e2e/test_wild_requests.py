@@ -32,6 +32,7 @@ from stelae.protocol.copy_list_messages import (
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
 from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
+from stelae.protocol.masters_messages import CHANGE_MASTERS, MASTERS, ChangeMastersRequest, MastersRequest
 from stelae.protocol.member_messages import (
     ABORT_CHANGE,
     CHANGE_MEMBERS,
@@ -102,6 +103,8 @@ TYPES: dict[str, Any] = {
     HEARTBEAT: Heartbeat,
     READ_INDEX: ReadIndexRequest,
     BOOTSTRAP: BootstrapRequest,
+    MASTERS: MastersRequest,
+    CHANGE_MASTERS: ChangeMastersRequest,
     BEGIN_COPY: BeginCopy,
     ASK_COPY: AskSource,
     END_COPY: EndCopy,

@@ -16,6 +16,7 @@ from stelae.client.connection import Connection
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.node_messages import QuarantineInfo
 from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.members import TabletConfig
 
 
 class NodeCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a check."""
 
     masters: TabletHealth
+    masters_config: TabletConfig | None = None  #: The newest committed config of the masters that any node knows.
     nodes: tuple[NodeCheck, ...]  #: Masters, then tablet servers.
     tables: tuple[TableHealth, ...]
     versions: Mapping[str, tuple[str, ...]]  #: Addresses of the nodes of each release.
@@ -98,6 +100,7 @@ async def judge(
     infos = [facts.info for facts in state.nodes.values() if facts.info is not None]
     return CheckReport(
         masters=masters,
+        masters_config=state.masters_config,
         nodes=(*_masters(state), *_servers(state)),
         tables=tuple(tables),
         versions=versions(infos),

@@ -12,13 +12,13 @@ import msgspec
 from stelae.check.health import SILENT, Members, NodeFacts
 from stelae.client.catalog import CatalogClient
 from stelae.client.connection import Connection
-from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_errors import NoTable
 from stelae.protocol.master_messages import ServerLine, TableDescription, TableSummary
 from stelae.protocol.node_messages import NODE, QUARANTINE, NodeInfo, NodeRequest, QuarantineInfo, QuarantineRequest
 from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.ids import NodeId
+from stelae.spi.members import TabletConfig
 
 ASK_MS = 3_000
 """How long a node may take to answer, in milliseconds. After that it counts as silent."""
@@ -33,6 +33,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """The answers of all nodes."""
 
     masters: Members
+    masters_config: TabletConfig | None = None  #: The newest committed config of the masters that any node knows.
     nodes: Mapping[NodeId, NodeFacts]
     servers: tuple[ServerLine, ...] = ()
     summaries: tuple[TableSummary, ...] = ()  #: All tables, including soft-deleted ones.
@@ -66,7 +67,8 @@ async def collect_state(
         NoTable: one of ``tables`` does not exist.
     """
     progress("asking the masters")
-    masters = await connection.members(SYSTEM_TABLET, timeout_s=timeout_s)
+    view = await catalog.masters_view(timeout_s=timeout_s)
+    masters, config = view.members, view.config
     try:
         servers = (await catalog.list_servers(timeout_s=timeout_s)).servers
         summaries = (await catalog.list_tables(soft_deleted=True, timeout_s=timeout_s)).tables
@@ -76,11 +78,16 @@ async def collect_state(
     except StelaeError as error:
         nodes = await ask_nodes(connection, masters)
         return ClusterState(
-            masters=masters, nodes=nodes, problem=f"the masters cannot list the tables and servers: {error}"
+            masters=masters,
+            masters_config=config,
+            nodes=nodes,
+            problem=f"the masters cannot list the tables and servers: {error}",
         )
     progress(f"asking {len(masters)} masters and {len(servers)} tablet servers")
     nodes = await ask_nodes(connection, (*masters, *((line.node_id, line.address) for line in servers)))
-    return ClusterState(masters=masters, nodes=nodes, servers=servers, summaries=summaries, tables=described)
+    return ClusterState(
+        masters=masters, masters_config=config, nodes=nodes, servers=servers, summaries=summaries, tables=described
+    )
 
 
 async def ask_nodes(connection: Connection, members: Sequence[tuple[NodeId, str]]) -> dict[NodeId, NodeFacts]:

@@ -15,6 +15,7 @@ from stelae.check.health import NodeFacts, TableHealth, TabletHealth, TabletVerd
 from stelae.check.setting_differences import Severity, differences, versions
 from stelae.protocol.catalog_names import ServerMode, TableId, TableState
 from stelae.protocol.node_messages import NodeInfo, QuarantineInfo
+from stelae.spi.members import VOTING, TabletConfig
 
 SILENT_MS = 5_000
 """After this time without a heartbeat, masters place no new replica on a server."""
@@ -37,6 +38,7 @@ def findings(state: ClusterState, masters: TabletHealth, tables: Sequence[TableH
         *([_error(state.problem)] if state.problem else []),
         *_of_clocks(list(state.nodes.values())),
         *_of_masters(masters),
+        *_of_masters_config(state.masters_config),
         *_of_servers(state),
         *_of_connections(state),
         *(Finding(severity=one.severity, text=str(one)) for one in differences(infos)),
@@ -130,6 +132,20 @@ def _of_clocks(nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
 def _clock_error_ms(info: NodeInfo | None) -> int:
     found = None if info is None else info.settings.get("clock.clock_error_ms_max")
     return found if isinstance(found, int) else CLOCK_ERROR_MS
+
+
+def _of_masters_config(config: TabletConfig | None) -> Iterator[Finding]:
+    """Warn of an even number of masters, and of one that has no vote yet: both are meant to last for a while only."""
+    if config is None:
+        return
+    count = len(config.voters())
+    if count % 2 == 0:
+        fact = f"{count} masters vote, which tolerate no more failures than {count - 1}"
+        yield _warning(f"{fact}: add one (stelae master add), or remove one (stelae master remove)")
+    for member in config.members:
+        if member.member_type not in VOTING:
+            step = "the leader gives it its vote once it has caught up; see: stelae master list"
+            yield _warning(f"master {member.address} is a {member.member_type} and has no vote: {step}")
 
 
 def _of_versions(state: ClusterState, infos: Sequence[NodeInfo]) -> Iterator[Finding]:

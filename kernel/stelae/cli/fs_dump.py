@@ -12,13 +12,14 @@ from stelae.host.instance import CLOCK, INSTANCE, read_clock
 from stelae.host.metadata_files import FileKind, decode
 from stelae.host.superblock import SUPERBLOCK, Superblock
 from stelae.lifecycle.copy_stage import STAGE, manifest_of
+from stelae.lifecycle.masters_file import MASTERS_FILE
 from stelae.partition.tablet_partition import TabletPartition
 from stelae.rows.plain_schema import schema_to_plain
 from stelae.spi.errors import Foreign, StelaeError
 from stelae.spi.schema import Schema
 from stelae.spi.services import Files
 
-_KINDS: tuple[FileKind[Any], ...] = (INSTANCE, CLOCK, SUPERBLOCK, CONSENSUS, STAGE)
+_KINDS: tuple[FileKind[Any], ...] = (INSTANCE, CLOCK, SUPERBLOCK, CONSENSUS, STAGE, MASTERS_FILE)
 
 
 def dump_files(files: Files, path: str, *, directory: bool) -> list[dict[str, Any]]:
@@ -39,7 +40,7 @@ def print_dump(found: list[dict[str, Any]]) -> None:
 
 
 def _paths_below(files: Files, layout: DirectoryLayout) -> list[str]:
-    paths = [path for path in (layout.instance, layout.clock) if files.exists(path)]
+    paths = [path for path in (layout.instance, layout.clock, layout.masters) if files.exists(path)]
     if files.exists(layout.superblocks):
         paths += [layout.superblock_of(t) for t in tablet_names(files, layout.superblocks)]
     if files.exists(layout.consensus):

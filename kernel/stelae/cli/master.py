@@ -1,4 +1,4 @@
-"""``stelae master``: run, list and describe masters."""
+"""``stelae master``: run, list, describe and change masters."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from typing import Annotated
 
 import typer
 
+from stelae.cli import master_members
 from stelae.cli.kit.connection import NAME_HELP, ConnectOption, TimeoutOption
 from stelae.cli.kit.output import JsonOption, LogFormatOption, command_group
 from stelae.cli.table import MasterDirOption
 
-commands = command_group("Run, list and describe masters: the nodes that keep the catalog and place tablets.")
+commands = command_group("Run, list and change masters: the nodes that keep the catalog and place tablets.")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the root application."""
+    master_members.register(commands)
     app.add_typer(commands, name="master")
 
 
 @commands.callback()
 def _group() -> None:
-    """Run, list and describe masters: the nodes that keep the catalog and place tablets."""
+    """Run, list and change masters: the nodes that keep the catalog and place tablets."""
 
 
 @commands.command("run")
@@ -37,9 +39,10 @@ def run(
 ) -> None:
     """Run one master until Ctrl-C or SIGTERM. It logs to standard error.
 
-    Its node.toml lists all masters in the section [masters], as that of every tablet server does, and has no section
-    [tablet]. Format its directory once with `stelae fs format --config`. The number of masters must be odd. The catalog
-    is available while a majority of them runs."""
+    Its node.toml has no section [tablet]. Format its directory once with `stelae fs format --config`. In the section
+    [masters] it lists the masters that begin a new cluster, an odd number, or the masters of the cluster that it joins.
+    A master that joins does not list itself: it waits for `stelae master add`. Once a cluster has begun, its log has
+    the masters, and the list is only for the first contact. The catalog is available while a majority of them runs."""
     from stelae.cli.run_node import run_node
 
     raise typer.Exit(
@@ -54,7 +57,7 @@ def list_masters(
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """List the masters: role, term, last and applied entry, release, uptime and state of each.
+    """List the masters: type, role, term, last and applied entry, release, uptime and state of each.
 
     Works without a leader, as long as one master answers."""
     from stelae.cli.masters_target import MastersTarget

@@ -57,6 +57,7 @@ def run_check(cluster: MastersTarget, tables: Sequence[str], *, checksums: bool,
 def print_checkup(found: CheckReport) -> None:
     """Print the facts on standard output, and the problems and warnings on standard error."""
     _print_nodes(found)
+    _print_masters(found)
     _print_tables(found)
     _print_matrices(found)
     if found.differences:
@@ -115,6 +116,13 @@ def _print_nodes(found: CheckReport) -> None:
         for node in found.nodes
     ]
     print_fitted(("NODE", "ADDRESS", "ROLE", "VERSION", "HEARD", "QUARANTINE", "HEALTH"), rows)
+
+
+def _print_masters(found: CheckReport) -> None:
+    """Print the config of the masters, which says who they are."""
+    if (config := found.masters_config) is not None:
+        members = ", ".join(f"{member.address} {member.member_type}" for member in config.members)
+        print(f"\nmasters: config {config.op_id}: {members}")
 
 
 def _quarantine(node: NodeCheck) -> str:

@@ -84,6 +84,7 @@ def run_masters(cluster: MastersTarget, *, as_json: bool) -> int:
     rows = [
         (
             m["address"],
+            m["type"] or "-",
             m["role"],
             _dash(m["term"]),
             m["last"],
@@ -94,7 +95,7 @@ def run_masters(cluster: MastersTarget, *, as_json: bool) -> int:
         )
         for m in masters
     ]
-    print_fitted(("ADDRESS", "ROLE", "TERM", "LAST", "APPLIED", "VERSION", "UP", "STATE"), rows)
+    print_fitted(("ADDRESS", "TYPE", "ROLE", "TERM", "LAST", "APPLIED", "VERSION", "UP", "STATE"), rows)
     return EXIT_OK
 
 
@@ -115,6 +116,7 @@ def run_master(cluster: MastersTarget, name: str, *, settings: bool, as_json: bo
             "led by": found.address_of(master["leader"]),
             "catalog": f"last entry {master['last']}, applied up to {master['applied']}",
             "masters": ", ".join(address for _, address in (facts.info.masters if facts.info is not None else ())),
+            "config": f"{master['config_id']}, {master['type']}",
             **_common(facts),
         }
     )
@@ -164,10 +166,13 @@ def _masters(found: ClusterState) -> list[dict[str, Any]]:
     for node_id, address in found.masters:
         facts = found.nodes[node_id]
         report = facts.reports.get(SYSTEM_TABLET)
+        member = None if found.masters_config is None else found.masters_config.member(node_id)
         plain.append(
             {
                 "node_id": node_id,
                 "address": address,
+                "type": "" if member is None else member.member_type.value,
+                "config_id": "" if found.masters_config is None else str(found.masters_config.op_id),
                 "role": "-" if report is None else report.role,
                 "term": None if report is None else report.term,
                 "leader": None if report is None else report.leader,

@@ -22,7 +22,6 @@ from stelae.client import AsyncClient
 from stelae.client.catalog import CatalogClient
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
-from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.copy_list_messages import COPIES, CopiesReply, CopiesRequest
 from stelae.protocol.master_messages import ServerLine
@@ -99,7 +98,7 @@ async def _until_done(
 
 async def _cluster(client: AsyncClient, catalog: CatalogClient, timeout_s: float) -> _Cluster:
     """Ask the masters for their policy, and the tablet servers for their limits of copies."""
-    masters = await client.connection.members(SYSTEM_TABLET, timeout_s=timeout_s)
+    masters = (await catalog.masters_view(timeout_s=timeout_s)).members
     told = [one.info.settings for one in (await ask_nodes(client.connection, masters)).values() if one.info is not None]
     if not told:
         raise Unavailable("no master tells which policy it runs; see why with: stelae check")

@@ -16,12 +16,14 @@ from stelae.client.epoch import AsyncEpoch, EpochComplete
 from stelae.client.failures import RowFailure, RowsFailed, WriteResult
 from stelae.client.feed_position import BadPosition
 from stelae.client.feed_round import ChangesExpired
+from stelae.client.masters import AsyncMasters
 from stelae.client.replicas import AsyncReplicas, ChangeOvertaken, ChangeResult, ReplicaGone
 from stelae.client.scan import AsyncScan
 from stelae.client.session import AsyncSession, SessionOptions
 from stelae.client.session_warnings import UnwrittenRows
 from stelae.client.sync_change_feed import ChangeFeed
 from stelae.client.sync_client import Client, Epoch, Scan, Session, Table, connect
+from stelae.client.sync_masters import Masters
 from stelae.client.sync_replicas import Replicas
 from stelae.client.table import AsyncTable
 from stelae.client.times import to_datetime
@@ -45,6 +47,7 @@ __all__ = [
     "AsyncChangeFeed",
     "AsyncClient",
     "AsyncEpoch",
+    "AsyncMasters",
     "AsyncReplicas",
     "AsyncScan",
     "AsyncSession",
@@ -59,6 +62,7 @@ __all__ = [
     "DropRange",
     "Epoch",
     "EpochComplete",
+    "Masters",
     "RenameColumn",
     "RenameTable",
     "ReplicaGone",

@@ -10,8 +10,10 @@ import msgspec
 
 from stelae.partition.schema import KeyRange
 from stelae.protocol.master_messages import AlterStep
-from stelae.spi.errors import CallerError
+from stelae.spi.errors import BadIdentifier, CallerError, ConfigError
+from stelae.spi.ids import NodeId, node_id
 from stelae.spi.write import OpKind
+from stelae.wire.addresses import split_address
 
 SECONDS_MAX = 1e9
 """The longest time, about thirty years: enough for a caller that means "for ever"."""
@@ -87,3 +89,21 @@ def alter_step(step: Any) -> Any:
         elif field.type is KeyRange and not isinstance(value, KeyRange):
             raise BadArgument(name, "a range made by key_range of the table", value)
     return step
+
+
+def check_address(address: str) -> None:
+    """Check the address of a node. Raises ``BadArgument``."""
+    text("address", address)
+    try:
+        split_address(address)
+    except ConfigError as error:
+        raise BadArgument("address", "host:port of a node", address) from error
+
+
+def node_uuid(given: str) -> NodeId:
+    """Return the uuid of a node. Raises ``BadArgument``."""
+    text("the uuid of a node", given)
+    try:
+        return node_id(given)
+    except BadIdentifier as error:
+        raise BadArgument("the uuid of a node", "32 lower-case hexadecimal digits", given) from error

@@ -15,6 +15,7 @@ from stelae.client.arguments import BadArgument, alter_step, seconds, text, whol
 from stelae.client.catalog import POLL_S, CatalogClient, CatalogLocations, find_catalog, find_tablet, tablets_of
 from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.locations import FileLocations, Locations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
+from stelae.client.masters import AsyncMasters
 from stelae.client.nearness import Nearness, is_own_host
 from stelae.client.replicas import AsyncReplicas
 from stelae.client.scan import AsyncScan
@@ -358,6 +359,13 @@ class AsyncClient:
         place = await find_tablet(self.catalog, tablet_id, timeout_s=timeout_s)
         tracker = self.connection.member_lookup.tracker(place.tablet_id, place.members)
         return AsyncReplicas(self.connection, place.tablet_id, tracker, self.catalog.list_servers)
+
+    @property
+    def masters(self) -> AsyncMasters:
+        """The masters of the cluster, to show or change them. Raises ``CallerError`` in a cluster without masters."""
+        if self.catalog is None:
+            raise CallerError("this client knows no masters; connect to the address of a master")
+        return AsyncMasters(self.connection, self.catalog)
 
     async def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
         """Return the scan of a token, on the table of the token, even if that was renamed.

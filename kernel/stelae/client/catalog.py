@@ -15,6 +15,8 @@ import msgspec
 from stelae.client.connection import TIMEOUT_S, Connection
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.locations import Locations, NoSuchTable, TableLocation, TabletLocation
+from stelae.client.masters_lookup import MastersLookup
+from stelae.client.member_lookup import TabletMembers
 from stelae.partition.schema import PartitionSchema
 from stelae.protocol.catalog_names import SYSTEM_TABLET, TabletState
 from stelae.protocol.codec import encode
@@ -41,6 +43,7 @@ from stelae.protocol.master_messages import (
     TabletPlace,
     tablets_digest,
 )
+from stelae.protocol.masters_messages import MastersView
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import PeerError, Unavailable
 from stelae.spi.ids import ClientId, TabletId
@@ -69,7 +72,9 @@ async def find_catalog(connection: Connection, *, timeout_s: float = TIMEOUT_S) 
         found = await connection.tablet(SYSTEM_TABLET, timeout_s=timeout_s)
     except NoSuchTablet:
         return None
-    return CatalogClient(connection, found.leader)
+    catalog = CatalogClient(connection, found.leader)
+    connection.member_lookup.ask_masters(SYSTEM_TABLET, catalog.present_members)
+    return catalog
 
 
 class CatalogClient:
@@ -81,9 +86,26 @@ class CatalogClient:
     def __init__(self, connection: Connection, masters: LeaderTracker) -> None:
         self._connection = connection
         self._masters = masters
+        self.lookup = MastersLookup(connection)
         self._client_id = ClientId(secrets.token_hex(8))
         self._sequence = 0
         self._open: set[int] = set()
+
+    @property
+    def masters(self) -> LeaderTracker:
+        """Chooses the master to ask, and follows changes of the masters."""
+        return self._masters
+
+    async def masters_view(self, *, timeout_s: float = TIMEOUT_S) -> MastersView:
+        """Return the present masters: the newest config that any node knows. ``Unavailable``: no node answered in time.
+
+        It works without a leader."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        return await self.lookup.view(self._masters.members, deadline)
+
+    async def present_members(self) -> TabletMembers | None:
+        """Return the masters for a lookup of the members of the system tablet (``MemberLookup``)."""
+        return await self.lookup.members(self._masters.members)
 
     async def change(self, change: Change, *, timeout_s: float = TIMEOUT_S) -> ChangeReply:
         """Make a change of the catalog. It is committed when this returns.

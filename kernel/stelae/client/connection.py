@@ -172,19 +172,6 @@ class Connection:
         """
         return await self._messenger.connect(address, deadline_ms=deadline_ms)
 
-    async def members(self, tablet_id: TabletId, *, timeout_s: float = TIMEOUT_S) -> tuple[tuple[NodeId, str], ...]:
-        """Return the members of a tablet on the nodes that answered at connect, with their addresses.
-
-        Raises:
-            Unavailable: no node answered in time.
-            NoSuchTablet: no node has the tablet.
-        """
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        tracker = LeaderTracker(self.nodes)
-        tracker.on_lost = partial(self._greeting.again, tracker)
-        answer = await self.ask_any(tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL)
-        return decode(answer.body[0], Description).members
-
     async def ask(self, node: NodeId, kind: str, body: bytes, *, deadline_ms: int = CALL_MS) -> Response:
         """Send one request to one node, without a retry, and return the answer.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.member_messages import ConfigView
 from stelae.spi.ids import ZERO, NodeId
 from stelae.spi.members import (
@@ -101,10 +102,13 @@ def no_successor_text(view: ConfigView) -> str:
     fact = f"{_name(view)} leads tablet {view.tablet_id} and is its only VOTER, so nobody can take over"
     waiting = [member.address for member in others if member.member_type is MemberType.PRE_VOTER]
     if waiting:
-        return f"{fact}; wait until {waiting[0]} is a VOTER: stelae tablet config {view.tablet_id}"
+        look = "stelae master list" if view.tablet_id == SYSTEM_TABLET else f"stelae tablet config {view.tablet_id}"
+        return f"{fact}; wait until {waiting[0]} is a VOTER: {look}"
     learners = [member.address for member in others if member.member_type is MemberType.NON_VOTER]
     if learners:
         return f"{fact}; make one a voter first: stelae tablet change-role {view.tablet_id} {learners[0]} VOTER"
+    if view.tablet_id == SYSTEM_TABLET:
+        return f"{fact}; add a master first: stelae master add HOST:PORT --wait"
     return f"{fact}; add a replica first: stelae tablet add-replica {view.tablet_id} HOST:PORT --wait"
 
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_messages import TabletPlace
@@ -14,7 +16,16 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.wire.messenger import Response
 
-PlaceOf: TypeAlias = Callable[[], Awaitable[TabletPlace | None]]
+
+class TabletMembers(msgspec.Struct, frozen=True, kw_only=True):
+    """The members of a tablet, as somebody knows them."""
+
+    members: tuple[tuple[NodeId, str], ...]
+    leader: NodeId | None
+    config: OpId  #: The op id of the config with these members.
+
+
+PlaceOf: TypeAlias = Callable[[], Awaitable[TabletPlace | TabletMembers | None]]
 """Returns where the masters have a tablet; ``None``: it is gone. Raises ``StelaeError`` if they do not answer."""
 
 
@@ -86,7 +97,7 @@ class MemberLookup:
         answers = await asyncio.gather(*calls, return_exceptions=True)
         found = [decode(a.body[0], Description) for a in answers if not isinstance(a, BaseException)]
         newest = max(found, key=lambda one: one.config, default=None)
-        if newest is not None and newest.members:
+        if newest is not None and newest.members and newest.config >= self._configs.get(tablet_id, ZERO):
             self._configs[tablet_id] = max(newest.config, self._configs.get(tablet_id, ZERO))
             self.learn(tracker, newest.members, newest.leader)
         if known.issuperset(tracker.members) and tablet_id in self._places:

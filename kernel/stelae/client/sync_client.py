@@ -16,6 +16,7 @@ from stelae.client.loop_thread import LoopThread
 from stelae.client.scan import AsyncScan, Record, as_pandas, as_polars
 from stelae.client.session import FINISH_S, AsyncSession, SessionOptions, each_row
 from stelae.client.session_warnings import opening_line
+from stelae.client.sync_masters import Masters
 from stelae.client.sync_replicas import Replicas
 from stelae.client.table import AsyncTable
 from stelae.client.table_definition import Columns
@@ -100,6 +101,11 @@ class Client:
     def tablet_ids(self, *, timeout_s: float = TIMEOUT_S) -> list[TabletId]:
         """Return the ids of all tablets; see ``AsyncClient.tablet_ids``."""
         return self._loop_thread.run(self._client.tablet_ids(timeout_s=timeout_s))
+
+    @property
+    def masters(self) -> Masters:
+        """The masters of the cluster; see ``AsyncClient.masters``."""
+        return Masters(self._loop_thread, self._client.masters)
 
     def replicas(self, tablet_id: str, *, timeout_s: float = TIMEOUT_S) -> Replicas:
         """Return the replicas of a tablet; see ``AsyncClient.replicas``."""

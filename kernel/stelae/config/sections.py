@@ -67,6 +67,8 @@ def read_node(source: ConfigSource) -> NodeSettings:
         check_listen_host(host, insecure_listen=section.insecure_listen)
     except ConfigError as error:
         raise source.error((*path, "listen"), error.fact, error.hint) from error
+    if section.advertise:
+        _check_reachable(source, (*path, "advertise"), section.advertise)
     return section
 
 
@@ -120,13 +122,7 @@ def _members(source: ConfigSource, path: Path, tablet: _TabletSpec | _MastersSpe
     found = []
     for item in _items(source, path, tablet.members, dict):
         spec = fill(source, item, _MemberSpec)
-        try:
-            _, port = split_address(spec.address)
-        except ConfigError as error:
-            raise source.error((*item, "address"), error.fact, error.hint) from error
-        if port == 0:
-            hint = "Other nodes connect to it: choose a port from 1 to 65535."
-            raise source.error((*item, "address"), f"port 0 in {spec.address!r}", hint)
+        _check_reachable(source, (*item, "address"), spec.address)
         try:
             found.append(Member(node_id=node_id(spec.uuid), address=spec.address))
         except BadIdentifier as error:
@@ -141,6 +137,17 @@ def _members(source: ConfigSource, path: Path, tablet: _TabletSpec | _MastersSpe
             f"Use {len(found) - 1} or {len(found) + 1} members.",
         )
     return tuple(found)
+
+
+def _check_reachable(source: ConfigSource, path: Path, address: str) -> None:
+    """Refuse an address at which other nodes cannot connect."""
+    try:
+        _, port = split_address(address)
+    except ConfigError as error:
+        raise source.error(path, error.fact, error.hint) from error
+    if port == 0:
+        hint = "Other nodes connect to it: choose a port from 1 to 65535."
+        raise source.error(path, f"port 0 in {address!r}", hint)
 
 
 def _items(source: ConfigSource, path: Path, values: list[Any], wanted: type) -> list[Path]:

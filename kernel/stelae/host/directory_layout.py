@@ -20,6 +20,7 @@ class DirectoryLayout:
         self.instance = f"{root}/instance"
         self.lock = f"{root}/lock"
         self.clock = f"{root}/clock"
+        self.masters = f"{root}/masters"
         self.superblocks = f"{root}/tablet-meta"
         self.consensus = f"{root}/consensus-meta"
         self.wals = f"{root}/wals"

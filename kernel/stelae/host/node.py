@@ -236,7 +236,8 @@ class Node:
             service = factory(self)
             service.start()
             self._services.append(service)
-        self.address = messenger.bind(config.node.listen)
+        bound = messenger.bind(config.node.listen)
+        self.address = config.node.advertise or bound
         messenger.advertise(self._advertised_address())
 
     def _advertised_address(self) -> str:

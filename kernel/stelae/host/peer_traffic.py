@@ -17,6 +17,7 @@ from stelae.spi.consensus_events import DAMAGED, UNKNOWN, Event, PeerUnreachable
 from stelae.spi.errors import PeerError
 from stelae.spi.ids import IncarnationId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry
+from stelae.spi.recovery_epoch import recovery_epoch
 from stelae.spi.services import Buffer, Metrics
 
 CONSENSUS = "consensus"
@@ -148,11 +149,18 @@ class PeerTraffic:
         depose leaders otherwise. The config is the sender's word: nodes trust each other, so this keeps out nodes that
         are wrong about the members, and not a process that lies.
 
+        The only voter of a config lags behind nobody, because other voters need its acknowledgement first, unless an
+        unsafe recovery has left it out. A node with a newer config is of another founding of the tablet, whose entries
+        and votes do not belong to this one (ADR 80).
+
         Raises:
             PeerError: the message has no effect.
         """
         known, committed = message.header.config, status.committed_config
-        if status.config.member(sender) is not None or known > committed.op_id:
+        if status.config.member(sender) is not None:
+            return
+        alone = status.config.voters() == (status.node_id,)
+        if known > committed.op_id and not (alone and recovery_epoch(known.term) <= recovery_epoch(status.term)):
             return
         tablet_id = message.header.tablet_id
         if known < committed.op_id and committed.member(sender) is None and self._link is not None:

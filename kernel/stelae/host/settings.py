@@ -22,6 +22,7 @@ class NodeSettings:
     directory: str  #: Contains all files of the node. Absolute once it is read.
     listen: str  #: ``host:port``. With port 0 the system chooses a free port.
     insecure_listen: bool = False  #: Allows other machines to connect, although connections are not secured yet.
+    advertise: str = ""  #: ``host:port`` at which other nodes reach this one, if not ``listen``.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

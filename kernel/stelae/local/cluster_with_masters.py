@@ -123,13 +123,38 @@ class ClusterWithMasters:
             number += 1
         (port,) = free_ports(1)
         node = _process(self.directory, "tserver", number, port)
+        self._write_file_like(like, node)
+        self._formatted(node, node.node_id)
+        self._set_servers([*self.servers, node])
+        return node
+
+    def add_master(self) -> NodeProcess:
+        """Format one more master, which joins once it was started and added. Its file lists the masters of the others'.
+
+        Raises:
+            FormatFailed: ``stelae fs format`` failed; the message has its output.
+        """
+        like = next(node for node in self.nodes if node.config_path.exists())
+        number = 1 + max(int(node.name.rpartition("-")[2]) for node in self.masters)
+        while (self.directory / f"master-{number}").exists():  # Of one that was removed.
+            number += 1
+        (port,) = free_ports(1)
+        node = _process(self.directory, "master", number, port)
+        self._write_file_like(like, node)
+        self._formatted(node, node.node_id)
+        self._set_masters([*self.masters, node])
+        return node
+
+    def remove_master(self, node: NodeProcess) -> None:
+        """Forget a master that does not run, and is no master of the cluster any more."""
+        self._set_masters([one for one in self.masters if one is not node])
+
+    def _write_file_like(self, like: NodeProcess, node: NodeProcess) -> None:
+        """Write the file of a new node, with the settings of another one."""
         node.directory.mkdir()
         sections = tomllib.loads(like.config_path.read_text())
         sections["node"] |= {"directory": str((node.directory / "data").resolve()), "listen": node.address}
         node.config_path.write_text(sections_text(_flat(sections), None))
-        self._formatted(node, node.node_id)
-        self._set_servers([*self.servers, node])
-        return node
 
     def replace_server(self, node: NodeProcess) -> NodeProcess:
         """Format a tablet server that does not run anew: with a new uuid, at its address, and with nothing stored.
@@ -149,6 +174,11 @@ class ClusterWithMasters:
         found = json.loads((self.directory / CLUSTER_FILE).read_text())
         _write(self.directory, {**found, "servers": _listed(servers)})
         self.servers = servers
+
+    def _set_masters(self, masters: list[NodeProcess]) -> None:
+        found = json.loads((self.directory / CLUSTER_FILE).read_text())
+        _write(self.directory, {**found, KIND: _listed(masters)})
+        self.masters = masters
 
     @property
     def nodes(self) -> list[NodeProcess]:

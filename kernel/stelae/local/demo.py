@@ -124,7 +124,7 @@ class Demo:
         self._listener.phase("waiting until all replicas agree")
         catalog = _catalog(client)
         table = await client.table(self._source.table)
-        replicas = await replicas_of(client.connection, catalog, self._source.table)
+        replicas = await replicas_of(catalog, self._source.table)
         agreement = await wait_for_agreement(client.connection, replicas, check)
         report.replicas_agree = agreement.agree
         self._listener.phase("checking the cluster")

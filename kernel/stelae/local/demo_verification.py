@@ -42,10 +42,10 @@ class ReadBackResult:
     examples: list[str] = field(default_factory=list)  #: A few rows that are lost or wrong, for people.
 
 
-async def replicas_of(connection: Connection, catalog: CatalogClient, table: str) -> dict[TabletId, list[NodeId]]:
+async def replicas_of(catalog: CatalogClient, table: str) -> dict[TabletId, list[NodeId]]:
     """Return the members of every tablet of a table, and of the system tablet, which has the masters' catalog."""
     found = {tablet.tablet_id: tablet.members for tablet in (await catalog.get_table(table)).tablets}
-    found[SYSTEM_TABLET] = await connection.members(SYSTEM_TABLET)
+    found[SYSTEM_TABLET] = (await catalog.masters_view()).members
     return {tablet_id: [node_id for node_id, _ in members] for tablet_id, members in found.items()}
 
 

@@ -1,4 +1,4 @@
-"""The messages between masters before the cluster exists."""
+"""The messages between masters before the cluster exists, and before a new master joins it."""
 
 from __future__ import annotations
 
@@ -30,3 +30,6 @@ class BootstrapAnswer(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     masters: tuple[tuple[NodeId, str], ...]  #: The masters in its node.toml, with addresses.
     members: tuple[NodeId, ...]  #: The members of its system tablet.
     stage: BootstrapStage
+    #: Those of the members that have no vote, and never had one. Only they may begin with an empty directory.
+    joining: tuple[NodeId, ...] = ()
+    founded_us: int = 0  #: When its cluster was put on record: two clusters with one id differ in it. 0: it was not.

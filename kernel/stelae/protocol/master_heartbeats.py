@@ -16,7 +16,7 @@ from enum import StrEnum
 import msgspec
 
 from stelae.spi.consensus import Role
-from stelae.spi.ids import IncarnationId, NodeId, TabletId
+from stelae.spi.ids import IncarnationId, NodeId, OpId, TabletId
 from stelae.spi.members import TabletConfig
 
 HEARTBEAT = "master.heartbeat"
@@ -84,6 +84,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     free_bytes: int = 0
     load_ops_per_s: float = 0.0
     report: ServerReport | None = None
+    #: The op id of the newest committed config of the masters that the server knows; ``None``: it has only its file.
+    masters: OpId | None = None
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -93,3 +95,4 @@ class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     leader: NodeId | None  #: The leader that this master knows.
     wants_full: bool = False
     acknowledged: int = 0  #: The version of the server's replicas that this leader has.
+    masters: TabletConfig | None = None  #: The masters, if this master knows a newer config of them than the server.

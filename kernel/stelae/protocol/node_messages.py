@@ -70,7 +70,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     uptime_ms: int
     wall_us: int  #: Its wall clock when it answered.
     free_bytes: int
-    masters: tuple[tuple[NodeId, str], ...]  #: The masters in its node.toml.
+    masters: tuple[tuple[NodeId, str], ...]  #: The masters that it knows.
     peers: tuple[PeerContact, ...]
     replicas: tuple[ReplicaFacts, ...]
     failed: tuple[FailedReplica, ...]

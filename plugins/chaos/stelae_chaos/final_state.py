@@ -69,7 +69,7 @@ async def _agreement(
     while True:
         left_s = max(AGREE_TIMEOUT_S_MIN, deadline - time.monotonic())
         try:
-            replicas = await replicas_of(client.connection, catalog, name)
+            replicas = await replicas_of(catalog, name)
             return await wait_for_agreement(client.connection, replicas, check_nodes, timeout_s=left_s)
         except NoSuchTablet:
             if time.monotonic() >= deadline:

@@ -19,6 +19,7 @@ from stelae.protocol.tablet_messages import ReplicaReport
 from stelae.server.master.settings import MasterSettings
 from stelae.server.tserver.settings import TabletServerSettings
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId, OpId, TabletId
+from stelae.spi.members import Member, MemberType, TabletConfig
 
 M = NodeId("f" * 32)
 A, B, C = SERVERS = [NodeId(letter * 32) for letter in "abc"]
@@ -310,3 +311,20 @@ def test_a_replica_of_a_server_that_is_no_member_is_named() -> None:
     (fact,) = stray_replicas(msgspec.structs.replace(state, tables=(msgspec.structs.replace(table, tablets=two),)))
     assert fact == "c:1 has a replica of tablet t and is no member of it"
     assert [*stray_replicas(state)] == []
+
+
+def masters_config(*types: MemberType) -> TabletConfig:
+    members = tuple(
+        Member(node_id=NodeId(f"{n:032x}"), address=f"m{n}:1", member_type=one) for n, one in enumerate(types)
+    )
+    return TabletConfig(op_id=OpId(3, 4), members=members)
+
+
+def test_an_even_number_of_masters_and_one_without_a_vote_are_told_with_the_next_step() -> None:
+    voter, new = MemberType.VOTER, MemberType.PRE_VOTER
+    assert judged(cluster(masters_config=masters_config(voter))) == ([], [])
+    assert judged(cluster(masters_config=masters_config(voter, voter, voter))) == ([], [])
+    even = the_warning(cluster(masters_config=masters_config(voter, voter)))
+    assert even.startswith("2 masters vote, which tolerate no more failures than 1: add one (stelae master add)")
+    joins = the_warning(cluster(masters_config=masters_config(voter, new)))
+    assert joins.startswith("master m1:1 is a PRE_VOTER and has no vote")

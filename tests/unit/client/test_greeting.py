@@ -73,7 +73,7 @@ def test_a_tablet_is_found_on_a_node_that_was_too_slow_when_the_client_connected
         client, _ = await connected(network)
         assert client.nodes == [NODES[FAST]]
         await client.tablet(TabletId("t"), timeout_s=5.0)
-        assert await client.members(TabletId("t"), timeout_s=5.0)
+        assert await client.tablet(TabletId("t"), timeout_s=5.0)
         assert client.nodes == [NODES[FAST], NODES[SLOW]]
         assert network.hellos == [FAST, SLOW, SLOW]
 

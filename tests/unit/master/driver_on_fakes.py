@@ -18,11 +18,13 @@ from stelae.server.master.driver.master import Master
 from stelae.spi.consensus import Role
 from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.members import Member
+from stelae.spi.members import Member, TabletConfig
 from tests.unit.master.company import ME, OTHER, SETTINGS, WALL_US
 
 THIRD = NodeId("c" * 32)
 MEMBERS = tuple(Member(node_id=node_id, address=f"{node_id[0]}:1") for node_id in (ME, OTHER, THIRD))
+
+FOUNDING = TabletConfig(op_id=ZERO, members=MEMBERS)
 
 
 class StepLog(MasterCore):
@@ -82,15 +84,23 @@ class ManualTurns:
 
 class DriverOnFakes:
     """A master on a node of fakes. ``applied``: the op id up to which its store has applied, and when it was stamped.
+    ``committed``: the committed config of its replica.
 
     Attributes:
         steps: the events of each step of the core.
         calls: destination and kind of each call.
     """
 
-    def __init__(self, applied: OpId = ZERO, stamped_us: int = 0, clock: ClockSettings | None = None) -> None:
+    def __init__(
+        self,
+        applied: OpId = ZERO,
+        stamped_us: int = 0,
+        clock: ClockSettings | None = None,
+        committed: TabletConfig | None = None,
+    ) -> None:
         self.steps: list[list[Event]] = []
         self.calls: list[tuple[NodeId, str]] = []
+        self.removed: list[NodeId] = []
         self.turns = ManualTurns()
         store = SimpleNamespace(scan=lambda spec: _EmptyCursor())
         self.applier = SimpleNamespace(
@@ -98,18 +108,27 @@ class DriverOnFakes:
         )
         self.replica: Any = SimpleNamespace(
             applier=self.applier,
-            status=SimpleNamespace(term=0, leader=None, role=Role.FOLLOWER, config=SimpleNamespace(members=MEMBERS)),
+            status=SimpleNamespace(
+                term=0, leader=None, role=Role.FOLLOWER, config=FOUNDING, committed_config=committed or FOUNDING
+            ),
             on_status=None,
             read_index=lambda done: None,
             fail=lambda reason: None,
         )
+        listen = SimpleNamespace(listen="a:1", advertise="")
         tablet = SimpleNamespace(members=MEMBERS, id=SYSTEM_TABLET, schema=SYSTEM_SCHEMA)
         config = SimpleNamespace(
-            tablet=tablet, extra={"master": SETTINGS}, cluster_id=ClusterId("test"), clock=clock or ClockSettings()
+            node=listen,
+            tablet=tablet,
+            extra={"master": SETTINGS},
+            cluster_id=ClusterId("test"),
+            clock=clock or ClockSettings(),
         )
         metrics = SimpleNamespace(count=lambda *_: None, gauge=lambda *_: None)
         scans = SimpleNamespace(run=lambda key, work, done: self.turns.defer(lambda: done(work())))
-        messenger = SimpleNamespace(serve=lambda *_: None, add_peer=lambda *_: None, call=self._call)
+        messenger = SimpleNamespace(
+            serve=lambda *_: None, add_peer=lambda *_: None, remove_peer=self.removed.append, call=self._call
+        )
         time = SimpleNamespace(now=lambda: timestamp(WALL_US + self.turns.time_us), last=0)
         node: Any = SimpleNamespace(
             node_id=ME,

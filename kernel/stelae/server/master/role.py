@@ -1,4 +1,7 @@
-"""What makes a node a master: its configured tablet is the system tablet, whose members are the masters."""
+"""What makes a node a master: its configured tablet is the system tablet.
+
+The masters in its file are those to begin a cluster with, or to turn to at first contact (ADR 80). So a master that
+joins need not be listed in it."""
 
 from __future__ import annotations
 
@@ -15,16 +18,13 @@ def as_master(config: NodeConfig, where: str) -> NodeConfig:
 
     ``ConfigError``: the file names no masters, or a tablet of its own."""
     if not config.masters:
-        hint = "List all masters: [masters] members = [{uuid = ..., address = ...}, ...]"
+        hint = (
+            "List the masters of the cluster, or those that shall begin a new one: "
+            "[masters] members = [{uuid = ..., address = ...}, ...]"
+        )
         raise ConfigError("a master needs to know the masters of its cluster", where=where, hint=hint)
     if config.tablet is not None:
         hint = "Leave [tablet] out: masters create the tablets of a cluster that has any."
         raise ConfigError("a master hosts the system tablet and no other", where=where, hint=hint)
-    if config.node.listen not in [member.address for member in config.masters]:
-        known = ", ".join(member.address for member in config.masters)
-        hint = f"Known: {known}."
-        raise ConfigError(
-            f"this node listens on {config.node.listen}, which is no master's address", where=where, hint=hint
-        )
     tablet = TabletSettings(id=SYSTEM_TABLET, schema=SYSTEM_SCHEMA, members=config.masters, table_name="system catalog")
     return replace(config, tablet=tablet, masters=())

@@ -60,26 +60,24 @@ class HeartbeatSender:
         self._due_us = 0
         self._failures: dict[NodeId, str] = {}  #: Masters whose last heartbeat failed, with the reason in the log.
         self._settings = node.config.extra.get("tserver") or TabletServerSettings()
-        self._list = MasterList(node)
+        self._list = MasterList(node, self._masters_changed)
+        self._reporter: Reporter | None = None
         self._stats = ReplicaStats(node)
         self._changes = ReplicaChanges(
             node, self._stats, lambda: copies.running, lambda: copies.waiting, copies.lost_tablets
         )
-        self._node_info = NodeInfoService(node, self._stats, self._settings.location)
+        self._node_info = NodeInfoService(node, self._stats, self._settings.location, lambda: self._list.addresses)
 
     def start(self) -> None:
-        """Start the heartbeats, and add the masters to the node's peers."""
+        """Start the heartbeats, to the masters that this node knows."""
         node = self._node
         self._stats.start()
         self._node_info.start()
-        masters = node.config.masters
-        if not masters:
+        if not node.config.masters:
             return
-        for master in masters:
-            node.messenger.add_peer(master.node_id, master.address)
-        names = [master.node_id for master in masters]
-        self._reporter = Reporter(node.node_id, node.messenger.identity.incarnation_id, names)
-        self._wait()
+        self._reporter = Reporter(node.node_id, node.messenger.identity.incarnation_id, ())
+        self._list.start()
+        self._wait(self._reporter)
 
     def stop(self) -> None:
         """Stop the heartbeats. Masters notice that they are missing."""
@@ -87,20 +85,26 @@ class HeartbeatSender:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _wait(self) -> None:
-        turns = self._node.turns
-        self._timer = turns.call_at(turns.now_us() + LOOK_US, self._look)
+    def _masters_changed(self) -> None:
+        """Send heartbeats to the present masters, at once to a new one."""
+        if self._reporter is not None:
+            self._reporter.masters_changed(self._list.addresses, self._list.config_id)
+            self._due_us = 0
 
-    def _look(self) -> None:
-        self._wait()
+    def _wait(self, reporter: Reporter) -> None:
+        turns = self._node.turns
+        self._timer = turns.call_at(turns.now_us() + LOOK_US, lambda: self._look(reporter))
+
+    def _look(self, reporter: Reporter) -> None:
+        self._wait(reporter)
         now_us = self._node.turns.now_us()
         for status in self._changes.take():
             self._due_us = now_us
-            self._reporter.replica_changed(status)
+            reporter.replica_changed(status)
         if now_us >= self._due_us:
             self._due_us = now_us + INTERVAL_US
-            for master, heartbeat in self._reporter.heartbeats(self._facts()):
-                self._send(master, heartbeat)
+            for master, heartbeat in reporter.heartbeats(self._facts()):
+                self._send(reporter, master, heartbeat)
 
     def _facts(self) -> ServerFacts:
         node = self._node
@@ -109,28 +113,28 @@ class HeartbeatSender:
             address=node.address, location=self._settings.location, free_bytes=node.free_bytes(), load_ops_per_s=load
         )
 
-    def _send(self, master: NodeId, heartbeat: Heartbeat) -> None:
+    def _send(self, reporter: Reporter, master: NodeId, heartbeat: Heartbeat) -> None:
         self._node.metrics.count("heartbeats_sent")
         if heartbeat.report is not None:
             self._node.metrics.count("reports_sent_full" if heartbeat.report.full else "reports_sent_incremental")
         call = self._node.messenger.call(master, HEARTBEAT, [encode(heartbeat)], deadline_ms=CALL_MS)
-        call.add_done_callback(partial(self._answered, master))
+        call.add_done_callback(partial(self._answered, reporter, master))
 
-    def _answered(self, master: NodeId, answer: asyncio.Future[Any]) -> None:
+    def _answered(self, reporter: Reporter, master: NodeId, answer: asyncio.Future[Any]) -> None:
         if answer.cancelled() or (failure := answer.exception()) is not None:
             self._node.metrics.count("heartbeats_failed")
             if not answer.cancelled():
                 self._log_failure(master, failure)
             return
         self._failures.pop(master, None)
-        self._list.heard(master)
         try:
             reply = decode(answer.result().body[0], HeartbeatReply)
         except (StelaeError, IndexError) as error:
             self._node.metrics.count("heartbeats_failed")
             log.warning("heartbeat reply is not readable master=%s: %s", master, error)
             return
-        if self._reporter.replied(master, reply):
+        self._list.answered(master, reply)
+        if reporter.replied(master, reply):
             self._due_us = 0
 
     def _log_failure(self, master: NodeId, failure: BaseException | None) -> None:
@@ -138,6 +142,6 @@ class HeartbeatSender:
         reason = _NUMBERS.sub("#", str(failure))  # A number may differ each time, as the milliseconds of a clock error.
         if self._failures.get(master) != reason:
             self._failures[master] = reason
-            where = next((one.address for one in self._node.config.masters if one.node_id == master), master)
+            where = self._list.addresses.get(master, master)
             step = WRONG_CLUSTER_STEP if _OTHER_CLUSTER.search(str(failure)) else ""
             log.warning("heartbeat failed master=%s: %s%s", where, failure, step)

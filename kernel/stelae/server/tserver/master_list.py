@@ -1,67 +1,100 @@
-"""Compares a tablet server's list of masters with the masters' own, once with each master after a start.
+"""Follows the masters of a tablet server: learns changes from their answers, and keeps links to them.
 
-The comparison needs a master that has recorded its cluster, because the masters of a new cluster first compare their
-own lists. A server whose list differs stops with an error that shows both lists: if it lacked a master, it would
-report to no leader whenever that master leads. Only the first master that answers after the start can stop the server.
-A difference that is found later is logged."""
+No change needs an edit of ``node.toml`` or a restart (ADR 80). The rules are in ``known_masters``."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from stelae.host.node import Node
-from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapAnswer, BootstrapRequest, BootstrapStage
+from stelae.lifecycle.masters_file import load_masters, save_masters
 from stelae.protocol.codec import decode, encode
-from stelae.server.master.core.listed_masters import check_listed
-from stelae.spi.errors import ConfigError, StelaeError
-from stelae.spi.ids import NodeId
+from stelae.protocol.master_heartbeats import HeartbeatReply
+from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
+from stelae.server.frames import only_frame
+from stelae.server.tserver.known_masters import KnownMasters
+from stelae.spi.ids import NodeId, OpId
+from stelae.spi.members import TabletConfig
+from stelae.wire.requests import Request
 
 log = logging.getLogger(__name__)
 
-CALL_MS = 2_000
-"""Deadline of the request for a master's list."""
-
 
 class MasterList:
-    """Compares the list of one tablet server. Used on the node's event loop."""
+    """The masters of one tablet server. Used on the node's event loop.
 
-    def __init__(self, node: Node) -> None:
+    Args:
+        changed: called after each change of ``addresses``.
+    """
+
+    def __init__(self, node: Node, changed: Callable[[], None]) -> None:
         self._node = node
-        self._asked: set[NodeId] = set()
-        self._agreed = False
+        self._changed = changed
+        self._linked: dict[NodeId, str] = {}
+        self._leader: NodeId | None = None
+        self._warned = ""
 
-    def heard(self, master: NodeId) -> None:
-        """Ask a master for its list after it has answered a heartbeat, unless that is done or under way."""
-        if master not in self._asked:
-            self._asked.add(master)
-            call = self._node.messenger.call(master, BOOTSTRAP, [encode(BootstrapRequest())], deadline_ms=CALL_MS)
-            call.add_done_callback(partial(self._answered, master))
+    def start(self) -> None:
+        """Read the stored config, open links to the masters, and serve requests for the list. Blocks shortly."""
+        node = self._node
+        self._known = KnownMasters(node.config.masters, load_masters(node.files, node.layout))
+        node.messenger.serve(MASTERS, self._serve)
+        self._warn_of_difference()
+        self._link()
 
-    def _answered(self, master: NodeId, call: asyncio.Future[Any]) -> None:
-        if call.cancelled() or call.exception() is not None:
-            self._asked.discard(master)
-            return
-        try:
-            answer = decode(call.result().body[0], BootstrapAnswer)
-        except (StelaeError, IndexError) as error:
-            log.warning("list of masters is not readable master=%s: %s", master, error)
-            return
-        if answer.stage is not BootstrapStage.BEGUN:
-            self._asked.discard(master)
-            return
-        self._compare(master, answer)
+    @property
+    def addresses(self) -> Mapping[NodeId, str]:
+        """The masters with their addresses."""
+        return self._linked
 
-    def _compare(self, master: NodeId, answer: BootstrapAnswer) -> None:
-        addresses = dict(answer.masters)
-        try:
-            masters = {node_id: addresses.get(node_id, "?") for node_id in answer.members}
-            check_listed(self._node.config.masters, masters, f"as master {addresses.get(master, master)} says,")
-            self._agreed = True
-        except ConfigError as error:
-            if self._agreed:
-                log.warning("lists of masters differ: %s", error)
-            else:
-                self._node.end_because(error)
+    @property
+    def config_id(self) -> OpId | None:
+        """The op id of the newest known config; ``None`` if only the list in ``node.toml`` is known."""
+        return self._known.config_id
+
+    def answered(self, master: NodeId, reply: HeartbeatReply) -> None:
+        """Learn from the answer to a heartbeat."""
+        self._leader = reply.leader or self._leader
+        if reply.masters is not None and self._known.learn(reply.masters):
+            log.info("masters changed config=%s masters=%s", reply.masters.op_id, ",".join(_named(reply.masters)))
+            self._store(reply.masters)
+            self._warn_of_difference()
+            self._link()
+        elif self._known.answered(master, reply.leader):
+            self._link()
+
+    def _link(self) -> None:
+        """Open links to new masters, move those to masters with a new address, and close those to removed ones."""
+        messenger, addresses = self._node.messenger, dict(self._known.addresses)
+        for master, address in addresses.items():
+            if self._linked.get(master) != address:
+                messenger.add_peer(master, address)
+        for master in self._linked.keys() - addresses.keys():
+            messenger.remove_peer(master)
+        self._linked = addresses
+        self._changed()
+
+    def _store(self, config: TabletConfig) -> None:
+        node = self._node
+
+        def stored(result: object) -> None:
+            if isinstance(result, Exception):
+                log.warning("the list of masters is not stored, which only matters for a restart: %s", result)
+
+        node.metadata_pool.run("masters", lambda: save_masters(node.files, node.layout, config), stored)
+
+    def _warn_of_difference(self) -> None:
+        found = self._known.difference_to_file()
+        if found not in ("", self._warned):
+            log.warning("%s", found)
+        self._warned = found
+
+    def _serve(self, request: Request) -> None:
+        decode(only_frame(request), MastersRequest)
+        view = MastersView(node_id=self._node.node_id, config=self._known.config, leader=self._leader)
+        request.reply([encode(view)])
+
+
+def _named(config: TabletConfig) -> list[str]:
+    return [f"{member.address}:{member.member_type}" for member in config.members]

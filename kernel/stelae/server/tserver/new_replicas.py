@@ -65,13 +65,16 @@ class NewReplicas:
 
     def _settings(self, new: NewReplica) -> TabletSettings:
         configured = self._node.config.tablet
-        if configured is not None and configured.id == SYSTEM_TABLET:
+        is_master = configured is not None and configured.id == SYSTEM_TABLET
+        if is_master and new.tablet_id != SYSTEM_TABLET:
             raise PeerError("this node is a master, and masters host no replicas of tables")
         chosen = self._node.config.consensus.name
         if new.consensus != chosen:
             raise PeerError(f"the tablet has consensus engine {new.consensus[:80]!r}, this node has {chosen!r}")
-        if new.tablet_id == SYSTEM_TABLET:
+        if new.tablet_id == SYSTEM_TABLET and not is_master:
             raise PeerError("only masters host the system tablet")
+        if is_master and new.log_only is not None:
+            raise PeerError("a master needs the rows of the catalog, so none is a witness")
         if new.log_only is not None and not _is_sound(new.log_only, self._node.node_id):
             raise PeerError(f"the log would begin at {new.log_only.base}, with a config that does not fit")
         schema = Schema.from_bytes(new.schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stelae import __version__
@@ -36,12 +37,16 @@ class NodeInfoService:
     Args:
         stats: sizes and unhealthy followers; ``HeartbeatSender`` shares its own.
         location: of the node, as in ``[tserver] location``.
+        masters: returns the masters that a tablet server knows.
     """
 
-    def __init__(self, node: Node, stats: ReplicaStats, location: str) -> None:
+    def __init__(
+        self, node: Node, stats: ReplicaStats, location: str, masters: Callable[[], Mapping[NodeId, str]]
+    ) -> None:
         self._node = node
         self._stats = stats
         self._location = location
+        self._known_masters = masters
         self._settings = flat_settings(node.config)
 
     def start(self) -> None:
@@ -57,7 +62,6 @@ class NodeInfoService:
         """Return the present state of the node."""
         node, config = self._node, self._node.config
         is_master = config.tablet is not None and config.tablet.id == SYSTEM_TABLET
-        listed = config.tablet.members if is_master and config.tablet is not None else config.masters
         return NodeInfo(
             node_id=node.node_id,
             incarnation=node.messenger.identity.incarnation_id,
@@ -69,17 +73,26 @@ class NodeInfoService:
             uptime_ms=(node.turns.now_us() - self._started_us) // 1000,
             wall_us=node.engines.services.clock.wall_us(),
             free_bytes=node.free_bytes(),
-            masters=tuple((master.node_id, master.address) for master in listed),
+            masters=tuple(self._masters().items()),
             peers=self._peers(),
             replicas=tuple(self._facts(replica) for _, replica in sorted(node.replicas.items())),
             failed=self._failed(),
             settings=self._settings,
         )
 
+    def _masters(self) -> Mapping[NodeId, str]:
+        """Return the masters: on a master those of the system tablet's config, or before there is one, of its file."""
+        tablet = self._node.config.tablet
+        if tablet is None or tablet.id != SYSTEM_TABLET:
+            return self._known_masters()
+        replica = self._node.replicas.get(SYSTEM_TABLET)
+        members = tablet.members if replica is None else replica.status.config.members
+        return {member.node_id: member.address for member in members}
+
     def _peers(self) -> tuple[PeerContact, ...]:
         """Return the nodes that this node must reach: its masters, and the other members of its tablets."""
         node = self._node
-        known: dict[NodeId, str] = {master.node_id: master.address for master in node.config.masters}
+        known: dict[NodeId, str] = dict(self._known_masters())
         for replica in node.replicas.values():
             known |= {member.node_id: member.address for member in replica.status.config.members}
         known.pop(node.node_id, None)

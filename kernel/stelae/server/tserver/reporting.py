@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState, ServerReport
-from stelae.spi.ids import IncarnationId, NodeId, TabletId
+from stelae.spi.ids import IncarnationId, NodeId, OpId, TabletId
 
 CHANGES_MAX = 4096
 """The most replicas of one incremental report. The replicas that changed first are in it. The next heartbeat has the
@@ -50,6 +50,7 @@ class Reporter:
         self._node_id = node_id
         self._incarnation = incarnation
         self._masters = {master: _Master() for master in masters}
+        self._masters_config: OpId | None = None
         self._version = 0
         self._replicas: dict[TabletId, ReplicaStatus] = {}
         self._changed: dict[TabletId, int] = {}  #: Version of each replica's last change, ascending.
@@ -69,8 +70,11 @@ class Reporter:
         self._changed.pop(status.tablet_id, None)
         self._changed[status.tablet_id] = self._version
 
-    def masters_changed(self, masters: Iterable[NodeId]) -> None:
-        """Replace the list of masters. The state of masters that stay in the list is kept."""
+    def masters_changed(self, masters: Iterable[NodeId], config_id: OpId | None = None) -> None:
+        """Replace the list of masters. The state of masters that stay in the list is kept.
+
+        ``config_id`` is the op id of the config that lists them, or ``None`` without one. Heartbeats have it."""
+        self._masters_config = config_id
         self._masters = {master: self._masters.get(master) or _Master() for master in masters}
 
     def heartbeats(self, facts: ServerFacts) -> list[tuple[NodeId, Heartbeat]]:
@@ -102,6 +106,7 @@ class Reporter:
             free_bytes=facts.free_bytes,
             load_ops_per_s=facts.load_ops_per_s,
             report=self._report(master) if master.term else None,
+            masters=self._masters_config,
         )
 
     def _report(self, master: _Master) -> ServerReport | None:

@@ -18,6 +18,8 @@ from stelae.sim.masters.world import MastersWorld
 from stelae.sim.process import Process
 from stelae.spi.consensus import Status
 from stelae.spi.errors import Overloaded, StelaeError, Unavailable
+from stelae.spi.ids import OpId
+from stelae.spi.members import MemberChange, TabletConfig
 from stelae.spi.write import WriteReply, WriteRequest
 
 REFUSED = 0.03
@@ -72,6 +74,16 @@ class FaultyReplica:
     def read_index(self, done: Callable[[int | StelaeError], None]) -> None:
         """As the replica."""
         self._inner.read_index(done)
+
+    def change_members(
+        self,
+        change: MemberChange,
+        done: Callable[[TabletConfig | StelaeError], None],
+        *,
+        committed_config_id: OpId | None = None,
+    ) -> None:
+        """As the replica."""
+        self._inner.change_members(change, done, committed_config_id=committed_config_id)
 
     def fail(self, reason: str) -> None:
         """As the replica."""

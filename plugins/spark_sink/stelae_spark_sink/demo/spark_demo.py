@@ -142,6 +142,6 @@ class SparkDemo:
         self._event("waiting until all replicas agree")
         check = self._cluster.check
         async with connected(self._cluster, self._source.table) as (client, catalog):
-            replicas = await replicas_of(client.connection, catalog, self._source.table)
+            replicas = await replicas_of(catalog, self._source.table)
             agreement = await wait_for_agreement(client.connection, replicas, check)
             return agreement, await wait_for_health(client.connection, catalog, check)

@@ -13,6 +13,7 @@ from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.operations import BatchOutcome
 from stelae.server.master.core.proposals import PolicyProposal
 from stelae.spi.ids import NodeId, OpId
+from stelae.spi.members import TabletConfig
 from stelae.spi.policy import PolicySnapshot
 
 # -- events --------------------------------------------------------------------------------------
@@ -30,6 +31,16 @@ class MasterLeaderChanged(msgspec.Struct, frozen=True, gc=False):
 
     term: int
     leader: NodeId | None
+
+
+class MastersChanged(msgspec.Struct, frozen=True):
+    """The newest committed config of the system tablet that this replica knows: the masters.
+
+    ``newest`` is the op id of the newest config in its log, which may not be committed. Every leader has each committed
+    config in its log."""
+
+    config: TabletConfig
+    newest: OpId
 
 
 class EntryApplied(msgspec.Struct, frozen=True):
@@ -107,6 +118,7 @@ class Planned(msgspec.Struct, frozen=True):
 Event: TypeAlias = (
     MasterTick
     | MasterLeaderChanged
+    | MastersChanged
     | EntryApplied
     | Decided
     | ChangeAsked

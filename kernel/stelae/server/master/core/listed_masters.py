@@ -1,28 +1,27 @@
-"""The masters that a ``node.toml`` lists, held against the masters that there are.
+"""Compares the masters that a ``node.toml`` lists with the masters that there are, for a message.
 
-They are compared by uuid: a node may reach a master under another name than the others do."""
+They are compared by uuid, because a node may reach a master under another name than the others do. A difference is
+harmless: the list is only for the first contact, and the newest committed config of the system tablet wins (ADR 80)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from stelae.spi.errors import ConfigError
 from stelae.spi.ids import NodeId
-from stelae.spi.members import Member
+from stelae.spi.members import Member, TabletConfig
+
+NEXT_STEP = "the masters of the config count; list them in [masters] of every node.toml, for the next first contact"
 
 
-def check_listed(listed: Iterable[Member], masters: Mapping[NodeId, str], source: str) -> None:
-    """``ConfigError``, with both sides: the list in ``[masters]`` is not that of the masters, whose addresses are given
-    by uuid. ``source``: who says which masters there are."""
+def difference(listed: Iterable[Member], config: TabletConfig) -> str:
+    """Return both sides and the next step if a list and a config differ; empty if they have the same masters."""
     mine = {member.node_id: member.address for member in listed}
+    masters = {member.node_id: member.address for member in config.members}
     if mine.keys() == masters.keys():
-        return
-    raise ConfigError(
-        f"[masters] lists {_text(mine)}; {source} the masters are {_text(masters)}",
-        hint="Put the masters of that record into [masters], in the node.toml of every node. The masters of a cluster "
-        "are fixed when it begins. A directory of another cluster: correct [node] directory or [cluster] id.",
-    )
+        return ""
+    return f"[masters] lists {text(mine)}; by config {config.op_id} the masters are {text(masters)}: {NEXT_STEP}"
 
 
-def _text(masters: Mapping[NodeId, str]) -> str:
+def text(masters: Mapping[NodeId, str]) -> str:
+    """Return masters in words: their addresses, each with the first letters of its uuid."""
     return ", ".join(f"{address} ({node_id[:8]})" for node_id, address in masters.items()) or "none"

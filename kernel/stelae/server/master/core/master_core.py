@@ -3,7 +3,8 @@
 The driver promises:
     1. Each step begins with ``MasterTick``. Neither of its clocks goes back.
     2. ``EntryApplied`` arrives for every entry of the system tablet in log order, on leaders and followers, also for
-       entries without rows. ``MasterLeaderChanged`` arrives whenever the term or the leader changes.
+       entries without rows. ``MasterLeaderChanged`` arrives whenever the term or the leader changes, and
+       ``MastersChanged`` whenever the committed config of the system tablet does.
     3. ``Replicate`` is proposed only in the term that it names. The entry has one operation (``batches.to_rows``).
        ``Decided`` follows at most once. COMMITTED: the batch is committed at ``op_id``. CERTAINLY_NOT: the batch is in
        no log and never will be. UNKNOWN: any other outcome. After this master has stepped down, no answer is needed.
@@ -34,7 +35,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
-from stelae.protocol.master_heartbeats import HeartbeatReply
+from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.accepted_proposals import RefusedProposal, repair
 from stelae.server.master.core.catalog import Catalog
@@ -51,6 +52,7 @@ from stelae.server.master.core.events import (
     Event,
     HeartbeatReceived,
     MasterLeaderChanged,
+    MastersChanged,
     MastersCompared,
     MasterTick,
     Planned,
@@ -69,11 +71,18 @@ from stelae.server.master.core.reconcile import ClusterView, ReconcilePlan, reco
 from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.server.master.core.servers import Servers
 from stelae.server.master.settings import MasterSettings
-from stelae.spi.errors import NotLeader
+from stelae.spi.errors import NotLeader, Unavailable
 from stelae.spi.ids import ClusterId, NodeId
+from stelae.spi.members import TabletConfig
 
 _PLANNING_REST = 9
 """Plans that take long are made less often: so many times as long as one took pass before the next."""
+
+OTHER_FOUNDING = (
+    "this master leads, and its log lacks config {} of the masters, which the server knows: another master leads the "
+    "cluster by now, or this master's directory was formatted anew; see the masters with: stelae master list"
+)
+"""Why a leader refuses the heartbeat of a server. So it places nothing there, and the server reports nothing to it."""
 
 
 def _has_other_members(before: TabletRecord | None, record: TabletRecord) -> bool:
@@ -115,6 +124,7 @@ class MasterCore:
         self._time = now
         self._term = 0
         self._leader: NodeId | None = None
+        self._masters: MastersChanged | None = None
         self._leadership: MasterLeadership | None = None
         self._tokens = itertools.count(1)
         self._effects: list[Effect] = []
@@ -210,6 +220,8 @@ class MasterCore:
                 self._time = event
             case MasterLeaderChanged():
                 self._change_leader(event)
+            case MastersChanged():
+                self._masters = event
             case EntryApplied():
                 self._apply(event)
             case Decided():
@@ -283,17 +295,37 @@ class MasterCore:
     def _take_heartbeat(self, event: HeartbeatReceived) -> None:
         """A follower takes from it that the server lives; the leader takes the report besides."""
         heartbeat = event.heartbeat
+        if self._begun is not None and self._lacks_config_of(heartbeat):
+            error = Unavailable(OTHER_FOUNDING.format(heartbeat.masters))
+            self._effects.append(Refuse(token=event.token, code=error.code, detail=str(error), retryable=True))
+            return
         in_order = self.servers.heard(heartbeat, self._time.now_us)
         leadership = self._serving
         if leadership is None:
-            reply = HeartbeatReply(term=0, leader=self._leader)
+            reply = HeartbeatReply(term=0, leader=self._leader, masters=self._newer_masters(heartbeat))
         else:
             taken = self.servers.take(heartbeat.node_id, heartbeat.report if in_order else None)
             leadership.touch(taken.changed)
             reply = HeartbeatReply(
-                term=leadership.term, leader=self._node_id, wants_full=taken.wants_full, acknowledged=taken.acknowledged
+                term=leadership.term,
+                leader=self._node_id,
+                wants_full=taken.wants_full,
+                acknowledged=taken.acknowledged,
+                masters=self._newer_masters(heartbeat),
             )
         self._effects.append(Reply(token=event.token, body=reply))
+
+    def _newer_masters(self, heartbeat: Heartbeat) -> TabletConfig | None:
+        """Return the masters if a server knows an older config of them. Before a cluster is on record, lists count."""
+        masters, known = self._masters, heartbeat.masters
+        if masters is None or self.catalog.cluster is None or (known is not None and known >= masters.config.op_id):
+            return None
+        return masters.config
+
+    def _lacks_config_of(self, heartbeat: Heartbeat) -> bool:
+        """Whether a server knows a committed config of the masters that is newer than all in this log."""
+        masters, known = self._masters, heartbeat.masters
+        return masters is not None and known is not None and known > masters.newest
 
     # -- what follows from the state ---------------------------------------------------------------
 

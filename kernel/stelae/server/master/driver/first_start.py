@@ -6,6 +6,9 @@ lost. A replica that begins anew there would vote without what it has promised, 
 
 1. The tablet is created only once all of them answer, name the same masters, and know of no cluster.
 2. The cluster goes on record only once all of them have a system tablet with those members (``cluster_bootstrap``).
+3. If one of them knows a cluster in which this master has, or had, no vote, this master *joins* (ADR 80): it creates
+   nothing, and waits until the leader of that cluster fills it, as any new replica. A master that no list names joins,
+   too. If it has, or had, a vote there, its disk was lost, and it refuses for good.
 
 So when a cluster is on record, every master has created its tablet, and a directory without one is not that of a master
 of this cluster. A master whose tablet has failed, or holds entries that are not applied, cannot say whether a cluster
@@ -17,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from stelae.host.member_promises import type_that_counts
 from stelae.host.ports import Timer
 from stelae.host.settings import TabletSettings
 from stelae.lifecycle.startup_decisions import StartupAction
@@ -26,10 +30,13 @@ from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapAnswe
 from stelae.protocol.codec import decode, encode
 from stelae.server.frames import only_frame
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.listed_masters import check_listed
-from stelae.server.master.driver.master_comparison import Answers, MasterComparison, silent, stages
+from stelae.server.master.core.listed_masters import difference
+from stelae.server.master.driver.master_comparison import Answers, MasterComparison, silent, stages, voter_according_to
 from stelae.server.master.driver.ports import CreateTablet, IncomingRequest, MasterNode
+from stelae.spi.consensus import Status
 from stelae.spi.errors import StelaeError
+from stelae.spi.ids import NodeId
+from stelae.spi.members import VOTING
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +50,14 @@ class SystemTabletLoader(TabletLoader):
     def create(self, tablet: TabletSettings) -> bool:
         """Leave the creation to ``FirstStart``, which asks the other masters first.
 
-        ``ConfigError``: the tablet exists, and its members are other masters than the file lists."""
+        If the tablet exists, its members are the masters, whatever the file lists by now (ADR 80)."""
         found = self.inspect(tablet.id, self._engines.wal.logs())
         if found.decision.action is StartupAction.NOTHING:
             self.delayed[tablet.id] = "the other masters have not been asked yet"
-        elif found.consensus is not None and found.consensus.committed_config.members:
-            members = {member.node_id: member.address for member in found.consensus.committed_config.members}
-            check_listed(tablet.members, members, "by this master's own record")
+            return False
+        config = None if found.consensus is None else found.consensus.committed_config
+        if config is not None and config.members and (told := difference(tablet.members, config)):
+            log.warning("%s", told)
         return False
 
 
@@ -105,13 +113,19 @@ class FirstStart:
         self._comparison.ask(self._judge)
 
     def _judge(self, answers: Answers) -> None:
-        """Create the tablet, or never, or ask again, by what the other masters say."""
+        """Create the tablet, or never, or wait, by what the other masters say."""
         if self._stopped:
+            return
+        if self._node.replicas.get(SYSTEM_TABLET) is not None:  # The leader of a cluster has filled it meanwhile.
+            self._loader.delayed.pop(SYSTEM_TABLET, None)
             return
         differences = self._comparison.differences(answers)
         begun = stages(answers, BootstrapStage.BEGUN)
-        if begun and not differences:
-            self._refuse_for_good(begun)
+        if voted := voter_according_to(answers, self._node.node_id):
+            self._refuse_for_good(voted)
+            return
+        if begun or not self._is_listed:
+            self._ask_again("; ".join([self._joins(begun), *(differences if self._is_listed else [])]))
             return
         unsure = [
             f"master {address} cannot say yet whether it did" for address in stages(answers, BootstrapStage.UNKNOWN)
@@ -121,6 +135,21 @@ class FirstStart:
             self._ask_again(objection)
         else:
             self._create_tablet(self._tablet, self._created)
+
+    @property
+    def _is_listed(self) -> bool:
+        return any(member.node_id == self._node.node_id for member in self._tablet.members)
+
+    def _joins(self, begun: list[str]) -> str:
+        """Return what a master waits for that joins a cluster."""
+        node = self._node
+        told = f"the cluster has begun without this master (told by {', '.join(begun)})"
+        if not begun:
+            listed = ", ".join(member.address for member in self._tablet.members)
+            told = f"[masters] does not list this master, and no cluster is known at {listed}"
+        return (
+            f"{told}; to let it join, run: stelae master add {node.address} --connect {self._tablet.members[0].address}"
+        )
 
     def _created(self, error: StelaeError | None) -> None:
         if error is None:
@@ -140,7 +169,8 @@ class FirstStart:
         del self._loader.delayed[SYSTEM_TABLET]
         reason = (
             f"the cluster has begun (told by {', '.join(begun)}) and this master's directory is new: an empty one "
-            "would vote without what the master has promised. Put its old directory back, or leave it down"
+            "would vote without what the master has promised. Put its old directory back; or format it without --uuid, "
+            "take its entry out of [masters], and replace the lost master: stelae master replace"
         )
         self._loader.fail(SYSTEM_TABLET, reason)
 
@@ -167,7 +197,7 @@ class FirstStart:
 
     def _warn(self, objection: str) -> None:
         if objection not in ("", self._last_warning):
-            log.warning("the cluster does not begin: %s", objection)
+            log.warning("this master waits: %s", objection)
         self._last_warning = objection
 
     # -- what the others ask ---------------------------------------------------------------------
@@ -179,6 +209,8 @@ class FirstStart:
             masters=tuple((member.node_id, member.address) for member in self._tablet.members),
             members=() if replica is None else tuple(member.node_id for member in replica.status.config.members),
             stage=self._stage(),
+            joining=() if replica is None else _never_voters(replica.status),
+            founded_us=founded_us(self._catalog()),
         )
         request.reply([encode(answer)])
 
@@ -193,3 +225,15 @@ class FirstStart:
             return BootstrapStage.BEGUN
         all_applied = catalog is not None and catalog.applied == replica.status.last
         return BootstrapStage.EMPTY if all_applied else BootstrapStage.UNKNOWN
+
+
+def founded_us(catalog: Catalog | None) -> int:
+    """Return when the cluster of a catalog was put on record; 0 if it was not."""
+    return 0 if catalog is None or catalog.cluster is None else catalog.cluster.created_us
+
+
+def _never_voters(status: Status) -> tuple[NodeId, ...]:
+    """Return the members without a vote that never had one."""
+    config, committed = status.config, status.committed_config
+    names = [member.node_id for member in config.members]
+    return tuple(name for name in names if type_that_counts(name, config, committed) not in VOTING)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol, assert_never
 
 from stelae.host.hybrid_clock import physical_us
@@ -33,6 +34,7 @@ from stelae.server.master.core.events import (
     EntryApplied,
     Event,
     MasterLeaderChanged,
+    MastersChanged,
     MastersCompared,
     MasterTick,
     Planned,
@@ -45,8 +47,10 @@ from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.core.proposals import Planner, PolicyProposal, propose
 from stelae.server.master.driver.batch_proposals import BatchProposals
 from stelae.server.master.driver.catalog_loading import CatalogLoad
+from stelae.server.master.driver.change_masters import MasterChanges
 from stelae.server.master.driver.first_start import FirstStart
 from stelae.server.master.driver.leader_read_index import LeaderReadIndex, confirm_leadership
+from stelae.server.master.driver.masters_watch import MastersWatch
 from stelae.server.master.driver.ports import CreateTablet, MasterNode, PendingCall, SystemReplica
 from stelae.server.master.driver.requests import OpenRequests
 from stelae.server.master.settings import MasterSettings
@@ -101,7 +105,8 @@ class Master:
         assert tablet is not None, "a master is configured with its system tablet"
         self._node = node
         self._settings: MasterSettings = node.config.extra.get("master") or MasterSettings()
-        self._members = tablet.members
+        self._listed = tablet.members
+        self._loader = loader
         self._rng = rng
         self._make_core = make_core
         self.core: MasterCore | None = None
@@ -113,44 +118,71 @@ class Master:
         self._leadership: tuple[int, NodeId | None] = (0, None)  #: Term and leader that the core has been told.
         self._requests = OpenRequests(node, lambda: self.core is not None, self._take)
         self._read_index = LeaderReadIndex(node, lambda: self._replica, self._take)
-        client_id = ClientId(f"master-{rng.getrandbits(64):016x}")
-        self._proposals = BatchProposals(node.turns, client_id, self._take)
-        self._first_start = FirstStart(
-            node, tablet, loader, create_tablet, lambda: None if self.core is None else self.core.catalog
-        )
+        self._proposals = self._new_proposals()
+        self._first_start = FirstStart(node, tablet, loader, create_tablet, self._catalog)
+        self._watch = MastersWatch(node, tablet.members, self._find_other_replica)
+        self._changes = MasterChanges(node, lambda: self._replica, self._catalog)
+        self._masters: MastersChanged | None = None  #: The configs that the core has been told.
 
     # -- life ------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Register the handlers; the core begins as soon as the system tablet is up.
 
-        ``ConfigError``: this node is none of the masters that it names; it could neither lead nor vote."""
-        self._check_listed()
+        ``ConfigError``: the directory is new, and the list has another uuid at this node's address."""
+        self._check_uuid()
         self._requests.serve()
         self._read_index.serve()
         self._first_start.serve()
+        self._changes.serve()
+        self._watch.start()
         self._find_replica()
 
-    def _check_listed(self) -> None:
-        node, listed = self._node, {member.node_id: member.address for member in self._members}
-        if node.node_id not in listed:
-            uuid = next((uuid for uuid, address in listed.items() if address == node.address), "UUID")
-            hint = f"Correct the list, or format a new directory with: stelae fs format --config FILE --uuid {uuid}"
-            raise ConfigError(f"this node is {node.node_id}, which [masters] does not list", hint=hint)
+    def _check_uuid(self) -> None:
+        """Refuse a new directory under another uuid than that which the list has at its address."""
+        node, listed = self._node, {member.node_id: member.address for member in self._listed}
+        own = {node.config.node.listen, node.config.node.advertise}
+        uuid = next((uuid for uuid, address in listed.items() if address in own), None)
+        if SYSTEM_TABLET in self._loader.delayed and uuid is not None and node.node_id not in listed:
+            raise ConfigError(
+                f"this node is {node.node_id}, and [masters] lists {uuid} at its address",
+                hint="Of a new cluster: correct the list, or format a new directory with: "
+                f"stelae fs format --config FILE --uuid {uuid}. In place of a lost master: take its entry out of "
+                "[masters], start this node, and run: stelae master replace",
+            )
 
     def stop(self) -> None:
         """Decide nothing more."""
         self._first_start.stop()
+        self._watch.stop()
+        self._end()
+
+    def _end(self) -> None:
+        """Leave the replica. Another one may take its place."""
         if self._timer is not None:
             self._timer.cancel()
         if self._replica is not None:
             self._replica.applier.on_group = None
             self._replica.on_status = None
-        self._end()
-
-    def _end(self) -> None:
-        self.core = None
+        self.core = self._replica = self._load = self._masters = None
+        self._leadership = (0, None)
+        self._events = []
         self._proposals.stop()
+
+    def _new_proposals(self) -> BatchProposals:
+        client_id = ClientId(f"master-{self._rng.getrandbits(64):016x}")
+        return BatchProposals(self._node.turns, client_id, self._take)
+
+    def _catalog(self) -> Catalog | None:
+        return None if self.core is None else self.core.catalog
+
+    def _find_other_replica(self) -> None:
+        """Begin anew if a copy has taken the place of the replica: its catalog is another one."""
+        if self._replica is not None and self._node.replicas.get(SYSTEM_TABLET) is not self._replica:
+            log.info("the replica of the system tablet was replaced, the catalog is loaded anew")
+            self._end()
+            self._proposals = self._new_proposals()
+            self._find_replica()
 
     def _find_replica(self) -> None:
         """Load the catalog as soon as the system tablet is up; create the tablet at the first start."""
@@ -163,7 +195,8 @@ class Master:
 
     def _begin_load(self, replica: SystemReplica) -> None:
         self._replica = replica
-        self._load = CatalogLoad(replica, self._node.scans, self._loaded)
+        self._loader.delayed.pop(SYSTEM_TABLET, None)
+        self._load = CatalogLoad(replica, self._node.scans, partial(self._loaded, replica))
         replica.applier.on_group = self._applied
         replica.on_status = self._status_changed
         if replica.applier.timestamp:
@@ -173,7 +206,9 @@ class Master:
             self._take(CaughtUp(stamped_us - self._node.config.clock.ahead_us_max))
         self._load.start()
 
-    def _loaded(self, catalog: Catalog, applied_meanwhile: Sequence[Entry]) -> None:
+    def _loaded(self, replica: SystemReplica, catalog: Catalog, applied_meanwhile: Sequence[Entry]) -> None:
+        if self._replica is not replica:
+            return  # A copy has replaced it meanwhile, or this master has stopped.
         node = self._node
         rng = random.Random(self._rng.getrandbits(64))
         limits = limits_of(node.config)
@@ -203,8 +238,10 @@ class Master:
                 self._take(event)
 
     def _status_changed(self) -> None:
-        """ChangeStep if the term or the leader of the system tablet has changed."""
-        if self._replica is not None and _leadership_of(self._replica) != self._leadership:
+        """Step if the term, the leader or the committed config of the system tablet has changed."""
+        if self._replica is None:
+            return
+        if _masters_of(self._replica) != self._masters or _leadership_of(self._replica) != self._leadership:
             self._schedule_step()
 
     # -- the step --------------------------------------------------------------------------------
@@ -220,8 +257,11 @@ class Master:
         if core is None or replica is None:
             return
         leadership = _leadership_of(replica)
-        changed = [MasterLeaderChanged(*leadership)] if leadership != self._leadership else []
+        changed: list[Event] = [MasterLeaderChanged(*leadership)] if leadership != self._leadership else []
         self._leadership = leadership
+        if (masters := _masters_of(replica)) != self._masters:
+            self._masters = masters
+            changed.append(masters)
         events, self._events = self._events, []
         now = self._now()
         try:
@@ -321,6 +361,11 @@ class Master:
 def _leadership_of(replica: SystemReplica) -> tuple[int, NodeId | None]:
     """The term of the system tablet, and its leader as far as this replica knows."""
     return replica.status.term, replica.status.leader
+
+
+def _masters_of(replica: SystemReplica) -> MastersChanged:
+    """The masters as this replica knows them."""
+    return MastersChanged(replica.status.committed_config, replica.status.config.op_id)
 
 
 def _note_refusal(action: ServerAction, answer: PendingCall, metrics: Metrics) -> None:

@@ -36,7 +36,7 @@ class MasterComparison:
         answers: dict[NodeId, BootstrapAnswer | StelaeError] = {}
 
         def answered(master: NodeId, call: PendingCall) -> None:
-            answers[master] = _answer_of(call)
+            answers[master] = answer_of(call)
             if len(answers) == len(others):
                 done({self._listed[node_id]: answers[node_id] for node_id in others})
 
@@ -89,7 +89,18 @@ def stages(answers: Answers, stage: BootstrapStage) -> list[str]:
     ]
 
 
-def _answer_of(call: PendingCall) -> BootstrapAnswer | StelaeError:
+def voter_according_to(answers: Answers, node_id: NodeId) -> list[str]:
+    """Addresses of the masters whose cluster has begun, and in whose config a node has a vote, or had one."""
+    found = ((address, answer) for address, answer in answers.items() if isinstance(answer, BootstrapAnswer))
+    return [
+        address
+        for address, answer in found
+        if answer.stage is BootstrapStage.BEGUN and node_id in answer.members and node_id not in answer.joining
+    ]
+
+
+def answer_of(call: PendingCall) -> BootstrapAnswer | StelaeError:
+    """Return the answer to a ``BootstrapRequest``, or why there is none."""
     if call.cancelled():
         return Unavailable("the call was given up")
     failure = call.exception()

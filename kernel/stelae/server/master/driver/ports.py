@@ -12,7 +12,8 @@ from stelae.host.ports import BlockingPool, Turns
 from stelae.host.settings import NodeConfig, TabletSettings
 from stelae.spi.consensus import Status
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.members import MemberChange, TabletConfig
 from stelae.spi.services import Buffer, Metrics
 from stelae.spi.write import WriteReply, WriteRequest
 from stelae.wire.call_retries import Response
@@ -58,6 +59,9 @@ class MasterMessenger(Protocol):
     def add_peer(self, node_id: NodeId, address: str) -> None:
         """Keep links to a node, or move them to a new address."""
 
+    def remove_peer(self, node_id: NodeId) -> None:
+        """Close the links to a node."""
+
     def call(self, to: NodeId, kind: str, frames: Sequence[Buffer], *, deadline_ms: int) -> PendingCall:
         """Send a request at the end of this turn."""
 
@@ -77,6 +81,15 @@ class SystemReplica(Protocol):
 
     def read_index(self, done: Callable[[int | StelaeError], None]) -> None:
         """Confirm leadership, and wait until all that was committed before the call is applied."""
+
+    def change_members(
+        self,
+        change: MemberChange,
+        done: Callable[[TabletConfig | StelaeError], None],
+        *,
+        committed_config_id: OpId | None = None,
+    ) -> None:
+        """Change one member; ``done`` once, with the committed config or an error."""
 
     def fail(self, reason: str) -> None:
         """Stop the replica for good."""

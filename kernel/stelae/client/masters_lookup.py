@@ -1,0 +1,75 @@
+"""Finds the present masters by asking every node that a client knows, and takes the newest config.
+
+Masters answer, also those that were removed, and tablet servers. So a client that was idle while all masters were
+replaced finds the new ones through the servers of its tables."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from stelae.client.connection import Connection
+from stelae.client.member_lookup import TabletMembers
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
+from stelae.spi.errors import StelaeError, Unavailable
+from stelae.spi.ids import NodeId
+
+SERVERS_MAX = 8
+"""The most tablet servers that are asked besides the masters; others would say the same."""
+
+POLL_S = 0.2
+"""Pause between two rounds of questions, in seconds."""
+
+
+class MastersLookup:
+    """The lookups of one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def newest(self, known: Iterable[NodeId]) -> MastersView | None:
+        """Return the view with the newest config, of those that know a leader first; ``None`` if no node knows masters.
+
+        Args:
+            known: the masters that the client knows.
+        """
+        connection = self._connection
+        masters = dict.fromkeys([*known, *connection.nodes])
+        others = [node for node in connection.addresses if node not in masters]
+        start = int(connection.rng.random() * max(1, len(others)))
+        asked = [*masters, *[*others[start:], *others[:start]][:SERVERS_MAX]]
+        calls = (connection.ask(node, MASTERS, encode(MastersRequest())) for node in asked)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        views = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                continue
+            try:
+                views.append(decode(answer.body[0], MastersView))
+            except (StelaeError, IndexError):
+                continue
+        found = [view for view in views if view.members]
+        return max(found, key=_rank, default=None)
+
+    async def view(self, known: Iterable[NodeId], deadline: float) -> MastersView:
+        """Return the newest view, and keep links to its masters. ``Unavailable``: no node knew masters in time."""
+        loop, known = asyncio.get_running_loop(), [*known]
+        while (view := await self.newest(known)) is None:
+            if loop.time() >= deadline:
+                raise Unavailable("no node could say which masters there are; check that the masters run")
+            await asyncio.sleep(POLL_S)
+        self._connection.add_peers(view.members)
+        return view
+
+    async def members(self, known: Iterable[NodeId]) -> TabletMembers | None:
+        """Return the members of the system tablet, for lookups of members."""
+        view = await self.newest(known)
+        if view is None or view.config is None:
+            raise Unavailable("no node could say which masters there are")
+        return TabletMembers(members=view.members, leader=view.leader, config=view.config.op_id)
+
+
+def _rank(view: MastersView) -> tuple[object, bool]:
+    assert view.config is not None
+    return view.config.op_id, view.leader is not None

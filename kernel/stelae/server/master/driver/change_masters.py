@@ -1,0 +1,155 @@
+"""Serves requests to add and remove masters: on the leading master, as changes of the system tablet's config.
+
+A new master is asked before anything is appended: a node that does not answer, or must not join, leaves no trace. What
+its answer proves is checked again by the rules of all tablets: the leader fills an empty directory only for a member
+that never had a vote (ADR 80)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapAnswer, BootstrapRequest, BootstrapStage
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.masters_messages import CHANGE_MASTERS, ChangeMastersRequest
+from stelae.protocol.member_messages import ChangeMembersReply
+from stelae.server.frames import only_frame
+from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.driver.first_start import founded_us
+from stelae.server.master.driver.master_comparison import answer_of
+from stelae.server.master.driver.ports import IncomingRequest, MasterNode, PendingCall, SystemReplica
+from stelae.server.tserver.member_service import check_change
+from stelae.spi.consensus import Role
+from stelae.spi.errors import CallerError, MemberChangeRefused, NotLeader, RetryableError, StelaeError, Unavailable
+from stelae.spi.members import AddServer, MemberType, RemoveServer, TabletConfig
+
+ANSWER_MS = 2_000
+"""How long a new master may take to answer, in milliseconds."""
+
+AGAIN_US = 100_000
+"""The pause before it is asked again, for example because the connection is not up yet."""
+
+
+class MasterChanges:
+    """The requests for changes on one master.
+
+    Args:
+        replica: returns the replica of the system tablet, if it is up.
+        catalog: returns the catalog, once it is loaded.
+    """
+
+    def __init__(
+        self, node: MasterNode, replica: Callable[[], SystemReplica | None], catalog: Callable[[], Catalog | None]
+    ) -> None:
+        self._node = node
+        self._replica = replica
+        self._catalog = catalog
+
+    def serve(self) -> None:
+        """Register the handler."""
+        self._node.messenger.serve(CHANGE_MASTERS, self._change)
+
+    def _change(self, request: IncomingRequest) -> None:
+        asked = decode(only_frame(request), ChangeMastersRequest)
+        check_change(asked.change)
+        replica = self._leading()
+        match asked.change:
+            case AddServer(member_type=MemberType.PRE_VOTER) as new:
+                if replica.status.config.member(new.node_id) is None:
+                    self._ask_first(request, asked, new)
+                    return
+            case RemoveServer():
+                pass
+            case _:
+                raise CallerError("masters are added as PRE_VOTER, which becomes a VOTER by itself, or removed")
+        self._make(request, asked)
+
+    def _leading(self) -> SystemReplica:
+        """Return the replica of the leader. ``NotLeader``: another master leads. ``Unavailable``: none is known."""
+        replica = self._replica()
+        if replica is None:
+            raise Unavailable("this master has no system tablet yet")
+        if replica.status.role is not Role.LEADER:
+            raise NotLeader(replica.status.leader)
+        if not founded_us(self._catalog()):
+            raise Unavailable("the cluster has not begun: its masters have to agree first")
+        return replica
+
+    def _ask_first(self, request: IncomingRequest, asked: ChangeMastersRequest, new: AddServer) -> None:
+        """Make the change if the new master answers and may join."""
+        turns = self._node.turns
+        until_us = turns.now_us() + ANSWER_MS * 1_000
+        self._node.messenger.add_peer(new.node_id, new.address)
+
+        def ask() -> None:
+            body = [encode(BootstrapRequest())]
+            call = self._node.messenger.call(new.node_id, BOOTSTRAP, body, deadline_ms=ANSWER_MS)
+            call.add_done_callback(answered)
+
+        def answered(call: PendingCall) -> None:
+            answer = answer_of(call)
+            if _may_change(answer) and turns.now_us() < until_us:
+                turns.call_at(turns.now_us() + AGAIN_US, ask)
+                return
+            try:
+                self._make_unless_refused(request, asked, new, answer)
+            except StelaeError as error:
+                request.refuse(error)
+
+        ask()
+
+    def _make_unless_refused(
+        self,
+        request: IncomingRequest,
+        asked: ChangeMastersRequest,
+        new: AddServer,
+        answer: BootstrapAnswer | StelaeError,
+    ) -> None:
+        replica = self._leading()
+        if reason := self._objection(new, answer):
+            if replica.status.config.member(new.node_id) is None:
+                self._node.messenger.remove_peer(new.node_id)
+            raise MemberChangeRefused(f"{reason}; nothing was changed")
+        self._make(request, asked)
+
+    def _objection(self, new: AddServer, answer: BootstrapAnswer | StelaeError) -> str:
+        """Return why a node may not join, and what to do; empty if it may."""
+        name = f"the node at {new.address}"
+        if isinstance(answer, StelaeError):
+            step = "start it with: stelae master run, as a master of this cluster"
+            return f"{name} does not answer as master {new.node_id}: {answer}; {step}"
+        if answer.stage is BootstrapStage.NEW or answer.founded_us == founded_us(self._catalog()):
+            return ""
+        if answer.founded_us:
+            step = "format a new directory for it, if that cluster is not needed"
+            return f"{name} is a master of another cluster with the same id; {step}"
+        if self._has_begun_to_join(new, answer):
+            return ""
+        if answer.stage is BootstrapStage.EMPTY:
+            step = "stop it, and format its directory anew with a [masters] that lists only the present masters"
+            return f"{name} has a system tablet of its own, for a cluster that has not begun; {step}"
+        step = "if its log does not say what is wrong, format a new directory for it, under a new uuid"
+        return f"{name} cannot say whether its system tablet is of this cluster; {step}"
+
+    def _has_begun_to_join(self, new: AddServer, answer: BootstrapAnswer) -> bool:
+        """Whether what a node has is of a join to this cluster that ended early. It founds nothing: it has no vote."""
+        replica = self._leading()
+        config = replica.status.config
+        known = {new.node_id, *config.former_voters, *(member.node_id for member in config.members)}
+        has_vote = new.node_id in answer.members and new.node_id not in answer.joining
+        return not has_vote and known.issuperset(answer.members)
+
+    def _make(self, request: IncomingRequest, asked: ChangeMastersRequest) -> None:
+        def done(result: TabletConfig | StelaeError) -> None:
+            if isinstance(result, StelaeError):
+                request.refuse(result)
+            else:
+                request.reply([encode(ChangeMembersReply(result))])
+
+        self._leading().change_members(asked.change, done, committed_config_id=asked.committed_config_id)
+
+
+def _may_change(answer: BootstrapAnswer | StelaeError) -> bool:
+    """Whether a node that is only starting could answer otherwise soon."""
+    if isinstance(answer, StelaeError):
+        return isinstance(answer, RetryableError)
+    return answer.stage is BootstrapStage.UNKNOWN and not answer.founded_us

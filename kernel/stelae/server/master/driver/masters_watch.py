@@ -1,0 +1,137 @@
+"""Knows which masters there are, and answers whoever asks: clients, new masters, removed ones.
+
+A master knows the masters from the committed config of its own log. That may be old: a master that was removed gets no
+more entries, and one that joins has no log yet. So a master that hears no leader asks the other masters it knows for
+their view. The newest config wins. A removed master goes on to answer, so an address that somebody has kept still
+leads to the present masters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from stelae.host.ports import Timer
+from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
+from stelae.server.frames import only_frame
+from stelae.server.master.driver.ports import IncomingRequest, MasterNode, PendingCall, SystemReplica
+from stelae.spi.errors import StelaeError
+from stelae.spi.members import Member, TabletConfig
+
+log = logging.getLogger(__name__)
+
+LOOK_US = 1_000_000
+"""How often a master looks whether it hears a leader, and asks the others if it does not."""
+
+CALL_MS = 900
+"""Deadline of one question; shorter than the interval, so that answers do not pile up."""
+
+
+class MastersWatch:
+    """The masters as one master knows them.
+
+    Args:
+        listed: the masters in ``node.toml``: for the first contact.
+        looked: called at each look, after the questions are sent.
+    """
+
+    def __init__(self, node: MasterNode, listed: Sequence[Member], looked: Callable[[], None]) -> None:
+        self._node = node
+        self._listed = listed
+        self._looked = looked
+        self._heard: MastersView | None = None
+        self._told_removed = False
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Answer requests, and look from now on."""
+        self._node.messenger.serve(MASTERS, self._answer)
+        self._wait()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def config(self) -> TabletConfig | None:
+        """The newest committed config of the masters that this master knows; ``None`` if it knows none."""
+        replica, heard = self._replica(), None if self._heard is None else self._heard.config
+        own = None if replica is None else replica.status.committed_config
+        if own is None or not own.members:
+            return heard
+        return heard if heard is not None and heard.op_id > own.op_id else own
+
+    @property
+    def removed(self) -> bool:
+        """Whether this node was a master: it has a replica of the system tablet, and the newest config lists others.
+
+        A replica that was just created, and gets its config with the log, lists nobody."""
+        replica, config = self._replica(), self.config
+        if replica is None or not replica.status.config.members or config is None:
+            return False
+        return config.member(self._node.node_id) is None
+
+    def view(self) -> MastersView:
+        """Return what this master answers."""
+        replica = self._replica()
+        leader = None if replica is None else replica.status.leader
+        if leader is None and self._heard is not None:
+            leader = self._heard.leader
+        return MastersView(node_id=self._node.node_id, config=self.config, leader=leader, removed=self.removed)
+
+    def _replica(self) -> SystemReplica | None:
+        return self._node.replicas.get(SYSTEM_TABLET)
+
+    def _answer(self, request: IncomingRequest) -> None:
+        decode(only_frame(request), MastersRequest)
+        request.reply([encode(self.view())])
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        turns = self._node.turns
+        self._timer = turns.call_at(turns.now_us() + LOOK_US, self._look)
+
+    def _look(self) -> None:
+        self._wait()
+        replica = self._replica()
+        if replica is None or replica.status.leader is None:
+            self._ask()
+        self._tell_removal()
+        self._looked()
+
+    def _ask(self) -> None:
+        node, config = self._node, self.config
+        known = {m.node_id: m.address for m in (*self._listed, *(config.members if config is not None else ()))}
+        known.pop(node.node_id, None)
+        for master, address in known.items():
+            node.messenger.add_peer(master, address)
+            call = node.messenger.call(master, MASTERS, [encode(MastersRequest())], deadline_ms=CALL_MS)
+            call.add_done_callback(self._heard_from)
+
+    def _heard_from(self, call: PendingCall) -> None:
+        if call.cancelled() or call.exception() is not None:
+            return
+        try:
+            view = decode(call.result().body[0], MastersView)
+        except (StelaeError, IndexError) as error:
+            log.warning("a list of masters is not readable: %s", error)
+            return
+        known = None if self._heard is None else self._heard.config
+        if view.config is not None and view.config.members and (known is None or view.config.op_id >= known.op_id):
+            self._heard = view
+
+    def _tell_removal(self) -> None:
+        """Say once in the log that this master was removed, and what to do."""
+        removed, config = self.removed, self.config
+        if removed and not self._told_removed and config is not None:
+            masters = ", ".join(member.address for member in config.members)
+            log.warning(
+                "this master was removed: config %s has the masters %s. It serves nobody; stop it, or add it again "
+                "with: stelae master add",
+                config.op_id,
+                masters,
+            )
+        self._told_removed = removed

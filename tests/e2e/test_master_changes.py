@@ -1,0 +1,91 @@
+"""Masters come and go while clients work: no node is restarted, and no file is edited."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from stelae.client.async_client import AsyncClient, connect_async
+from stelae.spi.ids import NodeId
+from stelae.spi.members import MemberType
+from tests.e2e.master_nodes import Cluster, running, until
+from tests.e2e.test_masters import COLUMNS, QUICK
+
+
+def by_name(address: str) -> str:
+    return address.replace("127.0.0.1", "localhost")
+
+
+def waits_to_join(cluster: Cluster, master: NodeId) -> bool:
+    return "stelae master add" in cluster.late(master)
+
+
+async def add_master(cluster: Cluster, client: AsyncClient, master: NodeId) -> None:
+    """Start a new master, and let it join."""
+    await cluster.start(master)
+    await until(partial(waits_to_join, cluster, master))
+    assert (await client.masters.add(cluster.addresses[master], wait=True, timeout_s=60.0)).changed
+
+
+def test_masters_are_named_and_replaced_by_name(tmp_path: Path) -> None:
+    """A master named by DNS ended at its start: it listens on an address, and no master had that."""
+
+    async def run() -> None:
+        cluster = Cluster(tmp_path, 1, 1, QUICK)
+        cluster.by_name = True
+        first = cluster.ids[0]
+        cluster.addresses = {node: by_name(address) for node, address in cluster.addresses.items()}
+        try:
+            for node in cluster.ids:
+                await cluster.start(node)
+            await until(lambda: cluster.leader() == first)
+            new = cluster.new_master()
+            cluster.addresses[new] = by_name(cluster.addresses[new])
+            await cluster.start(new)
+            async with await connect_async(cluster.addresses[first], timeout_s=20.0) as client:
+                done = await client.masters.replace(first, cluster.addresses[new], timeout_s=60.0)
+                assert [member.address for member in done.view.committed.members] == [cluster.addresses[new]]
+                await cluster.stop(first)
+                await client.create_table("people", COLUMNS, "id", replicas=1)
+        finally:
+            for node in list(cluster.nodes):
+                await cluster.stop(node)
+
+    asyncio.run(run())
+
+
+def test_one_master_becomes_three_and_one_again_and_everybody_follows(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster:
+            (first,) = cluster.masters
+            async with await connect_async(cluster.addresses[first]) as client:
+                await client.create_table("before", COLUMNS, "id", replicas=1)
+                more = [cluster.new_master(), cluster.new_master()]
+                for master in more:
+                    await add_master(cluster, client, master)
+                    again = await client.masters.add(cluster.addresses[master], wait=True)
+                    assert not again.changed
+                view = await client.masters.config()
+                assert {m.node_id for m in view.committed.members} == {first, *more}
+                assert {m.member_type for m in view.committed.members} == {MemberType.VOTER}
+                server = cluster.nodes[cluster.servers[0]]
+                await until(lambda: all(server.messenger.connected(master) for master in more))
+                gone = await client.masters.remove(first)
+                assert gone.changed and not (await client.masters.remove(first)).changed
+                await cluster.stop(first)
+                await client.create_table("after", COLUMNS, "id", replicas=1)
+                assert await client.tables() == ["after", "before"]
+                await until(lambda: server.messenger.connected(first) is None)
+                await client.masters.remove(more[0])
+                await cluster.stop(more[0])
+                await client.create_table("alone", COLUMNS, "id", replicas=1)
+                assert await client.tables() == ["after", "alone", "before"]
+            await cluster.stop(cluster.servers[0])
+            await cluster.start(cluster.servers[0])  # Its file lists the first master only.
+            async with await connect_async(cluster.addresses[more[1]]) as client:
+                await client.create_table("late", COLUMNS, "id", replicas=1)
+                table = await client.table("late")
+                await table.insert([{"id": 1, "text": "x"}])
+
+    asyncio.run(run())

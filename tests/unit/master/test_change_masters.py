@@ -1,0 +1,179 @@
+"""Which masters may join, and what a refused one leaves behind: nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapAnswer, BootstrapStage
+from stelae.protocol.masters_messages import CHANGE_MASTERS, ChangeMastersRequest
+from stelae.server.master.driver.change_masters import ANSWER_MS, MasterChanges
+from stelae.spi.consensus import Role
+from stelae.spi.errors import CallerError, MemberChangeRefused, NotLeader, StelaeError, Unavailable
+from stelae.spi.ids import NodeId, OpId
+from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
+from tests.unit.master.driver_on_fakes import ManualTurns
+
+ME, NEW, FOREIGN = NodeId("a" * 32), NodeId("d" * 32), NodeId("f" * 32)
+CONFIG = TabletConfig(op_id=OpId(1, 1), members=(Member(node_id=ME, address="a:1"),))
+FOUNDED_US = 77
+ADD = AddServer(node_id=NEW, address="127.0.0.1:4")
+
+
+class Leader:
+    """A leading master. ``answers``: what the new master says, one after the other; the last one is repeated."""
+
+    def __init__(self, *answers: BootstrapAnswer | StelaeError, role: Role = Role.LEADER, founded_us: int = FOUNDED_US):
+        self.answers = list(answers)
+        self.changes: list[tuple[MemberChange, OpId | None]] = []
+        self.refused: list[StelaeError] = []
+        self.replied = 0
+        self.links: set[NodeId] = set()
+        self.turns = ManualTurns()
+        self.role = role
+        self.replica: Any = SimpleNamespace(
+            status=SimpleNamespace(role=role, leader=NEW, config=CONFIG), change_members=self._changed
+        )
+        messenger = SimpleNamespace(
+            serve=self._serve,
+            add_peer=lambda node, _: self.links.add(node),
+            remove_peer=self.links.discard,
+            call=self._call,
+        )
+        node: Any = SimpleNamespace(turns=self.turns, messenger=messenger)
+        catalog: Any = SimpleNamespace(cluster=SimpleNamespace(created_us=founded_us) if founded_us else None)
+        MasterChanges(node, lambda: self.replica, lambda: catalog).serve()
+
+    def ask(self, change: MemberChange, seen: OpId | None = None) -> None:
+        body = [msgspec.msgpack.encode(ChangeMastersRequest(change, seen))]
+        request = SimpleNamespace(body=body, reply=self._reply, refuse=self.refused.append)
+        try:
+            self._handler(request)
+        except StelaeError as error:
+            self.refused.append(error)
+
+    def pass_us(self, delay_us: int) -> None:
+        self.turns.run(self.turns.time_us + delay_us)
+
+    def _serve(self, kind: str, handler: Any) -> None:
+        assert kind == CHANGE_MASTERS
+        self._handler = handler
+
+    def _reply(self, _frames: object) -> None:
+        self.replied += 1
+
+    def _changed(self, change: MemberChange, done: Any, *, committed_config_id: OpId | None) -> None:
+        self.changes.append((change, committed_config_id))
+        done(CONFIG)
+
+    def _call(self, to: NodeId, kind: str, frames: object, *, deadline_ms: int) -> Any:
+        assert (to, kind) == (NEW, BOOTSTRAP)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        error = answer if isinstance(answer, StelaeError) else None
+        body = [] if error is not None else [msgspec.msgpack.encode(answer)]
+        call = SimpleNamespace(
+            cancelled=lambda: False, exception=lambda: error, result=lambda: SimpleNamespace(body=body)
+        )
+        call.add_done_callback = lambda done: done(call)
+        return call
+
+
+def says(
+    stage: BootstrapStage, founded_us: int = 0, members: tuple[NodeId, ...] = (NEW,), joining: tuple[NodeId, ...] = ()
+) -> BootstrapAnswer:
+    return BootstrapAnswer(masters=(), members=members, stage=stage, founded_us=founded_us, joining=joining)
+
+
+JOINABLE = {
+    "it waits": says(BootstrapStage.NEW, members=()),
+    "it was a master before": says(BootstrapStage.BEGUN, FOUNDED_US),
+    "a join ended before the first entry": says(BootstrapStage.EMPTY, members=()),
+    "a join ended early": says(BootstrapStage.UNKNOWN, members=(ME, NEW), joining=(NEW,)),
+}
+
+
+@pytest.mark.parametrize("answer", JOINABLE.values(), ids=JOINABLE)
+def test_a_master_that_waits_to_join_or_was_one_before_is_added(answer: BootstrapAnswer) -> None:
+    leader = Leader(answer)
+    leader.ask(ADD, OpId(1, 1))
+    leader.pass_us(ANSWER_MS * 1_000)
+    assert leader.changes == [(ADD, OpId(1, 1))] and leader.replied == 1 and not leader.refused
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (says(BootstrapStage.BEGUN, FOUNDED_US + 1), "another cluster with the same id"),
+        (says(BootstrapStage.EMPTY), "a system tablet of its own"),
+        (says(BootstrapStage.UNKNOWN), "cannot say whether its system tablet is of this cluster"),
+        (says(BootstrapStage.EMPTY, members=(FOREIGN, NEW), joining=(NEW,)), "a system tablet of its own"),
+        (says(BootstrapStage.BEGUN, FOUNDED_US + 1, members=(FOREIGN, NEW), joining=(NEW,)), "another cluster"),
+        (Unavailable("down"), "does not answer as master .*: down; start it with"),
+        (CallerError("no service for messages of kind"), "does not answer as master"),
+    ],
+)
+def test_a_master_that_must_not_join_is_refused_and_nothing_is_appended(answer: Any, reason: str) -> None:
+    """Mutant: the catalogs of two clusters are merged."""
+    leader = Leader(answer)
+    leader.ask(ADD)
+    leader.pass_us(2 * ANSWER_MS * 1_000)
+    (error,) = leader.refused
+    assert isinstance(error, MemberChangeRefused) and leader.changes == [] and leader.links == set()
+    with pytest.raises(MemberChangeRefused, match=f"{reason}.*nothing was changed"):
+        raise error
+
+
+def test_a_master_that_is_starting_is_asked_again() -> None:
+    leader = Leader(Unavailable("not yet"), says(BootstrapStage.UNKNOWN), says(BootstrapStage.NEW))
+    leader.ask(ADD)
+    assert leader.changes == [] and not leader.refused
+    leader.pass_us(ANSWER_MS * 1_000)
+    assert leader.changes == [(ADD, None)]
+
+
+def test_only_the_leader_of_a_cluster_on_record_changes_masters() -> None:
+    follower = Leader(says(BootstrapStage.NEW), role=Role.FOLLOWER)
+    follower.ask(ADD)
+    follower.ask(RemoveServer(node_id=ME))
+    assert [type(error) for error in follower.refused] == [NotLeader, NotLeader]
+    founding = Leader(says(BootstrapStage.NEW), founded_us=0)
+    founding.ask(ADD)
+    assert [type(error) for error in founding.refused] == [Unavailable] and founding.changes == []
+    starting = Leader(says(BootstrapStage.NEW))
+    starting.replica = None
+    starting.ask(ADD)
+    assert [type(error) for error in starting.refused] == [Unavailable]
+
+
+def test_a_leader_that_is_deposed_while_it_asks_changes_nothing() -> None:
+    leader = Leader(Unavailable("not yet"), says(BootstrapStage.NEW))
+    leader.ask(ADD)
+    leader.replica.status.role = Role.FOLLOWER
+    leader.pass_us(ANSWER_MS * 1_000)
+    assert leader.changes == [] and [type(error) for error in leader.refused] == [NotLeader]
+
+
+def test_a_removal_and_a_new_address_ask_nobody() -> None:
+    leader = Leader(Unavailable("never asked"))
+    moved = AddServer(node_id=ME, address="127.0.0.1:9")
+    leader.ask(RemoveServer(node_id=NEW))
+    leader.ask(moved)
+    assert leader.changes == [(RemoveServer(node_id=NEW), None), (moved, None)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        AddServer(node_id=NEW, address="127.0.0.1:4", member_type=MemberType.PRE_WITNESS),
+        ChangeRole(node_id=ME, member_type=MemberType.NON_VOTER),
+        AddServer(node_id=NEW, address="nowhere"),
+        AddServer(node_id=NodeId("x"), address="127.0.0.1:4"),
+    ],
+)
+def test_other_changes_are_refused(change: MemberChange) -> None:
+    leader = Leader(says(BootstrapStage.NEW))
+    leader.ask(change)
+    assert leader.changes == [] and len(leader.refused) == 1

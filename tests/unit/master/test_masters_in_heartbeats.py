@@ -1,0 +1,83 @@
+"""Servers learn the masters with the answers to their heartbeats, and a leader of another founding gets no reports."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
+from stelae.server.master.core.events import HeartbeatReceived, MasterLeaderChanged, MastersChanged, Refuse, Reply
+from stelae.spi.errors import Unavailable
+from stelae.spi.ids import IncarnationId, OpId
+from stelae.spi.members import Member, TabletConfig
+from tests.unit.master.company import ME, OTHER, SERVERS, Company, only
+
+CONFIG = TabletConfig(
+    op_id=OpId(2, 7), members=(Member(node_id=ME, address="a:1"), Member(node_id=OTHER, address="b:1"))
+)
+
+
+def heartbeat(company: Company, masters: OpId | None, sequence: int = 1) -> HeartbeatReply | Refuse:
+    """The answer to the heartbeat of a server that knows a config of the masters."""
+    said = Heartbeat(
+        node_id=SERVERS[0], incarnation=IncarnationId("1" * 16), sequence=sequence, address="s:1", masters=masters
+    )
+    effects = company.step(HeartbeatReceived(token=900 + sequence, heartbeat=said))
+    (answer,) = [effect for effect in effects if isinstance(effect, Reply | Refuse) and effect.token == 900 + sequence]
+    if isinstance(answer, Refuse):
+        return answer
+    assert isinstance(answer.body, HeartbeatReply)
+    return answer.body
+
+
+def leading() -> Company:
+    company = Company()
+    company.lead(1)
+    company.commit()
+    company.step(MastersChanged(CONFIG, CONFIG.op_id))
+    return company
+
+
+def masters_in(answer: HeartbeatReply | Refuse) -> TabletConfig | None:
+    assert isinstance(answer, HeartbeatReply)
+    return answer.masters
+
+
+def test_a_server_gets_the_masters_only_if_it_knows_an_older_config() -> None:
+    company = leading()
+    assert masters_in(heartbeat(company, None, 1)) == CONFIG
+    assert masters_in(heartbeat(company, OpId(2, 6), 2)) == CONFIG
+    assert masters_in(heartbeat(company, OpId(2, 7), 3)) is None
+    newer = msgspec.structs.replace(CONFIG, op_id=OpId(3, 1))
+    company.step(MastersChanged(newer, newer.op_id))
+    assert masters_in(heartbeat(company, OpId(2, 7), 4)) == newer
+
+
+def test_a_master_that_does_not_lead_tells_the_masters_too() -> None:
+    company = leading()
+    company.follow(2)
+    assert masters_in(heartbeat(company, None)) == CONFIG
+    assert masters_in(heartbeat(company, OpId(9, 9), 2)) is None, "a follower lags, that is all"
+
+
+def test_before_the_cluster_is_on_record_lists_count_and_nothing_is_told() -> None:
+    company = Company()
+    company.masters_object = "not all agree"
+    company.lead(1)
+    company.step(MastersChanged(CONFIG, CONFIG.op_id))
+    assert masters_in(heartbeat(company, None)) is None
+
+
+def test_a_leader_whose_log_lacks_the_config_of_a_server_refuses_it_and_does_not_count_it_as_live() -> None:
+    """It is deposed and does not know it yet, or its directory was formatted anew (ADR 80)."""
+    company = leading()
+    answer = heartbeat(company, OpId(2, 8))
+    assert isinstance(answer, Refuse) and answer.code == Unavailable.code and answer.retryable
+    assert "lacks config 2.8 of the masters" in answer.detail and "stelae master list" in answer.detail
+    assert company.core.servers.get(SERVERS[0]) is None
+
+
+def test_a_new_leader_that_has_a_config_in_its_log_and_does_not_know_it_committed_refuses_nobody() -> None:
+    company = leading()
+    company.step(MastersChanged(CONFIG, OpId(2, 9)))
+    assert isinstance(heartbeat(company, OpId(2, 9)), HeartbeatReply)
+    assert only(company.step(MasterLeaderChanged(3, OTHER)), Refuse) == []

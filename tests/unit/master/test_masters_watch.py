@@ -1,0 +1,127 @@
+"""What a master knows of the masters: its own log, or what others say if it hears no leader."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
+from stelae.server.master.driver.masters_watch import LOOK_US, MastersWatch
+from stelae.spi.errors import Unavailable
+from stelae.spi.ids import ZERO, NodeId, OpId
+from stelae.spi.members import Member, TabletConfig
+from tests.unit.master.driver_on_fakes import ManualTurns
+
+A, B, C, D = (NodeId(letter * 32) for letter in "abcd")
+
+
+def config(op_id: OpId, *nodes: NodeId) -> TabletConfig:
+    return TabletConfig(op_id=op_id, members=tuple(Member(node_id=node, address=f"{node[0]}:1") for node in nodes))
+
+
+class Watched:
+    """Master A, whose file lists A, B and C. ``answers``: the views of the others."""
+
+    def __init__(self, own: TabletConfig | None, leader: NodeId | None = None) -> None:
+        self.turns = ManualTurns()
+        self.answers: dict[NodeId, MastersView] = {}
+        self.asked: list[NodeId] = []
+        self.looks = 0
+        self.replicas: dict[Any, Any] = {}
+        if own is not None:
+            status = SimpleNamespace(config=own, committed_config=own, leader=leader)
+            self.replicas[SYSTEM_TABLET] = SimpleNamespace(status=status)
+        messenger = SimpleNamespace(serve=self._serve, add_peer=lambda *_: None, call=self._call)
+        node: Any = SimpleNamespace(node_id=A, turns=self.turns, replicas=self.replicas, messenger=messenger)
+        self.watch = MastersWatch(node, config(ZERO, A, B, C).members, self._looked)
+        self.watch.start()
+
+    def view(self) -> MastersView:
+        """Ask this master."""
+        replies: list[Any] = []
+        self._handler(SimpleNamespace(body=[msgspec.msgpack.encode(MastersRequest())], reply=replies.append))
+        return msgspec.msgpack.decode(replies[0][0], type=MastersView)
+
+    def pass_a_look(self) -> None:
+        self.turns.run(self.turns.time_us + LOOK_US)
+
+    def _serve(self, kind: str, handler: Any) -> None:
+        assert kind == MASTERS
+        self._handler = handler
+
+    def _looked(self) -> None:
+        self.looks += 1
+
+    def _call(self, to: NodeId, kind: str, frames: object, *, deadline_ms: int) -> Any:
+        self.asked.append(to)
+        found = self.answers.get(to)
+        error = None if found is not None else Unavailable("down")
+        body = [] if found is None else [msgspec.msgpack.encode(found)]
+        call = SimpleNamespace(
+            cancelled=lambda: False, exception=lambda: error, result=lambda: SimpleNamespace(body=body)
+        )
+        call.add_done_callback = lambda done: done(call)
+        return call
+
+
+def said(node: NodeId, known: TabletConfig | None, leader: NodeId | None = None) -> MastersView:
+    return MastersView(node_id=node, config=known, leader=leader)
+
+
+def test_a_master_that_hears_a_leader_asks_nobody_and_answers_from_its_log() -> None:
+    own = config(OpId(2, 7), A, B, C)
+    master = Watched(own, leader=B)
+    master.pass_a_look()
+    assert master.asked == [] and master.looks == 1
+    assert master.view() == MastersView(node_id=A, config=own, leader=B)
+
+
+def test_a_removed_master_learns_it_from_the_others_says_so_once_and_names_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    master = Watched(config(OpId(2, 7), A, B, C))
+    now = config(OpId(3, 9), B, C, D)
+    master.answers = {B: said(B, now, leader=D), C: said(C, config(OpId(2, 7), A, B, C))}
+    assert not master.watch.removed
+    with caplog.at_level(logging.WARNING):
+        master.pass_a_look()
+        master.pass_a_look()
+        master.pass_a_look()
+    assert master.watch.removed
+    assert master.view() == MastersView(node_id=A, config=now, leader=D, removed=True)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "was removed: config 3.9 has the masters b:1, c:1, d:1" in told and "stelae master add" in told
+    assert D in master.asked, "it asks the masters that it has heard of, too"
+
+
+def test_an_older_answer_changes_nothing() -> None:
+    own = config(OpId(4, 1), A, B)
+    master = Watched(own)
+    master.answers = {B: said(B, config(OpId(2, 7), B, C), leader=C)}
+    master.pass_a_look()
+    assert master.watch.config == own and not master.watch.removed
+
+
+def test_a_joining_master_knows_the_masters_and_is_not_removed() -> None:
+    master = Watched(None)
+    assert master.view() == MastersView(node_id=A, config=None, leader=None)
+    master.answers = {B: said(B, config(OpId(2, 7), B, C), leader=C)}
+    master.pass_a_look()
+    assert master.view() == MastersView(node_id=A, config=config(OpId(2, 7), B, C), leader=C)
+    master.replicas[SYSTEM_TABLET] = SimpleNamespace(
+        status=SimpleNamespace(config=config(ZERO), committed_config=config(ZERO), leader=None)
+    )
+    assert not master.view().removed, "an empty replica gets its config with the log"
+
+
+@pytest.mark.parametrize("body", [[], [b"\xc1"], [b"\x93"]])
+def test_an_answer_that_is_none_is_ignored(body: list[bytes]) -> None:
+    master = Watched(config(OpId(2, 7), A, B, C))
+    call = SimpleNamespace(cancelled=lambda: False, exception=lambda: None, result=lambda: SimpleNamespace(body=body))
+    master.watch._heard_from(call)
+    assert master.watch.config == config(OpId(2, 7), A, B, C)

@@ -1,0 +1,64 @@
+"""Whom a tablet server takes for the masters: the newest config, and its file only until it has met them."""
+
+from __future__ import annotations
+
+from stelae.server.tserver.known_masters import KnownMasters
+from stelae.spi.ids import NodeId, OpId
+from stelae.spi.members import Member, TabletConfig
+
+A, B, C, D = (NodeId(letter * 32) for letter in "abcd")
+
+
+def member(node: NodeId, address: str = "") -> Member:
+    return Member(node_id=node, address=address or f"{node[0]}:1")
+
+
+def config(index: int, *nodes: NodeId) -> TabletConfig:
+    return TabletConfig(op_id=OpId(1, index), members=tuple(map(member, nodes)))
+
+
+LISTED = (member(A), member(B), member(C))
+
+
+def test_the_file_counts_until_a_config_is_learned() -> None:
+    known = KnownMasters(LISTED, None)
+    assert set(known.addresses) == {A, B, C} and known.config_id is None
+    assert known.learn(config(5, B, C, D)) and known.config_id == OpId(1, 5)
+    assert set(known.addresses) == {B, C, D}
+
+
+def test_an_older_config_never_replaces_a_newer_one() -> None:
+    """Mutant: the old list wins."""
+    known = KnownMasters(LISTED, None)
+    known.learn(config(9, B, C, D))
+    assert not known.learn(config(5, A, B, C)) and not known.learn(config(9, A)) and set(known.addresses) == {B, C, D}
+    assert not known.learn(TabletConfig(op_id=OpId(9, 9), members=()))
+
+
+def test_a_stored_config_and_the_file_are_both_tried_until_a_master_of_the_config_names_one_that_leads() -> None:
+    """All masters of the stored config may have been replaced while the server was down, and the file corrected."""
+    known = KnownMasters((member(D),), config(5, A, B, C))
+    assert set(known.addresses) == {A, B, C, D}
+    assert not known.answered(D, D), "D is no master of the config: its own may be of an earlier time"
+    assert not known.answered(A, None) and not known.answered(A, D)
+    assert known.answered(A, B) and set(known.addresses) == {A, B, C}
+    assert not known.answered(A, B)
+
+
+def test_an_address_in_a_config_overrides_that_in_the_file() -> None:
+    known = KnownMasters(LISTED, None)
+    known.learn(TabletConfig(op_id=OpId(2, 1), members=(member(A, "moved:1"),)))
+    assert known.addresses == {A: "moved:1"}
+    again = KnownMasters(LISTED, known.config)
+    assert again.addresses == {A: "moved:1", B: "b:1", C: "c:1"}
+
+
+def test_a_difference_to_the_file_is_told_with_both_sides_and_the_next_step() -> None:
+    known = KnownMasters(LISTED, None)
+    assert known.difference_to_file() == ""
+    known.learn(config(5, A, B, C))
+    assert known.difference_to_file() == ""
+    known.learn(config(7, A, D))
+    told = known.difference_to_file()
+    assert told.startswith("[masters] lists a:1 (aaaaaaaa), b:1 (bbbbbbbb), c:1 (cccccccc); by config 1.7 the masters")
+    assert "a:1 (aaaaaaaa), d:1 (dddddddd)" in told and "list them in [masters]" in told
