@@ -18,6 +18,7 @@ from stelae.testing.conformance.store_apply import ApplyChecks
 from stelae.testing.conformance.store_crash import CrashChecks
 from stelae.testing.conformance.store_harness import StoreHarness
 from stelae.testing.conformance.store_history import HistoryChecks
+from stelae.testing.conformance.store_lookup import LookupChecks
 from stelae.testing.conformance.store_scan import ScanChecks
 from stelae.testing.conformance.store_shapes import ShapeChecks
 from stelae.testing.conformance.store_sizes import SizeChecks
@@ -25,7 +26,9 @@ from stelae.testing.conformance.store_sizes import SizeChecks
 __all__ = ["StoreConformance", "StoreHarness"]
 
 
-class StoreConformance(ApplyChecks, ScanChecks, ShapeChecks, SizeChecks, HistoryChecks, CrashChecks, AlteringChecks):
+class StoreConformance(
+    ApplyChecks, ScanChecks, LookupChecks, ShapeChecks, SizeChecks, HistoryChecks, CrashChecks, AlteringChecks
+):
     """The suite. ``harness`` must be overridden."""
 
     @pytest.fixture
