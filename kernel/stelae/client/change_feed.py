@@ -77,7 +77,7 @@ class PartReader:
         keys = RowBatch(schema.key_layout, batch.select([columns.index(column_id) for column_id in schema.key]))
         encoded = encode_keys(schema, keys)
 
-        return await TableLookup(self._table, schema).rows(part.tablet_id, encoded, since, self._timeout_s)
+        return await TableLookup(self._table, schema).many(part.tablet_id, encoded, since, self._timeout_s)
 
 
 class AsyncChangeFeed:

@@ -32,19 +32,18 @@ class KeyEncoder:
         self._form = RowForm(schema.key_layout)
         self._columns = KeyColumns(schema, schema.key)
 
+    def locate(self, partitioning: Partitioning, key: Sequence[Any]) -> LocatedKey:
+        """Return one key with its partition. ``SchemaMismatch``: a value does not fit its key column."""
+        try:
+            plain: Sequence[Any] = self._form.take(key)
+        except NotPlain:
+            (plain,) = build_batch(self._schema.key_layout, [key]).to_rows()
+        return LocatedKey(partitioning.partition_of_plain_key(plain), self._columns.encode_from_key(plain))
+
     def located(self, partitioning: Partitioning, keys: Sequence[Sequence[Any]]) -> list[LocatedKey]:
         """Return each key with its partition. ``SchemaMismatch``: a value does not fit its key column."""
         if len(keys) <= FEW_ROWS:
-            encode, find = self._columns.encode_from_key, partitioning.partition_of_plain_key
-            plain = [self._plain(key) for key in keys]
-            return [LocatedKey(find(key), encode(key)) for key in plain]
+            return [self.locate(partitioning, key) for key in keys]
         rows = build_batch(self._schema.key_layout, keys)
         pairs = zip(partitioning.partitions_of(rows), encode_keys(self._schema, rows), strict=True)
         return [LocatedKey(partition, encoded) for partition, encoded in pairs]
-
-    def _plain(self, key: Sequence[Any]) -> Sequence[Any]:
-        try:
-            return self._form.take(key)
-        except NotPlain:
-            (row,) = build_batch(self._schema.key_layout, [key]).to_rows()
-            return row

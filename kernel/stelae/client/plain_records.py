@@ -34,6 +34,7 @@ class PlainRecords:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
+        self._ids = schema.layout.ids
         self._names = [column.name for column in schema.columns]
         kinds = enumerate(column.data_type.name for column in schema.columns)
         self._conversions = [(place, _CONVERSIONS[kind]) for place, kind in kinds if kind in _CONVERSIONS]
@@ -49,7 +50,7 @@ class PlainRecords:
         Raises:
             LacksColumns: a column of the schema is not among ``ids``.
         """
-        places = self._places_of(tuple(ids))
+        places = None if ids is self._ids else self._places_of(tuple(ids))
         if places is not None:
             rows = [None if row is None else [row[place] for place in places] for row in rows]
         names, conversions = self._names, self._conversions

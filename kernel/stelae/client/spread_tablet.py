@@ -49,9 +49,9 @@ class SpreadTablet:
         ask = None if at is None and at_least is None else self._replicas
         return await self._tablet.page(spec, at=at, at_least=at_least, ask=ask, reader=reader, timeout_s=timeout_s)
 
-    async def look_up(self, keys: Sequence[bytes], *, at: int | None, timeout_s: float) -> Sequence[FoundPart]:
+    def look_up(self, keys: Sequence[bytes], *, at: int | None, timeout_s: float) -> Awaitable[Sequence[FoundPart]]:
         """Look up keys. With ``at``, any replica may serve them."""
-        return await self._lookups.add(keys, at, timeout_s, self._leader if at is None else self._shuffled)
+        return self._lookups.add(keys, at, timeout_s, self._leader if at is None else self._shuffled)
 
     async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> SplitKeys:
         """Return keys that divide the key range of a scan; see ``ConnectedTablet.split_keys``."""

@@ -221,7 +221,7 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         values = key_of(self.schema, key)
         for attempt in count():
             partitioning = self.partitioning
-            ((number, encoded),) = self._keys.located(partitioning, [values])
+            number, encoded = self._keys.locate(partitioning, values)
             try:
                 if number == NO_PARTITION:
                     raise NoPartition(partitioning.explain_no_partition(values))
@@ -274,7 +274,7 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
 
         async def rows(number: int) -> list[Record | None]:
             keys = [located[position].encoded for position in wanted[number]]
-            return await lookup.rows(tablets[number].tablet_id, keys, snapshot, timeout_s)
+            return await lookup.many(tablets[number].tablet_id, keys, snapshot, timeout_s)
 
         found: list[Record | None] = [None] * len(located)
         for number, records in zip(wanted, await each([*wanted], rows, at_once=TABLETS_AT_ONCE), strict=True):

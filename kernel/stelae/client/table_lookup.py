@@ -33,6 +33,16 @@ class TableLookup:
         self._table = table
         self._records = PlainRecords(schema)
 
+    async def many(
+        self, tablet_id: TabletId, keys: Sequence[bytes], at: int | None, timeout_s: float
+    ) -> list[Record | None]:
+        """Return the rows of any number of keys; see :meth:`rows`. Several requests are in flight at the same time."""
+        if len(keys) <= LOOKUP_KEYS_MAX:
+            return await self.rows(tablet_id, keys, at, timeout_s)
+        slices = [keys[start : start + LOOKUP_KEYS_MAX] for start in range(0, len(keys), LOOKUP_KEYS_MAX)]
+        found = await each(slices, lambda some: self.rows(tablet_id, some, at, timeout_s), at_once=REQUESTS_AT_ONCE)
+        return [record for records in found for record in records]
+
     async def rows(
         self, tablet_id: TabletId, keys: Sequence[bytes], at: int | None, timeout_s: float
     ) -> list[Record | None]:
@@ -40,7 +50,7 @@ class TableLookup:
 
         Args:
             tablet_id: a tablet that the table has, or has had since it was opened.
-            keys: encoded keys, at least one.
+            keys: 1 to ``LOOKUP_KEYS_MAX`` encoded keys.
             at: hybrid timestamp; ``None``: each row is read linearizably.
             timeout_s: how long a request is repeated.
 
@@ -50,15 +60,6 @@ class TableLookup:
             Unavailable: no replica could serve in time.
             TooOld: ``at`` is below the history floor.
         """
-        if len(keys) <= LOOKUP_KEYS_MAX:
-            return await self._some(tablet_id, keys, at, timeout_s)
-        slices = [keys[start : start + LOOKUP_KEYS_MAX] for start in range(0, len(keys), LOOKUP_KEYS_MAX)]
-        found = await each(slices, lambda some: self._some(tablet_id, some, at, timeout_s), at_once=REQUESTS_AT_ONCE)
-        return [record for records in found for record in records]
-
-    async def _some(
-        self, tablet_id: TabletId, keys: Sequence[bytes], at: int | None, timeout_s: float
-    ) -> list[Record | None]:
         table = self._table
         tried = table.tablet(tablet_id)
         try:
@@ -67,6 +68,8 @@ class TableLookup:
             await found_again(table, tablet_id, tried, error, timeout_s)
             parts = await table.tablet(tablet_id).look_up(keys, at=at, timeout_s=timeout_s)
         try:
+            if len(parts) == 1:
+                return self._records.of(*parts[0])
             return [record for part in parts for record in self._records.of(part.ids, part.rows)]
         except LacksColumns:
             await table.refresh(timeout_s=timeout_s)

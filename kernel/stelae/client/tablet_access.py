@@ -19,7 +19,7 @@ class TabletAccess(WritableTablet, ReadableTablet, Protocol):
         """How many times an operation was sent again."""
         ...
 
-    async def look_up(self, keys: Sequence[bytes], *, at: int | None, timeout_s: float) -> Sequence[FoundPart]:
+    def look_up(self, keys: Sequence[bytes], *, at: int | None, timeout_s: float) -> Awaitable[Sequence[FoundPart]]:
         """Return the rows of 1 to ``LOOKUP_KEYS_MAX`` encoded keys, in the order of the keys."""
         ...
 

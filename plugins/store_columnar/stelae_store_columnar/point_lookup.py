@@ -7,7 +7,9 @@ later version of a key, or its deletion, is in a newer source, and that is looke
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
 
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae.spi.store import FoundRows
@@ -22,11 +24,29 @@ from stelae_store_columnar.versions import RowVersions
 INLINE_SORT_ROWS_MAX = 4096
 """The event loop sorts a chunk of up to this number of rows for a lookup, which takes less than a millisecond."""
 
+TOGETHER_MIN = 32
+"""From this number of rows in one source on, Arrow reads them in one call."""
+
 Row: TypeAlias = tuple[Any, ...]
 
 
 class _MustBlock(Exception):
     """A key needs a row group that is not decoded, or a large chunk that is not sorted."""
+
+
+class _Whole(NamedTuple):
+    """A version with all columns."""
+
+    versions: RowVersions
+    place: int
+
+
+class _WholeRows(NamedTuple):
+    """Versions of one source with all columns, and the positions of their keys."""
+
+    versions: RowVersions
+    places: list[int]
+    positions: list[int]
 
 
 class PointLookup:
@@ -41,6 +61,7 @@ class PointLookup:
 
     def __init__(self, state: ColumnarState, at: int | None, order: KeyOrder, *, inline: bool) -> None:
         self._schema = state.schema
+        self._adapter = state.adapter
         self._columns = state.adapter.plain_columns
         self._sets = state.sets
         self._chunks = state.chunks[::-1]
@@ -58,31 +79,58 @@ class PointLookup:
             wanted.sort()  # Each row group is decoded once then, also if the cache is too small for all of them.
         rows: list[Row | None] = [None] * len(keys)
         unread: list[int] = []
+        whole: dict[int, _WholeRows] = {}
         for key, position in wanted:
             try:
-                rows[position] = self._row(key)
+                found = self._row(key)
             except _MustBlock:
                 unread.append(position)
-        return FoundRows(self._schema, rows, unread)
+                continue
+            if isinstance(found, _Whole):
+                group = whole.get(id(found.versions))
+                if group is None:
+                    group = whole[id(found.versions)] = _WholeRows(found.versions, [], [])
+                group.places.append(found.place)
+                group.positions.append(position)
+            else:
+                rows[position] = found
+        for group in whole.values():
+            for position, row in zip(group.positions, self._read(group), strict=True):
+                rows[position] = row
+        return FoundRows(self._schema, rows, sorted(unread))
 
-    def _row(self, key: Comparable) -> Row | None:
-        """Return the row of a key. A partial version takes the columns that it lacks from the versions before it."""
-        values: dict[int, Any] = {}
-        found = False
+    def _row(self, key: Comparable) -> _Whole | Row | None:
+        """Return the row of a key, or the place of its only version that counts, if that version has all columns."""
+        partial: list[tuple[RowVersions, int]] = []
         for versions, place in self._versions(key):
             if versions.deleted is not None and versions.deleted[place].as_py():
                 break
+            if versions.partial is None or not versions.partial[place].as_py():
+                if not partial:
+                    return _Whole(versions, place)
+                partial.append((versions, place))
+                break
+            partial.append((versions, place))
+        return self._completed(partial) if partial else None
+
+    def _completed(self, newest_first: Sequence[tuple[RowVersions, int]]) -> Row:
+        """Return the row of partial versions. Each takes the columns that it lacks from the versions before it."""
+        values: dict[int, Any] = {}
+        for versions, place in newest_first:
             number = 0 if versions.partial is None else versions.partial[place].as_py()
-            if not number and not found:
-                return tuple([_value(column, versions, place) for column in self._columns])
-            found = True
             given = self._sets.ids(number)
             for column in self._columns:
                 if column.id not in values and (not number or column.id in given):
                     values[column.id] = _value(column, versions, place)
-            if not number:
-                break
-        return tuple([values.get(column.id) for column in self._columns]) if found else None
+        return tuple([values.get(column.id) for column in self._columns])
+
+    def _read(self, group: _WholeRows) -> Sequence[Row]:
+        """Return the rows at some places."""
+        versions, places = group.versions, group.places
+        if len(places) < TOGETHER_MIN:
+            return [tuple([_value(column, versions, place) for column in self._columns]) for place in places]
+        layout = self._schema.layout
+        return self._adapter.batch(layout, versions.select(layout.ids).take(pa.array(places, pa.int64()))).to_rows()
 
     def _versions(self, key: Comparable) -> Iterator[tuple[RowVersions, int]]:
         """Yield the versions of a key as of the time, newest first, with their places."""
