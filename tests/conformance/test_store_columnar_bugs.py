@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from stelae_store_columnar import (
     block_writer,
     bloom,
     memory_chunks,
+    point_lookup,
     store,
     version_resolver,
     versions,
@@ -32,6 +34,7 @@ from stelae_store_columnar.block_maintenance import BlockMaintenance
 from stelae_store_columnar.block_merging import BlockMerger
 from stelae_store_columnar.levels import Levels
 from stelae_store_columnar.newest_versions import NewestVersions
+from stelae_store_columnar.point_lookup import PointLookup
 from stelae_store_columnar.pruning import Pruner
 from stelae_store_columnar.schema_adapter import SchemaAdapter
 from stelae_store_columnar.version_resolver import VersionResolver
@@ -100,6 +103,22 @@ def deletes_count_as_rows(self: ColumnarBlock, piece: int, row: int) -> bool:
     return False
 
 
+def looks_past_deletions(self: PointLookup, key: Any, inner: Any = PointLookup._versions) -> Any:
+    return ((one, place) for one, place in inner(self, key) if one.deleted is None or not one.deleted[place].as_py())
+
+
+def looks_up_the_newest_only(self: PointLookup, key: Any, inner: Any = PointLookup._versions) -> Any:
+    return islice(inner(self, key), 1)
+
+
+def looks_up_whatever_the_time(self: PointLookup, versions: Any, places: Any) -> Any:
+    return ((versions, place) for place in places)
+
+
+def forgets_some_keys(row_group: Any, key: Any, inner: Any = point_lookup.may_hold) -> bool:
+    return key % 3 > 0 and bool(inner(row_group, key))
+
+
 def passes_over(checks: StoreConformance, harness: StoreHarness) -> None:
     checks.passed_over_rows = 300
     checks.test_the_token_advances_where_no_row_matches(harness, Order.KEY, deleted=True)
@@ -122,6 +141,34 @@ def fills_by_the_schema_in_force(self: Defaults, current: Schema, written: Schem
 
 
 BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
+    (
+        PointLookup,
+        "_versions",
+        looks_past_deletions,
+        ColumnarStore,
+        StoreConformance.test_a_deleted_row_is_not_found_wherever_its_versions_are,
+    ),
+    (
+        PointLookup,
+        "_versions",
+        looks_up_the_newest_only,
+        ColumnarStore,
+        StoreConformance.test_rows_of_partial_updates_have_the_values_of_all_of_them,
+    ),
+    (
+        PointLookup,
+        "_seen",
+        looks_up_whatever_the_time,
+        ColumnarStore,
+        StoreConformance.test_each_key_has_its_row_or_none_in_the_order_of_the_keys,
+    ),
+    (
+        point_lookup,
+        "may_hold",
+        forgets_some_keys,
+        ColumnarStore,
+        StoreConformance.test_many_keys_in_any_order_are_found_among_many_rows,
+    ),
     (
         BlockMaintenance,
         "flushed",

@@ -30,6 +30,7 @@ from stelae.protocol.copy_list_messages import (
     OrderCopies,
 )
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy
+from stelae.protocol.lookup_messages import LOOKUP, LookupRequest
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
 from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
 from stelae.protocol.masters_messages import CHANGE_MASTERS, MASTERS, ChangeMastersRequest, MastersRequest
@@ -83,6 +84,7 @@ TYPES: dict[str, Any] = {
     WRITE: WriteRequest,
     SCAN: ScanRequest,
     DIFF: ScanRequest,
+    LOOKUP: LookupRequest,
     DESCRIBE: DescribeRequest,
     STATUS: StatusRequest,
     CHECKSUM: ChecksumRequest,
@@ -149,7 +151,7 @@ def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, nu
             return msgspec.structs.replace(
                 body, tablet_id=tablet, client_id="wild", first_incomplete=1, schema_version=1, sequences=sequences
             )
-        case BeginCopy():
+        case BeginCopy() | LookupRequest():
             return msgspec.structs.replace(body, tablet_id=tablet)
         case ScanRequest():
             return msgspec.structs.replace(

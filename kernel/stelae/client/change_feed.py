@@ -16,15 +16,14 @@ from stelae.client.feed_columns import FeedRows
 from stelae.client.feed_options import FeedOptions
 from stelae.client.feed_position import BadPosition, FeedPosition, TabletPart, parts_between
 from stelae.client.feed_round import RoundPlanner, batches_unless_dropped, named_expiry
-from stelae.client.key_lookup import KeyLookup
 from stelae.client.present_table import PresentTable
 from stelae.client.relocated_tablet import RelocatedTablet
-from stelae.client.scan import AsyncScan, Record
+from stelae.client.scan import Record
+from stelae.client.table_lookup import TableLookup
 from stelae.client.token_division import divided
-from stelae.client.tokens import ScanToken, TokenPart
+from stelae.client.tokens import ScanToken
 from stelae.rows.keys import encode_keys
 from stelae.spi.rows import RowBatch
-from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 
 TABLETS_AHEAD = 4
@@ -78,13 +77,7 @@ class PartReader:
         keys = RowBatch(schema.key_layout, batch.select([columns.index(column_id) for column_id in schema.key]))
         encoded = encode_keys(schema, keys)
 
-        def read(_: int, spec: ScanSpec) -> AsyncScan:
-            return self._table.scan(
-                self._table.token(schema, spec, TokenPart(part.tablet_id, since)), schema, self._timeout_s
-            )
-
-        found = await KeyLookup(schema, read).find({0: {*encoded}})
-        return [found.get(key) for key in encoded]
+        return await TableLookup(self._table, schema).many(part.tablet_id, encoded, since, self._timeout_s)
 
 
 class AsyncChangeFeed:

@@ -17,6 +17,7 @@ import msgspec
 
 from stelae.client.greeting import Greeting
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.lookup_queue import LookupQueue
 from stelae.client.member_lookup import MemberLookup
 from stelae.client.messenger_ports import NoTime, QuietMetrics, WallClock
 from stelae.client.page_rows import PageRows
@@ -80,6 +81,7 @@ class Connection:
         self._messenger = messenger
         self._turns = turns
         self._tablets: list[ConnectedTablet] = []
+        self._lookups: list[LookupQueue] = []
         self.member_lookup = MemberLookup(self)
         self._greeting = greeting
         self.rng = random.Random(secrets.randbits(64))
@@ -253,10 +255,12 @@ class Connection:
         return decode(answer.body[0], Checksum)
 
     def close(self) -> None:
-        """Close the connection. Writes without an outcome fail. A second call has no effect."""
+        """Close the connection. Writes without an outcome and lookups fail. A second call has no effect."""
         self.member_lookup.close()
         for tablet in self._tablets:
             tablet.close()
+        for lookups in self._lookups:
+            lookups.close(Unavailable("the client is closed"))
         self._messenger.close()
 
     async def __aenter__(self) -> Connection:
@@ -309,6 +313,19 @@ class Connection:
                 raise Unavailable(f"no node could serve {kind} in time: {reasons}")
             if pause:
                 await asyncio.sleep(BACKOFF_S_MIN + self.rng.random() * BACKOFF_S_MAX / 4)
+
+    def call(self, node: NodeId, kind: str, body: bytes) -> asyncio.Future[Response]:
+        """Send one request to one node at the end of this turn, without a retry; see ``Messenger.call``."""
+        return self._messenger.call(node, kind, [body], deadline_ms=CALL_MS)
+
+    async def repeat(self, tracker: LeaderTracker, kind: str, body: bytes, deadline: float) -> Response:
+        """Send a request as :meth:`ask_any` does, on the lane ``CONTROL``."""
+        return await self.ask_any(tracker, kind, body, deadline, Lane.CONTROL)
+
+    def lookups(self, tablet_id: TabletId, schema: Schema) -> LookupQueue:
+        """Return a new queue of lookups of a tablet. It is closed with the connection."""
+        self._lookups.append(LookupQueue(self, self._turns.defer, tablet_id, schema))
+        return self._lookups[-1]
 
     def _writer(self, tablet_id: TabletId, schema: Schema, leader: LeaderTracker) -> TabletWriter:
         return TabletWriter(

@@ -75,12 +75,8 @@ class RelocatedTablet:
             await table.refresh(timeout_s=timeout_s)
             check_columns(spec, self._schema, table.schema)
             raise
-        except NoSuchTablet:
-            if not await table.refresh(timeout_s=timeout_s) and table.tablet(tablet_id) is tried:
-                raise
-            if not table.has_tablet(tablet_id):
-                fact = f"table {table.name!r} has no tablet {tablet_id!r} any more: its range was dropped"
-                raise NoSuchTablet(f"{fact} while it was read; scan again") from None
+        except NoSuchTablet as error:
+            await found_again(table, tablet_id, tried, error, timeout_s)
             return await table.tablet(tablet_id).page(spec, **arguments)
 
     async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> SplitKeys:
@@ -94,3 +90,25 @@ class RelocatedTablet:
             if table.tablet(tablet_id) is tried:
                 raise
             return await table.tablet(tablet_id).split_keys(spec, bytes_max, timeout_s=timeout_s)
+
+
+async def found_again(
+    table: ScannedTable, tablet_id: TabletId, tried: ReadableTablet, error: NoSuchTablet, timeout_s: float
+) -> None:
+    """Look a table up again after the members that it had for a tablet have answered that they do not have it.
+
+    Args:
+        table: has the tablet at its new place afterwards.
+        tablet_id: id of the tablet.
+        tried: the tablet at its old place.
+        error: the answer.
+        timeout_s: how long the masters are asked.
+
+    Raises:
+        NoSuchTablet: the range of the tablet was dropped, or the table is as before.
+    """
+    if not await table.refresh(timeout_s=timeout_s) and table.tablet(tablet_id) is tried:
+        raise error
+    if not table.has_tablet(tablet_id):
+        fact = f"table {table.name!r} has no tablet {tablet_id!r} any more: its range was dropped"
+        raise NoSuchTablet(f"{fact} while it was read; read again") from None

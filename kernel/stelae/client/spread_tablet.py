@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.lookup_queue import FoundPart
 from stelae.client.nearness import Nearness
 from stelae.client.page_rows import PageRows
 from stelae.protocol.tablet_messages import ScanPage, SplitKeys
@@ -26,6 +27,7 @@ class SpreadTablet:
         self._rng = connection.rng
         self.tablet_id = tablet.tablet_id
         self._replicas = self._shuffled()
+        self._lookups = connection.lookups(tablet.tablet_id, tablet.schema)
 
     @property
     def retries(self) -> int:
@@ -47,9 +49,16 @@ class SpreadTablet:
         ask = None if at is None and at_least is None else self._replicas
         return await self._tablet.page(spec, at=at, at_least=at_least, ask=ask, reader=reader, timeout_s=timeout_s)
 
+    def look_up(self, keys: Sequence[bytes], *, at: int | None, timeout_s: float) -> Awaitable[Sequence[FoundPart]]:
+        """Look up keys. With ``at``, any replica may serve them."""
+        return self._lookups.add(keys, at, timeout_s, self._leader if at is None else self._shuffled)
+
     async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> SplitKeys:
         """Return keys that divide the key range of a scan; see ``ConnectedTablet.split_keys``."""
         return await self._tablet.split_keys(spec, bytes_max, timeout_s=timeout_s)
+
+    def _leader(self) -> LeaderTracker:
+        return self._tablet.leader
 
     def _shuffled(self) -> LeaderTracker:
         nearest_first = LeaderTracker(self._nearness.ordered(self._tablet.leader.members, self._rng))

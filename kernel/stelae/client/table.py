@@ -11,11 +11,12 @@ from weakref import WeakSet
 import msgspec
 
 from stelae.client.arguments import flag, seconds
+from stelae.client.bounded_calls import each
 from stelae.client.epoch import AsyncEpoch
 from stelae.client.failures import FAILURES_MAX, WriteResult
 from stelae.client.feed_methods import AsyncFeedMethods
 from stelae.client.filters import Filter, predicates
-from stelae.client.key_lookup import KeyLookup
+from stelae.client.key_encoder import KeyEncoder, LocatedKey
 from stelae.client.key_values import bound_of, key_of, keys_of
 from stelae.client.latest_time import latest_time
 from stelae.client.locations import TableLocation
@@ -25,6 +26,7 @@ from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.scan import AsyncScan, Record
 from stelae.client.session import AsyncSession, SessionOptions, checked_options
 from stelae.client.table_definition import range_of
+from stelae.client.table_lookup import TableLookup
 from stelae.client.table_writer import TableWriter
 from stelae.client.tablet_access import Newer, Reopen, TabletAccess
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
@@ -35,14 +37,15 @@ from stelae.partition.plain_partitioning import partition_schema_to_plain
 from stelae.partition.pruning import prune
 from stelae.partition.schema import KeyRange
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.rows.batch_building import build_batch
 from stelae.rows.changes import FLAG_ID, changes_layout
-from stelae.rows.keys import encode_key, encode_keys
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, checked_fence
+
+TABLETS_AT_ONCE = 16
+"""The most tablets that one call of ``get_many`` asks at the same time."""
 
 
 class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
@@ -81,6 +84,8 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         self.sessions: WeakSet[AsyncSession] = WeakSet()
         """The open sessions. The client ends them when it is closed."""
         self._epochs: WeakSet[AsyncEpoch] = WeakSet()
+        self._keys = KeyEncoder(location.schema)
+        self._lookup = TableLookup(self._present(), location.schema)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
@@ -108,6 +113,7 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
     def _update(self, location: TableLocation, tablets: Sequence[TabletAccess]) -> None:
         self._location, self.name, self._tablets = location, location.name, tablets
         self.partitioning = location.partitioning()
+        self._lookup = TableLookup(self._present(), location.schema)
         self._writer.name = location.name
         self._writer.update_table(self.partitioning, tablets)
         self._by_id.update({tablet.tablet_id: tablet for tablet in tablets})
@@ -211,29 +217,29 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
             NoPartition: the key lies in none of the table's ranges.
         """
         timeout_s = seconds("timeout_s", timeout_s)
+        snapshot = None if at is None else hybrid(at)
         values = key_of(self.schema, key)
-        encoded = encode_key(self.schema, values)
-        spec = ScanSpec(columns=self.schema.layout.ids, key_from=encoded, key_until=encoded + b"\0", limit=1)
         for attempt in count():
             partitioning = self.partitioning
+            number, encoded = self._keys.locate(partitioning, values)
             try:
-                number = partitioning.partition_of_key(values)
-                part = TokenPart(self._tablets[number].tablet_id, None if at is None else hybrid(at))
-                found = await self._open(self._token(spec, (part,)), timeout_s).to_pylist()
-                break
+                if number == NO_PARTITION:
+                    raise NoPartition(partitioning.explain_no_partition(values))
+                (found,) = await self._lookup.rows(self._tablets[number].tablet_id, [encoded], snapshot, timeout_s)
+                return found
             except (NoPartition, NoSuchTablet):
                 # A range was added, or dropped and added again, since the last lookup of the table.
                 if attempt or not (await self.refresh(timeout_s=timeout_s) or partitioning is not self.partitioning):
                     raise
-        return found[0] if found else None
+        raise AssertionError("unreachable")
 
     async def get_many(
         self, keys: Iterable[Any], *, at: At | None = None, timeout_s: float = TIMEOUT_S
     ) -> list[Record | None]:
         """Return the row of each key, or ``None``, in the order of the keys. The rows of a frame can be the keys.
 
-        Keys that are close to each other are read together: a thousand of them cost about as much as a page of a scan.
-        Without ``at``, each row is read linearizably, but the rows may be of different times.
+        Keys of one tablet are read together, up to 1 024 of them with one request. Without ``at``, each row is read
+        linearizably, but the rows may be of different times.
 
         Raises:
             SchemaMismatch: a value does not fit its key column.
@@ -242,13 +248,14 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         values = keys_of(self.schema, keys)
         if not values:
             return []
-        rows = build_batch(self.schema.key_layout, values)
-        if NO_PARTITION in self.partitioning.partitions_of(rows):
+        snapshot = None if at is None else hybrid(at)
+        located = self._keys.located(self.partitioning, values)
+        if any(key.partition == NO_PARTITION for key in located):
             await self._refresh_tablets(timeout_s)
         for attempt in count():
             partitioning = self.partitioning
             try:
-                return await self._find(rows, None if at is None else hybrid(at), timeout_s)
+                return await self._find(self._keys.located(partitioning, values), snapshot, timeout_s)
             except NoSuchTablet:
                 if attempt or not (await self.refresh(timeout_s=timeout_s) or partitioning is not self.partitioning):
                     raise
@@ -257,20 +264,23 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
     async def _find_rows(self, keys: RowBatch, timeout_s: float) -> Sequence[Record | None]:
         return await self.get_many(keys.to_rows(), timeout_s=timeout_s)
 
-    async def _find(self, rows: RowBatch, snapshot: int | None, timeout_s: float) -> list[Record | None]:
-        """Return the row of each key, by the present partitioning, even if the table is looked up again meanwhile."""
-        schema, tablets = self.schema, self._tablets
-        encoded = encode_keys(schema, rows)
-        wanted: dict[int, set[bytes]] = {}
-        for number, key in zip(self.partitioning.partitions_of(rows), encoded, strict=True):
-            if number != NO_PARTITION:
-                wanted.setdefault(number, set()).add(key)
+    async def _find(self, located: Sequence[LocatedKey], snapshot: int | None, timeout_s: float) -> list[Record | None]:
+        """Return the row of each key, from the tablets as they are now, even if the table is looked up meanwhile."""
+        lookup, tablets = self._lookup, self._tablets
+        wanted: dict[int, list[int]] = {}
+        for position, key in enumerate(located):
+            if key.partition != NO_PARTITION:
+                wanted.setdefault(key.partition, []).append(position)
 
-        def read(number: int, spec: ScanSpec) -> AsyncScan:
-            return self._open(self._token(spec, (TokenPart(tablets[number].tablet_id, snapshot),)), timeout_s)
+        async def rows(number: int) -> list[Record | None]:
+            keys = [located[position].encoded for position in wanted[number]]
+            return await lookup.many(tablets[number].tablet_id, keys, snapshot, timeout_s)
 
-        found = await KeyLookup(schema, read).find(wanted)
-        return [found.get(key) for key in encoded]
+        found: list[Record | None] = [None] * len(located)
+        for number, records in zip(wanted, await each([*wanted], rows, at_once=TABLETS_AT_ONCE), strict=True):
+            for position, record in zip(wanted[number], records, strict=True):
+                found[position] = record
+        return found
 
     def scan(
         self,

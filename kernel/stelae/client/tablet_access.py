@@ -1,4 +1,4 @@
-"""Types by which a table reaches its tablets: writes and reads of one tablet, and lookups of the table."""
+"""Types by which a table reaches its tablets: writes, scans and lookups of one tablet, and lookups of the table."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from stelae.client.locations import TableLocation
+from stelae.client.lookup_queue import FoundPart
 from stelae.client.page_streams import ReadableTablet
 from stelae.client.planned_write import WritableTablet
 
@@ -16,6 +17,10 @@ class TabletAccess(WritableTablet, ReadableTablet, Protocol):
     @property
     def retries(self) -> int:
         """How many times an operation was sent again."""
+        ...
+
+    def look_up(self, keys: Sequence[bytes], *, at: int | None, timeout_s: float) -> Awaitable[Sequence[FoundPart]]:
+        """Return the rows of 1 to ``LOOKUP_KEYS_MAX`` encoded keys, in the order of the keys."""
         ...
 
 

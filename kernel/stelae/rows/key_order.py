@@ -49,6 +49,10 @@ class KeyOrder(ABC):
         """Return the smallest comparable at or above some bytes, which need not be a complete encoded key."""
 
     @abstractmethod
+    def exact(self, encoded: bytes) -> Comparable | None:
+        """Return the comparable of an encoded key; ``None``: the bytes are certainly not an encoded key."""
+
+    @abstractmethod
     def after(self, key: Comparable) -> Comparable:
         """Return the smallest comparable above a key."""
 
@@ -93,6 +97,9 @@ class _IntOrder(KeyOrder):
         # A complete key is before all longer bytes that begin with it.
         return number + (len(encoded) > self._width)
 
+    def exact(self, encoded: bytes) -> Comparable | None:
+        return int.from_bytes(encoded, "big") - self._offset if len(encoded) == self._width else None
+
     def after(self, key: Comparable) -> Comparable:
         return key + 1
 
@@ -126,6 +133,9 @@ class _BytesOrder(KeyOrder):
         return bytes(key)
 
     def bound(self, encoded: bytes) -> Comparable:
+        return encoded
+
+    def exact(self, encoded: bytes) -> Comparable | None:
         return encoded
 
     def after(self, key: Comparable) -> Comparable:

@@ -31,7 +31,7 @@ TWICE: Final = 0.2
 """Share of the requests that are sent twice."""
 
 
-class MemberChanger:
+class SimMemberChanger:
     """Requests changes at random times until ``stopping``.
 
     Args:

@@ -17,7 +17,7 @@ from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.invariants import FactListener
 from stelae.sim.invariants.convergence import Convergence, unanswered_writes
 from stelae.sim.leadership_mover import LeadershipMover
-from stelae.sim.member_changer import MemberChanger
+from stelae.sim.member_changer import SimMemberChanger
 from stelae.sim.node_start import draw_node_ids, initial_config
 from stelae.sim.prober import Prober
 from stelae.sim.profile import Profile, ProfileKind, draw_profile
@@ -129,9 +129,9 @@ class Simulation:
             self._coverage,
         )
 
-    def _new_member_changer(self) -> MemberChanger:
+    def _new_member_changer(self) -> SimMemberChanger:
         loses_replica = any(fault.kind in PERMANENT for fault in draw_plan(self._seed, self._profile))
-        return MemberChanger(self._parts(), stream(self._seed, "members"), loses_replica=loses_replica)
+        return SimMemberChanger(self._parts(), stream(self._seed, "members"), loses_replica=loses_replica)
 
     def _parts(self) -> RunParts:
         cluster = self._cluster

@@ -15,7 +15,7 @@ Ordering and durability
     4. A cursor pins the state that was applied when it was opened. Later entries, compaction and a raised history floor
        do not change what it returns. A group of entries becomes visible to new cursors as a whole.
     5. A read at a timestamp sees every row as the last entry at or below that timestamp left it. A read below the
-       history floor raises ``TooOld``; it never returns wrong rows.
+       history floor raises ``TooOld``; it never returns wrong rows. A lookup returns the rows that a scan returns.
     6. Columns are known by their ids. A row keeps its values when the schema changes. A row that is older than a column
        has the default with which the column was added; a later change of the default changes no row
        (``stelae.rows.defaults``). Rows made for an earlier schema version may be applied after a schema change; a
@@ -24,9 +24,9 @@ Ordering and durability
 Threads
     A worker thread calls ``apply``, ``flush``, ``compact``, ``commit``, ``set_history_floor``, ``import_`` and
     ``close``, one at a time; all of them may block. The event loop may call ``applies_inline`` instead, and ``apply``
-    if that returns true; it does so only while no worker call is running. ``scan``, ``diff``, ``checksum``, ``export``,
-    ``snapshot``, ``split_keys`` and ``memory_bytes`` may be called on any thread at the same time as those. A cursor is
-    used by one thread at a time. Engines start no threads and read no clock."""
+    if that returns true; it does so only while no worker call is running. ``scan``, ``lookup``, ``lookup_inline``,
+    ``diff``, ``checksum``, ``export``, ``snapshot``, ``split_keys`` and ``memory_bytes`` may be called on any thread at
+    the same time as those. A cursor is used by one thread at a time. Engines start no threads and read no clock."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +34,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
 from stelae.spi.rows import RowBatch
@@ -138,6 +139,16 @@ class Cursor(ABC):
         yield from filter(len, iter(self.next_batch, None))
 
 
+class FoundRows(msgspec.Struct, frozen=True):
+    """The rows of some keys, as of one time."""
+
+    schema: Schema  #: The schema in force. The rows have the values of its columns, in their order.
+    #: For each key, in the order of the keys, a row of plain values (``RowBatch.to_rows``), or ``None``: no such row.
+    rows: Sequence[tuple[Any, ...] | None]
+    #: Positions of keys that ``lookup_inline`` did not look up, ascending. Their rows are ``None``.
+    unread: Sequence[int] = ()
+
+
 class Changes(msgspec.Struct, frozen=True):
     """One batch of the net changes between two times, in key order."""
 
@@ -219,6 +230,32 @@ class TabletStore(Engine):
 
         Raises ``TooOld`` if ``at`` is below the history floor or the engine keeps no history. Raises ``SchemaMismatch``
         for an unknown column, or a value in a predicate that does not fit its column."""
+
+    def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+        """Return the rows of some encoded keys as of hybrid timestamp ``at``. May block.
+
+        The keys may be in any order and may repeat. Bytes that are not an encoded key of the schema have no row. With
+        ``None``, each row is as an entry left it that was the last applied one at some time during the call.
+
+        Raises ``TooOld`` as ``scan`` does. An engine overrides this body only if it finds rows faster than by scans."""
+        while True:
+            schema = self.schema
+            try:
+                return FoundRows(schema, [self._scanned(key, schema, at) for key in keys])
+            except SchemaMismatch:
+                if self.schema is schema:
+                    raise  # Otherwise a column was dropped between two scans.
+
+    def lookup_inline(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+        """Look up those keys whose rows are in memory, as ``lookup`` does. Must not block, so it opens no file.
+
+        It leaves a key to ``lookup`` if that key needs more time than passing the work to a worker and back."""
+        return FoundRows(self.schema, [None] * len(keys), range(len(keys)))
+
+    def _scanned(self, key: bytes, schema: Schema, at: int | None) -> tuple[Any, ...] | None:
+        spec = ScanSpec(columns=schema.layout.ids, key_from=key, key_until=key + b"\0", limit=1)
+        with self.scan(spec, at) as cursor:
+            return next((row for batch in cursor for row in batch.to_rows()), None)
 
     @abstractmethod
     def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:

@@ -91,6 +91,15 @@ _CLIENTS = (
     _counter("scan_bytes", "bytes of these pages"),
     _counter("scan_pages_refused", "pages answered with an error, by its code", source="scan_refused_", label="code"),
     _duration("scan_page_duration", "from the request for a page to its answer", source="scan_us"),
+    _counter("lookup_requests", "requests for rows by key, each with the keys of one turn of a client"),
+    _counter("lookup_keys", "keys in these requests"),
+    _counter(
+        "lookup_requests_refused",
+        "of these requests, those answered with an error, by its code",
+        source="lookup_refused_",
+        label="code",
+    ),
+    _duration("lookup_duration", "from a request for rows by key to its answer", source="lookup_us"),
 )
 
 _LOG = (

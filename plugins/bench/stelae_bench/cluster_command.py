@@ -84,7 +84,8 @@ def cluster(
 
     scan: all of lineitem into Arrow, and pyarrow.parquet.read_table of the same rows for comparison.
 
-    reads: rows by full key, from the newest state and from a snapshot; 1, 16 and 64 in flight.
+    reads: rows by full key, from the newest state and from a snapshot; 1, 16 and 64 in flight. Then get_many, with 1000
+    keys in each call.
 
     ycsb: the core workloads A to F; 1, 16 and 64 in flight, or 16 with --quick.
 

@@ -1,4 +1,5 @@
-"""The part ``reads``: point reads by full key, of the newest state and of a snapshot, with several numbers in flight.
+"""The part ``reads``: point reads by full key, of the newest state and of a snapshot, with several numbers in flight,
+and calls of ``get_many``.
 
 A read of the newest state is linearizable: the leader confirms with a majority that it leads. A read of a snapshot has
 a time and may come from any replica. Keys are uniformly distributed, and every row that is returned is checked."""
@@ -15,6 +16,11 @@ from stelae_bench.report import round_of
 
 IN_FLIGHT = (1, 16, 64)
 MODES = ("latest", "snapshot")
+
+MANY_KEYS = 1000
+"""The number of keys of one call of ``get_many``, of the newest state. One call is in flight."""
+
+MANY = f"latest, {MANY_KEYS} keys"
 
 
 class Reads:
@@ -37,13 +43,16 @@ class Reads:
     async def measure(self) -> None:
         """Measure each mode with each number in flight."""
         self._bench.report.reads = {(mode, n): [] for mode in MODES for n in IN_FLIGHT}
+        self._bench.report.reads[MANY, 1] = []
         await run_calls(partial(self._read, None), IN_FLIGHT[1], self._bench.settings.slot_s)  # Warms up.
-        await self._bench.rounds("reads", [partial(self._one, mode, n) for mode in MODES for n in IN_FLIGHT])
+        measures = [partial(self._one, mode, n) for mode in MODES for n in IN_FLIGHT]
+        await self._bench.rounds("reads", [*measures, partial(self._one, MANY, 1)])
 
     async def _one(self, mode: str, in_flight: int) -> None:
         report = self._bench.report
         at = self._at if mode == "snapshot" else None
-        sample = await run_calls(partial(self._read, at), in_flight, self._bench.settings.slot_s)
+        call = self._read_many if mode == MANY else partial(self._read, at)
+        sample = await run_calls(call, in_flight, self._bench.settings.slot_s)
         report.problems += sample.problems
         if sample.latencies_ms:
             report.reads[mode, in_flight].append(round_of([sample]))
@@ -52,3 +61,9 @@ class Reads:
         key = int(self._rng.random() * self._count)
         row = await self._table.get(key, at=at)
         return "" if row is not None and row["id"] == key else f"the row of key {key} was read as {row!r:.80}"
+
+    async def _read_many(self) -> str:
+        keys = [int(self._rng.random() * self._count) for _ in range(MANY_KEYS)]
+        rows = await self._table.get_many(keys)
+        wrong = [(key, row) for key, row in zip(keys, rows, strict=True) if row is None or row["id"] != key]
+        return f"the row of key {wrong[0][0]} was read as {wrong[0][1]!r:.80}" if wrong else ""

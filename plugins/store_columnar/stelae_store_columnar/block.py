@@ -51,6 +51,20 @@ class Statistics(NamedTuple):
     rows: int
 
 
+class DecodedRows(NamedTuple):
+    """One row group, decoded: its keys, and its versions with all columns of the file."""
+
+    keys: SortedKeys
+    versions: RowVersions
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate memory."""
+        versions = self.versions
+        arrays = [versions.keys, versions.stamps, versions.deleted, versions.schemas, *versions.columns.values()]
+        return ENTRY_BYTES + sum(int(array.nbytes) for array in arrays if array is not None)
+
+
 class ColumnarBlock:
     """One block. Any thread may read it, also after its files were removed, if it was held open before that."""
 
@@ -158,6 +172,18 @@ class ColumnarBlock:
         """Like :meth:`versions`, through the cache, for a reader that will read other rows of the row group soon."""
         arrays = self._cached(row_group, self._wanted(ids))
         return self._assemble(arrays, ids, self._sorted_keys(row_group, arrays).array)
+
+    def cached_rows(self, row_group: int) -> DecodedRows | None:
+        """Return one row group if :meth:`decoded_rows` has it in the cache."""
+        found: DecodedRows | None = self._reader.cache.get((self.path, row_group, "rows"))
+        return found
+
+    def decoded_rows(self, row_group: int) -> DecodedRows:
+        """Decode one row group whole, for lookups of its rows, and keep it in the cache."""
+        versions = self.versions(row_group, self.index.ids)
+        found = DecodedRows(SortedKeys(versions.keys), versions)
+        self._reader.cache.put((self.path, row_group, "rows"), found, found.size_bytes)
+        return found
 
     def keys(self, row_group: int) -> SortedKeys:
         """Return the sorted keys of one row group, through the cache."""

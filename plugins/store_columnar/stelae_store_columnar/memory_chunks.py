@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -72,6 +72,16 @@ class MemoryChunk:
         self._sorted()
         own = self.versions.select(ids)
         return own.slice(start, end - start) if self._order is None else own.take(self._order.slice(start, end - start))
+
+    @property
+    def is_sorted(self) -> bool:
+        """True if a reader need not sort the versions any more."""
+        return self.ascending or self._keys is not None
+
+    def newest_first(self, key: Comparable) -> Iterator[int]:
+        """Return the places of the versions of a key in ``versions``, from the newest to the oldest."""
+        positions = reversed(self._sorted().run(key))
+        return positions if self._order is None else (self._order[position].as_py() for position in positions)
 
     def key_at(self, position: int) -> Comparable:
         """Return the key at a position in key order."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,15 @@ from stelae.rows.defaults import Defaults
 from stelae.spi.rows import RowBatch, to_array
 from stelae.spi.schema import Column, Layout, Schema
 from stelae_store_columnar.versions import RowVersions
+
+
+class PlainColumn(NamedTuple):
+    """A column, for readers of single values."""
+
+    id: int
+    temporal: bool  #: Whether a plain value is the number in the Arrow value, as of dates and timestamps.
+    lacking: frozenset[int]  #: The schema versions without the column, if it has a default.
+    default: Any  #: The plain value of the default with which the column was added.
 
 
 class SchemaAdapter:
@@ -36,6 +45,17 @@ class SchemaAdapter:
     def all_types(self) -> Mapping[int, Any]:
         """The Arrow types of all columns."""
         return self.types(self._schema.by_id)
+
+    @cached_property
+    def plain_columns(self) -> tuple[PlainColumn, ...]:
+        """The columns in the order of the schema."""
+        return tuple([self._plain_column(column) for column in self._schema.columns])
+
+    def _plain_column(self, column: Column) -> PlainColumn:
+        temporal, lacking = column.type in ("date", "timestamp"), self._lacking.get(column.id, frozenset())
+        default = default_of(self._defaults.when_added(column.id)) if lacking else None
+        plain = None if default is None else default.value if temporal else default.as_py()
+        return PlainColumn(column.id, temporal, lacking, plain)
 
     def for_schema(self, schema: Schema) -> SchemaAdapter:
         """Return the adapter for another one of the known schemas."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +39,15 @@ class SortedKeys:
         if position == len(self.array):
             return -1
         return position if (self.at(position) if self._words is None else self._words[position]) == key else -1
+
+    def run(self, key: Comparable) -> range:
+        """Return the positions of the keys equal to ``key``."""
+        start = self.left(key, 0)
+        if self._words is not None:
+            return range(start, bisect_right(self._words, key, start))
+        if start == len(self.array) or self.at(start) != key:
+            return range(start, start)
+        return range(start, self.left(key + b"\0", 0))
 
     def left(self, key: Comparable | None, none: int) -> int:
         """Return the position of the first key at or above ``key``, or the length if there is none.

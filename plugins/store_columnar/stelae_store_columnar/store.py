@@ -23,6 +23,7 @@ from stelae.spi.store import (
     Changes,
     Cursor,
     Edit,
+    FoundRows,
     RowFault,
     StoreSnapshot,
     TabletStore,
@@ -40,6 +41,7 @@ from stelae_store_columnar.key_lookup import ColumnarLookup
 from stelae_store_columnar.levels import Levels
 from stelae_store_columnar.manifest import ColumnarManifest, decode_manifest, known_schemas
 from stelae_store_columnar.memtable import ColumnarMemtable
+from stelae_store_columnar.point_lookup import PointLookup
 from stelae_store_columnar.schema_adapter import SchemaAdapter
 from stelae_store_columnar.snapshot import ColumnarSnapshot
 from stelae_store_columnar.sources import StepSize
@@ -140,6 +142,12 @@ class ColumnarStore(TabletStore):
 
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
         return ColumnarCursor(self._view(at), spec)
+
+    def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+        return self._look_up(keys, at, inline=False)
+
+    def lookup_inline(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+        return self._look_up(keys, at, inline=True)
 
     def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
         view = self._view(None)
@@ -274,6 +282,12 @@ class ColumnarStore(TabletStore):
         if at is not None:
             self._refuse_below_floor(at)
         return view
+
+    def _look_up(self, keys: Sequence[bytes], at: int | None, *, inline: bool) -> FoundRows:
+        lookup = PointLookup(self._state, at, self._order, inline=inline)  # The state first, as in ``_view``.
+        if at is not None:
+            self._refuse_below_floor(at)
+        return lookup.find(keys)
 
     def _refuse_below_floor(self, timestamp: int) -> None:
         if timestamp < self._floor:

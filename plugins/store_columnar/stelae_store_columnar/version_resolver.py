@@ -32,6 +32,10 @@ class ColumnSets:
             self._numbers[ids] = found
         return found
 
+    def ids(self, number: int) -> frozenset[int]:
+        """Return the ids of the columns of a set; for 0, none."""
+        return self._sets[number]
+
     def lacking(self, column_id: int) -> tuple[int, ...]:
         """Return the numbers of the sets without a column."""
         return tuple(n for n, ids in enumerate(self._sets) if n and column_id not in ids)

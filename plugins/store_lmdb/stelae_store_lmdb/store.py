@@ -13,6 +13,7 @@ from stelae.rows.operations import row_numbers_of
 from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
+from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices
@@ -23,6 +24,7 @@ from stelae.spi.store import (
     Changes,
     Cursor,
     Edit,
+    FoundRows,
     RowFault,
     StoreSnapshot,
     TabletStore,
@@ -69,6 +71,7 @@ class LmdbStore(TabletStore):
         # Timestamp, op id and schema for new views. Replaced as a whole, so that a group becomes visible at once.
         self._state = (manifest.stamp, applied, schemas[manifest.schema_version or max(schemas)])
         self._reader = RowReader(self._state[2].layout, schemas, self._defaults)
+        self._lookup_reader = self._reader
         self._schema_guessed = not manifest.schema_version
         """True if nothing was ever applied, so that the schema in force is only assumed."""
         self._floor = floor
@@ -134,6 +137,25 @@ class LmdbStore(TabletStore):
         except BaseException:
             view.close()
             raise
+
+    def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+        return self._look_up(keys, at, in_memory_only=False)
+
+    def lookup_inline(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+        return self._look_up(keys, at, in_memory_only=True)
+
+    def _look_up(self, keys: Sequence[bytes], at: int | None, *, in_memory_only: bool) -> FoundRows:
+        with self._view(at) as view:
+            layout = view.schema.layout
+            reader = self._lookup_reader
+            if reader.layout is not layout:
+                reader = self._lookup_reader = view.reader(layout)
+            rows, unread = view.find(keys, reader, in_memory_only=in_memory_only)
+        if any(column.data_type.name == "decimal" for column in layout.columns):
+            # The environment has decimals as text.
+            plain = iter(RowBatch.from_equal_rows(layout, [row for row in rows if row is not None]).to_rows())
+            rows = [None if row is None else next(plain) for row in rows]
+        return FoundRows(view.schema, rows, unread)
 
     def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
         self._refuse_below_floor(after)

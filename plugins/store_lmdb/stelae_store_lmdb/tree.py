@@ -44,6 +44,20 @@ class RowTree:
             return None
         return (*split_age(found), verified_contents(found, self._cursor.value(), self._path))
 
+    def visible(self, key: bytes, timestamp: int, index: int) -> bytes | None:
+        """Return the contents of the version, possibly a deletion, that a view of a time sees, or ``None``."""
+        stem = self._find(key)
+        if stem is not None and self._cursor.set_range(stem):
+            for at, value in self._cursor.iternext():
+                at = bytes(at)
+                if len(at) != len(stem) + AGE_BYTES or not at.startswith(stem):
+                    break
+                contents = verified_contents(at, value, self._path)
+                written, by = split_age(at)
+                if written <= timestamp and by <= index:
+                    return contents
+        return None
+
     def ages(self, key: bytes) -> list[tuple[int, int, bool]]:
         """Return timestamp and index of all versions of a row, newest first, and whether each is a deletion."""
         found = []

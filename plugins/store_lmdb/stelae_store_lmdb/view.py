@@ -7,7 +7,7 @@ are kept until it is closed, because compaction respects the pins of open views.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -111,6 +111,34 @@ class LmdbView:
     def reader(self, layout: Layout) -> RowReader:
         """Return the reader of versions as rows of a layout."""
         return RowReader(layout, self._schemas, self._defaults)
+
+    def find(
+        self, keys: Sequence[bytes], reader: RowReader, *, in_memory_only: bool
+    ) -> tuple[list[Row | None], list[int]]:
+        """Return the visible row of each key, and the positions of the keys that are not decided by the memtable.
+
+        Unless ``in_memory_only``, the environment decides the others, and there are no such positions."""
+        memory = self._layers.memory  # Before the environment; see the docstring of the module.
+        env = self._layers.env
+        rows: list[Row | None] = [None] * len(keys)
+        undecided: list[int] = []
+        for position, key in enumerate(keys):
+            version = visible(memory.chains.get(key), self.timestamp, self.index)
+            if version is None:
+                undecided.append(position)
+            elif not is_deletion(version[2]):
+                rows[position] = reader.row(version[2])
+        if env is None or not undecided:
+            return rows, []
+        if in_memory_only:
+            return rows, undecided
+        with env.read() as txn:
+            tree = RowTree(txn, env.path)
+            for position in undecided:
+                contents = tree.visible(keys[position], self.timestamp, self.index)
+                if contents is not None and not is_deletion(contents):
+                    rows[position] = reader.row(contents)
+        return rows, []
 
     def rows(
         self, low: bytes | None, high: bytes | None, backwards: bool, keys_max: int, reader: RowReader

@@ -21,6 +21,7 @@ from stelae.spi.store import (
     Changes,
     Cursor,
     Edit,
+    FoundRows,
     RowFault,
     StoreSnapshot,
     TabletStore,
@@ -28,12 +29,13 @@ from stelae.spi.store import (
 )
 from stelae_store_memory.diff_export import changes, export_versions, import_rows
 from stelae_store_memory.key_index import KeyIndex
-from stelae_store_memory.version_chains import Version, length, prune
+from stelae_store_memory.version_chains import Version, length, prune, visible
 from stelae_store_memory.view import MemoryCursor, MemoryView
 from stelae_store_memory.writer import MemoryWriter
+from stelae_store_memory.written_rows import Row
 
 INLINE_ROWS_MAX = 256
-"""Up to this number of rows is applied on the event loop."""
+"""Up to this number of rows is applied on the event loop, or converted there for a lookup."""
 
 _VERSION_BYTES = 200
 """Memory of a version besides its values: its tuple, its key, its entries in dict and index."""
@@ -113,6 +115,12 @@ class MemoryStore(TabletStore):
         except BaseException:
             view.close()
             raise
+
+    def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+        return self._look_up(keys, at, convert_rows_max=None)
+
+    def lookup_inline(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+        return self._look_up(keys, at, convert_rows_max=INLINE_ROWS_MAX)
 
     def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
         self._refuse_below_floor(after)
@@ -204,18 +212,41 @@ class MemoryStore(TabletStore):
             raise TooOld(self._floor)
 
     def _view(self, at: int | None) -> MemoryView:
+        timestamp, index, schema, pin = self._pin(at)
+        keys = self._index.keys(self._chains)
+        return MemoryView(self._chains, keys, schema, self._defaults, timestamp, index, lambda: self._unpin(pin))
+
+    def _pin(self, at: int | None) -> tuple[int, int, Schema, int]:
+        """Pin the versions as of a time. Returns timestamp, index and schema of the view, and the number of the pin."""
         with self._lock:
             latest, applied, schema = self._state
             timestamp = max(latest, self._floor) if at is None else at
             self._refuse_below_floor(timestamp)
             self._pin_count += 1
             pin = self._pin_count
-            # A later entry may have the same timestamp, so the versions before it are chain, too.
+            # A later entry may have the same timestamp, so the versions before it are kept, too.
             self._pins[pin] = timestamp - 1
-        keys = self._index.keys(self._chains)
-        return MemoryView(
-            self._chains, keys, schema, self._defaults, timestamp, applied.index, lambda: self._unpin(pin)
-        )
+        return timestamp, applied.index, schema, pin
+
+    def _look_up(self, keys: Sequence[bytes], at: int | None, convert_rows_max: int | None) -> FoundRows:
+        """Return the rows of keys. Rows written together with more than ``convert_rows_max`` rows are not converted."""
+        timestamp, index, schema, pin = self._pin(at)
+        rows: list[Row | None] = []
+        unread: list[int] = []
+        try:
+            for position, key in enumerate(keys):
+                version = visible(self._chains.get(key), timestamp, index)
+                written = None if version is None else version[2]
+                if version is None or written is None:
+                    rows.append(None)
+                elif convert_rows_max is not None and not written.is_ready(schema.layout, convert_rows_max):
+                    unread.append(position)
+                    rows.append(None)
+                else:
+                    rows.append(written.rows(schema.layout, self._defaults)[version[3]])
+        finally:
+            self._unpin(pin)
+        return FoundRows(schema, rows, unread)
 
     def _unpin(self, pin: int) -> None:
         with self._lock:

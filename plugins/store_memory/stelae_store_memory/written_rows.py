@@ -38,6 +38,14 @@ class WrittenRows:
         written.row_bytes = layout.row_bytes_min
         return written
 
+    def is_ready(self, layout: Layout, rows_max: int) -> bool:
+        """Return true if ``rows`` has at most ``rows_max`` rows to convert, or has converted them for this layout."""
+        own, converted = self._own, self._converted
+        if own is not None and (own[0] is layout or (converted is not None and converted[0] is layout)):
+            return True
+        batch = self._batch
+        return (len(own[1]) if own is not None else 0 if batch is None else len(batch)) <= rows_max
+
     def rows(self, layout: Layout, defaults: Defaults) -> Sequence[Row]:
         """Return all rows as tuples of plain values of a layout. Columns are matched by id.
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from stelae.client.locations import TableLocation, TabletLocation
+from stelae.client.lookup_queue import FoundPart
 from stelae.client.page_rows import PageRows
 from stelae.client.table import AsyncTable
 from stelae.host.exactly_once_results import ResultsTable
@@ -18,6 +19,7 @@ from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.partition.schema import PartitionSchema
 from stelae.partition.tablet_partition import tablet_scheme
 from stelae.protocol.codec import decode
+from stelae.protocol.lookup_messages import LookupReply, LookupRequest, encode_found
 from stelae.protocol.tablet_messages import ScanPage, SplitKeys
 from stelae.rows.batcher import Batcher, OutsideCheck
 from stelae.rows.operations import Operation, sequence_ranges_of
@@ -52,10 +54,10 @@ class Clock:
 
 
 class MemoryTablet:
-    """Takes operations and pages as a tablet server does.
+    """Takes operations, scans and lookups as a tablet server does.
 
-    While it is ``held``, operations are kept back until ``release``; ``error`` is raised by pages and answers
-    operations."""
+    While it is ``held``, operations are kept back until ``release``; ``error`` is raised by pages and
+    lookups, and answers operations."""
 
     def __init__(
         self, tablet_id: str, schema: Schema, clock: Clock, bounds: Callable[[Schema], OutsideCheck] | None = None
@@ -68,6 +70,7 @@ class MemoryTablet:
         self.operations: list[Operation] = []
         self.follows: list[bool] = []
         self.pages: list[tuple[ScanSpec, int | None, int | None]] = []
+        self.lookups: list[tuple[tuple[bytes, ...], int | None]] = []
         self.splits: list[bytes] = []
         self.size_bytes = 0
         self.held = False
@@ -142,6 +145,19 @@ class MemoryTablet:
         coming: asyncio.Future[RowBatch | None] = asyncio.get_running_loop().create_future()
         coming.set_result(rows if count else None)
         return ScanPage(chosen, self.schema.version, count, after), coming
+
+    async def look_up(self, keys: Sequence[bytes], *, at: int | None, timeout_s: float) -> Sequence[FoundPart]:
+        self.lookups.append((tuple(keys), at))
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        asked = LookupRequest(self.tablet_id, tuple(keys), self.schema.version, at)
+        parts: list[FoundPart] = []
+        while left := keys[sum(len(part.rows) for part in parts) :]:
+            found = self.store.lookup(left, self.clock.now() if at is None else at)
+            reply = decode(encode_found(asked, found), LookupReply)
+            parts.append(FoundPart(reply.ids or self.schema.layout.ids, reply.rows))
+        return parts
 
     async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> SplitKeys:
         await asyncio.sleep(0)

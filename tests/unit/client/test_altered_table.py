@@ -253,7 +253,7 @@ def test_keys_are_read_where_they_were_looked_for_though_the_ranges_change_meanw
         world = Regrown()
         await world.table.insert([{**ROW, "sensor": 10, "minute": minute} for minute in range(40)])
         reading = asyncio.ensure_future(world.table.get_many([(10, minute) for minute in range(40)]))
-        while not world.high.pages:
+        while not world.high.lookups:
             await asyncio.sleep(0)
         assert await world.table.refresh()
         assert None not in await reading

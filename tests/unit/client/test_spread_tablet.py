@@ -26,9 +26,11 @@ def asked(
     async def page(_spec: ScanSpec, *, ask: LeaderTracker | None, **_: Any) -> None:
         found.append(ask)
 
-    tablet: Any = SimpleNamespace(tablet_id=TabletId("t"), leader=LeaderTracker(NODES), page=page)
+    tablet: Any = SimpleNamespace(tablet_id=TabletId("t"), schema=None, leader=LeaderTracker(NODES), page=page)
     connection: Any = SimpleNamespace(
-        rng=random.Random(1), member_lookup=SimpleNamespace(follow=lambda _tablet_id, tracker: tracker)
+        rng=random.Random(1),
+        member_lookup=SimpleNamespace(follow=lambda _tablet_id, tracker: tracker),
+        lookups=lambda _tablet_id, _schema: None,
     )
     spread = SpreadTablet(tablet, connection, nearness or Nearness())
 
@@ -53,6 +55,29 @@ def test_readers_that_name_a_time_spread_over_all_replicas() -> None:
 def test_the_pages_of_one_scan_stay_with_one_replica() -> None:
     first, second, third = asked(*[(ScanSpec(after=after), 5, None) for after in (None, b"a", b"b")])
     assert first is second is third is not None
+
+
+def test_lookups_of_the_latest_rows_ask_the_leader_and_those_of_a_time_any_replica() -> None:
+    leader, trackers = LeaderTracker(NODES), []
+
+    async def add(keys: Any, at: Any, timeout_s: float, followed: Any) -> None:
+        trackers.append((at, followed()))
+
+    tablet: Any = SimpleNamespace(tablet_id=TabletId("t"), schema=None, leader=leader)
+    connection: Any = SimpleNamespace(
+        rng=random.Random(1),
+        member_lookup=SimpleNamespace(follow=lambda _tablet_id, tracker: tracker),
+        lookups=lambda _tablet_id, _schema: SimpleNamespace(add=add),
+    )
+    spread = SpreadTablet(tablet, connection, Nearness())
+
+    async def look_up() -> None:
+        for at in (None, *range(30)):
+            await spread.look_up([b"k"], at=at, timeout_s=1.0)
+
+    asyncio.run(look_up())
+    assert [tracker for at, tracker in trackers if at is None] == [leader]
+    assert {tracker.current for at, tracker in trackers if at is not None} == {*NODES}
 
 
 def test_readers_that_name_a_time_begin_at_the_nearest_replica() -> None:

@@ -1,4 +1,5 @@
-"""Serves the requests of clients to a tablet server: writes, scans, diffs, and requests for the state of replicas."""
+"""Serves the requests of clients to a tablet server: writes, scans, diffs, lookups, and requests for the state of
+replicas."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
+from stelae.protocol.lookup_messages import LOOKUP, LOOKUP_KEYS_MAX, LookupRequest
 from stelae.protocol.tablet_messages import (
     CHECKSUM,
     DESCRIBE,
@@ -45,6 +47,7 @@ from stelae.protocol.tablet_messages import (
 from stelae.server.frames import only_frame
 from stelae.server.tserver.diff_pages import reader_of
 from stelae.server.tserver.load_meter import LoadMeter
+from stelae.server.tserver.lookups import Lookups
 from stelae.server.tserver.open_scans import OpenScans
 from stelae.server.tserver.scan_pages import Frames
 from stelae.server.tserver.scan_time import choose_time
@@ -73,8 +76,10 @@ class TabletService:
         self._node = node
         self._load = load
         self._open_scans = OpenScans(node, reader_of)
+        self._lookups = Lookups(node)
         self._write_us = node.metrics.histogram("write_us")
         self._scan_us = node.metrics.histogram("scan_us")
+        self._lookup_us = node.metrics.histogram("lookup_us")
 
     def start(self) -> None:
         """Register the handlers."""
@@ -82,6 +87,7 @@ class TabletService:
         serve(WRITE, self._write)
         serve(SCAN, self._scan, lane=Lane.BULK)
         serve(DIFF, self._scan, lane=Lane.BULK)
+        serve(LOOKUP, self._look_up)
         serve(DESCRIBE, partial(self._answer, DescribeRequest, self._describe))
         serve(STATUS, partial(self._answer, StatusRequest, self._status))
         serve(CHECKSUM, self._checksum)
@@ -152,6 +158,30 @@ class TabletService:
             request.reply(found)
 
         self._open_scans.read(request.sender, replica.applier.store, scan, at, done)
+
+    # -- lookups ---------------------------------------------------------------------------------
+
+    def _look_up(self, request: Request) -> None:
+        asked = decode(only_frame(request), LookupRequest)
+        if not 1 <= len(asked.keys) <= LOOKUP_KEYS_MAX:
+            raise CallerError(f"a lookup has {len(asked.keys)} keys; from 1 to {LOOKUP_KEYS_MAX} are allowed")
+        replica = self._replica(asked.tablet_id)
+        metrics, now_us = self._node.metrics, self._node.turns.now_us
+        begun_us = now_us()
+        metrics.count("lookup_requests")
+        metrics.count("lookup_keys", len(asked.keys))
+        self._load.add(len(asked.keys))
+
+        def done(found: bytes | Exception) -> None:
+            self._lookup_us(now_us() - begun_us)
+            replica.read_faults.note(found)
+            if isinstance(found, Exception):
+                metrics.count(f"lookup_refused_{getattr(found, 'code', HandlerFailed.code).lower()}")
+                _refuse(request, found, replica)
+            else:
+                request.reply([found])
+
+        self._lookups.look_up(replica, asked, done)
 
     # -- state of replicas -----------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from stelae.testing.conformance.store_apply import ApplyChecks
 from stelae.testing.conformance.store_crash import CrashChecks
 from stelae.testing.conformance.store_harness import StoreHarness
 from stelae.testing.conformance.store_history import StoreHistoryChecks
+from stelae.testing.conformance.store_lookup import LookupChecks
 from stelae.testing.conformance.store_scan import ScanChecks
 from stelae.testing.conformance.store_shapes import ShapeChecks
 from stelae.testing.conformance.store_sizes import SizeChecks
@@ -26,7 +27,7 @@ __all__ = ["StoreConformance", "StoreHarness"]
 
 
 class StoreConformance(
-    ApplyChecks, ScanChecks, ShapeChecks, SizeChecks, StoreHistoryChecks, CrashChecks, AlteringChecks
+    ApplyChecks, ScanChecks, LookupChecks, ShapeChecks, SizeChecks, StoreHistoryChecks, CrashChecks, AlteringChecks
 ):
     """The suite. ``harness`` must be overridden."""
 

@@ -3,7 +3,7 @@
 A run draws schema changes (columns added, dropped, renamed, added again under an old name, several steps in one
 version), writes for the schema in force and for earlier ones, flushes, compactions, crashes, restarts, moves of the
 history floor and copies by export. After each step the store must agree with the model: rows now and in the past,
-projections, predicates, both orders, diffs, checksums, and cursors that were opened before.
+projections, predicates, both orders, lookups, diffs, checksums, and cursors that were opened before.
 
 After a change of an engine, do more runs than the suite does::
 
@@ -27,6 +27,7 @@ from stelae.spi.store import Cursor
 from stelae.testing.conformance.store_altering_draws import Draws
 from stelae.testing.conformance.store_altering_model import AlteringModel
 from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness
+from stelae.testing.conformance.store_lookup import check_lookups
 from stelae.testing.conformance.store_model import Op, Row
 
 RUNS = 3  #: Random runs of the check; the environment variable ``STELAE_LIVES`` sets another number.
@@ -201,6 +202,7 @@ class AlteringRun:
         store, model = self._replica.store, self._model
         assert store.schema == model.schema
         self._scan(None)
+        self._look_up(None)
         if draw(2):
             assert store.checksum() == model.checksum()
         if self._cursors and draw(4) == 0:
@@ -209,6 +211,7 @@ class AlteringRun:
             return
         at = self._floor + draw(self._now - self._floor + 20)
         self._scan(at)
+        self._look_up(at)
         if draw(2):
             assert store.checksum(at) == model.checksum(at)
         if draw(2):
@@ -238,6 +241,10 @@ class AlteringRun:
         if batch is not None:
             yield from batch.to_rows()
             yield from self._paged(msgspec.structs.replace(spec, after=token), at)
+
+    def _look_up(self, at: int | None) -> None:
+        written = dict.fromkeys(key for _, rows in self._model.history for key in rows)
+        check_lookups(self._replica, self._model.by_key(at), [*written, b"", b"\0" * 30], at)
 
     def _diff(self, after: int, until: int) -> None:
         model, schema = self._model, self._model.schema

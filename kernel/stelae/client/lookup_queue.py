@@ -1,0 +1,211 @@
+"""Sends the lookups of one tablet: the keys of one turn of the event loop go in one request.
+
+The first attempt is made within the turn's deferred calls, without a task, and so leaves with the messages of that
+turn. If it fails, a task repeats the request as for any other read (``Connection.ask_any``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from stelae.client.leader_tracker import LeaderTracker
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.lookup_messages import LOOKUP, LOOKUP_KEYS_MAX, LookupReply, LookupRequest
+from stelae.protocol.tablet_messages import NoSuchTablet
+from stelae.spi.errors import NotLeader, PeerError, RetryableError, StelaeError
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.schema import Schema
+from stelae.wire.messenger import Response
+from stelae.wire.refusals import RemoteError
+
+Followed: TypeAlias = Callable[[], LeaderTracker]
+"""Returns the tracker that chooses the nodes to ask."""
+
+
+class FoundPart(NamedTuple):
+    """Rows of consecutive keys of a lookup."""
+
+    ids: Sequence[int]  #: Ids of the columns, in the order of the values.
+    rows: Sequence[Any]  #: For each key the plain values of its row, or ``None``. Decimals are text.
+
+
+class LookupPort(Protocol):
+    """Sends the requests of a queue."""
+
+    def call(self, node: NodeId, kind: str, body: bytes) -> asyncio.Future[Response]:
+        """Send one request to one node, without a retry."""
+
+    async def repeat(self, tracker: LeaderTracker, kind: str, body: bytes, deadline: float) -> Response:
+        """Send a request until a node serves it, as ``Connection.ask_any`` does."""
+
+
+class _LookupCall:
+    """The keys of one caller that have no answer yet, and what was found for the others."""
+
+    __slots__ = ("future", "keys", "parts")
+
+    def __init__(self, keys: Sequence[bytes], future: asyncio.Future[list[FoundPart]]) -> None:
+        self.keys = keys
+        self.future = future
+        self.parts: list[FoundPart] = []
+
+    def fail(self, error: Exception) -> None:
+        """End the call with an error."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class _LookupGroup(NamedTuple):
+    """The calls of one turn with the same time and the same deadline."""
+
+    at: int | None
+    deadline: float  #: In seconds of the event loop's clock.
+    followed: Followed
+    calls: list[_LookupCall]
+
+
+class LookupQueue:
+    """The lookups of one tablet.
+
+    Args:
+        port: sends the requests.
+        defer: runs a call at the end of the turn.
+        tablet_id: id of the tablet.
+        schema: that the client knows.
+    """
+
+    def __init__(
+        self, port: LookupPort, defer: Callable[[Callable[[], None]], None], tablet_id: TabletId, schema: Schema
+    ):
+        self._port = port
+        self._defer = defer
+        self._tablet_id = tablet_id
+        self._schema = schema
+        self._groups: dict[tuple[int | None, float], _LookupGroup] = {}
+        self._retries: set[asyncio.Task[None]] = set()
+        self._error: StelaeError | None = None
+
+    def add(
+        self, keys: Sequence[bytes], at: int | None, timeout_s: float, followed: Followed
+    ) -> asyncio.Future[list[FoundPart]]:
+        """Look up 1 to ``LOOKUP_KEYS_MAX`` keys, and return the future with their rows, in the order of the keys.
+
+        Args:
+            keys: encoded keys.
+            at: hybrid timestamp of the snapshot; ``None``: the latest rows.
+            timeout_s: how long the request is repeated.
+            followed: returns the tracker that chooses the nodes to ask.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[FoundPart]] = loop.create_future()
+        if self._error is not None:
+            future.set_exception(self._error)
+            return future
+        group = self._groups.get((at, timeout_s))
+        if group is None:
+            if not self._groups:
+                self._defer(self._flush)
+            group = self._groups[at, timeout_s] = _LookupGroup(at, loop.time() + timeout_s, followed, [])
+        group.calls.append(_LookupCall(keys, future))
+        return future
+
+    def close(self, error: StelaeError) -> None:
+        """End all lookups with an error."""
+        self._error = error
+        groups, self._groups = self._groups, {}
+        for group in groups.values():
+            _fail(group.calls, error)
+        for task in self._retries:
+            task.cancel()
+
+    def _flush(self) -> None:
+        groups, self._groups = self._groups, {}
+        for group in groups.values():
+            for calls in _requests(group.calls):
+                self._send(group._replace(calls=calls))
+
+    def _send(self, group: _LookupGroup) -> None:
+        keys = tuple([key for call in group.calls for key in call.keys])
+        tracker = group.followed()
+        try:
+            body = encode(LookupRequest(self._tablet_id, keys, self._schema.version, group.at))
+            future = self._port.call(tracker.current, LOOKUP, body)
+        except StelaeError as error:
+            _fail(group.calls, error)
+            return
+        future.add_done_callback(partial(self._answered, group, tracker, body))
+
+    def _answered(
+        self, group: _LookupGroup, tracker: LeaderTracker, body: bytes, done: asyncio.Future[Response]
+    ) -> None:
+        try:
+            answer = done.result()
+        except (RetryableError, NotLeader, NoSuchTablet, RemoteError, asyncio.CancelledError) as error:
+            if self._error is not None:
+                _fail(group.calls, self._error)
+            elif isinstance(error, asyncio.CancelledError):
+                _fail(group.calls, PeerError("the lookup was cancelled"))
+            else:
+                task = asyncio.get_running_loop().create_task(self._repeat(group, tracker, body))
+                self._retries.add(task)
+                task.add_done_callback(self._retries.discard)
+        except StelaeError as error:
+            _fail(group.calls, error)
+        else:
+            tracker.served()
+            self._take(group, answer)
+
+    async def _repeat(self, group: _LookupGroup, tracker: LeaderTracker, body: bytes) -> None:
+        try:
+            answer = await self._port.repeat(tracker, LOOKUP, body, group.deadline)
+        except StelaeError as error:
+            _fail(group.calls, error)
+        except asyncio.CancelledError:
+            _fail(group.calls, self._error or PeerError("the lookup was cancelled"))
+            raise
+        else:
+            self._take(group, answer)
+
+    def _take(self, group: _LookupGroup, answer: Response) -> None:
+        """Pass the rows of an answer to the callers, and ask again for the keys without an answer."""
+        try:
+            reply = decode(answer.body[0], LookupReply)
+        except (StelaeError, IndexError) as error:
+            _fail(group.calls, PeerError(f"the reply to a lookup cannot be read: {error}"))
+            return
+        ids = self._schema.layout.ids if reply.ids is None else reply.ids
+        rest, start = [], 0
+        for call in group.calls:
+            rows = reply.rows[start : start + len(call.keys)]
+            start += len(rows)
+            call.parts.append(FoundPart(ids, rows))
+            if len(rows) < len(call.keys):
+                call.keys = call.keys[len(rows) :]
+                rest.append(call)
+            elif not call.future.done():
+                call.future.set_result(call.parts)
+        if rest and not reply.rows:
+            _fail(rest, PeerError("the reply to a lookup has no rows"))
+        elif rest:
+            self._send(group._replace(calls=rest))
+
+
+def _requests(calls: Sequence[_LookupCall]) -> Iterator[list[_LookupCall]]:
+    """Divide calls among requests of up to ``LOOKUP_KEYS_MAX`` keys."""
+    chosen: list[_LookupCall] = []
+    count = 0
+    for call in calls:
+        if chosen and count + len(call.keys) > LOOKUP_KEYS_MAX:
+            yield chosen
+            chosen, count = [], 0
+        chosen.append(call)
+        count += len(call.keys)
+    if chosen:
+        yield chosen
+
+
+def _fail(calls: Sequence[_LookupCall], error: Exception) -> None:
+    for call in calls:
+        call.fail(error)

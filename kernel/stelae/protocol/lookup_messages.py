@@ -1,0 +1,60 @@
+"""The request for rows by key, and its answer. Keys are encoded (``stelae.rows.keys``), and rows are in row form.
+
+A client asks for all keys of one turn of its loop and one tablet in one request. Arrow would cost more for each of the
+few rows than everything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stelae.protocol.codec import encode
+from stelae.spi.ids import TabletId
+from stelae.spi.store import FoundRows
+
+LOOKUP = "tablet.lookup"
+
+LOOKUP_KEYS_MAX = 1024
+"""The most keys of one request. The server looks them up on its event loop if their rows are in memory."""
+
+LOOKUP_REPLY_BYTES = 1 << 20
+"""An answer with so many bytes of rows takes no more rows."""
+
+
+class LookupRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Ask for the rows of keys of one tablet."""
+
+    tablet_id: TabletId
+    keys: tuple[bytes, ...]  #: 1 to ``LOOKUP_KEYS_MAX`` encoded keys, in any order.
+    schema_version: int  #: The version that the client knows.
+    #: The hybrid timestamp of the snapshot. ``None``: the leader returns rows as of a time after it got the request.
+    at: int | None = None
+
+
+class LookupReply(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to a ``LookupRequest``: the rows of the first keys, at least of one.
+
+    The client asks again for the keys that are left."""
+
+    #: For each key, the plain values of its row, or ``None``: it has no row. Decimals are text.
+    rows: list[Any]
+    #: Ids of the columns of the rows; ``None``: those of the request's schema version, in their order.
+    ids: tuple[int, ...] | None = None
+
+
+_encode_row = msgspec.msgpack.Encoder().encode
+
+
+def encode_found(asked: LookupRequest, found: FoundRows) -> bytes:
+    """Return the encoded answer to a request: the rows of its first keys, as far as they fit."""
+    rows: list[msgspec.Raw] = []
+    size_bytes = 0
+    for row in found.rows:
+        encoded = _encode_row(row)
+        size_bytes += len(encoded)
+        rows.append(msgspec.Raw(encoded))
+        if size_bytes >= LOOKUP_REPLY_BYTES:
+            break
+    same = found.schema.version == asked.schema_version
+    return encode(LookupReply(rows, None if same else found.schema.layout.ids))

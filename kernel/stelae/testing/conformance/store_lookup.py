@@ -1,0 +1,159 @@
+"""Conformance checks for stores: lookups of rows by key, which must return what scans return."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+
+import pytest
+
+from stelae.rows.keys import encode_key, encode_keys
+from stelae.rows.limits import RANGES
+from stelae.rows.plain_schema import schema_from_plain
+from stelae.spi.errors import TooOld
+from stelae.spi.rows import RowBatch
+from stelae.spi.schema import Schema
+from stelae.spi.store import FoundRows
+from stelae.spi.write import OpKind
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, upsert
+from stelae.testing.conformance.store_history import compact_all, with_random_entries
+from stelae.testing.conformance.store_model import Op, Row
+
+KEYS = [encode_key(SCHEMA, (n,)) for n in range(-2, 14)]
+"""The keys of random entries, and some that no entry writes."""
+
+NO_KEYS = [b"", b"\x80", KEYS[3] + b"\0", KEYS[3][:-1]]
+"""Bytes that are not an encoded key of ``SCHEMA``."""
+
+EVERY_TYPE = schema_from_plain(
+    {
+        "columns": [
+            {"name": "k", "type": "timestamp"},
+            {"name": "l", "type": "string"},
+            *(
+                {"name": kind, "type": kind, "nullable": True}
+                for kind in ("bool", "int8", "int64", "float", "double", "decimal(9,2)", "string", "binary", "date")
+            ),
+            {"name": "at", "type": "timestamp", "nullable": True},
+        ],
+        "key": ["k", "l"],
+    }
+)
+
+
+def check_lookups(
+    replica: HarnessReplica, expected: Mapping[bytes, Row], keys: Sequence[bytes], at: int | None
+) -> None:
+    """Look up keys, on a worker and on the event loop, and compare the rows with the expected ones.
+
+    Raises:
+        AssertionError: a row is wrong, or the lookup on the event loop has opened a file.
+    """
+    wanted = [expected.get(key) for key in keys]
+    for _ in range(2):  # The first lookup on a worker may leave decoded rows for the second one on the loop.
+        replica.forbid_files()
+        try:
+            inline = replica.store.lookup_inline(keys, at)
+        finally:
+            replica.allow_files()
+        assert list(inline.unread) == sorted({*inline.unread}), inline
+        assert _decided(inline, wanted) == list(inline.rows), (at, inline.unread)
+        found = replica.store.lookup(keys, at)
+        assert not found.unread
+        assert found.schema == replica.store.schema
+        assert list(found.rows) == wanted, at
+
+
+def _decided(inline: FoundRows, wanted: Sequence[Row | None]) -> list[Row | None]:
+    unread = {*inline.unread}
+    return [None if position in unread else row for position, row in enumerate(wanted)]
+
+
+def by_key(schema: Schema, rows: Sequence[Row]) -> dict[bytes, Row]:
+    """Return rows by their encoded key."""
+    return dict(zip(encode_keys(schema, RowBatch.from_equal_rows(schema.layout, rows)), rows, strict=True))
+
+
+class LookupChecks:
+    """Checks that a lookup returns the rows of a scan, for any keys at any time."""
+
+    def test_each_key_has_its_row_or_none_in_the_order_of_the_keys(self, harness: StoreHarness) -> None:
+        replica, model = with_random_entries(harness)
+        keys = [*KEYS, *NO_KEYS, KEYS[5], *KEYS[::-1]]
+        times = [None] if "history" not in harness.engine.capabilities else [None, 0, 9, *range(10, 301, 10), 10_000]
+        disturbances: list[Callable[[], None]] = [replica.flush, replica.compact, replica.crash, replica.flush]
+        for disturb in (lambda: None, *disturbances):
+            disturb()
+            for at in times:
+                check_lookups(replica, by_key(SCHEMA, model.rows(at)), keys, at)
+        assert list(replica.store.lookup([]).rows) == list(replica.store.lookup_inline([]).rows) == []
+
+    def test_a_deleted_row_is_not_found_wherever_its_versions_are(self, harness: StoreHarness) -> None:
+        replica = harness.replica()
+        replica.write(upsert(*((n, "a", n) for n in range(9))))
+        replica.flush()
+        check_lookups(replica, by_key(SCHEMA, replica.rows()), KEYS, None)
+        replica.write(delete((3,), (4,)))
+        check_lookups(replica, by_key(SCHEMA, [(n, "a", n) for n in range(9) if n not in (3, 4)]), KEYS, None)
+        replica.flush()
+        replica.write(upsert((4, "b", 40)))
+        for _ in range(2):
+            rows = [(n, "a", n) for n in range(9) if n not in (3, 4)]
+            check_lookups(replica, by_key(SCHEMA, [*rows, (4, "b", 40)]), KEYS, None)
+            replica.flush()
+            replica.compact()
+
+    def test_rows_of_partial_updates_have_the_values_of_all_of_them(self, harness: StoreHarness) -> None:
+        replica = harness.replica()
+        replica.write(upsert(*((n, "a", n) for n in range(9))))
+        replica.flush()
+        replica.write(Op(OpKind.UPDATE, [(n, 100 + n) for n in range(0, 9, 2)], (1, 3)))
+        replica.write(Op(OpKind.UPDATE, [(n, None) for n in range(0, 9, 4)], (1, 2)))
+        replica.write(Op(OpKind.UPSERT, [(n, "new") for n in range(7, 11)], (1, 2)))
+        rows = [(n, None if n % 4 == 0 else "a", n if n % 2 else 100 + n) for n in range(7)]
+        rows += [(7, "new", 7), (8, "new", 108), (9, "new", 7), (10, "new", 7)]
+        for _ in range(3):
+            check_lookups(replica, by_key(SCHEMA, rows), KEYS, None)
+            replica.flush()
+            replica.compact()
+
+    def test_nulls_and_extreme_values_are_those_of_a_scan(self, harness: StoreHarness) -> None:
+        replica = harness.replica(EVERY_TYPE)
+        least, most = -(1 << 63), (1 << 63) - 1
+        days, (first, last) = RANGES["date"], RANGES["timestamp"]
+        rows: list[Row] = [
+            (first, "", *[None] * 10),
+            (0, "\0", False, -128, least, 0.5, -0.0, Decimal("-9999999.99"), "", b"", days[0], first),
+            (last, "\U0001f600", True, 127, most, math.inf, 1e308, Decimal("0.01"), "\0y", b"\xff", days[1], last),
+        ]
+        assert replica.write(Op(OpKind.UPSERT, rows)) == []
+        for _ in range(3):
+            scanned = by_key(EVERY_TYPE, replica.rows())
+            assert [*scanned.values()] == rows
+            absent = [encode_key(EVERY_TYPE, key) for key in ((first, "\0"), (0, ""), (last - 1, "x"))]
+            check_lookups(replica, scanned, [*scanned, *absent, *(key + b"\0" for key in scanned)], None)
+            replica.flush()
+            replica.compact()
+
+    def test_a_lookup_below_the_floor_is_too_old_and_one_at_it_is_served(self, harness: StoreHarness) -> None:
+        replica, model = with_random_entries(harness)
+        replica.store.set_history_floor(150)
+        compact_all(replica)
+        for look_up in (replica.store.lookup, replica.store.lookup_inline):
+            with pytest.raises(TooOld) as caught:
+                look_up(KEYS, 149)
+            assert caught.value.floor == 150
+        if "history" in harness.engine.capabilities:
+            for at in range(150, 301, 10):
+                check_lookups(replica, by_key(SCHEMA, model.rows(at)), KEYS, at)
+
+    def test_many_keys_in_any_order_are_found_among_many_rows(self, harness: StoreHarness) -> None:
+        replica = harness.replica()
+        for start in range(0, 600, 200):
+            replica.write(upsert(*((n, f"n{n}", n) for n in range(start, 3 * start + 200, 3))))
+            replica.flush()
+        keys = [encode_key(SCHEMA, (n,)) for n in range(-5, 2000, 7)]
+        random.Random(1).shuffle(keys)
+        check_lookups(replica, by_key(SCHEMA, replica.rows()), keys, None)

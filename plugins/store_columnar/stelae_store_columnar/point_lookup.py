@@ -1,0 +1,187 @@
+"""The lookup of rows by key: in memory first, then in decoded row groups of blocks, from the newest version to older
+ones.
+
+A row group is decoded whole and stays in the cache. It never changes, so nothing in the cache is ever out of date: a
+later version of a key, or its deletion, is in a newer source, and that is looked into first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from stelae.rows.key_order import Comparable, KeyOrder
+from stelae.spi.store import FoundRows
+from stelae_store_columnar import bloom
+from stelae_store_columnar.block import DecodedRows
+from stelae_store_columnar.levels import BlockLevel, RowGroup
+from stelae_store_columnar.memory_chunks import MemoryChunk
+from stelae_store_columnar.schema_adapter import PlainColumn
+from stelae_store_columnar.state import ColumnarState
+from stelae_store_columnar.versions import RowVersions
+
+INLINE_SORT_ROWS_MAX = 4096
+"""The event loop sorts a chunk of up to this number of rows for a lookup, which takes less than a millisecond."""
+
+TOGETHER_MIN = 32
+"""From this number of rows in one source on, Arrow reads them in one call."""
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+class _MustBlock(Exception):
+    """A key needs a row group that is not decoded, or a large chunk that is not sorted."""
+
+
+class _Whole(NamedTuple):
+    """A version with all columns."""
+
+    versions: RowVersions
+    place: int
+
+
+class _WholeRows(NamedTuple):
+    """Versions of one source with all columns, and the positions of their keys."""
+
+    versions: RowVersions
+    places: list[int]
+    positions: list[int]
+
+
+class PointLookup:
+    """Looks up keys in one state, as of one time. Used for one call, by one thread.
+
+    Args:
+        state: the state to read.
+        at: hybrid timestamp; ``None``: the newest rows.
+        order: of the keys.
+        inline: whether keys for which a file must be read are left out.
+    """
+
+    def __init__(self, state: ColumnarState, at: int | None, order: KeyOrder, *, inline: bool) -> None:
+        self._schema = state.schema
+        self._adapter = state.adapter
+        self._columns = state.adapter.plain_columns
+        self._sets = state.sets
+        self._chunks = state.chunks[::-1]
+        self._levels = state.levels.sources[::-1]
+        self._at = at if at is not None and at < state.stamp else None
+        self._order = order
+        self._inline = inline
+        self._held: dict[BlockLevel, tuple[RowGroup, DecodedRows]] = {}
+
+    def find(self, keys: Sequence[bytes]) -> FoundRows:
+        """Return the row of each key."""
+        exact = self._order.exact
+        wanted = [(found, position) for position, key in enumerate(keys) if (found := exact(key)) is not None]
+        if not self._inline:
+            wanted.sort()  # Each row group is decoded once then, also if the cache is too small for all of them.
+        rows: list[Row | None] = [None] * len(keys)
+        unread: list[int] = []
+        whole: dict[int, _WholeRows] = {}
+        for key, position in wanted:
+            try:
+                found = self._row(key)
+            except _MustBlock:
+                unread.append(position)
+                continue
+            if isinstance(found, _Whole):
+                group = whole.get(id(found.versions))
+                if group is None:
+                    group = whole[id(found.versions)] = _WholeRows(found.versions, [], [])
+                group.places.append(found.place)
+                group.positions.append(position)
+            else:
+                rows[position] = found
+        for group in whole.values():
+            for position, row in zip(group.positions, self._read(group), strict=True):
+                rows[position] = row
+        return FoundRows(self._schema, rows, sorted(unread))
+
+    def _row(self, key: Comparable) -> _Whole | Row | None:
+        """Return the row of a key, or the place of its only version that counts, if that version has all columns."""
+        partial: list[tuple[RowVersions, int]] = []
+        for versions, place in self._versions(key):
+            if versions.deleted is not None and versions.deleted[place].as_py():
+                break
+            if versions.partial is None or not versions.partial[place].as_py():
+                if not partial:
+                    return _Whole(versions, place)
+                partial.append((versions, place))
+                break
+            partial.append((versions, place))
+        return self._completed(partial) if partial else None
+
+    def _completed(self, newest_first: Sequence[tuple[RowVersions, int]]) -> Row:
+        """Return the row of partial versions. Each takes the columns that it lacks from the versions before it."""
+        values: dict[int, Any] = {}
+        for versions, place in newest_first:
+            number = 0 if versions.partial is None else versions.partial[place].as_py()
+            given = self._sets.ids(number)
+            for column in self._columns:
+                if column.id not in values and (not number or column.id in given):
+                    values[column.id] = _value(column, versions, place)
+        return tuple([values.get(column.id) for column in self._columns])
+
+    def _read(self, group: _WholeRows) -> Sequence[Row]:
+        """Return the rows at some places."""
+        versions, places = group.versions, group.places
+        if len(places) < TOGETHER_MIN:
+            return [tuple([_value(column, versions, place) for column in self._columns]) for place in places]
+        layout = self._schema.layout
+        return self._adapter.batch(layout, versions.select(layout.ids).take(pa.array(places, pa.int64()))).to_rows()
+
+    def _versions(self, key: Comparable) -> Iterator[tuple[RowVersions, int]]:
+        """Yield the versions of a key as of the time, newest first, with their places."""
+        for chunk in self._chunks:
+            if chunk.first <= key <= chunk.last:
+                yield from self._seen(chunk.versions, self._places(chunk, key))
+        for level in self._levels:
+            row_group = level.row_group_of(key)
+            if row_group is None or (self._at is not None and row_group.index.stamp_min > self._at):
+                continue
+            decoded = self._decoded(level, row_group, key)
+            if decoded is not None:
+                yield from self._seen(decoded.versions, reversed(decoded.keys.run(key)))
+
+    def _seen(self, versions: RowVersions, places: Iterator[int]) -> Iterator[tuple[RowVersions, int]]:
+        for place in places:
+            if self._at is None or versions.stamps[place].as_py() <= self._at:
+                yield versions, place
+
+    def _places(self, chunk: MemoryChunk, key: Comparable) -> Iterator[int]:
+        if self._inline and not chunk.is_sorted and len(chunk) > INLINE_SORT_ROWS_MAX:
+            raise _MustBlock
+        return chunk.newest_first(key)
+
+    def _decoded(self, level: BlockLevel, row_group: RowGroup, key: Comparable) -> DecodedRows | None:
+        """Return the decoded row group; ``None``: it has no version of the key."""
+        held = self._held.get(level)
+        if held is not None and held[0] is row_group:
+            return held[1]
+        block, number = row_group.block, row_group.number
+        decoded = block.cached_rows(number)
+        if decoded is None:
+            if not may_hold(row_group, key):
+                return None
+            if self._inline:
+                raise _MustBlock
+            decoded = block.decoded_rows(number)
+        self._held[level] = (row_group, decoded)
+        return decoded
+
+
+def may_hold(row_group: RowGroup, key: Comparable) -> bool:
+    """Return false if a row group certainly has no version of a key."""
+    return bloom.may_hold(row_group.index.bloom, key)
+
+
+def _value(column: PlainColumn, versions: RowVersions, place: int) -> Any:
+    """Return the plain value of a version in a column. A version older than the column has the column's default."""
+    if column.lacking and versions.schemas[place].as_py() in column.lacking:
+        return column.default
+    array = versions.columns.get(column.id)
+    if array is None:
+        return None
+    return array[place].value if column.temporal else array[place].as_py()

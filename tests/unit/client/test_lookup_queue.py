@@ -1,0 +1,208 @@
+"""Lookups of one tablet: what shares a request, which answers end it, and what is asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from stelae.client import lookup_queue
+from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.lookup_queue import FoundPart, LookupQueue
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.lookup_messages import LookupReply, LookupRequest
+from stelae.protocol.tablet_messages import NoSuchTablet
+from stelae.spi.errors import NotLeader, PeerError, StelaeError, TooOld, Unavailable
+from stelae.spi.ids import NodeId, TabletId
+from stelae.wire.messenger import Response
+from tests.unit.client.tablets import SCHEMA
+
+NODES = [NodeId(name) for name in "abc"]
+
+
+def answer(rows: list[Any], ids: tuple[int, ...] | None = None) -> Any:
+    return SimpleNamespace(body=[encode(LookupReply(rows, ids))])
+
+
+class Server:
+    """Answers each request with the keys as rows, at most ``rows_max`` of them, or with the next problem."""
+
+    def __init__(self) -> None:
+        self.requests: list[LookupRequest] = []
+        self.asked: list[NodeId] = []
+        self.repeated: list[float] = []
+        self.problems: list[Exception] = []
+        self.rows_max = 1000
+        self.held: list[asyncio.Future[Response]] = []
+        self.holding = False
+        self.leader = LeaderTracker(NODES)
+        self.deferred: list[Callable[[], None]] = []
+        self.queue = LookupQueue(self, self.deferred.append, TabletId("t"), SCHEMA)
+
+    def call(self, node: NodeId, kind: str, body: bytes) -> asyncio.Future[Response]:
+        self.asked.append(node)
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        if self.holding:
+            self.held.append(future)
+            return future
+        try:
+            future.set_result(self._answer(body))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    async def repeat(self, tracker: LeaderTracker, kind: str, body: bytes, deadline: float) -> Response:
+        self.repeated.append(deadline)
+        if self.holding:
+            await asyncio.Event().wait()
+        return self._answer(body)
+
+    def _answer(self, body: bytes) -> Response:
+        if self.problems:
+            raise self.problems.pop(0)
+        self.requests.append(decode(body, LookupRequest))
+        found: Response = answer([[key] for key in self.requests[-1].keys[: self.rows_max]])
+        return found
+
+    def look_up(self, *keys: bytes, at: int | None = None, timeout_s: float = 5.0) -> asyncio.Future[list[FoundPart]]:
+        return self.queue.add(keys, at, timeout_s, lambda: self.leader)
+
+    def end_turn(self) -> None:
+        while self.deferred:
+            self.deferred.pop(0)()
+
+
+def on_server(work: Callable[[Server], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await asyncio.wait_for(work(Server()), 10)
+
+    asyncio.run(run())
+
+
+def rows_of(parts: list[FoundPart]) -> list[bytes]:
+    assert all(tuple(part.ids) == SCHEMA.layout.ids for part in parts)
+    return [row[0] for part in parts for row in part.rows]
+
+
+def test_the_lookups_of_one_turn_share_a_request_if_they_read_at_the_same_time() -> None:
+    async def work(server: Server) -> None:
+        latest = [server.look_up(b"a"), server.look_up(b"b", b"a"), server.look_up(b"c")]
+        past = [server.look_up(b"a", at=7), server.look_up(b"d", at=7)]
+        assert not server.requests
+        server.end_turn()
+        assert [rows_of(parts) for parts in await asyncio.gather(*latest, *past)] == [
+            [b"a"],
+            [b"b", b"a"],
+            [b"c"],
+            [b"a"],
+            [b"d"],
+        ]
+        assert [(request.keys, request.at) for request in server.requests] == [
+            ((b"a", b"b", b"a", b"c"), None),
+            ((b"a", b"d"), 7),
+        ]
+        later = server.look_up(b"e")
+        server.end_turn()
+        assert rows_of(await later) == [b"e"] and len(server.requests) == 3
+
+    on_server(work)
+
+
+def test_a_request_has_a_bounded_number_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup_queue, "LOOKUP_KEYS_MAX", 3)
+
+    async def work(server: Server) -> None:
+        calls = [server.look_up(*([b"k"] * count)) for count in (1, 2, 3, 2, 2)]
+        server.end_turn()
+        assert [len(rows_of(parts)) for parts in await asyncio.gather(*calls)] == [1, 2, 3, 2, 2]
+        assert [len(request.keys) for request in server.requests] == [3, 3, 2, 2]
+
+    on_server(work)
+
+
+def test_keys_behind_the_end_of_an_answer_are_asked_for_again() -> None:
+    async def work(server: Server) -> None:
+        server.rows_max = 2
+        calls = [server.look_up(b"a"), server.look_up(b"b", b"c", b"d"), server.look_up(b"e")]
+        server.end_turn()
+        assert [rows_of(parts) for parts in await asyncio.gather(*calls)] == [[b"a"], [b"b", b"c", b"d"], [b"e"]]
+        assert [request.keys for request in server.requests][1:] == [(b"c", b"d", b"e"), (b"e",)]
+
+    on_server(work)
+
+
+@pytest.mark.parametrize(
+    "problem", [NotLeader(NODES[1]), Unavailable("no"), NoSuchTablet("none here"), NotLeader(None, "replaced")]
+)
+def test_a_request_that_was_not_served_is_repeated_until_the_deadline_of_its_turn(problem: StelaeError) -> None:
+    async def work(server: Server) -> None:
+        server.problems = [problem]
+        begun = asyncio.get_running_loop().time()
+        calls = [server.look_up(b"a", timeout_s=3.0), server.look_up(b"b", timeout_s=3.0)]
+        server.end_turn()
+        assert [rows_of(parts) for parts in await asyncio.gather(*calls)] == [[b"a"], [b"b"]]
+        assert len(server.repeated) == 1 and begun + 3 <= server.repeated[0] < begun + 4
+
+    on_server(work)
+
+
+def test_an_error_of_the_repetition_or_one_that_no_repetition_can_help_reaches_every_caller() -> None:
+    async def work(server: Server) -> None:
+        for problems in ([TooOld(9)], [Unavailable("first"), TooOld(9)]):
+            server.problems = list(problems)
+            calls = [server.look_up(b"a", at=3), server.look_up(b"b", at=3)]
+            server.end_turn()
+            found = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(error) for error in found] == [TooOld, TooOld]
+        assert len(server.repeated) == 1
+
+    on_server(work)
+
+
+def test_a_caller_that_was_cancelled_does_not_keep_the_others_from_their_rows() -> None:
+    async def work(server: Server) -> None:
+        gone, kept = server.look_up(b"a"), server.look_up(b"b")
+        gone.cancel()
+        server.end_turn()
+        assert rows_of(await kept) == [b"b"]
+
+    on_server(work)
+
+
+@pytest.mark.parametrize("body", [[], [b"\xc1"], [encode(LookupReply([]))], [msgspec.msgpack.encode([7])]])
+def test_an_answer_that_is_no_answer_is_an_error_of_the_peer(body: list[bytes]) -> None:
+    async def work(server: Server) -> None:
+        server.holding = True
+        call = server.look_up(b"a")
+        server.end_turn()
+        malformed: Any = SimpleNamespace(body=body)
+        server.held[0].set_result(malformed)
+        with pytest.raises(PeerError):
+            await call
+
+    on_server(work)
+
+
+def test_a_closed_client_ends_lookups_that_wait_are_in_flight_or_are_repeated() -> None:
+    async def work(server: Server) -> None:
+        server.problems = [Unavailable("no")]
+        repeated = server.look_up(b"a")
+        server.end_turn()
+        server.holding = True
+        await asyncio.sleep(0.01)
+        in_flight = server.look_up(b"b")
+        server.end_turn()
+        waiting = server.look_up(b"c")
+        server.queue.close(Unavailable("the client is closed"))
+        server.held[0].set_exception(Unavailable("the messenger is closed"))
+        server.end_turn()
+        late = server.look_up(b"d")
+        for call in (repeated, in_flight, waiting, late):
+            with pytest.raises(Unavailable, match="the client is closed"):
+                await call
+
+    on_server(work)

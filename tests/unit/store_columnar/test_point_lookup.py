@@ -1,0 +1,136 @@
+"""Lookups of the columnar store: which keys the event loop may decide, what stays decoded, and who else is at work."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from stelae.rows.keys import encode_key
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, upsert
+from stelae_store_columnar import ColumnarStore, point_lookup
+from stelae_store_columnar.config import ColumnarConfig
+
+
+def keyed(*keys: int) -> list[bytes]:
+    return [encode_key(SCHEMA, (key,)) for key in keys]
+
+
+def filled(rows: int = 400, **options: Any) -> HarnessReplica:
+    """A store with even keys in blocks, in row groups of 64 rows."""
+    replica = StoreHarness(ColumnarStore, lambda: ColumnarConfig(row_group_rows=64, **options)).replica()
+    replica.write(upsert(*((2 * n, "a", n) for n in range(rows))))
+    replica.flush()
+    return replica
+
+
+def unread(replica: HarnessReplica, *keys: int) -> list[int]:
+    replica.forbid_files()
+    try:
+        return [*replica.store.lookup_inline(keyed(*keys)).unread]
+    finally:
+        replica.allow_files()
+
+
+def test_the_loop_decides_the_keys_of_a_row_group_once_it_is_decoded() -> None:
+    replica = filled()
+    assert unread(replica, 10, 200, 12) == [0, 1, 2]
+    assert replica.store.lookup(keyed(10)).rows == [(10, "a", 5)]
+    assert unread(replica, 10, 200, 12) == [1]
+
+
+def test_the_filter_decides_keys_that_no_row_group_holds() -> None:
+    replica = filled()
+    odd = range(1, 799, 2)
+    assert len(unread(replica, *odd)) < 20
+    assert unread(replica, -4, 900) == []
+
+
+def test_rows_in_memory_need_no_block() -> None:
+    replica = filled()
+    replica.write(upsert((10, "b", 1)), delete((12,)))
+    assert unread(replica, 10, 12, 14) == [2]
+    assert replica.store.lookup(keyed(10, 12, 14)).rows == [(10, "b", 1), None, (14, "a", 7)]
+
+
+def test_a_cached_row_group_does_not_hide_a_later_deletion() -> None:
+    replica = filled()
+    before = replica.store.lookup(keyed(10))
+    replica.write(delete((10,)))
+    assert before.rows == [(10, "a", 5)]
+    assert replica.store.lookup_inline(keyed(10)).rows == replica.store.lookup(keyed(10)).rows == [None]
+    assert replica.store.lookup(keyed(10), 10).rows == before.rows
+    replica.flush()
+    assert replica.store.lookup(keyed(10)).rows == [None]
+
+
+def test_a_version_later_than_the_time_is_passed_over_without_reading_its_block() -> None:
+    replica = filled()
+    assert unread(replica, 10) == [0]
+    replica.forbid_files()
+    assert replica.store.lookup(keyed(10), 9).rows == [None]
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 3000, 20_000])
+def test_decoded_row_groups_stay_within_the_cache(cache_bytes: int) -> None:
+    replica = filled(cache_bytes=cache_bytes)
+    for key in range(0, 800, 10):
+        assert replica.store.lookup(keyed(key)).rows == [(key, "a", key // 2)]
+    store: Any = replica.store
+    assert store._reader.cache.size_bytes <= cache_bytes
+
+
+def test_keys_of_one_call_decode_each_row_group_once_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = filled(cache_bytes=0)
+    decoded = 0
+    inner = point_lookup.PointLookup._decoded
+
+    def counting(self: Any, level: Any, row_group: Any, key: Any) -> Any:
+        nonlocal decoded
+        held = self._held.get(level)
+        decoded += held is None or held[0] is not row_group
+        return inner(self, level, row_group, key)
+
+    monkeypatch.setattr(point_lookup.PointLookup, "_decoded", counting)
+    replica.store.lookup(keyed(*range(0, 800, 2), *range(798, 0, -2)))
+    assert decoded == 7
+
+
+def test_a_large_chunk_is_sorted_by_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(point_lookup, "INLINE_SORT_ROWS_MAX", 100)
+    replica = StoreHarness(ColumnarStore).replica()
+    replica.write(upsert(*((n, "a", n) for n in reversed(range(101)))))
+    assert unread(replica, 5) == [0]
+    assert replica.store.lookup(keyed(5)).rows == [(5, "a", 5)]
+    assert unread(replica, 5) == []
+
+
+def test_a_lookup_returns_the_rows_of_its_time_while_the_store_is_written_flushed_and_merged() -> None:
+    replica = filled(100, level0_blocks_min=2, level0_blocks_max=3)
+    keys, problems = keyed(*range(0, 200, 2)), []
+    expected = [(n, "a", n // 2) for n in range(0, 200, 2)]
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            found = replica.store.lookup(keys, 10)
+            inline = replica.store.lookup_inline(keys, 10)
+            decided = [row for n, row in enumerate(inline.rows) if n not in inline.unread]
+            wanted = [row for n, row in enumerate(expected) if n not in inline.unread]
+            if found.rows != expected or decided != wanted:
+                problems.append((found, inline))
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for turn in range(30):
+        replica.write(upsert(*((n, "b", turn) for n in range(turn, 200, 3))))
+        replica.write(delete((turn,)))
+        if turn % 4 == 0:
+            replica.flush()
+            replica.compact(1)
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert problems == []
