@@ -198,6 +198,19 @@ def test_rows_of_a_store_that_may_be_closed_by_now_are_not_sent(state: ReplicaSt
     assert isinstance(asker.answers[0], Unavailable)
 
 
+@pytest.mark.parametrize("state", [ReplicaState.STOPPING, ReplicaState.FAILED])
+def test_a_replica_that_has_stopped_before_its_time_was_chosen_is_not_read(state: ReplicaState) -> None:
+    node, replica = Node(), with_rows()
+    replica.stored.store.lookup([encode_key(SCHEMA, (2,))])
+    asker = Asker(node, replica)
+    asker.ask(2)
+    node.end_turn()
+    replica.state = state
+    replica.confirm()
+    (answer,) = asker.answers
+    assert isinstance(answer, Unavailable) and not node.works
+
+
 def test_a_pool_that_is_closed_fails_the_request() -> None:
     node, replica = Node(), with_rows()
     asker = Asker(node, replica)

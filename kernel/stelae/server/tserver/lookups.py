@@ -84,6 +84,8 @@ class Lookups:
 
     def _read(self, replica: Replica, lookups: Sequence[_Lookup], at: int | StelaeError) -> None:
         """Answer what can be answered at once, and pass the rest to the pool."""
+        if replica.state in _NOT_SERVING:
+            at = _stopped(replica)
         if isinstance(at, StelaeError):
             for lookup in lookups:
                 lookup.done(at)
@@ -130,7 +132,11 @@ def _completed(store: TabletStore, keys: Sequence[bytes], found: FoundRows, at: 
 
 def _deliver(replica: Replica, rest: Sequence[_Rest], answers: list[bytes | Exception] | Exception) -> None:
     if replica.state in _NOT_SERVING:
-        # The store may have been closed while it was read. A closed store has no rows.
-        answers = Unavailable(f"the replica is {replica.state.value}; try again")
+        answers = _stopped(replica)
     for number, one in enumerate(rest):
         one.lookup.done(answers if isinstance(answers, Exception) else answers[number])
+
+
+def _stopped(replica: Replica) -> Unavailable:
+    """Return the answer of a replica whose store may have been closed meanwhile. A closed store has no rows."""
+    return Unavailable(f"the replica is {replica.state.value}; try again")
