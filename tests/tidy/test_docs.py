@@ -23,6 +23,7 @@ from tests.tidy.tree import ROOT, files, parsed, python_files
 
 REFERENCE = ROOT / "docs/reference"
 PAGES = [path for path in files() if path.suffix == ".md" and path.parts[0] != "changelog"]
+PLUGIN_READMES = [path for path in PAGES if path.parts[0] == "plugins" and path.name == "README.md"]
 SHORT = {"README.md": 120, "CONTRIBUTING.md": 120}
 
 
@@ -299,3 +300,20 @@ def test_every_durability_rule_names_a_test_that_holds_it() -> None:
 @pytest.mark.parametrize(("name", "limit"), SHORT.items())
 def test_the_first_pages_stay_short(name: str, limit: int) -> None:
     assert len((ROOT / name).read_text().splitlines()) <= limit
+
+
+def missing_modules(text: str, folder: Path) -> list[str]:
+    """Return the Python files that a page names, but that are neither in its folder nor a path from the root."""
+    named = re.findall(r"`([\w./-]+\.py)`", text)
+    return [name for name in named if not (ROOT / folder / name).is_file() and not (ROOT / name).is_file()]
+
+
+def test_each_python_file_that_the_readme_of_a_plugin_names_exists() -> None:
+    found = {path: missing_modules((ROOT / path).read_text(), path.parent) for path in PLUGIN_READMES}
+    assert len(found) > 10
+    assert not any(found.values()), "\n".join(f"{path}: {names}" for path, names in found.items() if names)
+
+
+def test_a_file_that_does_not_exist_is_found() -> None:
+    text = "`test_docs.py`, `gone.py` and `tests/tidy/tree.py`, but `tests/gone.py`"
+    assert missing_modules(text, Path("tests/tidy")) == ["gone.py", "tests/gone.py"]

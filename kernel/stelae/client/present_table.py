@@ -4,26 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
+from stelae.client.locations import TableLocation
 from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.scan import AsyncScan
 from stelae.client.tablet_access import TabletAccess
 from stelae.client.tokens import ScanToken, TokenPart, checked_token
+from stelae.partition.partitioning import Partitioning
 from stelae.spi.ids import TabletId
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 
-if TYPE_CHECKING:
-    from stelae.client.table import AsyncTable
+
+class OpenedTable(Protocol):
+    """What a ``PresentTable`` needs of ``AsyncTable``, which imports this module. The two share internal parts."""
+
+    name: str
+    partitioning: Partitioning
+    _location: TableLocation
+    _tablets: Sequence[TabletAccess]
+    _by_id: dict[TabletId, TabletAccess]
+
+    @property
+    def schema(self) -> Schema:
+        """Columns and key as of the last lookup."""
+        ...
+
+    async def refresh(self, *, timeout_s: float) -> bool:
+        """Look the table up again and return whether it has changed."""
+        ...
+
+    async def _refresh_tablets(self, timeout_s: float) -> None: ...
+
+    def now(self) -> int:
+        """Return a hybrid timestamp of now, by this machine's clock."""
+        ...
+
+    async def _begin(self, token: ScanToken, timeout_s: float) -> ScanToken: ...
+
+    def _token(
+        self, spec: ScanSpec, parts: tuple[TokenPart, ...] | None, at_least: int | None = None, at: int | None = None
+    ) -> ScanToken: ...
 
 
 class PresentTable:
     """The present state of a table. It changes whenever the table is looked up. Implements ``ScannedTable``."""
 
-    def __init__(self, table: AsyncTable) -> None:
+    def __init__(self, table: OpenedTable) -> None:
         self._table = table
 
     @property

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from stelae.spi.ids import NodeId
 from stelae_consensus_raft.progress import Progress
 from stelae_consensus_raft.read_index import ReadQueue
 from stelae_consensus_raft.read_lease import ReadLease
-
-if TYPE_CHECKING:
-    from stelae_consensus_raft.raft_state import RaftState
 
 
 class Handover(msgspec.Struct):
@@ -72,8 +67,3 @@ class LeaderState:
         """When the leader last needed a tick for the heartbeats of its learners. Only if there are no other voters."""
         self.own_change_from_us = 0
         """When the leader may try a change of its own again."""
-
-    def live_nodes(self, state: RaftState) -> set[NodeId]:
-        """Return the nodes that were heard within one and a half election timeouts, this replica included."""
-        since = state.now_us - state.timeout_us * 3 // 2
-        return {state.node_id, *(peer.node_id for peer in self.peers.values() if peer.heard_at_us >= since)}

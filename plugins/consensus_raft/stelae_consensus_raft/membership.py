@@ -80,7 +80,7 @@ class RaftMembership:
             self._wrong_config_id(event.committed_config_id)
             or self._change_pending()
             or leaderless(members)
-            or without_live_majority(members, leadership.live_nodes(state).__contains__)
+            or without_live_majority(members, state.live_nodes(leadership).__contains__)
             or self._not_caught_up(leadership, members)
             or self._without_rows(leadership, change)
         )
@@ -192,7 +192,7 @@ class RaftMembership:
             members = self._own_change(peer)
             if members is None:
                 continue
-            if without_live_majority(members, leadership.live_nodes(state).__contains__) is None:
+            if without_live_majority(members, state.live_nodes(leadership).__contains__) is None:
                 self._append(leadership, members, None)
                 return
             leadership.own_change_from_us = state.now_us + state.timeout_us

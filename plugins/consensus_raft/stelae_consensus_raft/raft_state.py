@@ -213,6 +213,11 @@ class RaftState:
         self.ready.beats = Beats(self.term, self.peer_ids)
         leadership.lease.config_changed(leadership.reads.round)
 
+    def live_nodes(self, leadership: LeaderState) -> set[NodeId]:
+        """Return the nodes that were heard within one and a half election timeouts, this replica included."""
+        since = self.now_us - self.timeout_us * 3 // 2
+        return {self.node_id, *(peer.node_id for peer in leadership.peers.values() if peer.heard_at_us >= since)}
+
     def removed(self, by: OpId) -> None:
         """Note that the committed config ``by`` does not list this replica, which has only older configs."""
         self.removed_by = by
