@@ -13,6 +13,7 @@ from stelae.host.start_copy import StartCopy, start_copy
 from stelae.host.superblock import Superblock
 from stelae.spi.consensus import CopyRequest, Status
 from stelae.spi.ids import NodeId, OpId
+from stelae.spi.members import TabletConfig
 from stelae.spi.services import Metrics
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,12 @@ class CopyRequests:
         self._start = start
         self._metrics = metrics
         self._asked_empty: set[NodeId] = set()  # Peers that were last asked for an empty replica.
-        self._reasons: dict[NodeId, str] = {}
+        self._reasons: dict[NodeId, str] = {}  # Why each peer was last asked for a copy.
+
+    def config_changed(self, config: TabletConfig) -> None:
+        """Forget the peers that were removed. One that is added again is asked as a new one is."""
+        self._asked_empty = {peer for peer in self._asked_empty if config.member(peer) is not None}
+        self._reasons = {peer: reason for peer, reason in self._reasons.items() if config.member(peer) is not None}
 
     def handle(self, request: CopyRequest, block: Superblock, status: Status, log_base: OpId) -> None:
         """Carry out one request. The first copy for each reason is logged."""

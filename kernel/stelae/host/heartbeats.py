@@ -78,6 +78,7 @@ class HeartbeatService:
         self._local = local
         self._deliver = deliver
         self._out: dict[NodeId, _Outgoing] = {}
+        self._dropped_version = 0  # The highest version of the peers in ``_out`` that were dropped.
         self._in: dict[NodeId, _Incoming] = {}
 
     # -- leading ---------------------------------------------------------------------------------
@@ -85,21 +86,22 @@ class HeartbeatService:
     def set_beats(self, tablet_id: TabletId, beats: Beats) -> None:
         """Set the peers to which heartbeats of a tablet are sent, and its term."""
         for peer in beats.peers:
-            out = self._out.setdefault(peer, _Outgoing())
+            out = self._out.setdefault(peer, _Outgoing(version=self._dropped_version + 1))
             if out.tablets.get(tablet_id, (0, 0))[0] != beats.term:
                 self._changed(out, tablet_id)
                 out.tablets[tablet_id] = (beats.term, out.version)
-        for peer, out in self._out.items():
+        for peer, out in list(self._out.items()):
             if peer not in beats.peers and out.tablets.pop(tablet_id, None) is not None:
                 self._changed(out, tablet_id)
+                if not out.tablets:  # A number is never used twice: the peer knows the sets of old ones.
+                    self._dropped_version = max(self._dropped_version, out.version)
+                    del self._out[peer]
 
     def beats_due(self) -> list[tuple[NodeId, Beat]]:
         """Return the heartbeat for each peer that must get one, in order of node ids."""
         due = []
         for peer in sorted(self._out):
             out = self._out[peer]
-            if not out.tablets:
-                continue
             known = out.acked_version == out.version
             tablets = None if known else tuple((name, out.tablets[name][0]) for name in sorted(out.tablets))
             due.append((peer, Beat(out.version, tablets)))

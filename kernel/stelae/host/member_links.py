@@ -1,9 +1,17 @@
-"""Keeps links to the members of the tablets of a node: to all of them, and to no node that is none any more."""
+"""Keeps links to the nodes that a node has to reach: the members of its tablets, and nodes that have sent to it lately.
+
+A node that sends may be no member of any config here: a member that was added while this replica was away, or one that
+was removed and does not know it. It needs an answer, so it gets links. They are closed once it has sent nothing for
+some election timeouts. By then it follows a leader, has been told of its removal, or is down."""
 
 from typing import Protocol
 
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import TabletConfig
+
+IDLE_BEATS = 50
+"""Heartbeat intervals, so about ten election timeouts, after which links to a silent node that is no member are closed.
+A candidate that gets no answer sends again within two election timeouts."""
 
 
 class PeerLinks(Protocol):
@@ -15,6 +23,12 @@ class PeerLinks(Protocol):
     def remove_peer(self, node_id: NodeId) -> None:
         """Close the links to a node."""
 
+    def learn_peer(self, node_id: NodeId) -> bool:
+        """Open links to a node that has said its address. Return False if there are links, or it has said none."""
+
+    def forget_peer(self, node_id: NodeId) -> None:
+        """Close the links to a node that ``learn_peer`` opened, unless something else needs them since."""
+
 
 class MemberLinks:
     """The links of one node. A config of any of its replicas can open one, change its address, or close it."""
@@ -23,6 +37,7 @@ class MemberLinks:
         self._node_id = node_id
         self._links = links
         self._members: dict[TabletId, dict[NodeId, str]] = {}
+        self._learned: dict[NodeId, int] = {}  # Nodes that no config lists, and when each was last heard.
 
     def config_changed(self, tablet_id: TabletId, config: TabletConfig) -> None:
         """Note the config in force of a replica of this node."""
@@ -30,6 +45,7 @@ class MemberLinks:
         now = {m.node_id: m.address for m in config.members if m.node_id != self._node_id}
         self._members[tablet_id] = now
         for node_id, address in now.items():
+            self._learned.pop(node_id, None)
             if before.get(node_id) != address:
                 self._links.add_peer(node_id, address)
         self._close(set(before) - set(now))
@@ -37,6 +53,17 @@ class MemberLinks:
     def forget(self, tablet_id: TabletId) -> None:
         """Note that the node has no replica of a tablet any more."""
         self._close(set(self._members.pop(tablet_id, {})))
+
+    def heard(self, node_id: NodeId, now_us: int) -> None:
+        """Note that a node has sent a message, and keep links to it for the answer, even if no config lists it."""
+        if node_id in self._learned or self._links.learn_peer(node_id):
+            self._learned[node_id] = now_us
+
+    def close_idle(self, before_us: int) -> None:
+        """Close the links to nodes that no config lists and that were last heard before a time."""
+        for node_id in [node_id for node_id, heard_us in self._learned.items() if heard_us < before_us]:
+            del self._learned[node_id]
+            self._links.forget_peer(node_id)
 
     def _close(self, gone: set[NodeId]) -> None:
         for node_id in sorted(gone):

@@ -223,9 +223,9 @@ class Node:
             self.turns,
             self.metrics,
             config.consensus.engine.beat_interval_ms(config.consensus.config) * 1000,
+            MemberLinks(self.node_id, self.messenger),
         )
         peers, messenger = self.peers, self.messenger
-        self.members = MemberLinks(self.node_id, messenger)
         messenger.on_message(CONSENSUS, lambda m: peers.consensus_arrived(m.sender, m.body))
         messenger.on_message(BEAT, lambda m: peers.beat_arrived(m.sender, m.sender_incarnation, m.body))
         messenger.on_message(BEAT_ACK, lambda m: peers.beat_ack_arrived(m.sender, m.sender_incarnation, m.body))
@@ -258,7 +258,7 @@ class Node:
             network=self.peers,
             batcher=self._batcher,
             heartbeats=self.peers.heartbeats,
-            members=self.members,
+            members=self.peers.members,
             time=self.time,
             pool=self._apply,
             metadata_pool=self.metadata_pool,

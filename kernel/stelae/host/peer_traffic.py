@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from stelae.host.heartbeats import Beat, BeatAck, HeartbeatService
+from stelae.host.member_links import IDLE_BEATS, MemberLinks
 from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.peer_codec import PeerCodec, PeerMessage, PeerMessageHeader
 from stelae.host.ports import Timer, Turns
@@ -42,18 +43,20 @@ class MessageSender(Protocol):
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
         """Queue one message. Return False if it was dropped."""
 
-    def learn_peer(self, node_id: NodeId) -> None:
-        """Keep links to a node that has connected and said its address, if there are none yet."""
-
 
 class PeerTraffic:
-    """The messages of the replicas of one node. It implements ``PeerNetwork`` and ``LocalTablets``."""
+    """The messages of the replicas of one node. It implements ``PeerNetwork`` and ``LocalTablets``.
 
-    def __init__(self, codec: PeerCodec, turns: Turns, metrics: Metrics, beat_interval_us: int) -> None:
+    ``members`` keeps the links to the nodes that send and to those in the configs of the replicas."""
+
+    def __init__(
+        self, codec: PeerCodec, turns: Turns, metrics: Metrics, beat_interval_us: int, members: MemberLinks
+    ) -> None:
         self._codec = codec
         self._turns = turns
         self._metrics = metrics
         self._beat_interval_us = beat_interval_us
+        self.members = members
         self._replicas: dict[TabletId, Replica] = {}
         self.voters: dict[TabletId, TombstoneVoter] = {}  #: Tombstones in memory.
         self.wake_voter: Callable[[TabletId, Callable[[], None]], None] | None = None
@@ -132,7 +135,7 @@ class PeerTraffic:
         Raises ``PeerError``, and the message has no effect, if it is malformed, its sender is not a member of the
         tablet, or the tablet is not on this node."""
         message = self._codec.decode(frames)
-        self._learn_peer(sender)
+        self.members.heard(sender, self._turns.now_us())
         replica = self._replicas.get(message.header.tablet_id)
         if replica is None:
             self._to_voter(sender, message)
@@ -179,11 +182,6 @@ class PeerTraffic:
             raise PeerError(f"node {sender} is not a member of tablet {notice.tablet_id}")
         replica.deliver(Removed(notice.config_id))
 
-    def _learn_peer(self, sender: NodeId) -> None:
-        """Be able to answer: a replica with an old config does not know the addresses of newer members."""
-        if self._link is not None:
-            self._link.learn_peer(sender)
-
     def _to_voter(self, sender: NodeId, message: PeerMessage) -> None:
         """Pass a message to a tombstone. The sender may be any node: a tombstone does not know the present members."""
         tablet_id = message.header.tablet_id
@@ -199,9 +197,9 @@ class PeerTraffic:
 
     def beat_arrived(self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]) -> None:
         """Handle a heartbeat and answer it. Raises ``PeerError`` if it is malformed."""
-        beat = _decode(self._beats, frames, BEAT)
-        self._learn_peer(sender)
-        ack = self.heartbeats.received(sender, incarnation_id, beat, self._turns.now_us())
+        beat, now_us = _decode(self._beats, frames, BEAT), self._turns.now_us()
+        self.members.heard(sender, now_us)
+        ack = self.heartbeats.received(sender, incarnation_id, beat, now_us)
         if self._link is not None:
             self._link.send(sender, BEAT_ACK, [self._encoder.encode(ack)])
 
@@ -239,7 +237,9 @@ class PeerTraffic:
         if self._link is None:
             return
         self._send_beats(self.heartbeats.beats_due())
-        self._timer = self._turns.call_at(self._turns.now_us() + self._beat_interval_us, self._beat)
+        now_us, interval_us = self._turns.now_us(), self._beat_interval_us
+        self.members.close_idle(now_us - IDLE_BEATS * interval_us)
+        self._timer = self._turns.call_at(now_us + interval_us, self._beat)
 
     def _send_beats(self, beats: Iterable[tuple[NodeId, Beat]]) -> None:
         if self._link is not None:

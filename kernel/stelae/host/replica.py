@@ -284,6 +284,8 @@ class Replica:
     def _config_changed(self, before: TabletConfig, after: TabletConfig) -> None:
         log.info("config active tablet=%s op_id=%s %s", self.tablet_id, after.op_id, member_difference(before, after))
         self._ports.members.config_changed(self.tablet_id, after)
+        self._copy_requests.config_changed(after)
+        self._rows_for_witnesses.config_changed(after)
 
     def _arm_timer(self) -> None:
         """Set the timer to the core's deadline. A timer that fires earlier is kept."""
@@ -453,8 +455,7 @@ class Replica:
             self.fail(reason)
             return
         log.error("replica hands over before it fails tablet=%s reason=%s", self.tablet_id, reason)
-        defer = self._ports.turns.defer
-        self.deliver(self.transfers.request(None, lambda _error: defer(lambda: self.fail(reason))))
+        self.deliver(self.transfers.request(None, lambda _error: self._ports.turns.defer(lambda: self.fail(reason))))
 
     def fail(self, reason: str) -> None:
         """Stop this replica for good. The node and its other tablets continue."""
@@ -472,10 +473,9 @@ class Replica:
             self._timer = None
         self._events = []
         self._ports.heartbeats.set_beats(self.tablet_id, Beats(self.status.term, ()))
-        self.writes.fail_all(error)
-        self.reads.fail_all(error)
-        self.transfers.fail_all(error)
-        self.member_changes.fail_all(error)
+        waiting = (self.writes.fail_all, self.reads.fail_all, self.transfers.fail_all, self.member_changes.fail_all)
+        for fail_all in waiting:
+            fail_all(error)
 
     def retry_later(self, call: Callable[[], None]) -> None:
         """Call ``call`` after ``REPAIR_INTERVAL_US``, unless the replica is closed by then."""

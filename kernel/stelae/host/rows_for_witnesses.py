@@ -12,7 +12,7 @@ from stelae.host.start_copy import CancelRows, StartCopy, copy_rows
 from stelae.host.superblock import Superblock
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import NodeId, OpId, TabletId
-from stelae.spi.members import PROMOTED, MemberType
+from stelae.spi.members import PROMOTED, MemberType, TabletConfig
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,10 @@ class RowsForWitnesses:
         self._cancel = cancel
         self._next_us: dict[NodeId, int] = {}
         self._returned_us: dict[NodeId, int] = {}  # When a demoted voter was first seen to follow this leader.
+
+    def config_changed(self, config: TabletConfig) -> None:
+        """Forget the members that were removed."""
+        self._next_us = {node: at for node, at in self._next_us.items() if config.member(node) is not None}
 
     def consider(self, status: Status, block: Superblock, log_base: OpId, now_us: int) -> None:
         """Ask, or cancel, where it is due. Cheap if every member has its rows."""

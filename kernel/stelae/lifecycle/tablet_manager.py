@@ -195,6 +195,7 @@ class TabletManager:
         if replica is not None:
             self._check_fence(replica.status.committed_config.op_id, tablet_id, seen)
             yield from self.set_aside(replica, reason, removed=seen is None)
+            self._node.peers.members.forget(tablet_id)
             return
         found = yield from self.look(tablet_id)
         node = self._node

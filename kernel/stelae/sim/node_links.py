@@ -96,9 +96,6 @@ class NodeLink:
         self._network.send(link, label, lambda: self._arrive(target, message), message)
         return True
 
-    def learn_peer(self, node_id: NodeId) -> None:
-        """Do nothing: the simulated network knows every node."""
-
     def receive(self, message: FramesInFlight) -> None:
         """Process a message that has arrived. Runs as a turn of the process."""
         traffic = self.traffic
@@ -205,3 +202,20 @@ class ObservedTraffic(PeerTraffic):
         if tablet_id not in self.replicas:
             self.voter_sends(outbound)
         super().send(tablet_id, outbound, entries)
+
+
+class KnownNodes:
+    """The ``PeerLinks`` of a simulated node: its network knows every node."""
+
+    def add_peer(self, node_id: NodeId, address: str) -> None:
+        """Do nothing."""
+
+    def remove_peer(self, node_id: NodeId) -> None:
+        """Do nothing."""
+
+    def learn_peer(self, node_id: NodeId) -> bool:
+        """Do nothing: every node has its link already."""
+        return False
+
+    def forget_peer(self, node_id: NodeId) -> None:
+        """Do nothing."""

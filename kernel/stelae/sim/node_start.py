@@ -16,6 +16,7 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
 from stelae.host.instance import Instance, InstanceFile, format_directory, load_ceiling, lock_directory, save_ceiling
 from stelae.host.log_writer import Completion, LogWriter
+from stelae.host.member_links import MemberLinks
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica
@@ -42,7 +43,7 @@ from stelae.sim.log_model import LogModel
 from stelae.sim.maintenance import maintenance_of
 from stelae.sim.network import Network
 from stelae.sim.node_change import NodeChange
-from stelae.sim.node_links import FramesInFlight, NodeLink, ObservedTraffic
+from stelae.sim.node_links import FramesInFlight, KnownNodes, NodeLink, ObservedTraffic
 from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool
 from stelae.sim.profile import Profile
 from stelae.sim.scratch_log import SCRATCH_LOG, ScratchLogWriter
@@ -178,7 +179,8 @@ class NodeStart:
         process, durations = self._process, self._durations
         driver = VirtualLogDriver(process, wal, self._rng("wal"), durations.sync_us, fast=fast, writer=self._writer)
         codec = PeerCodec(self._context.engines.consensus.message_types)
-        traffic = ObservedTraffic(codec, process, self._metrics, self._heartbeat_interval_us)
+        members = MemberLinks(self._node.node_id, KnownNodes())
+        traffic = ObservedTraffic(codec, process, self._metrics, self._heartbeat_interval_us, members)
         link = self._link(hybrid)
         builder = self._builder(wal, driver.writer, traffic, hybrid, observer)
         traffic.voter_sends = builder.voter_sends

@@ -74,6 +74,7 @@ class Messenger:
         self._resolve = resolver(self._loop)
         self._listener: Listener | None = None
         self._links: dict[NodeId, dict[Lane, Link]] = {}
+        self._learned: set[NodeId] = set()  # Peers of ``learn_peer`` that nothing else has asked for.
         #: The links of ``connect`` whose peer has not answered yet.
         self._unidentified: dict[Link, asyncio.Future[NodeId]] = {}
         self._handlers: list[Callable[[PeerChange], None]] = []
@@ -118,18 +119,32 @@ class Messenger:
         split_address(address)
         if node_id == self.identity.node_id:
             raise CallerError("a node cannot be its own peer")
+        self._learned.discard(node_id)
         if node_id in self._links:
             for link in self._links[node_id].values():
                 link.move(address)
         else:
             self._links[node_id] = {lane: self._open_link(lane, address, node_id) for lane in Lane}
 
-    def learn_peer(self, node_id: NodeId) -> None:
-        """Keep links to a node that has connected and said its address in its hello, if there are none yet."""
-        if node_id in self._links or self._listener is None:
-            return
-        if address := self._listener.address_of(node_id):
-            self.add_peer(node_id, address)
+    def learn_peer(self, node_id: NodeId) -> bool:
+        """Open links to a node that has connected and said its address in its hello.
+
+        Returns False, and does nothing, if there are links to it already, or its address is not known."""
+        address = "" if self._listener is None else self._listener.address_of(node_id)
+        if node_id in self._links or not address:
+            return False
+        self.add_peer(node_id, address)
+        self._learned.add(node_id)
+        return True
+
+    def keep_peer(self, node_id: NodeId) -> None:
+        """Keep the links to a node until ``remove_peer``, as ``add_peer`` does, at the address that they have."""
+        self._learned.discard(node_id)
+
+    def forget_peer(self, node_id: NodeId) -> None:
+        """Close the links to a node that ``learn_peer`` opened, unless ``add_peer`` or ``keep_peer`` came since."""
+        if node_id in self._learned:
+            self.remove_peer(node_id)
 
     def advertise(self, address: str) -> None:
         """Say in later hellos that this process listens at ``host:port``, so that peers can answer over their links."""
@@ -137,6 +152,7 @@ class Messenger:
 
     def remove_peer(self, node_id: NodeId) -> None:
         """Close the links to a node. Calls to it that are not answered fail with ``Unavailable``."""
+        self._learned.discard(node_id)
         for link in self._links.pop(node_id, {}).values():
             self._close_link(link, Unavailable(f"node {node_id} is no longer a peer"))
 
@@ -170,6 +186,11 @@ class Messenger:
     def on_peer_change(self, handler: Callable[[PeerChange], None]) -> None:
         """Call ``handler`` whenever a lane to a peer comes up or goes down."""
         self._handlers.append(handler)
+
+    @property
+    def peers(self) -> frozenset[NodeId]:
+        """The nodes to which links are kept, whether they are up or down."""
+        return frozenset(self._links)
 
     def connected(self, node_id: NodeId, lane: Lane = Lane.CONTROL) -> IncarnationId | None:
         """Return the incarnation of the peer to which a lane is connected, or ``None`` if the lane is down."""

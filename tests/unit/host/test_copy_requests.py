@@ -133,3 +133,21 @@ def test_a_voter_that_was_demoted_and_has_lost_its_replica_gets_no_new_one() -> 
     config = msgspec.structs.replace(leads.config, members=(leads.config.members[0], demoted))
     found = Sent().handle(ZERO, msgspec.structs.replace(leads, config=config, committed_config=config), hosted=False)
     assert isinstance(found, StartCopy) and found.member_type is MemberType.VOTER, "the node refuses it"
+
+
+def test_a_member_that_was_removed_and_added_again_is_asked_as_a_new_one(caplog: pytest.LogCaptureFixture) -> None:
+    """It was asked for a copy first, and the second request for a copy was not logged."""
+    sent, learner = Sent(), status(MemberType.PRE_VOTER)
+    removed = status(None).config
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            assert isinstance(sent.handle(ZERO, learner, hosted=False), NewReplica)
+            sent.requests.config_changed(learner.config)
+            sent.requests.config_changed(removed)
+        for _ in range(2):
+            assert isinstance(sent.handle(BASE, learner), StartCopy)
+            sent.requests.config_changed(learner.config)
+        assert len(caplog.records) == 1, "it was a member all the time"
+        sent.requests.config_changed(removed)
+        assert isinstance(sent.handle(BASE, learner), StartCopy)
+    assert len(caplog.records) == 2

@@ -222,3 +222,23 @@ def test_without_a_known_leader_a_stranger_that_names_a_higher_term_does_not_hid
     follower.service.received(LEADER, FIRST_RUN, Beat(2, ((RED, 3),)), 10)
     follower.service.received(OTHER, FIRST_RUN, Beat(2, ((RED, 1 << 60),)), 11)
     assert follower.service.leader_alive(RED, None, [LEADER, PEER]) == LeaderAlive(LEADER, 3, 10)
+
+
+def test_nothing_is_kept_for_a_peer_without_tablets() -> None:
+    leader = Node()
+    leader.leads(RED, 3, PEER, OTHER)
+    leader.leads(RED, 3, OTHER)
+    assert list(leader.service._out) == [OTHER]
+
+
+def test_a_peer_that_is_added_again_gets_the_tablets_although_an_answer_to_an_old_set_arrives_late() -> None:
+    """If the versions began again, the peer would take the set of before for this one, and hear of no leader."""
+    leader, follower = Node(), Node(red=(3, ""), blue=(7, ""))
+    leader.leads(RED, 3, PEER)
+    _, late = exchange(leader, follower, 10)
+    leader.leads(RED, 3)
+    leader.leads(BLUE, 7, PEER)
+    leader.service.acknowledged(PEER, FIRST_RUN, late, 20)
+    assert leader.service.peers_alive(BLUE, 7) == []
+    assert exchange(leader, follower, 30)[0].tablets == ((BLUE, 7),)
+    assert leader.service.peers_alive(BLUE, 7) == [PeerAlive(PEER, 7, 30)]

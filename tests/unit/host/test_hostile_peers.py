@@ -46,7 +46,7 @@ class World:
         turns = MagicMock(now_us=lambda: 1)
         turns.defer.side_effect = turns.defer_last.side_effect = self.due.append
         self.codec = PeerCodec(RaftEngine.message_types)
-        self.traffic = PeerTraffic(self.codec, turns, MagicMock(), 200_000)
+        self.traffic = PeerTraffic(self.codec, turns, MagicMock(), 200_000, MagicMock())
         ports = MagicMock(turns=turns, heartbeats=self.traffic.heartbeats)
         ports.writer.has_room.return_value = True
         self.replica = Replica(log=LOG, core=solo.core, vote_kinds=RaftEngine.is_vote_request, ports=ports)

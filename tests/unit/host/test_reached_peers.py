@@ -19,7 +19,9 @@ TABLET = TabletId("t")
 
 def test_a_peer_that_is_reached_gets_its_heartbeat_at_once_and_others_when_it_is_due() -> None:
     link = MagicMock()
-    traffic = PeerTraffic(PeerCodec(RaftEngine.message_types), MagicMock(now_us=lambda: 1), MagicMock(), 200_000)
+    traffic = PeerTraffic(
+        PeerCodec(RaftEngine.message_types), MagicMock(now_us=lambda: 1), MagicMock(), 200_000, MagicMock()
+    )
     traffic.heartbeats.set_beats(TABLET, Beats(term=2, peers=(A, B)))
     traffic.peer_reached(A)  # The node has not started to send.
     traffic.start(link)

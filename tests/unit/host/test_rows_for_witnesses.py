@@ -125,3 +125,12 @@ def test_a_replica_for_reads_that_never_voted_cancels_nothing() -> None:
     members = tuple(msgspec.structs.replace(member, was_voter=msgspec.UNSET) for member in leads.config.members)
     reader = msgspec.structs.replace(leads, config=msgspec.structs.replace(leads.config, members=members))
     assert isinstance(Sent().at(0, reader)[0], StartCopy)
+
+
+def test_a_member_that_was_removed_and_added_again_is_asked_at_once() -> None:
+    sent = Sent()
+    assert len(sent.at(0, leader())) == 1
+    sent.rows.config_changed(leader().config)
+    assert sent.at(1, leader()) == []
+    sent.rows.config_changed(status(None).config)
+    assert len(sent.at(1, leader())) == 1

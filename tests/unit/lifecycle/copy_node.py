@@ -153,7 +153,7 @@ class CopyNode:
         self.closed: list[LogId] = []
         self.on_loop = True  # False while work of a pool runs.
         self.now_us = 10**9
-        self.peers = PeerTraffic(MagicMock(), MagicMock(), QuietMetrics(), 1)
+        self.peers = PeerTraffic(MagicMock(), MagicMock(), QuietMetrics(), 1, MagicMock())
         self.peers.send = lambda tablet, out, entries: self.sent.append((tablet, out))  # type: ignore[method-assign]
         self.hosted: dict[TabletId, ConsensusRecord] = {}
         self.metrics = SimpleNamespace(counts=[], count=lambda name, amount=1: self.metrics.counts.append(name))

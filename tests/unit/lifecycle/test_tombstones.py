@@ -56,7 +56,7 @@ class World:
         self.due: list[Callable[[], None]] = []
         self.timers: list[tuple[int, Callable[[], None]]] = []
         self.sent: list[tuple[TabletId, Any]] = []
-        self.peers = PeerTraffic(MagicMock(), MagicMock(), MagicMock(), 1)
+        self.peers = PeerTraffic(MagicMock(), MagicMock(), MagicMock(), 1, MagicMock())
         self.peers.send = lambda tablet, out, entries: self.sent.append((tablet, out))  # type: ignore[method-assign]
         node: Any = SimpleNamespace(
             node_id=NODE,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from stelae.host.consensus_metadata import (
     CONSENSUS,
+    ConfigRegression,
     ConsensusMetadata,
     ConsensusRecord,
     HardStateWriter,
@@ -209,6 +210,24 @@ def test_terms_and_votes_never_go_back(later: HardState, refused: bool, reopened
     else:
         metadata.save(later, CONFIG)
     assert ConsensusMetadata(disk, layout, TABLET).load().hard_state == later
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize("older", [OpId(1, 3), OpId(2, 4), OpId(1, 9)])
+def test_an_older_config_never_replaces_a_newer_one(older: OpId, reopened: bool) -> None:
+    disk, layout = formatted()
+    metadata = ConsensusMetadata(disk, layout, TABLET)
+    metadata.save(HardState(3, None), msgspec.structs.replace(CONFIG, op_id=OpId(2, 5)))
+    before = disk.read_bytes(layout.consensus_of(TABLET))
+    if reopened:
+        metadata = ConsensusMetadata(disk, layout, TABLET)
+    with pytest.raises(ConfigRegression, match=rf"config {older} would replace config 2\.5") as refused:
+        metadata.save(HardState(4, NODE_A), msgspec.structs.replace(CONFIG, op_id=older))
+    assert refused.value.code == "CONFIG_REGRESSION"
+    assert disk.read_bytes(layout.consensus_of(TABLET)) == before, (
+        "term and vote of the refused record are not kept either"
+    )
+    metadata.save(HardState(4, NODE_A), msgspec.structs.replace(CONFIG, op_id=OpId(2, 5)))  # The same one is no older.
 
 
 @pytest.mark.parametrize("bad", ["", "../x", "a/b", ".hidden", "a.tmp", "a" * 65, "a\n", "ü"])

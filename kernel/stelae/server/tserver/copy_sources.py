@@ -62,6 +62,8 @@ class MessengerSources:
         try:
             if node.messenger.connected(source.node_id, Lane.BULK) is None:
                 node.messenger.add_peer(source.node_id, source.address)
+            else:  # It may be a leader that is not in a config here yet, and that leads no more before the copy ends.
+                node.messenger.keep_peer(source.node_id)
         except StelaeError as error:
             done(error)
             return

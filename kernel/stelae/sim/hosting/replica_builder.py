@@ -11,7 +11,6 @@ from stelae.host.consensus_metadata import HardStateWriter
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.hybrid_clock import HybridClock
 from stelae.host.log_writer import LogWriter
-from stelae.host.member_links import MemberLinks
 from stelae.host.new_replica import NEW_REPLICA
 from stelae.host.replica import Replica
 from stelae.host.replica_ports import ReplicaObserver, ReplicaPorts
@@ -130,23 +129,13 @@ class ReplicaBuilder:
             network=ObservedNetwork(self.traffic, self.node, self.facts, self.cores, requests.send, start_copy),
             batcher=batcher_of,
             heartbeats=self.traffic.heartbeats,
-            members=MemberLinks(self.node_id, _KnownNodes()),
+            members=self.traffic.members,
             time=self.clock,
             pool=VirtualPool(process, self.rng("apply"), "apply", durations.apply_us),
             metadata_pool=self.pool,
             metrics=self.metrics,
             observer=self.observer,
         )
-
-
-class _KnownNodes:
-    """The links of a simulated node: its network knows every node."""
-
-    def add_peer(self, node_id: NodeId, address: str) -> None:
-        """Do nothing."""
-
-    def remove_peer(self, node_id: NodeId) -> None:
-        """Do nothing."""
 
 
 class ObservedHardStates:

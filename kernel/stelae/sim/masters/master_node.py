@@ -91,7 +91,6 @@ class MasterNodeRun:
         self.config = run.config
         self.address = run.config.node.listen
         self.messenger = run.messenger
-        self.members = MemberLinks(self.node_id, run.messenger)
         self.turns = run.process
         self.late_turns = LateTurns(run.process, run.rng("late"))
         self.metrics = CoverageMetrics(run.world.coverage)
@@ -160,7 +159,8 @@ class MasterNodeRun:
     def _start_traffic(self) -> None:
         consensus = self.config.consensus
         beat_us = consensus.engine.beat_interval_ms(consensus.config) * 1000
-        self.peers = PeerTraffic(PeerCodec(consensus.engine.message_types), self.turns, self.metrics, beat_us)
+        members = MemberLinks(self.node_id, self.messenger)
+        self.peers = PeerTraffic(PeerCodec(consensus.engine.message_types), self.turns, self.metrics, beat_us, members)
         self._link.begin(self.peers, self.time)
 
     def _start_master(self) -> Master:
@@ -190,7 +190,7 @@ class MasterNodeRun:
             network=self.peers,
             batcher=batchers_of(self.config),
             heartbeats=self.peers.heartbeats,
-            members=self.members,
+            members=self.peers.members,
             time=self.time,
             pool=VirtualPool(run.process, run.rng("apply"), "apply", lambda: profile.apply_us),
             metadata_pool=self.metadata_pool,

@@ -130,6 +130,13 @@ class SimMessenger:
         """Allow no more calls to a node."""
         self._peers.discard(node_id)
 
+    def learn_peer(self, node_id: NodeId) -> bool:
+        """Do nothing: consensus messages between masters go over another network, which knows every node."""
+        return False
+
+    def forget_peer(self, node_id: NodeId) -> None:
+        """Do nothing: no peer is ever learned."""
+
     def dispatch(self, sender: NodeId, kind: str, body: bytes, answered: Answered) -> None:
         """Process a request that has arrived. ``answered`` gets the answer when it leaves this process."""
 

@@ -81,9 +81,6 @@ class MasterLink:
         )
         return True
 
-    def learn_peer(self, node_id: NodeId) -> None:
-        """Do nothing: the simulated network knows every node."""
-
     def receive(self, message: FramesInFlight) -> None:
         """Process a message that has arrived."""
         traffic, clock = self._traffic, self._clock
