@@ -101,13 +101,6 @@ class MasterSettings:
         high=3_600_000,
         reason="how often the policy makes a plan: healing takes minutes, a plan milliseconds",
     )
-    policy_soon_ms: int = setting(
-        200,
-        unit="ms",
-        low=1,
-        high=3_600_000,
-        reason="after a change of members the policy plans again this soon: its next moves wait for those that ended",
-    )
     action_retry_ms: int = setting(
         2_000,
         unit="ms",

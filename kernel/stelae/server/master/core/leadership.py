@@ -62,8 +62,6 @@ class MasterLeadership:
         self.pacer = Pacer(settings.action_retry_ms)
         self.scan_due_us = 0
         self.policy_due_us = 0
-        self.policy_rested_us = 0  #: Until then a change of members brings no plan: the last one took long.
-        self.members_changed_us: int | None = None  #: The first change of members since the policy was asked.
         self.views = PolicyViews(tablets)
         self.asked: tuple[int, int] | None = None  #: Token and time of what the policy has yet to answer.
         self.proposal: PolicyProposal | None = None  #: What it has answered, for the end of this step.
@@ -82,14 +80,6 @@ class MasterLeadership:
         touched = dict.fromkeys(tablets)
         self.dirty.update(touched)
         self.views.touch(touched)
-
-    @property
-    def plan_due_us(self) -> int:
-        """When to ask the policy: after its interval, or soon after members have changed."""
-        if self.members_changed_us is None:
-            return self.policy_due_us
-        soon_us = self.members_changed_us + self._settings.policy_soon_ms * 1000
-        return min(self.policy_due_us, max(soon_us, self.policy_rested_us))
 
     @property
     def is_looking(self) -> bool:

@@ -85,13 +85,6 @@ OTHER_FOUNDING = (
 """Why a leader refuses the heartbeat of a server. So it places nothing there, and the server reports nothing to it."""
 
 
-def _has_other_members(before: TabletRecord | None, record: TabletRecord) -> bool:
-    """Whether the members of a tablet on record are others than before, or have other roles."""
-    if before is None or before.config is None or record.config is None:
-        return False
-    return before.config.members != record.config.members
-
-
 class MasterCore:
     """One master.
 
@@ -162,7 +155,7 @@ class MasterCore:
         if (leadership := self._serving) is not None:
             dues.append(leadership.scan_due_us)
             if leadership.asked is None:
-                dues.append(leadership.plan_due_us)
+                dues.append(leadership.policy_due_us)
         elif self._awaits_masters:
             dues.append(self._founding.due_us)
         return min(dues, default=None)
@@ -173,7 +166,7 @@ class MasterCore:
         leadership = self._serving
         if leadership is None:
             return False
-        planning = leadership.asked is None and self._time.now_us >= leadership.plan_due_us
+        planning = leadership.asked is None and self._time.now_us >= leadership.policy_due_us
         return leadership.is_looking or (planning and not leadership.views.is_fresh)
 
     def status(self) -> MasterStatus:
@@ -262,24 +255,19 @@ class MasterCore:
 
     def _apply(self, event: EntryApplied) -> None:
         """Swap the snapshot, and have looked at what the batch has touched."""
-        before, self.catalog = self.catalog.tablets, self.catalog.apply(event.batch, event.op_id)
+        self.catalog = self.catalog.apply(event.batch, event.op_id)
         self._freshness.applied(event.op_id.index)
         leadership = self._leadership
         if leadership is None:
             return
         self._effects += self._changing.applied(event, leadership)
-        changed = False
         for record in event.batch.puts if event.batch is not None else ():
             if isinstance(record, TabletRecord):
                 leadership.touch([record.tablet_id])
                 if record.state is TabletState.PREPARING:
                     leadership.policy_due_us = 0  # Nobody waits for an interval to pass.
-                elif _has_other_members(before.get(record.tablet_id), record):
-                    changed = True
             elif isinstance(record, TableRecord):
                 leadership.touch(self.catalog.of_table.get(record.table_id, ()))
-        if changed and leadership.members_changed_us is None:
-            leadership.members_changed_us = self._time.now_us
 
     def _ask(self, event: ChangeAsked) -> None:
         leadership = self._serving
@@ -336,10 +324,8 @@ class MasterCore:
             return
         took_us = self._time.now_us - leadership.asked[1]
         leadership.asked, leadership.proposal = None, event.proposal
-        rest_us = took_us * _PLANNING_REST
-        leadership.policy_rested_us = self._time.now_us + rest_us
         if leadership.policy_due_us:  # Unless somebody waits for the next one.
-            rest_us = max(self._settings.policy_interval_ms * 1000, rest_us)
+            rest_us = max(self._settings.policy_interval_ms * 1000, took_us * _PLANNING_REST)
             leadership.policy_due_us = self._time.now_us + rest_us
 
     def _reconcile(self, leadership: MasterLeadership) -> None:
@@ -380,12 +366,12 @@ class MasterCore:
 
     def _ask_policy(self, view: ClusterView, leadership: MasterLeadership) -> None:
         """Ask the policy when it is time, once what it is shown is up to date."""
-        if leadership.asked is not None or view.now_us < leadership.plan_due_us:
+        if leadership.asked is not None or view.now_us < leadership.policy_due_us:
             return
         leadership.views.refresh(view, self._settings.scan_tablets_max)
         if leadership.views.is_fresh:
             token = next(self._tokens)
-            leadership.asked, leadership.members_changed_us = (token, view.now_us), None
+            leadership.asked = (token, view.now_us)
             leadership.policy_due_us = view.now_us + self._settings.policy_interval_ms * 1000
             self._effects.append(AskPolicy(token, leadership.views.snapshot(view), self._rng.getrandbits(64)))
 
