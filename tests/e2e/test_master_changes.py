@@ -55,6 +55,30 @@ def test_masters_are_named_and_replaced_by_name(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_client_that_was_idle_while_all_masters_were_replaced_finds_the_new_ones(tmp_path: Path) -> None:
+    """No master that it knows is left. The tablet server of its table names the present ones."""
+
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster:
+            (first,) = cluster.masters
+            async with await connect_async(cluster.addresses[first]) as idle:
+                await idle.create_table("people", COLUMNS, "id", replicas=1)
+                table = await idle.table("people")
+                async with await connect_async(cluster.addresses[first]) as client:
+                    new = cluster.new_master()
+                    await add_master(cluster, client, new)
+                    await client.masters.remove(first)
+                server = cluster.nodes[cluster.servers[0]]
+                await until(lambda: server.messenger.connected(first) is None)
+                await cluster.stop(first)
+                assert await idle.tables() == ["people"]
+                await table.insert([{"id": 1, "text": "x"}])
+                view = await idle.masters.view()
+                assert [node for node, _ in view.members] == [new] and view.leader == new
+
+    asyncio.run(run())
+
+
 def test_one_master_becomes_three_and_one_again_and_everybody_follows(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster:
