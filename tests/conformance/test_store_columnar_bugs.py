@@ -104,15 +104,16 @@ def deletes_count_as_rows(self: ColumnarBlock, piece: int, row: int) -> bool:
 
 
 def looks_past_deletions(self: PointLookup, key: Any, inner: Any = PointLookup._versions) -> Any:
-    return ((one, place) for one, place in inner(self, key) if one.deleted is None or not one.deleted[place].as_py())
+    found = [(rows, place, rows.versions.deleted) for rows, place in inner(self, key)]
+    return ((rows, place) for rows, place, deleted in found if deleted is None or not deleted[place].as_py())
 
 
 def looks_up_the_newest_only(self: PointLookup, key: Any, inner: Any = PointLookup._versions) -> Any:
     return islice(inner(self, key), 1)
 
 
-def looks_up_whatever_the_time(self: PointLookup, versions: Any, places: Any) -> Any:
-    return ((versions, place) for place in places)
+def looks_up_whatever_the_time(self: PointLookup, rows: Any, places: Any) -> Any:
+    return ((rows, place) for place in places)
 
 
 def forgets_some_keys(row_group: Any, key: Any, inner: Any = point_lookup.may_hold) -> bool:

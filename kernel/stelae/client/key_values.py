@@ -11,6 +11,9 @@ from stelae.rows.scalars import plain_scalar
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.schema import Schema
 
+_SINGLE = frozenset({int, str, bytes})
+"""Types of most values that are a whole key."""
+
 
 def key_of(schema: Schema, key: Any) -> tuple[Any, ...]:
     """Return the values of a key, in key order.
@@ -23,6 +26,8 @@ def key_of(schema: Schema, key: Any) -> tuple[Any, ...]:
     Raises:
         SchemaMismatch: the values are not exactly those of the key columns.
     """
+    if type(key) in _SINGLE and len(schema.key) == 1:
+        return (plain_scalar(schema.key_layout.columns[0], key),)
     names = _names(schema)
     if is_series(key):
         key = {name: value for name, value in key.items() if name in names}

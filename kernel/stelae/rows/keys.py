@@ -29,6 +29,12 @@ from stelae.spi.schema import Column, DataType, Schema
 KEY_ENCODING_VERSION = 1
 
 _INT_BITS = {"date": 32, "timestamp": 64}
+_PACKS = {
+    8: struct.Struct(">B").pack,
+    16: struct.Struct(">H").pack,
+    32: struct.Struct(">I").pack,
+    64: struct.Struct(">Q").pack,
+}
 _FLOATS = {"float": (">f", ">I", 32), "double": (">d", ">Q", 64)}
 _EXACT = Context(prec=76)
 
@@ -55,11 +61,13 @@ def value_encoder(column: Column, last: bool) -> Callable[[Any], bytes]:
 
     ``last`` is true for the last column of the key."""
     kind = column.data_type
-
-    def encode(value: Any) -> bytes:
-        return _encode(kind, (value,), last)[0]
-
-    return encode
+    bits = kind.int_bits or _INT_BITS.get(kind.name, 0)
+    if bits:
+        pack, flip = _PACKS[bits], 1 << (bits - 1)
+        return lambda value: pack(value + flip)
+    if kind.name == "string" and last:
+        return str.encode
+    return lambda value: _encode(kind, (value,), last)[0]
 
 
 def encode_ends(schema: Schema, values: Sequence[Any]) -> tuple[bytes, bytes]:
@@ -89,8 +97,7 @@ def decode_key(schema: Schema, key: bytes) -> tuple[Any, ...]:
 def _encode(kind: DataType, values: Sequence[Any], last: bool) -> list[bytes]:
     bits = kind.int_bits or _INT_BITS.get(kind.name, 0)
     if bits:
-        pack = struct.Struct({8: ">B", 16: ">H", 32: ">I", 64: ">Q"}[bits]).pack
-        flip = 1 << (bits - 1)
+        pack, flip = _PACKS[bits], 1 << (bits - 1)
         return [pack(value + flip) for value in values]
     match kind.name:
         case "string":

@@ -18,6 +18,7 @@ from stelae.spi.schema import Column, Layout
 from stelae.spi.services import File, Files
 from stelae_store_columnar.block_index import BlockIndex, decode_index
 from stelae_store_columnar.decoded_cache import DecodedCache
+from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.sorted_keys import SortedKeys
 from stelae_store_columnar.verified_file import VerifiedFile, read_chunk
 from stelae_store_columnar.versions import RowVersions
@@ -55,12 +56,12 @@ class DecodedRows(NamedTuple):
     """One row group, decoded: its keys, and its versions with all columns of the file."""
 
     keys: SortedKeys
-    versions: RowVersions
+    plain: PlainRows
 
     @property
     def size_bytes(self) -> int:
         """Approximate memory."""
-        versions = self.versions
+        versions = self.plain.versions
         arrays = [versions.keys, versions.stamps, versions.deleted, versions.schemas, *versions.columns.values()]
         return ENTRY_BYTES + sum(int(array.nbytes) for array in arrays if array is not None)
 
@@ -181,7 +182,7 @@ class ColumnarBlock:
     def decoded_rows(self, row_group: int) -> DecodedRows:
         """Decode one row group whole, for lookups of its rows, and keep it in the cache."""
         versions = self.versions(row_group, self.index.ids)
-        found = DecodedRows(SortedKeys(versions.keys), versions)
+        found = DecodedRows(SortedKeys(versions.keys), PlainRows(versions))
         self._reader.cache.put((self.path, row_group, "rows"), found, found.size_bytes)
         return found
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from stelae.rows.key_order import Comparable
+from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.sorted_keys import SortedKeys
 from stelae_store_columnar.sources import CutPoint, SourceSlice, StepSize
 from stelae_store_columnar.versions import STAMP_MAX, RowVersions, combined, same_as_next
@@ -24,12 +25,13 @@ class MemoryChunk:
     If ``ascending`` is true, their keys never descend, so log order is key order. The first reader sorts the versions,
     on its own thread. If two readers do so at the same time, they get the same result."""
 
-    __slots__ = ("_keys", "_order", "_plain_from", "ascending", "first", "last", "size_bytes", "versions")
+    __slots__ = ("_keys", "_order", "_plain_from", "ascending", "first", "last", "plain", "size_bytes", "versions")
 
     def __init__(
         self, versions: RowVersions, bounds: tuple[Comparable, Comparable], ascending: bool, size_bytes: int
     ) -> None:
         self.versions = versions
+        self.plain = PlainRows(versions)
         self.first, self.last = bounds
         self.ascending = ascending
         self.size_bytes = size_bytes

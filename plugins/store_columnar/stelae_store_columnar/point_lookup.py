@@ -17,14 +17,13 @@ from stelae_store_columnar import bloom
 from stelae_store_columnar.block import DecodedRows
 from stelae_store_columnar.levels import BlockLevel, RowGroup
 from stelae_store_columnar.memory_chunks import MemoryChunk
-from stelae_store_columnar.schema_adapter import PlainColumn
+from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.state import ColumnarState
-from stelae_store_columnar.versions import RowVersions
 
 INLINE_SORT_ROWS_MAX = 4096
 """The event loop sorts a chunk of up to this number of rows for a lookup, which takes less than a millisecond."""
 
-TOGETHER_MIN = 32
+TOGETHER_MIN = 64
 """From this number of rows in one source on, Arrow reads them in one call."""
 
 Row: TypeAlias = tuple[Any, ...]
@@ -37,14 +36,14 @@ class _MustBlock(Exception):
 class _Whole(NamedTuple):
     """A version with all columns."""
 
-    versions: RowVersions
+    rows: PlainRows
     place: int
 
 
 class _WholeRows(NamedTuple):
     """Versions of one source with all columns, and the positions of their keys."""
 
-    versions: RowVersions
+    rows: PlainRows
     places: list[int]
     positions: list[int]
 
@@ -79,7 +78,7 @@ class PointLookup:
             wanted.sort()  # Each row group is decoded once then, also if the cache is too small for all of them.
         rows: list[Row | None] = [None] * len(keys)
         unread: list[int] = []
-        whole: dict[int, _WholeRows] = {}
+        whole: dict[PlainRows, _WholeRows] = {}
         for key, position in wanted:
             try:
                 found = self._row(key)
@@ -87,9 +86,9 @@ class PointLookup:
                 unread.append(position)
                 continue
             if isinstance(found, _Whole):
-                group = whole.get(id(found.versions))
+                group = whole.get(found.rows)
                 if group is None:
-                    group = whole[id(found.versions)] = _WholeRows(found.versions, [], [])
+                    group = whole[found.rows] = _WholeRows(found.rows, [], [])
                 group.places.append(found.place)
                 group.positions.append(position)
             else:
@@ -101,54 +100,57 @@ class PointLookup:
 
     def _row(self, key: Comparable) -> _Whole | Row | None:
         """Return the row of a key, or the place of its only version that counts, if that version has all columns."""
-        partial: list[tuple[RowVersions, int]] = []
-        for versions, place in self._versions(key):
+        partial: list[tuple[PlainRows, int]] = []
+        for rows, place in self._versions(key):
+            versions = rows.versions
             if versions.deleted is not None and versions.deleted[place].as_py():
                 break
             if versions.partial is None or not versions.partial[place].as_py():
                 if not partial:
-                    return _Whole(versions, place)
-                partial.append((versions, place))
+                    return _Whole(rows, place)
+                partial.append((rows, place))
                 break
-            partial.append((versions, place))
+            partial.append((rows, place))
         return self._completed(partial) if partial else None
 
-    def _completed(self, newest_first: Sequence[tuple[RowVersions, int]]) -> Row:
+    def _completed(self, newest_first: Sequence[tuple[PlainRows, int]]) -> Row:
         """Return the row of partial versions. Each takes the columns that it lacks from the versions before it."""
         values: dict[int, Any] = {}
-        for versions, place in newest_first:
-            number = 0 if versions.partial is None else versions.partial[place].as_py()
+        for rows, place in newest_first:
+            partial = rows.versions.partial
+            number = 0 if partial is None else partial[place].as_py()
             given = self._sets.ids(number)
-            for column in self._columns:
+            for column, read in zip(self._columns, rows.readers(self._adapter), strict=True):
                 if column.id not in values and (not number or column.id in given):
-                    values[column.id] = _value(column, versions, place)
+                    values[column.id] = read(place)
         return tuple([values.get(column.id) for column in self._columns])
 
     def _read(self, group: _WholeRows) -> Sequence[Row]:
         """Return the rows at some places."""
-        versions, places = group.versions, group.places
+        places = group.places
         if len(places) < TOGETHER_MIN:
-            return [tuple([_value(column, versions, place) for column in self._columns]) for place in places]
-        layout = self._schema.layout
-        return self._adapter.batch(layout, versions.select(layout.ids).take(pa.array(places, pa.int64()))).to_rows()
+            readers = group.rows.readers(self._adapter)
+            return [tuple([read(place) for read in readers]) for place in places]
+        layout, taken = self._schema.layout, pa.array(places, pa.int64())
+        return self._adapter.batch(layout, group.rows.versions.select(layout.ids).take(taken)).to_rows()
 
-    def _versions(self, key: Comparable) -> Iterator[tuple[RowVersions, int]]:
+    def _versions(self, key: Comparable) -> Iterator[tuple[PlainRows, int]]:
         """Yield the versions of a key as of the time, newest first, with their places."""
         for chunk in self._chunks:
             if chunk.first <= key <= chunk.last:
-                yield from self._seen(chunk.versions, self._places(chunk, key))
+                yield from self._seen(chunk.plain, self._places(chunk, key))
         for level in self._levels:
             row_group = level.row_group_of(key)
             if row_group is None or (self._at is not None and row_group.index.stamp_min > self._at):
                 continue
             decoded = self._decoded(level, row_group, key)
             if decoded is not None:
-                yield from self._seen(decoded.versions, reversed(decoded.keys.run(key)))
+                yield from self._seen(decoded.plain, reversed(decoded.keys.run(key)))
 
-    def _seen(self, versions: RowVersions, places: Iterator[int]) -> Iterator[tuple[RowVersions, int]]:
+    def _seen(self, rows: PlainRows, places: Iterator[int]) -> Iterator[tuple[PlainRows, int]]:
         for place in places:
-            if self._at is None or versions.stamps[place].as_py() <= self._at:
-                yield versions, place
+            if self._at is None or rows.versions.stamps[place].as_py() <= self._at:
+                yield rows, place
 
     def _places(self, chunk: MemoryChunk, key: Comparable) -> Iterator[int]:
         if self._inline and not chunk.is_sorted and len(chunk) > INLINE_SORT_ROWS_MAX:
@@ -175,13 +177,3 @@ class PointLookup:
 def may_hold(row_group: RowGroup, key: Comparable) -> bool:
     """Return false if a row group certainly has no version of a key."""
     return bloom.may_hold(row_group.index.bloom, key)
-
-
-def _value(column: PlainColumn, versions: RowVersions, place: int) -> Any:
-    """Return the plain value of a version in a column. A version older than the column has the column's default."""
-    if column.lacking and versions.schemas[place].as_py() in column.lacking:
-        return column.default
-    array = versions.columns.get(column.id)
-    if array is None:
-        return None
-    return array[place].value if column.temporal else array[place].as_py()
