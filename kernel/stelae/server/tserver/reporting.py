@@ -69,10 +69,6 @@ class Reporter:
         self._changed.pop(status.tablet_id, None)
         self._changed[status.tablet_id] = self._version
 
-    def masters_changed(self, masters: Iterable[NodeId]) -> None:
-        """Replace the list of masters. The state of masters that stay in the list is kept."""
-        self._masters = {master: self._masters.get(master) or _Master() for master in masters}
-
     def heartbeats(self, facts: ServerFacts) -> list[tuple[NodeId, Heartbeat]]:
         """Return the next heartbeat to each master; called once in each report interval."""
         return [(name, self._heartbeat(master, facts)) for name, master in self._masters.items()]
