@@ -1,4 +1,4 @@
-"""What makes a node a master: its configured tablet is the system tablet, whose members are the masters."""
+"""Makes a node a master: its configured tablet is the system tablet, whose members are the masters."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from stelae.spi.errors import ConfigError
 
 
 def as_master(config: NodeConfig, where: str) -> NodeConfig:
-    """Return what a node is told that runs as a master; ``where`` names the file in errors.
+    """Return the settings of a node that runs as a master. ``where`` names the file in errors.
 
-    ``ConfigError``: the file names no masters, or a tablet of its own."""
+    Raises ``ConfigError`` if the file names no masters, or has a tablet of its own."""
     if not config.masters:
         hint = "List all masters: [masters] members = [{uuid = ..., address = ...}, ...]"
         raise ConfigError("a master needs to know the masters of its cluster", where=where, hint=hint)

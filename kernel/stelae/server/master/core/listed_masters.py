@@ -1,4 +1,4 @@
-"""The masters that a ``node.toml`` lists, held against the masters that there are.
+"""Compares the masters that a ``node.toml`` lists with those of the cluster.
 
 They are compared by uuid: a node may reach a master under another name than the others do."""
 
@@ -12,8 +12,9 @@ from stelae.spi.members import Member
 
 
 def check_listed(listed: Iterable[Member], masters: Mapping[NodeId, str], source: str) -> None:
-    """``ConfigError``, with both sides: the list in ``[masters]`` is not that of the masters, whose addresses are given
-    by uuid. ``source``: who says which masters there are."""
+    """Raise ``ConfigError``, with both lists, if ``[masters]`` does not list the masters of the cluster.
+
+    The addresses are by uuid. ``source`` names where the masters of the cluster are known from."""
     mine = {member.node_id: member.address for member in listed}
     if mine.keys() == masters.keys():
         return

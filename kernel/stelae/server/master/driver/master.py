@@ -203,7 +203,7 @@ class Master:
                 self._take(event)
 
     def _status_changed(self) -> None:
-        """ChangeStep if the term or the leader of the system tablet has changed."""
+        """Schedule a step if the term or the leader of the system tablet has changed."""
         if self._replica is not None and _leadership_of(self._replica) != self._leadership:
             self._schedule_step()
 
@@ -238,7 +238,7 @@ class Master:
         self._sleep(core)  # A core that is behind has a deadline that has passed: the loop's other work comes first.
 
     def _sleep(self, core: MasterCore) -> None:
-        """ChangeStep again at the core's deadline, if no event comes before."""
+        """Set the timer for the core's next deadline. An event before it steps the core earlier."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -280,7 +280,7 @@ class Master:
             case AskReadIndex():
                 self._read_index.ask(effect, replica)
             case CompareMasters():
-                self._first_start.compare(lambda objection: self._take(MastersCompared(objection)))
+                self._first_start.compare(lambda obstacle: self._take(MastersCompared(obstacle)))
             case Send():
                 self._send(effect)
             case AskPolicy():
