@@ -29,7 +29,7 @@ help:
 	@echo "make soak     the long groups: 1000 seeds, planted bugs on many seeds, fuzzers at length, long chaos"
 	@echo "make GROUP    one group: $(GROUPS_TEST) $(GROUPS_MORE)"
 	@echo "make PART     a part of modules: $(PARTS)"
-	@echo "make ratchet  lower the limits on long functions to what the code has reached"
+	@echo "make ratchet  lower the limits on long functions and unclear words to what is reached"
 	@echo "make first-seeds  draw the seeds that mutants and floors try first, after changes that moved the runs"
 	@echo "make clean    remove .venv and everything generated"
 	@echo "ARGS='...' is passed on: make demo ARGS='--json', make unit ARGS='-k clock'"
@@ -92,7 +92,7 @@ $(GROUPS_TEST) $(GROUPS_MORE) $(PARTS): $(STAMP_DEV)
 	$(BIN)/python .ci/check.py $@ -- $(ARGS)
 
 ratchet: $(STAMP_DEV)
-	$(BIN)/python -m tests.tidy.functions
+	$(BIN)/python -m tests.tidy.ratchet
 
 first-seeds: $(STAMP_DEV)
 	$(BIN)/python -m tests.sim.draw_first_seeds $(ARGS)

@@ -77,6 +77,15 @@ COPIES_SEEDS_COUNT = 4
 MASTERS_SEEDS_COUNT = 20
 """Seeds that `masters` runs for each change."""
 
+SEEDS_COUNTS = {
+    "sim": SEEDS_COUNT,
+    "members": MEMBERS_SEEDS_COUNT,
+    "leases": LEASES_SEEDS_COUNT,
+    "copies": COPIES_SEEDS_COUNT,
+    "masters": MASTERS_SEEDS_COUNT,
+}
+"""The groups that run seeds of the simulator, and how many."""
+
 SEEDS_SOAK = "101..1100"
 
 
@@ -224,8 +233,8 @@ def announce(groups: Sequence[str]) -> None:
     (waiting, single), afterwards = lanes_of(groups)
     print(f"beside each other: {' '.join(waiting)} | {' '.join(single)}")
     print(f"then on both cores: {' '.join(afterwards)}")
-    seeds = seeds_of_this_change(SEEDS_COUNT)
-    print(f"seeds of this commit: {seeds}, and the first {MASTERS_SEEDS_COUNT} of them for masters", flush=True)
+    seeds = ", ".join(f"{group} {seeds_of_this_change(count)}" for group, count in SEEDS_COUNTS.items())
+    print(f"seeds of this commit: {seeds}", flush=True)
 
 
 def say_what_is_left() -> None:

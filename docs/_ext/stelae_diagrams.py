@@ -6,7 +6,7 @@ Directives:
 - ``stelae-member-diagram``: the types of a member, from the rules of config changes
 - ``stelae-member-changes``: the same as a table, with the reason of each refusal
 
-The diagrams are SVG. Each arrow and each box says in its attributes what it stands for, so that a test can read the
+The diagrams are SVG. Each arrow and each box has its meaning in its attributes, so that a test can read the
 diagram back and compare it with the code."""
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Arrow(NamedTuple):
 
 
 def arrows_of(table: Mapping[str, Mapping[str, str | None]]) -> list[Arrow]:
-    """Return the arrows of a table ``cause -> state -> state``; ``None`` stands for a cause that is ignored.
+    """Return the arrows of a table ``cause -> state -> state``; ``None``: the cause is ignored.
 
     An arrow from a state to itself says that the cause is not ignored. A cause that leads from all other states to the
     same one has one arrow for all of them."""

@@ -247,7 +247,7 @@ def command_helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _members(written: str, every: type[Any]) -> str:
-    """The findings that a cell of the table stands for, in the order of their enumeration."""
+    """The findings that a cell of the table means, in the order of their enumeration."""
     if written == "*":
         return "any"
     names = set(every) - {written[1:]} if written.startswith("!") else set(written.split())

@@ -377,7 +377,7 @@ def test_a_read_index_is_told_to_masters_alone_and_by_the_one_that_leads(tmp_pat
             assert await read_index(cluster, one, leader) >= 1
             with pytest.raises(NotLeader, match=leader):
                 await read_index(cluster, one, other)
-            with pytest.raises(PeerError, match=f"node {server} is none of the masters of this cluster"):
+            with pytest.raises(PeerError, match=f"node {server} is not a member of the system tablet"):
                 await read_index(cluster, server, leader)
 
     asyncio.run(run())

@@ -1,20 +1,13 @@
-"""The ratchet on sizes: long functions may only go down.
-
-``python -m tests.tidy.functions`` lowers ``ratchet.json`` to what the code has reached. It never
-raises a figure: a function that outgrew the ratchet is to be split.
-"""
+"""Measures functions. Long ones may only go down (``ratchet``): a function that outgrew it is to be split."""
 
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.tidy.tree import parsed, python_files, rules
-
-RATCHET = Path(__file__).parent / "ratchet.json"
 
 
 class Function(NamedTuple):
@@ -52,20 +45,3 @@ def figures(found: list[Function]) -> dict[str, int]:
         "longest_lines": max((f.length for f in found), default=0),
         "long_count": sum(f.length > long for f in found),
     }
-
-
-def recorded() -> dict[str, int]:
-    """The figures that the repository has reached so far."""
-    return json.loads(RATCHET.read_text())
-
-
-def main() -> None:
-    """Lower the recorded figures."""
-    now, before = figures(measured()), recorded()
-    lowered = {name: min(now[name], before.get(name, now[name])) for name in now}
-    RATCHET.write_text(json.dumps(lowered, indent=2) + "\n")
-    print(f"measured {now}, recorded {lowered}")
-
-
-if __name__ == "__main__":
-    main()

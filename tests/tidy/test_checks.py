@@ -140,6 +140,20 @@ def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand(script: dict
         assert count_of(script["SOAK"][group][-1]) >= 1_000
 
 
+def test_a_check_announces_the_seeds_that_its_groups_run(
+    script: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    groups = script["GROUPS"]
+    seeded = {group: words[-1] for group, words in groups.items() if "--seeds" in words}
+    script["announce"]([*groups])
+    line = capfd.readouterr().out.splitlines()[-1]
+    assert line == "seeds of this commit: " + ", ".join(f"{group} {seeds}" for group, seeds in seeded.items())
+    assert list(seeded) == ["sim", "members", "leases", "copies", "masters"]
+    for group in seeded:
+        constant = "SEEDS_COUNT" if group == "sim" else f"{group.upper()}_SEEDS_COUNT"
+        assert count_of(seeded[group]) == script["SEEDS_COUNTS"][group] == script[constant]
+
+
 def test_soak_searches_further_where_a_check_searches(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for group in ("soak-floors", "soak-mutants", "soak-fuzz", "soak-hostile"):
         assert script["SOAK"][group][:2] == ("env", "STELAE_SOAK=1")

@@ -25,7 +25,7 @@ def tolerance_text(types: Sequence[MemberType], down: int = 0) -> str:
     with_rows = sum(one is MemberType.VOTER for one in types)
     more = losses_survived(voters, down)
     if more >= 0:
-        # A tablet without a replica that has rows serves nobody, even with a majority.
+        # A tablet without a replica that has rows serves no requests, even with a majority.
         more = min(more, max(with_rows - down - 1, 0))
     majority = f"{voters // 2 + 1} of {_counted(voters, 'voter')}"
     if more < 0:

@@ -122,7 +122,7 @@ def check(directory: DirectoryArgument = None, config: ConfigOption = None, as_j
     The node must not run: while it runs, files come and go. The log is opened as a start of the node does it, which
     removes an unfinished write at its end. Nothing else is changed.
 
-    Exit code 1: something is there that nobody ever removes.
+    Exit code 1: there are files that no process will remove.
 
     Example: stelae fs check --config /etc/stelae/node.toml"""
     from stelae.cli.run_fs_check import run_check

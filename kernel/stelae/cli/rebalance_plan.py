@@ -97,7 +97,7 @@ class _Ahead:
     def next_plan(
         self, policy: type[MasterPolicy], config: Any, plan: Sequence[Action], rng: random.Random
     ) -> tuple[Action, ...]:
-        """Apply a plan and return the next one; nothing if the cluster has members on servers that nobody knows."""
+        """Apply a plan and return the next one; nothing if the cluster has members on unknown servers."""
         if not self.knows_all:
             return ()
         self._cluster.apply(plan)

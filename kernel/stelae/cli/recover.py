@@ -33,9 +33,9 @@ def register(app: typer.Typer) -> None:
 def _group() -> None:
     """Recover tablets that have lost their majority. Acknowledged writes may be lost.
 
-    A tablet whose voters are lost for good, more than half of them, has no leader and serves nobody. No master repairs
-    that, because it cannot be done without a risk. Start the lost servers again if that is possible at all: then
-    nothing is lost. Otherwise make a plan, read it, and apply it."""
+    A tablet that has lost more than half of its voters for good has no leader and serves no requests. No master
+    repairs that, because it cannot be done without a risk. Start the lost servers again if that is possible at all:
+    then nothing is lost. Otherwise make a plan, read it, and apply it."""
 
 
 @commands.command("plan")

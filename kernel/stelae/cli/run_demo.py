@@ -31,7 +31,7 @@ QUICK_MASTERS = {
     "master": {"server_silent_ms": 2500, "server_dead_ms": 5000, "policy_interval_ms": 500, "action_retry_ms": 500},
     "tserver": {"follower_unhealthy_ms": 5000},
 }
-"""Settings with which masters give a server up after seconds: nobody watches a demo for a minute without an event."""
+"""Settings with which masters give a server up after seconds: a demo should not be without an event for a minute."""
 
 SPACE_BYTES = 8 << 20
 """Below this free space, a full disk is the likely reason why a demo has failed."""

@@ -55,7 +55,8 @@ def _print(root: str, found: list[Leftover], strays: list[Leftover]) -> None:
         note(f"{kind}: removed by {by}")
     if strays:
         note(
-            f"{len(strays)} of these are removed by nobody; look at them, and move them away while the node is stopped:"
+            f"{len(strays)} of these are not removed by any process; look at them, and move them away while the node "
+            "is stopped:"
         )
         for one in strays:
             note(f"  {root}/{one.path}{f' (tablet {one.tablet_id})' if one.tablet_id is not None else ''}")

@@ -94,7 +94,7 @@ class AsyncReplicas:
             address: ``host:port`` of the node.
             node: its uuid; ``None``: the node at the address is asked. With masters, they must know this server.
             member_type: ``"PRE_VOTER"``; ``"NON_VOTER"`` for a replica that shall never vote; or ``"WITNESS"`` for one
-                that votes as soon as it has the newest entries of the log, and serves nobody before it has the rows.
+                that votes as soon as it has the newest entries of the log, and serves requests once it has the rows.
             wait: wait until the replica has its vote.
             config_id: op id of the committed config that the change is meant for.
             on_progress: called while the call waits.
@@ -195,7 +195,7 @@ class AsyncReplicas:
         Raises:
             WrongConfigId: another config is committed. Nothing was done.
             CallerError: ``to`` is not a voter of the tablet, or no other member could lead.
-            Unavailable: nobody could take over in time.
+            Unavailable: no other member could take over in time.
         """
         target = None if to is None else node_uuid(to)
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)

@@ -76,6 +76,6 @@ class TablePlaces:
 
 
 def _read_error(task: asyncio.Task[dict[TabletId, TabletPlace]]) -> None:
-    """Read the error of a request. Else asyncio logs it if nobody waits for it any more."""
+    """Read the error of a request. Otherwise asyncio logs it if no task waits for it any more."""
     if not task.cancelled():
         task.exception()

@@ -1,8 +1,8 @@
-"""What stands for the store and the applied entries of a replica without rows, as that of a witness.
+"""Replaces the store and the applied entries of a replica without rows, such as a witness.
 
 Source: the appendix of "Raft config change": a node can take part in consensus without applying operations. Such a
 replica decodes no entry and keeps no exactly-once results. Its log begins at a committed op id (``durability.md`` rule
-12), and is collected as any other log: what it has passed over counts as flushed once a superblock says so."""
+12), and is collected as any other log: entries that it has passed over count as flushed once a superblock says so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _no_rows() -> Never:
 
 
 class PassedGroup:
-    """Committed entries that are passed over together. It stands for an ``ApplyGroup`` of entries without effects."""
+    """Committed entries that are passed over together. It replaces an ``ApplyGroup``; the entries have no effects."""
 
     row_count = 0
     schemas: tuple[Schema, ...] = ()
@@ -36,7 +36,7 @@ class PassedGroup:
         self._store = store
 
     def record(self, applied: Sequence[ApplyResult]) -> tuple[()]:
-        """Pass the entries over. There are no answers: nobody asked this replica."""
+        """Pass the entries over. There are no answers, because no client asked this replica."""
         self._store.passed(self.entries)
         return ()
 
@@ -81,7 +81,7 @@ class LogOnlyStore(TabletStore):
     def schema(self) -> Schema:
         """The newest schema that the leader's superblock had when the replica was created.
 
-        It was in force at the op id at which the log begins. Later ones are in entries that nobody decodes."""
+        It was in force at the op id at which the log begins. Later ones are in entries that are not decoded."""
         return self._schema
 
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:

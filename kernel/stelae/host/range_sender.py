@@ -7,7 +7,7 @@ Ordering
     A range that does not continue the one before it says that the core has begun again: it has given up what it asked
     for earlier. Ranges to this peer that still wait are dropped then, and so is the result of a read. Otherwise a log
     that is read more slowly than the core repeats its requests would be read ever further behind: each repetition would
-    add ranges that nobody needs."""
+    add ranges that are not needed."""
 
 from collections import deque
 

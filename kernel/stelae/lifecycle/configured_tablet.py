@@ -15,7 +15,7 @@ from stelae.spi.schema import Schema
 def check_configured(tablet: TabletSettings, stored: Sequence[bytes]) -> None:
     """Compare ``[tablet]`` with the schema versions of the stored tablet, ascending, each as ``Schema.to_bytes``.
 
-    The section may describe the first or any later version, so nobody must edit the file when the table is altered.
+    The section may describe the first or any later version, so the file need not be edited when the table is altered.
     Names, types, nullability, order and key are compared. Ids and defaults are not in the section.
 
     Raises ``ConfigError``, with both sides, if it is none of the versions."""

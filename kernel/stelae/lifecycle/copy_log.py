@@ -9,7 +9,7 @@ The encoding is deterministic: the same entries give the same bytes, so pieces o
 digest. The checksum is the digest of the item."""
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from stelae.lifecycle.copy_items import LogCutter, log_item, log_range
 from stelae.spi.errors import Corrupt
@@ -19,11 +19,6 @@ from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 _MAGIC = b"STcl\x01"
 _ENTRY = struct.Struct("<QQBQI")
 _KINDS = {kind.value: kind for kind in EntryKind}
-
-
-def encode_entries(entries: Sequence[Entry]) -> bytes:
-    """Return the bytes of a piece with these entries."""
-    return b"".join([_MAGIC, *map(_encoded, entries)])
 
 
 def log_pieces(entries: Iterable[Entry]) -> Iterator[tuple[str, bytes]]:

@@ -60,12 +60,12 @@ class Leftover:
     tablet_id: TabletId | None
     size_bytes: int | None  #: ``None`` if only the engine knows.
     why: str  #: What it is, for people.
-    cleaned_by: str  #: Who removes it; empty: nobody ever does.
+    cleaned_by: str  #: What removes it; empty: no process does.
     cleaned_us: int | None = None  #: Wall-clock microseconds at which it is due, if its age decides.
 
     @property
     def is_stray(self) -> bool:
-        """Whether nobody ever removes it."""
+        """Whether no process will remove it."""
         return self.cleaned_by == NOBODY
 
 

@@ -212,7 +212,7 @@ class TabletCopies:
         tablet = asked.tablet_id
         self._env.node.metrics.count("copies_refused")
         if self._refusals.get(tablet) != reason:
-            # A member that was just copied, or came back in time, is asked once more. Nobody has to look at that.
+            # A member that was just copied, or came back in time, is asked once more. This needs no attention.
             level = logging.INFO if reason.startswith(CopyRefusalCode.NOT_NEEDED) else logging.WARNING
             log.log(level, "copy not begun tablet=%s leader=%s reason=%s", tablet, asked.leader, reason)
         if len(self._refusals) >= REASONS_MAX:

@@ -162,7 +162,7 @@ class TabletLoader:
         return recovered
 
     def _try_end_copy(self, found: TabletFinding) -> None:
-        """Remove what a copy has left, if possible. It is in nobody's way, so the replica starts without it, too."""
+        """Remove what a copy has left, if possible. It disturbs nothing, so the replica also starts if this fails."""
         try:
             self._end_copy(found)
         except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.

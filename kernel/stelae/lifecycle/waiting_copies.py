@@ -48,7 +48,7 @@ class WaitingCopies:
         self._waiting.pop(tablet_id, None)
 
     def now(self, now_us: int) -> Mapping[TabletId, WaitingCopy]:
-        """Return the copies that wait. Those that nobody has asked for again are forgotten."""
+        """Return the copies that wait. Those that were not asked for again are forgotten."""
         for tablet_id in [t for t, one in self._waiting.items() if now_us - one.asked_us > SILENT_US_MAX]:
             del self._waiting[tablet_id]
         return self._waiting

@@ -42,13 +42,13 @@ class LeftoverFile(msgspec.Struct, frozen=True, kw_only=True):
     tablet_id: str | None
     size_bytes: int | None
     why: str
-    cleaned_by: str | None  #: ``None``: nobody ever removes it.
+    cleaned_by: str | None  #: ``None``: no process will remove it.
     due: str | None  #: ISO time with zone at which it is removed, if its age decides.
 
     def __str__(self) -> str:
         tablet = f" (tablet {self.tablet_id})" if self.tablet_id else ""
         due = f", due at {self.due}" if self.due else ""
-        return f"{self.kind} {self.path}{tablet}: {self.why}; removed by {self.cleaned_by or 'nobody'}{due}"
+        return f"{self.kind} {self.path}{tablet}: {self.why}; removed by {self.cleaned_by or 'no process'}{due}"
 
 
 class _Document(msgspec.Struct, frozen=True):

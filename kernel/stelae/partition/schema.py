@@ -88,7 +88,8 @@ class PartitionSchema(msgspec.Struct, frozen=True, array_like=True):
                 raise BadPartitioning(f"a column is used twice in the {what}: {ids!r}; each may be used once")
         self._check_ranges()
         if self.count > PARTITIONS_MAX:
-            raise BadPartitioning(f"{self.count} partitions; a table has at most {PARTITIONS_MAX}")
+            what = f"{self.count} partitions (hash buckets times ranges)"
+            raise BadPartitioning(f"{what}; expected at most {PARTITIONS_MAX}: use fewer buckets or ranges")
 
     def _check_ranges(self) -> None:
         if not self.range_columns and self.ranges != (UNBOUNDED,):

@@ -90,7 +90,7 @@ def _running(tablet_id: TabletId, nodes: Nodes) -> dict[NodeId, SurvivorView]:
 def _has_majority(tablet: KnownTablet, views: Mapping[NodeId, SurvivorView]) -> str | None:
     """Return why the tablet needs no recovery, or ``None`` if it has lost its majority.
 
-    A replica that a recovery left behind elects nobody, so it counts for no majority."""
+    A replica that a recovery left behind elects no replica, so it counts for no majority."""
     for node_id, view in views.items():
         if view.role == "LEADER" and view.serving:
             return f"it has a leader, node {node_id} in term {view.term}; a tablet with a majority needs no recovery"

@@ -158,8 +158,8 @@ async def _ask(
     connection: Connection, node_id: NodeId, address: str, tablet_ids: tuple[TabletId, ...]
 ) -> dict[TabletId, SurvivorView]:
     if (there := await connection.reach(address, deadline_ms=ASK_MS)) != node_id:
-        raise CallerError(f"node {there} has its address now")
+        raise CallerError(f"expected node {node_id} at {address}, but node {there} answers there; update the plan")
     answer = await connection.ask(node_id, SURVEY, encode(SurveyRequest(tablet_ids)), deadline_ms=ASK_MS)
     if not answer.body:
-        raise CallerError("it answered a survey with nothing")
+        raise CallerError("its answer to the survey is empty; run the same version of Stelae on all nodes")
     return {view.tablet_id: view for view in decode(answer.body[0], SurveyReply).replicas}

@@ -11,7 +11,7 @@ from collections import Counter
 
 
 class Coverage:
-    """The counters of one run. ``merge`` adds the counters of another run."""
+    """The counters of one run."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -19,10 +19,6 @@ class Coverage:
     def hit(self, name: str) -> None:
         """Count one occurrence of ``name``."""
         self.counts[name] += 1
-
-    def merge(self, other: Coverage) -> None:
-        """Add another run's counts."""
-        self.counts.update(other.counts)
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts, ordered by name."""

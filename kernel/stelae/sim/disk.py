@@ -289,7 +289,7 @@ class VirtualDisk:
 
 
 def _ignore(_path: str, _data: bytes) -> None:
-    """Do nothing: nobody observes replacements."""
+    """Do nothing: replacements are not observed."""
 
 
 @lru_cache(maxsize=4096)

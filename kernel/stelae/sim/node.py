@@ -230,7 +230,7 @@ class SimNode:
     def lose_replica(self) -> bool:
         """End the process, and remove all files of a voter's replica. Return false if that cannot be done here.
 
-        A replica without a vote stays: it may have voted before, and nobody but its operator could know that it must
+        A replica without a vote stays: it may have voted before, and only its operator could know that it must
         not be created again (``durability.md`` rule 19)."""
         configs = self._context.facts.world.possible_configs()
         shared = self._context.profile.logs[self.view.position] == "shared"

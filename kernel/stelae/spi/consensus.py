@@ -43,12 +43,12 @@ Witnesses
     *caretaker*: it rejects all requests, replicates, and hands over to the first ``VOTER`` that has all of its log.
 
 Recovery
-    A tablet that has lost its majority is recovered from one survivor, by an operator (``RecoverAlone``). The high bits
-    of a term are its *recovery epoch* (``stelae.spi.recovery_epoch``). A core whose term is of a later epoch than the
-    last entry of its log stands down: it never campaigns, and votes for nobody whose log is of an earlier epoch than
-    the candidate's term. If the leader of a later epoch replaces an entry that such a core knows as committed, the
-    replica must be replaced: the core ends with ``Fatal``. The driver delivers these two events only to an engine with
-    the capability ``RECOVERS``.
+    A tablet that has lost its majority is recovered from one survivor, by an operator (``RecoverAlone``). The high
+    bits of a term are its *recovery epoch* (``stelae.spi.recovery_epoch``). A core whose term is of a later epoch
+    than the last entry of its log stands down: it never campaigns, and votes for no replica whose log is of an
+    earlier epoch than the candidate's term. If the leader of a later epoch replaces an entry that such a core knows
+    as committed, the replica must be replaced: the core ends with ``Fatal``. The driver delivers these two events
+    only to an engine with the capability ``RECOVERS``.
 
 Lagging peers
     The driver collects a log no further than ``Status.all_replicated_index``, unless an operator has set a bound. So a

@@ -22,7 +22,7 @@ Ordering and durability
     5. The bytes of an item are written in order and without gaps.
     6. A source whose snapshot is below the fences is not used. The kernel does not rely on it, nor on ``Complete``: it
        verifies fences and digests again before it makes the replica READY.
-    7. The limits of a node (slots, bytes per second) hold for every copy, whoever started it. Those of bytes per second
+    7. The limits of a node (slots, bytes per second) hold for every copy of any caller. Those of bytes per second
        can be changed while copies run, and hold at once; the settings hold again after a restart.
 
 Scope: node. There is one ``CopySource`` and one ``CopyTarget`` in a process.

@@ -18,7 +18,7 @@ class MemberType(StrEnum):
     NON_VOTER = "NON_VOTER"  #: A learner that stays one.
     #: A learner whose replica has the log only, and no rows. The leader makes it a ``WITNESS`` once it has caught up.
     PRE_WITNESS = "PRE_WITNESS"
-    #: It votes and keeps the log, and serves nobody. The leader makes it a ``VOTER`` once it has all rows.
+    #: It votes and keeps the log, and serves no requests. The leader makes it a ``VOTER`` once it has all rows.
     WITNESS = "WITNESS"
 
 

@@ -13,7 +13,7 @@ from stelae.telemetry.catalog import FAMILIES, LABEL_VALUES_MAX, PREFIX, WITHOUT
 from stelae.telemetry.node_samples import Sample
 
 OTHER = "other"
-"""The label value that stands for all after the first ``LABEL_VALUES_MAX``."""
+"""The label value of all values after the first ``LABEL_VALUES_MAX``."""
 
 
 class NodeCollector(Collector):

@@ -5,7 +5,7 @@ before), ``frames``, ``times`` (how often the message is sent), ``ping`` (whethe
 and ``expect``: the code of the refusal that must come back, or ``PONG``. A frame is a text in which
 ``{node}``, ``{node_run}``, ``{cluster}``, ``{me}`` and ``{my_run}`` stand for the ids; or
 ``{"hex": ...}``; or ``{"repeat": text, "times": n}``; or ``{"join": [...]}`` of these.
-``{"frames": n}`` stands for so many small frames.
+``{"frames": n}`` means so many small frames.
 
 It speaks through plain blocking sockets, so it runs in a thread beside the node, or against another
 process. Nothing of it depends on which services the node has: pass their kinds.

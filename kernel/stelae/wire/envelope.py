@@ -178,7 +178,9 @@ def check_hello(envelope: Envelope, me: Identity, expected: NodeId | None) -> tu
     ``expected`` (if given). Raises ``Malformed`` if an id, the lane or the window is not valid, or the packet contains
     other messages."""
     if envelope.cluster_id and me.cluster_id and envelope.cluster_id != me.cluster_id:
-        raise WrongCluster(f"hello of cluster {envelope.cluster_id!r}; this is {me.cluster_id!r}")
+        raise WrongCluster(
+            f"the sender belongs to cluster {envelope.cluster_id!r}; this is {me.cluster_id!r}: check the addresses"
+        )
     if envelope.recipient and envelope.recipient != me.node_id:
         raise WrongRecipient(f"hello for node {envelope.recipient}; this is {me.node_id}")
     try:

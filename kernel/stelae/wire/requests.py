@@ -65,7 +65,6 @@ class Request(msgspec.Struct, eq=False):
     services: "ServedKinds"
     bucket: int = 0
     open: bool = True
-    cancelled: Callable[[], None] | None = None
 
     def reply(self, frames: Sequence[Buffer] = (), fields: Fields | None = None) -> bool:
         """Send the answer. Return False, and send nothing, if the request is no longer open.
@@ -77,10 +76,6 @@ class Request(msgspec.Struct, eq=False):
     def refuse(self, error: StelaeError) -> bool:
         """Answer with an error. The caller gets an error of the same class. Returns what ``reply`` returns."""
         return self.open and self.services.answer(self, MessageKind.ERROR, error_fields(error))
-
-    def on_cancel(self, call: Callable[[], None]) -> None:
-        """Run ``call`` if the caller cancels, its connection is lost, or the deadline passes without an answer."""
-        self.cancelled = call
 
     def on_due(self, now_us: int) -> None:
         self.services.abandon(self)
@@ -167,8 +162,6 @@ class ServedKinds:
             return
         self._close(request)
         self._context.metrics.count("wire_requests_abandoned")
-        if request.cancelled is not None:
-            self._guard(request.kind, request.cancelled)
 
     def _open(self, connection: InboundConnection, message: Message, body: list[Buffer], now_us: int) -> Request:
         if len(connection.requests) >= self._context.settings.requests_open_max:

@@ -203,7 +203,7 @@ def _run(cluster: ClusterWithMasters, run: RunOptions, options: CommandOptions) 
 
 
 def _write(report: ChaosReport, plot: Path, directory: Path | None) -> None:
-    """Write the picture; with a folder, also the report and the history, for whoever looks at the findings.
+    """Write the picture; with a folder, also the report and the history, for a look at the findings.
 
     Raises:
         BadChaosOptions: the picture cannot be written.

@@ -1,4 +1,4 @@
-"""The core of a tombstone: it rejects every request, and gives no vote because nobody can ask for one."""
+"""The core of a tombstone: it rejects every request, and gives no vote because no replica can ask for one."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Follower:
             self._refuse(sender, message, AppendRefusal.STALE_TERM, OpId(0, 0))
             return
         if state.config.member(sender) is None and not state.stands_down and self._contradicts_committed(entries):
-            # A leader that this replica does not know yet has every committed entry. Whoever lacks one is no leader.
+            # A leader that this replica does not know yet has every committed entry. A sender without one is no leader.
             state.count_refused("append of a node outside the config, against committed entries")
             return
         if not self._follow(sender, message.term):

@@ -435,7 +435,7 @@ class RaftState:
     def refresh_serving(self) -> None:
         """Serve once an entry of the current term is known to be committed (durability rule 10).
 
-        A caretaker serves nobody (rule 12)."""
+        A caretaker serves no requests (rule 12)."""
         ready = self.term > 0 and self.log.term_at(self.commit) == self.term
         self.serving = ready and not (self.is_caretaker and self.role is Role.LEADER)
 

@@ -56,11 +56,6 @@ class ReadLease:
         if not self._void:
             begun.append((round_number, now_us))
 
-    @property
-    def rounds_noted(self) -> int:
-        """The number of rounds that a majority has not answered with its promise, and that may still give a lease."""
-        return len(self._begun)
-
     def promised(self, round_number: int) -> None:
         """Note that a majority has answered a round, and withholds its votes."""
         begun = self._begun

@@ -24,7 +24,7 @@ from stelae.lifecycle.blocking_steps import Steps
 from stelae.lifecycle.copy_environment import CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts, facts_of_export, facts_of_files
 from stelae.lifecycle.copy_items import log_item, rows_item
-from stelae.lifecycle.copy_log import encode_entries
+from stelae.lifecycle.copy_log import log_pieces
 from stelae.lifecycle.copy_rows import export_pieces
 from stelae.lifecycle.copy_settings import StageSettings
 from stelae.lifecycle.copy_states import CopyState
@@ -89,7 +89,8 @@ def served(*, export: bool = False, further: int = 0) -> Served:
     )
     tail = [row(21, 4), Entry(OpId(4, 22), EntryKind.CONFIG, 22 << 12, encode_config(CONFIG)), row(23, 4)]
     rest = [row(24, 5), row(25, 5), row(26, 5), *(row(index, 5) for index in range(27, 27 + further))]
-    contents = {log_item(21, 23): encode_entries(tail), log_item(24, 26 + further): encode_entries(rest)}
+    contents = {**dict(log_pieces(tail)), **dict(log_pieces(rest))}
+    assert list(contents) == [log_item(21, 23), log_item(24, 26 + further)]
     if export:
         contents |= dict(export_pieces(recovered.store.export()))
         facts = facts_of_export(block, block)

@@ -19,7 +19,7 @@ from stelae.lifecycle.copy_items import (
     log_range,
     rows_item,
 )
-from stelae.lifecycle.copy_log import decode_entries, encode_entries, log_pieces
+from stelae.lifecycle.copy_log import decode_entries, log_pieces
 from stelae.lifecycle.copy_rows import decode_rows, export_pieces
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import ZERO, OpId, TabletId
@@ -130,13 +130,13 @@ def test_the_pieces_of_a_log_give_back_its_entries() -> None:
 
 @pytest.mark.parametrize("cut", [0, 4, 5, 6, 30, -1])
 def test_a_piece_of_a_log_that_was_cut_is_refused(cut: int) -> None:
-    data = encode_entries(entries(1, 2))
+    ((_, data),) = log_pieces(entries(1, 2))
     with pytest.raises(Corrupt):
         decode_entries(log_item(1, 2), data[:cut], ZERO)
 
 
 def test_a_piece_of_a_log_must_be_the_piece_that_its_name_says() -> None:
-    data = encode_entries(entries(4, 6))
+    ((_, data),) = log_pieces(entries(4, 6))
     decode_entries("log/4-6", data, OpId(3, 3))
     for name, after in (("log/4-5", OpId(3, 3)), ("log/4-7", OpId(3, 3)), ("log/4-6", OpId(4, 3)), ("log/4-6", ZERO)):
         with pytest.raises(Corrupt):

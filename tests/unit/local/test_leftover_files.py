@@ -65,7 +65,7 @@ def test_the_command_lists_what_lies_in_the_directory(node: NodeProcess) -> None
     stray.write_text("somebody's notes")
     (one,) = leftovers(node)
     assert (one.kind, one.path, one.cleaned_by) == ("FOREIGN", "quarantine/notes", None)
-    assert unexpected([one], 0.0) == [one] and "removed by nobody" in str(one)
+    assert unexpected([one], 0.0) == [one] and "removed by no process" in str(one)
 
 
 def test_a_directory_that_cannot_be_checked_is_no_clean_one(node: NodeProcess) -> None:

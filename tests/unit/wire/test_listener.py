@@ -183,12 +183,11 @@ def test_a_request_past_its_deadline_is_abandoned_and_cannot_be_answered() -> No
     world = World()
     world.hello()
     world.say([ask(7, deadline_ms=50)])
-    told: list[int] = []
-    world.requests[0].on_cancel(lambda: told.append(7))
+    assert world.requests[0].open
     world.clock.now_us += 60_000
     assert world.requests[0].deadline_us in world.socket_loop.woken
     world.socket_loop.deadlines.expire(world.clock.now_us)
-    assert told == [7]
+    assert not world.requests[0].open
     assert not world.requests[0].reply()
     world.say([ask(7)])
     assert len(world.requests) == 2
@@ -198,10 +197,9 @@ def test_a_cancelled_request_is_abandoned_and_an_unknown_cancel_is_nothing() -> 
     world = World()
     world.hello()
     world.say([ask(7)])
-    told: list[int] = []
-    world.requests[0].on_cancel(lambda: told.append(7))
+    assert world.requests[0].open
     assert world.say([(MessageKind.CANCEL, 7, 0, "", None, []), (MessageKind.CANCEL, 99, 0, "", None, [])]) == []
-    assert told == [7]
+    assert not world.requests[0].open
     assert not world.requests[0].reply()
 
 
@@ -245,11 +243,10 @@ def test_a_successor_retires_its_predecessor_on_both_lanes() -> None:
     world.hello(routing_id=b"c")
     world.hello(Lane.BULK, routing_id=b"b")
     world.say([ask(1)], routing_id=b"c")
-    told: list[str] = []
-    world.requests[0].on_cancel(lambda: told.append("gone"))
+    assert world.requests[0].open
     successor = identity(2, run=6)
     world.hello(routing_id=b"c2", sender=successor)
-    assert told == ["gone"]
+    assert not world.requests[0].open
     for routing_id in (b"c", b"b"):
         answers = world.say([ask(2)], routing_id=routing_id)
         assert answers[0][2]["code"] == "STALE_SENDER"
@@ -354,12 +351,11 @@ def test_a_caller_that_cannot_be_reached_is_forgotten() -> None:
     world = World()
     world.hello()
     world.say([ask(1), ask(2)])
-    told: list[int] = []
-    world.requests[1].on_cancel(lambda: told.append(2))
+    assert world.requests[1].open
     world.port.reachable = False
     world.requests[0].reply()
     world.listener.flush()
-    assert told == [2]
+    assert not world.requests[1].open
     assert world.metrics["wire_connections_lost"] == 1
     world.say([ask(9)], recipient="")
     assert world.metrics["wire_refusals_unsent"] == 1
@@ -378,12 +374,11 @@ def test_at_close_all_requests_are_abandoned() -> None:
     world = World()
     world.hello()
     world.say([ask(1)])
-    told: list[int] = []
-    world.requests[0].on_cancel(lambda: told.append(1))
+    assert world.requests[0].open
     world.listener.close()
     assert world.port.closed
     assert not world.socket_loop.owners
-    assert told == [1]
+    assert not world.requests[0].open
     assert not world.requests[0].reply()
 
 

@@ -24,6 +24,7 @@ from stelae.wire.call_retries import RetryPolicy
 from stelae.wire.faults import Direction
 from stelae.wire.messenger import Messenger, PeerChange
 from stelae.wire.refusals import StaleSender, UnknownKind, WrongCluster
+from stelae.wire.requests import Request
 from stelae.wire.settings import Lane
 from tests.unit.wire.worlds import joined, messenger, run, until
 
@@ -106,13 +107,14 @@ def test_a_cancelled_call_is_cancelled_at_the_service() -> None:
     async def main() -> None:
         client, _ = messenger(1)
         node, _ = messenger(2)
-        cancelled: list[str] = []
-        node.serve("slow", lambda request: request.on_cancel(lambda: cancelled.append("it")))
+        served: list[Request] = []
+        node.serve("slow", served.append)
         await joined(client, node, node.bind("127.0.0.1:0"))
         call = client.call(NODE, "slow", deadline_ms=60_000)
-        await asyncio.sleep(0)
+        await until(lambda: bool(served))
+        assert served[0].open
         call.cancel()
-        await until(lambda: cancelled == ["it"])
+        await until(lambda: not served[0].open)
         with pytest.raises(DeadlineExceeded):
             await client.call(NODE, "slow", deadline_ms=30)
 

@@ -14,9 +14,9 @@ from stelae.spi.errors import ConfigError
 
 
 def as_master(config: NodeConfig, where: str) -> NodeConfig:
-    """Return what a node is told that runs as a master; ``where`` names the file in errors.
+    """Return the settings of a node that runs as a master. ``where`` names the file in errors.
 
-    ``ConfigError``: the file names no masters, or a tablet of its own."""
+    Raises ``ConfigError`` if the file names no masters, or has a tablet of its own."""
     if not config.masters:
         hint = (
             "List the masters of the cluster, or those that shall begin a new one: "

@@ -118,7 +118,7 @@ class ReplicaChanges:
     def _copying(self) -> dict[TabletId, TabletCopy | RowsCopy]:
         """Return the copies without a running replica beside them: one that lags is reported until it is set aside.
 
-        One that has failed because it is damaged is being replaced, so nobody needs to replace it elsewhere."""
+        One that has failed because it is damaged is being replaced, so it need not be replaced elsewhere."""
         replicas = self._node.replicas
         return {
             tablet: copy

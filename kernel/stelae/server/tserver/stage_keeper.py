@@ -1,4 +1,4 @@
-"""Removes the stages of copies that nobody will use again, or whose space is needed (``lifecycle.stage_limits``).
+"""Removes the stages of copies that will not be used again, or whose space is needed (``lifecycle.stage_limits``).
 
 Each stage is removed under its tablet's lock, so no copy begins with it meanwhile."""
 

@@ -1,7 +1,7 @@
 """The replica of one simulated node: recovered at start, created or copied because a leader asks for it, and deleted.
 
 Production's services do the work, on virtual threads and the virtual disk. A request may be lost, doubled or late, and
-power may be lost between any two disk operations. Whoever lets nodes get replicas in further ways adds the service
+power may be lost between any two disk operations. A further way to get replicas needs its service
 here."""
 
 from __future__ import annotations

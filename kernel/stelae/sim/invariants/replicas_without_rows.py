@@ -1,4 +1,4 @@
-"""A replica without rows keeps the log and may vote. It serves nobody, and never becomes a ``VOTER``."""
+"""A replica without rows keeps the log and may vote. It serves no requests, and never becomes a ``VOTER``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between the reconciler and the policy: what of its proposal is carried out.
+"""Selects the parts of a policy's proposal that are carried out.
 
 A policy proposes where replicas go. ``stelae.server.master.core.policy_guards`` decides whether they may go there, from
 the state at the moment the proposal arrives."""
@@ -12,7 +12,7 @@ import msgspec
 from stelae.protocol.actions import ChangeConfig, ConfigChange, ServerAction, TransferLeadership
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.server.master.core.mutations import move_tablet
-from stelae.server.master.core.policy_guards import health_of, objection
+from stelae.server.master.core.policy_guards import health_of, refusal_of
 from stelae.server.master.core.proposals import PolicyProposal
 from stelae.server.master.core.reconcile import ClusterView, ReconcilePlan
 from stelae.server.master.core.records import TabletRecord
@@ -24,16 +24,16 @@ from stelae.spi.policy import ActionKind, NodeHealth
 
 
 class RefusedProposal(msgspec.Struct, frozen=True, kw_only=True):
-    """An action of the policy that may not be, and why."""
+    """An action of the policy that was refused, and the reason."""
 
     action: policy.Action
     reason: str
 
 
 def repair(view: ClusterView, proposal: PolicyProposal, plan: ReconcilePlan) -> list[RefusedProposal]:
-    """Add to ``plan`` what of a proposal may be, and return the rest.
+    """Add the allowed parts of a proposal to ``plan``, and return the refused actions.
 
-    A new tablet whose nodes are not all live any more is left to the next plan."""
+    A new tablet waits for the next plan if one of its nodes is no longer live."""
     for tablet_id, nodes in proposal.members.items():
         tablet = view.catalog.tablets.get(tablet_id)
         if tablet is None or tablet.state is not TabletState.PREPARING:
@@ -58,7 +58,8 @@ def _address(view: ClusterView, node_id: NodeId) -> str:
 def _carry_out(view: ClusterView, proposed: Iterable[policy.Action], plan: ReconcilePlan) -> list[RefusedProposal]:
     refused, touched = [], set()
     for action in proposed:
-        reason = "another action on this tablet comes first" if action.tablet_id in touched else objection(view, action)
+        first = "another action on this tablet comes first"
+        reason = first if action.tablet_id in touched else refusal_of(view, action)
         if reason is not None:
             refused.append(RefusedProposal(action=action, reason=reason))
             continue

@@ -1,4 +1,4 @@
-"""``AlterTable``: its steps, taken one after the other on a copy of the table, all or none."""
+"""``AlterTable``: its steps are made in order on a copy of the table. All are made, or none."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.spi.schema import Column, Schema
 
 STEPS_MAX = 1000
-"""Steps of one change: bounds what a request can make a master do."""
+"""The most steps of one change. It limits the work of one request."""
 NAME_LENGTH_MAX = 256
 """Characters of a table's name."""
 
 
 class Altered:
-    """A table while steps are taken on it.
+    """A table while the steps of a change are made on it.
 
     Args:
         table: it is RUNNING or ALTERING.
@@ -50,27 +50,30 @@ class Altered:
         self.replicas = table.replication_factor
 
     def take(self, change: AlterTable) -> None:
-        """Take all steps. ``BadChange``, ``TableExists``, ``SchemaMismatch``, ``BadPartitioning``: one cannot be."""
+        """Make all steps.
+
+        Raises ``BadChange``, ``TableExists``, ``SchemaMismatch`` or ``BadPartitioning`` if one of them is not
+        possible."""
         if not 1 <= len(change.steps) <= STEPS_MAX:
             raise BadChange(f"{len(change.steps)} steps; a change has 1 to {STEPS_MAX}")
         for step in change.steps:
             self._take(step)
         if self.schema_changed:
-            # Steps that are fine one by one may together be a change that every tablet refuses.
+            # Each step may be valid alone, while every tablet would refuse all of them together.
             check_change(self._table.newest, self.schema())
 
     @property
     def schema_changed(self) -> bool:
-        """Whether tablets have something to learn."""
+        """Whether the tablets must get a new schema."""
         return tuple(self.columns) != self._table.newest.columns
 
     @property
     def ranges_changed(self) -> bool:
-        """Whether tablets come or go."""
+        """Whether tablets are added or removed."""
         return self.partitioning != self._table.partitioning
 
     def schema(self) -> Schema:
-        """The schema afterwards: of the next version, if anything in it changed."""
+        """The schema after the steps. It has the next version if the steps changed it."""
         before = self._table.newest
         return Schema(before.version + 1, tuple(self.columns), self.key) if self.schema_changed else before
 
@@ -141,7 +144,7 @@ class Altered:
 def split_tablets(
     altered: Altered, tablets: list[TabletRecord], schema: Schema, context: Context
 ) -> tuple[list[TabletRecord], list[int]]:
-    """Return the tablets whose partition is gone, and the places of partitions that have none yet."""
+    """Return the tablets whose partition was removed, and the numbers of the partitions without a tablet."""
     partitions = partitions_of(schema, altered.partitioning)
     count, limit = len(partitions), context.settings.tablets_per_table_max
     if count > limit:
@@ -153,7 +156,9 @@ def split_tablets(
 
 
 def check_name(catalog: Catalog, name: str, besides: str | None = None) -> None:
-    """``BadChange``: nothing can be called so; ``TableExists``: a table other than ``besides`` is."""
+    """Check the name of a table.
+
+    Raises ``BadChange`` if it is not valid, ``TableExists`` if a table other than ``besides`` has it."""
     if not 1 <= len(name) <= NAME_LENGTH_MAX or not name.isprintable() or name != name.strip():
         what = f"a table cannot be called {name[:80]!r}"
         raise BadChange(f"{what}: 1 to {NAME_LENGTH_MAX} printable characters, no space at either end")
@@ -162,6 +167,6 @@ def check_name(catalog: Catalog, name: str, besides: str | None = None) -> None:
 
 
 def describe_range(one: KeyRange) -> str:
-    """A range for people."""
+    """Return a range as text, for messages."""
     upper = "the greatest" if one.upper is None else one.upper.hex()
     return f"the range from {one.lower.hex() or 'the least'} to {upper}"

@@ -1,8 +1,8 @@
 """A logical operation on the catalog as one batch of rows of the system table.
 
-The system table is a tablet like any other, with the same engines. A batch is **one** operation of its write path, so
-it is replicated, applied and lost as a whole; there is nothing to roll forward when a leader dies. Puts and drops are
-two kinds of operation and so never share a batch."""
+The system table is a tablet like any other, with the same engines. A batch is **one** operation of its write path,
+so it is replicated, applied or lost as a whole. A new leader has nothing to roll forward. Puts and drops are
+different kinds of operations, so a batch has only one of them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SYSTEM_SCHEMA = Schema(
     ),
     (1, 2),
 )
-"""Of the system table. What a record is made of may grow; this never changes."""
+"""The schema of the system table. It never changes; records may get more fields."""
 
 _ROW_BYTES = 64
-"""What a row costs beside its contents: offsets, and the length of its key at most."""
+"""The most bytes that a row has beside its contents: offsets, and the length of its key."""
 
 
 class CatalogBatch(msgspec.Struct, frozen=True, dict=True):
-    """Records to put, or keys to drop; never both, never neither."""
+    """Records to put, or keys to drop. It has one of the two, and is not empty."""
 
     puts: tuple[Record, ...] = ()
     drops: tuple[Key, ...] = ()
@@ -45,22 +45,22 @@ class CatalogBatch(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """Everything that it touches."""
+        """The keys of all records that it puts or drops."""
         return self.drops or tuple(record.key for record in self.puts)
 
     @cached_property
     def encoded(self) -> tuple[bytes, ...]:
-        """Its records as they are stored, in order."""
+        """Its records in their stored form, in order."""
         return tuple(map(encode_record, self.puts))
 
     @property
     def size_bytes(self) -> int:
-        """About what its entry takes in the log."""
+        """The approximate size of its entry in the log."""
         return sum(map(len, self.encoded)) + _ROW_BYTES * len(self.keys)
 
 
 def to_rows(batch: CatalogBatch) -> tuple[OpKind, RowBatch]:
-    """Return the one operation on the system table that a batch is; neither kind of it has row errors."""
+    """Return the operation on the system table that makes this batch. Neither kind of operation has row errors."""
     if batch.drops:
         return OpKind.DELETE_IGNORE, RowBatch.from_equal_rows(SYSTEM_SCHEMA.key_layout, batch.drops)
     rows = [(*record.key, data) for record, data in zip(batch.puts, batch.encoded, strict=True)]
@@ -68,7 +68,7 @@ def to_rows(batch: CatalogBatch) -> tuple[OpKind, RowBatch]:
 
 
 def from_rows(kind: OpKind, rows: RowBatch) -> CatalogBatch:
-    """Read what :func:`to_rows` made, as it comes out of the log; ``Corrupt``: it is no such operation."""
+    """Return the batch that :func:`to_rows` encoded. Raises ``Corrupt`` if the operation is not one of a batch."""
     if not len(rows):
         raise Corrupt("an operation on the system table has no rows")
     if kind is OpKind.DELETE_IGNORE:
@@ -79,7 +79,7 @@ def from_rows(kind: OpKind, rows: RowBatch) -> CatalogBatch:
 
 
 def records_of(pages: Iterable[RowBatch]) -> tuple[Record, ...]:
-    """Return the records of whole rows, as a scan of the system table gives them; ``Corrupt``: some row is none."""
+    """Return the records of rows from a scan of the system table. Raises ``Corrupt`` if a row is not a record."""
     found = []
     for page in pages:
         for kind, name, data in page.to_rows():

@@ -1,7 +1,7 @@
-"""The catalog in memory: one immutable snapshot, with its indexes, that the next applied batch replaces whole.
+"""The catalog in memory: an immutable snapshot with its indexes. Each applied batch replaces it by the next one.
 
-Readers hold a snapshot for as long as they like and see one state of the cluster. Nothing in it is derived from reports
-or from liveness: it is a function of the applied batches alone, so it is equal on all masters that applied as far."""
+A reader that keeps a snapshot sees one state of the cluster. A snapshot depends on the applied batches alone, and
+not on reports or liveness. So two masters that have applied the same entries have equal catalogs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ TabletIds = tuple[TabletId, ...]
 
 
 class Catalog(msgspec.Struct, frozen=True, kw_only=True):
-    """One state. Maps are never changed once they are in a snapshot."""
+    """One snapshot. Its maps are never changed."""
 
-    applied: OpId = ZERO  #: Of the last entry in it.
+    applied: OpId = ZERO  #: Op id of the last applied entry.
     records: Mapping[Key, Record]
-    names: Mapping[str, TableId]  #: Of tables that clients can see.
-    tables: Mapping[TableId, TableRecord]  #: All, removed ones as well.
-    tablets: Mapping[TabletId, TabletRecord]  #: All, removed and replaced ones as well.
+    names: Mapping[str, TableId]  #: Ids of the tables that clients can see, by name.
+    tables: Mapping[TableId, TableRecord]  #: All tables, also removed ones.
+    tablets: Mapping[TabletId, TabletRecord]  #: All tablets, also removed and replaced ones.
     of_table: Mapping[TableId, TabletIds]  #: Tablets that are not terminal, in order of their creation.
     servers: Mapping[NodeId, ServerRecord]
     clients: Mapping[ClientId, ClientRecord]
@@ -43,12 +43,12 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def empty(cls) -> Catalog:
-        """The catalog before its first batch."""
+        """Return the catalog before the first batch."""
         return cls(records={}, names={}, tables={}, tablets={}, of_table={}, servers={}, clients={}, requests={})
 
     @classmethod
     def load(cls, records: Iterable[Record], applied: OpId) -> Catalog:
-        """Return the snapshot that a scan of the system table gives, as of an op id."""
+        """Return the snapshot with the records of a scan of the system table, as of an op id."""
         given = tuple(records)
         empty = cls.empty()
         return (
@@ -56,18 +56,18 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def apply(self, batch: CatalogBatch | None, op_id: OpId) -> Catalog:
-        """Return the next snapshot; this one stays as it is. ``None`` stands for an entry without rows."""
+        """Return the snapshot after an entry. This one does not change. ``None``: the entry has no rows."""
         if batch is None:
             return msgspec.structs.replace(self, applied=op_id)
         return _Next(self).apply(batch, op_id)
 
     def table_named(self, name: str) -> TableRecord | None:
-        """The table that clients see under a name."""
+        """Return the table that clients see under a name."""
         table_id = self.names.get(name)
         return None if table_id is None else self.tables[table_id]
 
     def live_tablets(self, table_id: TableId) -> list[TabletRecord]:
-        """The tablets of a table that are not terminal."""
+        """Return the tablets of a table that are not terminal."""
         return [self.tablets[tablet_id] for tablet_id in self.of_table.get(table_id, ())]
 
 
@@ -78,7 +78,7 @@ V = TypeVar("V")
 
 
 class _Map(Generic[K, V]):
-    """A map that is copied when it is first changed."""
+    """A map that is copied at its first change."""
 
     def __init__(self, before: Mapping[K, V]) -> None:
         self.now = before
@@ -91,7 +91,7 @@ class _Map(Generic[K, V]):
 
 
 class _Next:
-    """The next snapshot in the making."""
+    """Builds the next snapshot."""
 
     def __init__(self, before: Catalog) -> None:
         self._before = before
@@ -164,7 +164,7 @@ class _Next:
             members[record.tablet_id] = None
 
     def _drop(self, record: Record | None) -> None:
-        """Only what exactly-once keeps is ever dropped; a drop of anything else, or again, does nothing."""
+        """Drop a record of exactly-once. A drop of another kind of record, or a second drop, has no effect."""
         if isinstance(record, ClientRecord):
             self._clients.edit().pop(record.client_id, None)
         elif isinstance(record, RequestRecord):

@@ -1,4 +1,4 @@
-"""The part of a master's core that deals with changes: who asked, who waits, and what became of it."""
+"""The part of a master's core that serves changes: their clients, those that wait, and the outcomes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stelae.spi.ids import NodeId, OpId
 
 
 class ChangeRequests:
-    """Stateless but for its generators: what it holds is in the leadership that it is handed."""
+    """Serves changes. It keeps only random generators. All other state belongs to the leadership that it gets."""
 
     def __init__(
         self, settings: MasterSettings, rng: random.Random, tokens: Iterator[int], limits: LimitSettings = DEFAULTS
@@ -33,7 +33,7 @@ class ChangeRequests:
         self._tokens = tokens
 
     def ask(self, event: ChangeAsked, view: ClusterView, leadership: MasterLeadership) -> list[Effect]:
-        """Take a request: answer it from what is known, begin it, or have it wait for a lock."""
+        """Answer a request from an outcome on record, begin it, or let it wait for a lock."""
         try:
             verdict = known_verdict(view.catalog, event.request)
         except StelaeError as error:
@@ -56,13 +56,13 @@ class ChangeRequests:
         return []
 
     def begin(self, mutation: Mutation, leadership: MasterLeadership, asked: int | None = None) -> list[Effect]:
-        """Return how the mutation is replicated; nothing, if a lock that it needs is taken."""
+        """Return the effects that replicate the mutation. There are none if a lock that it needs is taken."""
         token = next(self._tokens)
         operation = leadership.operations.begin(token, mutation, asked)
         return [] if operation is None else [Replicate(token, leadership.term, operation.batch)]
 
     def retry(self, view: ClusterView, leadership: MasterLeadership) -> list[Effect]:
-        """Try again what waits for locks, oldest first."""
+        """Try the requests again that wait for locks, oldest first."""
         waiting, leadership.waiting = leadership.waiting, deque()
         effects: list[Effect] = []
         for event in waiting:
@@ -70,17 +70,19 @@ class ChangeRequests:
         return effects
 
     def decided(self, event: Decided, leadership: MasterLeadership, applied: OpId) -> list[Effect]:
-        """Take the outcome of a batch."""
+        """Note the outcome of a batch, and answer its client."""
         settled = leadership.operations.decided(event.token, event.outcome, event.op_id, applied)
         return [] if settled is None else self._tell_outcome(settled)
 
     def applied(self, event: EntryApplied, leadership: MasterLeadership) -> list[Effect]:
-        """Take that an entry is applied: it may be what an operation waits for."""
+        """Note that an entry is applied. An operation may wait for it."""
         settled = leadership.operations.applied(event.batch, event.op_id)
         return [effect for one in settled for effect in self._tell_outcome(one)]
 
     def abandon(self, leadership: MasterLeadership, leader: NodeId | None) -> list[Effect]:
-        """This master has stepped down: whoever waits is sent on, under the same identity."""
+        """Refuse all waiting requests, because this master has stepped down.
+
+        The clients ask the next leader, with the same identity."""
         effects: list[Effect] = [_refuse(event.token, NotLeader(leader), leader) for event in leadership.waiting]
         for operation in leadership.operations.abandon():
             if operation.asked is not None:

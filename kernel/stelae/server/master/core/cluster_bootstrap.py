@@ -1,7 +1,7 @@
-"""Whether a new cluster may begin: only once all of its masters, each asked, name the same masters.
+"""Decides whether a new cluster may begin: all of its masters must answer, and name the same masters.
 
-Two lists that overlap hold two majorities, and each would keep a catalog of its own. Once the cluster is on record the
-members of the system tablet are in its log, and no file is asked again."""
+Two different lists may have two majorities, and each majority would make a catalog of its own. Once the cluster is on
+record, the log has the members of the system tablet, and the files of the masters are not compared again."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from stelae.server.master.core.events import CompareMasters, Effect, MastersComp
 from stelae.spi.errors import Unavailable
 
 COMPARE_US = 250_000
-"""How often the other masters are asked, as long as they do not agree."""
+"""The interval at which the other masters are asked until they agree, in microseconds."""
 
 
 class ClusterBootstrap:
-    """What the leader of an empty catalog waits for.
+    """The comparison for which the leader of an empty catalog waits.
 
     Attributes:
-        objection: why the cluster may not begin yet.
+        obstacle: why the cluster may not begin yet; empty if it may.
         due_us: when to ask the other masters again.
     """
 
     def __init__(self) -> None:
-        self.objection = "the other masters have not been asked yet"
+        self.obstacle = "the other masters have not been asked yet"
         self.due_us = 0
 
     def is_over(self, catalog: Catalog) -> bool:
-        """Whether a leader of this catalog may serve."""
-        return catalog.cluster is not None or not self.objection
+        """Return whether a leader of this catalog may serve."""
+        return catalog.cluster is not None or not self.obstacle
 
     def ask(self, now_us: int) -> list[Effect]:
-        """Ask the other masters, if it is time."""
+        """Ask the other masters if the interval has passed."""
         if now_us < self.due_us:
             return []
         self.due_us = now_us + COMPARE_US
         return [CompareMasters()]
 
     def compared(self, event: MastersCompared) -> None:
-        """Take what they say."""
-        self.objection = event.objection
+        """Note the result of the comparison."""
+        self.obstacle = event.obstacle
 
     def refusal(self, token: int) -> Refuse:
-        """Tell a client why nothing can be changed yet."""
-        error = Unavailable(f"the cluster has not begun: {self.objection}")
+        """Return the error of a change that arrives before the cluster has begun."""
+        error = Unavailable(f"the cluster has not begun: {self.obstacle}")
         return Refuse(token=token, code=error.code, detail=str(error), retryable=True)

@@ -1,7 +1,7 @@
-"""Changes of tables: from a request and a snapshot to one mutation, or to an error that says what to do instead.
+"""Changes of tables: makes one mutation of a request and a snapshot, or raises an error with the next step.
 
-Each function here is the second step of the source's contract, and pure: it reads ``Catalog`` and ``Context`` and
-touches neither. The steps around it are the same for every change (``stelae.server.master.core.operations``)."""
+Each function here is the second step of the source's contract. It is pure: it reads ``Catalog`` and ``Context`` and
+does not change them. The steps around it are the same for every change (``stelae.server.master.core.operations``)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ from stelae.spi.schema import Schema
 
 
 def plan_change(catalog: Catalog, change: Change, context: Context) -> Mutation:
-    """Return what a change comes to. ``CallerError``: it cannot be; ``RetryableError``: not now."""
+    """Return the mutation of a change.
+
+    Raises ``CallerError`` if it is not possible, ``RetryableError`` if it is not possible now."""
     match change:
         case CreateTable():
             mutation = _create(catalog, change, context)
@@ -63,7 +65,7 @@ def plan_change(catalog: Catalog, change: Change, context: Context) -> Mutation:
 
 
 def find_table(catalog: Catalog, table: str) -> TableRecord:
-    """Return the table that clients see by this name or id; ``NoTable``: there is none."""
+    """Return the table that clients see under this name or id. Raises ``NoTable`` if there is none."""
     found = catalog.table_named(table) or catalog.tables.get(TableId(table))
     if found is None or found.state in (TableState.SOFT_DELETED, TableState.REMOVED):
         raise NoTable(table, catalog.names)
@@ -122,7 +124,10 @@ def _check_factor(factor: int, context: Context) -> None:
 
 
 def _check_servers(factor: int, context: Context) -> None:
-    """``TooFewServers``: so many replicas have no place; ``Unavailable``: maybe they have, ask again."""
+    """Check that there are servers for so many replicas.
+
+    Raises ``TooFewServers`` if there are not, ``Unavailable`` if this master may not have heard from all servers
+    yet."""
     if context.servers_live < factor:
         fact = f"{factor} replicas need {factor} live tablet servers; this master hears {context.servers_live}"
         if not context.warm:
@@ -131,7 +136,8 @@ def _check_servers(factor: int, context: Context) -> None:
 
 
 def _check_burden(tablets: int, factor: int, context: Context) -> None:
-    """``BadChange``: so many replicas at once would keep the servers from serving what they have."""
+    """Raise ``BadChange`` if the change would create so many replicas at once that the servers could not serve the
+    others."""
     limit, live = context.settings.create_replicas_per_server_max, context.servers_live
     each = -(-tablets * factor // live)
     if each > limit:
@@ -179,10 +185,10 @@ def _alter(catalog: Catalog, change: AlterTable, context: Context) -> Mutation:
 
 
 def _check_settled(table: TableRecord) -> None:
-    """``TableBusy``: some tablet may not have the newest schema yet.
+    """Raise ``TableBusy`` if a tablet may not have the newest schema yet.
 
-    A tablet takes one version after the other, and the catalog has the newest alone: a second change before every
-    tablet has the first would leave a tablet that missed the first without a way to the second."""
+    A tablet applies the versions in order, and the catalog has only the newest. After a second change, a tablet that
+    has not applied the first one could apply neither."""
     version = table.newest.version
     if version > table.visible.version:
         fact = f"table {table.name!r} is being altered to schema version {version}, which not every tablet has yet"
@@ -205,7 +211,7 @@ def _delete(catalog: Catalog, change: DeleteTable, context: Context) -> Mutation
 
 
 def removal(catalog: Catalog, table: TableRecord, cause: TableCause, wall_us: int) -> Mutation:
-    """Return the end of a table: it and all of its tablets in one batch."""
+    """Return the mutation that removes a table and all of its tablets in one batch."""
     live = catalog.live_tablets(table.table_id)
     gone = [move_tablet(tablet, TabletCause.DROPPED, wall_us) for tablet in live]
     return _mutation(move_table(table, cause, wall_us), gone)
@@ -237,7 +243,7 @@ def _set_mode(catalog: Catalog, change: SetServerMode) -> Mutation:
 def _mutation(
     table: TableRecord, tablets: tuple[TabletRecord, ...] | list[TabletRecord] = (), *, names: tuple[str, ...] = ()
 ) -> Mutation:
-    """One table entry and N tablet entries as one batch, with their locks."""
+    """Return the record of a table and those of its tablets as one batch, with their locks."""
     puts: tuple[Record, ...] = (*tablets, table)
     locked = (*map(name_lock, names), table_lock(table.table_id), *(tablet_lock(t.tablet_id) for t in tablets))
     version = table.newest.version if table.schema else 0

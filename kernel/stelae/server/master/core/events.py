@@ -20,14 +20,14 @@ from stelae.spi.policy import PolicySnapshot
 
 
 class MasterTick(msgspec.Struct, frozen=True, gc=False):
-    """The time: ``now_us`` is monotonic within this process, ``wall_us`` is that of the hybrid clock."""
+    """The time. ``now_us`` is monotonic within this process, ``wall_us`` is that of the hybrid clock."""
 
     now_us: int
     wall_us: int
 
 
 class MasterLeaderChanged(msgspec.Struct, frozen=True, gc=False):
-    """The system tablet is in ``term``, led by ``leader`` as far as this replica knows: perhaps itself."""
+    """The system tablet is in ``term``. ``leader`` is the leader that this replica knows, which may be itself."""
 
     term: int
     leader: NodeId | None
@@ -51,7 +51,7 @@ class EntryApplied(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What became of a ``Replicate``. ``op_id`` is given with COMMITTED."""
+    """The outcome of a ``Replicate``. ``op_id`` is given with COMMITTED."""
 
     token: int
     outcome: BatchOutcome
@@ -59,7 +59,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class ChangeAsked(msgspec.Struct, frozen=True):
-    """A client asks for a change; ``token`` is the driver's, and comes back with the answer."""
+    """A client asks for a change. The answer has the ``token``, which the driver chose."""
 
     token: int
     request: ChangeRequest
@@ -73,7 +73,9 @@ class ReadAsked(msgspec.Struct, frozen=True):
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):
-    """Answer to ``Confirm``: a majority says that this master leads, and all up to then is applied here; or not."""
+    """Answer to ``Confirm``.
+
+    ``ok``: a majority has confirmed this leader, and everything acknowledged before is applied here."""
 
     token: int
     ok: bool
@@ -103,13 +105,15 @@ class HeartbeatReceived(msgspec.Struct, frozen=True):
 
 
 class MastersCompared(msgspec.Struct, frozen=True):
-    """Answer to ``CompareMasters``: why the masters' lists are not known to be alike; empty if they are."""
+    """Answer to ``CompareMasters``.
 
-    objection: str
+    ``obstacle`` says why the lists of the masters may differ; it is empty if they are equal."""
+
+    obstacle: str
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """Answer to ``AskPolicy``: what the policy wants. An empty proposal if it failed."""
+    """Answer to ``AskPolicy``: the proposal of the policy, which is empty if the policy failed."""
 
     token: int
     proposal: PolicyProposal
@@ -135,7 +139,7 @@ Event: TypeAlias = (
 
 
 class Replicate(msgspec.Struct, frozen=True):
-    """Propose a batch in ``term``, and in no other: it was planned on what that leadership has applied."""
+    """Propose a batch in ``term`` only, because it was planned on the entries that this leadership has applied."""
 
     token: int
     term: int
@@ -150,17 +154,17 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer a client with an error; ``code`` is that of its class. After a retryable one it may ask again."""
+    """Answer a client with an error; ``code`` is that of its class. It may ask again after a retryable one."""
 
     token: int
     code: str
     detail: str
     retryable: bool
-    leader: NodeId | None = None  #: Whom to ask, of ``NOT_LEADER``.
+    leader: NodeId | None = None  #: The leader to ask, for ``NOT_LEADER``.
 
 
 class Confirm(msgspec.Struct, frozen=True, gc=False):
-    """Ask a majority whether this master still leads (a read index), then say ``Confirmed``."""
+    """Ask a majority whether this master still leads (a read index). ``Confirmed`` is the answer."""
 
     token: int
 
@@ -173,20 +177,20 @@ class AskReadIndex(msgspec.Struct, frozen=True):
 
 
 class CompareMasters(msgspec.Struct, frozen=True):
-    """Ask every other master for its list of masters, then say ``MastersCompared``."""
+    """Ask every other master for its list of masters. ``MastersCompared`` is the answer."""
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Have a tablet server act. ``address`` is where it was last heard; empty if it never was."""
+    """Send an action to a tablet server. ``address`` is its last known address, or empty."""
 
     address: str
     action: ServerAction
 
 
 class AskPolicy(msgspec.Struct, frozen=True):
-    """Ask the policy about a snapshot (``proposals.propose``), away from the loop, then say ``Planned``.
+    """Ask the policy about a snapshot (``proposals.propose``), off the event loop. ``Planned`` is the answer.
 
-    Of a large cluster that takes seconds. What comes of it is judged by what is true by then."""
+    For a large cluster, this takes seconds. The proposal is checked against the state at the time of the answer."""
 
     token: int
     snapshot: PolicySnapshot

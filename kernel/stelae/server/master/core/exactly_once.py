@@ -1,8 +1,7 @@
-"""Each change once: what a leader looks up before it plans, and what it adds to the batch of what it has planned.
+"""Carries out each change once: looks for an answer before a change is planned, and adds the answer to its batch.
 
-The answer stands in the same batch as the change, so there is no state in which one is there without the other, and
-whichever leader is asked again finds both or neither. Refusals are kept as well. A copy of the request that was late
-on its way would otherwise be carried out after its client was told that it cannot be."""
+The change and its answer are in one batch. So a new leader finds both or neither. Refusals are kept, too. Otherwise a
+delayed copy of a request could be carried out after its client was told that it was refused."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ _SEQUENCE_LIMIT = 1 << 63
 
 
 def known_verdict(catalog: Catalog, request: ChangeRequest) -> ChangeOutcome | None:
-    """Return what the request has come to before, or ``None``: it is new.
+    """Return the recorded answer to a request, or ``None`` if the request is new.
 
-    ``BadIdentifier``, ``CallerError``: no request can have this identity. ``StaleChange``: the answer is forgotten.
-    ``PayloadMismatch``: the identity belongs to another change."""
+    Raises ``BadIdentifier`` or ``CallerError`` if the identity is not valid, ``StaleChange`` if the answer is
+    forgotten, and ``PayloadMismatch`` if the identity belongs to another change."""
     client_id(request.client_id)
     if not 1 <= request.first_incomplete <= request.sequence < _SEQUENCE_LIMIT:
         what = f"sequence {request.sequence} with first incomplete {request.first_incomplete}"
-        raise CallerError(f"{what}: both count from 1, and what is asked for is not complete")
+        raise CallerError(f"{what}: expected 1 <= first incomplete <= sequence < 2**63; clients count both from 1")
     found = catalog.requests.get(request.client_id, {}).get(request.sequence)
     if found is not None:
         if found.digest != request.digest:
@@ -39,12 +38,12 @@ def known_verdict(catalog: Catalog, request: ChangeRequest) -> ChangeOutcome | N
     client = catalog.clients.get(request.client_id)
     if client is not None and request.sequence <= client.floor:
         what = f"answers to client {request.client_id} up to sequence {client.floor} are forgotten"
-        raise StaleChange(f"{what}: look at the table to see what sequence {request.sequence} came to")
+        raise StaleChange(f"{what}: describe the table to see whether sequence {request.sequence} was carried out")
     return None
 
 
 def identified(mutation: Mutation, request: ChangeRequest, wall_us: int) -> Mutation:
-    """Return the mutation with its answer in its batch."""
+    """Return the mutation with its answer added to its batch."""
     assert mutation.answer is not None
     record = _record(request, mutation.answer, wall_us)
     batch = CatalogBatch(puts=(*mutation.batch.puts, record))
@@ -54,7 +53,7 @@ def identified(mutation: Mutation, request: ChangeRequest, wall_us: int) -> Muta
 
 
 def refusal(request: ChangeRequest, error: CallerError, wall_us: int) -> Mutation:
-    """Return the mutation that keeps a refusal, and nothing else."""
+    """Return a mutation that only records a refusal."""
     verdict = ChangeRefused(code=error.code, detail=str(error))
     batch = CatalogBatch(puts=(_record(request, verdict, wall_us),))
     return Mutation(batch=batch, locks=_locks(request), answer=verdict)
@@ -71,6 +70,9 @@ def _record(request: ChangeRequest, verdict: ChangeOutcome, wall_us: int) -> Req
 
 
 def _locks(request: ChangeRequest) -> LockRequest:
-    """The identity is locked, lest a copy of the request be planned beside it; the client's floor must stand still."""
+    """Return the locks of a request.
+
+    They are its identity, so that a duplicate is not planned at the same time, and the client's floor, which must not
+    rise."""
     identity = f"request/{request.client_id}/{request.sequence}"
     return LockRequest(write=(identity,), read=(client_lock(request.client_id),))

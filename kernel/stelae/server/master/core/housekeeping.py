@@ -1,4 +1,4 @@
-"""What the leader keeps in order besides tablets: who the servers are, old answers, tables whose time is over."""
+"""Work of the leader besides tablets: it records servers, drops old answers and removes expired tables."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from stelae.server.master.core.states import TableCause
 from stelae.spi.ids import ClientId, ClusterId
 
 _DROPS_MAX = 1024
-"""Answers that one batch forgets."""
+"""The most answers that one batch drops."""
 
 
 def new_cluster(view: ClusterView, cluster_id: ClusterId) -> list[Transition]:
-    """Return what puts the cluster on record, once and for ever."""
+    """Return the transition that records the cluster, or none if it is on record."""
     if view.catalog.cluster is not None:
         return []
     record = ClusterRecord(cluster_id=cluster_id, created_us=view.wall_us)
@@ -30,7 +30,7 @@ def new_cluster(view: ClusterView, cluster_id: ClusterId) -> list[Transition]:
 
 
 def new_servers(view: ClusterView) -> list[Transition]:
-    """Return what puts live servers on record, and follows those that have moved."""
+    """Return the transitions that record live servers that are new or have another address."""
     found = []
     for server in view.servers:
         known = view.catalog.servers.get(server.node_id)
@@ -46,17 +46,17 @@ def new_servers(view: ClusterView) -> list[Transition]:
 
 
 def server_lock(record: ServerRecord) -> str:
-    """The name under which a server's record is locked."""
+    """Return the name of the lock of a server's record."""
     return f"server/{record.node_id}"
 
 
 def client_lock(client_id: ClientId) -> str:
-    """The name under which a client's floor is locked; its requests share it."""
+    """Return the name of the lock of a client's floor. Requests of the client take it as readers."""
     return f"client/{client_id}"
 
 
 def expired_tables(view: ClusterView) -> Iterator[Mutation]:
-    """Yield the end of each soft-deleted table whose time is over; its replicas go only after that is applied."""
+    """Yield the removal of each expired soft-deleted table. Its replicas are deleted after the removal is applied."""
     for table in view.catalog.tables.values():
         if table.state is TableState.SOFT_DELETED and view.wall_us >= table.purge_us:
             mutation = removal(view.catalog, table, TableCause.EXPIRED, view.wall_us)
@@ -64,9 +64,10 @@ def expired_tables(view: ClusterView) -> Iterator[Mutation]:
 
 
 def old_answers(view: ClusterView) -> Iterator[Mutation]:
-    """Yield what forgets answers that are too old: first the floor rises, and when that is applied they are dropped.
+    """Yield the mutations that forget old answers: the first raises the client's floor, the next ones drop the answers.
 
-    In between, and for ``client_keep_ms`` after, a request from below the floor is refused, and not taken for new."""
+    The drops follow once the new floor is applied. Until ``client_keep_ms`` after the floor rose, a request below it is
+    refused, and not taken for a new one."""
     answers_us = view.wall_us - view.settings.answer_keep_ms * 1000
     clients_us = view.wall_us - view.settings.client_keep_ms * 1000
     for client_id, requests in view.catalog.requests.items():

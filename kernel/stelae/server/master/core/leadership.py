@@ -1,6 +1,6 @@
-"""One leadership: everything that a leader holds in memory beyond the catalog and what it hears. It dies as a whole.
+"""The state of one leadership: what a leader has in memory besides the catalog and the reports. It ends as a whole.
 
-So nothing of one leadership can leak into the next: no lock, no batch under way, no waiting client."""
+So nothing of one leadership remains in the next: no lock, no batch in flight, no waiting client."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from stelae.server.master.settings import MasterSettings
 from stelae.spi.ids import NodeId, TabletId
 
 _FORGET_AFTER = 10
-"""So many retry intervals after an action was last asked for, it is forgotten that it was sent."""
+"""An action that was not wanted for so many retry intervals may be sent again at once."""
 
 
 class Pacer:
-    """Sends an action once, and again only when time has shown that it did not help."""
+    """Paces actions: each is sent once, and again after a retry interval if it is still wanted."""
 
     def __init__(self, retry_ms: int) -> None:
         self._retry_us = retry_ms * 1000
         self._sent: dict[tuple[type[ServerAction], NodeId, TabletId], tuple[ServerAction, int]] = {}
 
     def is_due(self, action: ServerAction, now_us: int) -> bool:
-        """Whether to send it now; if so, that is remembered."""
+        """Return whether to send an action now, and note that it is sent."""
         place = (type(action), action.node_id, action.tablet_id)
         sent = self._sent.get(place)
         if sent is not None and sent[0] == action and now_us - sent[1] < self._retry_us:
@@ -45,13 +45,13 @@ class Pacer:
         return True
 
     def forget_old(self, now_us: int) -> None:
-        """Forget what has not been asked for in a long time."""
+        """Forget the actions that were not wanted for a long time."""
         limit_us = now_us - _FORGET_AFTER * self._retry_us
         self._sent = {place: sent for place, sent in self._sent.items() if sent[1] >= limit_us}
 
 
 class MasterLeadership:
-    """Of this master, in one term. Attributes belong to the core."""
+    """The leadership of this master in one term. Its attributes belong to the core."""
 
     def __init__(self, term: int, settings: MasterSettings, tablets: Iterable[TabletId] = ()) -> None:
         self.term = term
@@ -63,52 +63,56 @@ class MasterLeadership:
         self.scan_due_us = 0
         self.policy_due_us = 0
         self.views = PolicyViews(tablets)
-        self.asked: tuple[int, int] | None = None  #: Token and time of what the policy has yet to answer.
-        self.proposal: PolicyProposal | None = None  #: What it has answered, for the end of this step.
-        self.strangers = 0  #: Of the last whole look.
+        self.asked: tuple[int, int] | None = None  #: Token and time of the question to the policy.
+        self.proposal: PolicyProposal | None = None  #: The answer of the policy, for the end of this step.
+        self.strangers = 0  #: Time of the last whole scan.
         self._settings = settings
         self._look: Iterator[TabletId] | None = None
         self._seen_strangers = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether as many batches are under way as may be."""
+        """Whether the limit of batches in flight is reached."""
         return len(self.operations) >= self._settings.changes_in_flight_max
 
     def touch(self, tablets: Iterable[TabletId]) -> None:
-        """Have the reconciler look at these tablets at the end of this step, and the policy before its next plan."""
+        """Let the reconciler check these tablets at the end of this step, and renew their views for the policy."""
         touched = dict.fromkeys(tablets)
         self.dirty.update(touched)
         self.views.touch(touched)
 
     @property
     def is_looking(self) -> bool:
-        """Whether a look at everything is under way."""
+        """Whether a scan of all tablets is in progress."""
         return self._look is not None
 
     def begin_look(self, catalog: Catalog, held: Sequence[TabletId]) -> None:
-        """Begin to look at all tablets on record, and at what else somebody holds; ``held`` stays as it is."""
+        """Begin a scan of all tablets that are on record or that a server holds. ``held`` does not change."""
         known, live = catalog.tablets, itertools.chain.from_iterable(catalog.of_table.values())
         rest = (tablet_id for tablet_id in held if tablet_id not in known or known[tablet_id].terminal)
         self._look = itertools.chain(live, rest)
 
     def next_turn(self) -> list[TabletId]:
-        """Return what a look comes to now, so that a large catalog does not hold the loop for long."""
+        """Return the next part of the scan.
+
+        A scan of a large catalog has many parts, so that it does not block the loop."""
         turn = [] if self._look is None else list(itertools.islice(self._look, self._settings.scan_tablets_max))
         if len(turn) < self._settings.scan_tablets_max:
             self._look = None
         return turn
 
     def count_strangers(self, count: int) -> None:
-        """Take how many tablets without a record a turn has met."""
+        """Add the number of tablets without a record in one part of the scan."""
         self._seen_strangers += count
         if self._look is None:
             self.strangers, self._seen_strangers = self._seen_strangers, 0
 
     def gather(self, transitions: Iterable[Transition], tokens: Iterator[int]) -> Iterator[CatalogOperation]:
-        """Yield batches of transitions; one whose locks are taken, or that finds no room, comes again with a scan.
+        """Yield batches of transitions.
 
-        Background work may be gathered, and cut, anywhere between two transitions: each is whole by itself."""
+        One whose locks are taken, or for which there is no room, comes again with a scan.
+
+        A batch may end after any transition, because each is complete by itself."""
         puts: list[Record] = []
         size, token = 0, next(tokens)
         for transition in transitions:
@@ -127,7 +131,7 @@ class MasterLeadership:
 
 
 class MasterStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a master stands; for people and for checkers."""
+    """The status of a master, for people and for checkers."""
 
     term: int
     leader: NodeId | None
@@ -135,4 +139,4 @@ class MasterStatus(msgspec.Struct, frozen=True, kw_only=True):
     operations: int
     waiting: int
     strangers: int
-    age_us: int | None  #: Of the catalog, at most; ``None``: not known.
+    age_us: int | None  #: The greatest possible age of the catalog; ``None``: not known.

@@ -1,7 +1,7 @@
-"""Locks of changes that are on their way: shared and exclusive, taken all at once or not at all.
+"""Locks of changes in flight: shared and exclusive, taken all at once or not at all.
 
-They are the first step of the source's contract. Table locks come before tablet locks there, lest two changes wait for
-each other; here nothing ever waits: who does not get all of its locks gets none, and comes again."""
+They are the first step of the source's contract. There, table locks come before tablet locks, so that two changes do
+not wait for each other. Here no change waits: a request that cannot get all its locks gets none and is retried."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 
 
 class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Names to lock, such as ``name/readings``, ``table/<id>``, ``tablet/<id>``; one may stand in both."""
+    """Names to lock, such as ``name/readings``, ``table/<id>``, ``tablet/<id>``. A name may be in both lists."""
 
     write: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
 
 
 class Locks:
-    """Who holds what. Owners are tokens of batches; an owner never stands in its own way."""
+    """The locks and their owners. Owners are tokens of batches. The locks of one owner do not exclude each other."""
 
     def __init__(self) -> None:
         self._writer: dict[str, int] = {}
@@ -24,7 +24,7 @@ class Locks:
         self._held: dict[int, list[LockRequest]] = {}
 
     def acquire(self, owner: int, wanted: LockRequest) -> bool:
-        """Take all, or nothing; return which."""
+        """Take all locks, or none. Return whether they were taken."""
         if self.conflict(owner, wanted) is not None:
             return False
         for name in wanted.write:
@@ -35,14 +35,14 @@ class Locks:
         return True
 
     def conflict(self, owner: int, wanted: LockRequest) -> str | None:
-        """Return the first name that another owner stands on, if any."""
+        """Return the first name that another owner has locked, or ``None``."""
         for name in (*wanted.write, *wanted.read):
             if self._writer.get(name, owner) != owner:
                 return name
         return next((name for name in wanted.write if self._readers.get(name, set()) - {owner}), None)
 
     def release(self, owner: int) -> None:
-        """Give back all that an owner holds; nothing happens if that is nothing."""
+        """Release all locks of an owner. It may have none."""
         for wanted in self._held.pop(owner, ()):
             for name in wanted.write:
                 if self._writer.get(name) == owner:
@@ -54,5 +54,5 @@ class Locks:
                     self._readers.pop(name, None)
 
     def __len__(self) -> int:
-        """How many owners hold something."""
+        """The number of owners that have locks."""
         return len(self._held)

@@ -76,7 +76,7 @@ from stelae.spi.ids import ClusterId, NodeId
 from stelae.spi.members import TabletConfig
 
 _PLANNING_REST = 9
-"""Plans that take long are made less often: so many times as long as one took pass before the next."""
+"""After a plan, the next one waits for so many times the time that it took."""
 
 OTHER_FOUNDING = (
     "this master leads, and its log lacks config {} of the masters, which the server knows: another master leads the "
@@ -86,13 +86,13 @@ OTHER_FOUNDING = (
 
 
 class MasterCore:
-    """One master.
+    """A master.
 
     Args:
         node_id: of this node, as ``MasterLeaderChanged`` names it.
         cluster_id: of this node; the first leader puts it on record.
-        rng: for ids, and for the policy's seeds.
-        catalog: what the system tablet held when this process started; later entries come as ``EntryApplied``.
+        rng: draws ids, and the seeds of the policy.
+        catalog: the contents of the system tablet when this process started. Later entries come as ``EntryApplied``.
         now: the time of the start.
         limits: of the schemas of new and altered tables.
     """
@@ -109,7 +109,7 @@ class MasterCore:
     ) -> None:
         self.catalog = catalog
         self.servers = Servers(settings, now.now_us)
-        self.refused: list[RefusedProposal] = []  #: What the last plan of the policy may not have.
+        self.refused: list[RefusedProposal] = []  #: The refused actions of the last plan of the policy.
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._settings = settings
@@ -129,7 +129,7 @@ class MasterCore:
     # -- the four of a pure core -------------------------------------------------------------------
 
     def step(self, events: Sequence[Event]) -> None:
-        """Take a batch of events in their order, then see what is to be done."""
+        """Process events in their order, and then decide what follows from the state."""
         for event in events:
             self._take(event)
         leadership = self._serving
@@ -141,14 +141,14 @@ class MasterCore:
         self._effects += self._freshness.ask(self._time, self._leader, leads=self._leader == self._node_id)
 
     def take_effects(self) -> tuple[Effect, ...]:
-        """Return what has accumulated, in order."""
+        """Return the effects since the last call, in order."""
         taken, self._effects = tuple(self._effects), []
         return taken
 
     def next_deadline(self) -> int | None:
-        """Return the ``now_us`` of the next step that is due without an event; ``None``: no step is.
+        """Return the ``now_us`` at which the next step is due without an event, or ``None``.
 
-        The driver sleeps until then. A deadline that is missing here would be noticed with the next event only."""
+        The driver sleeps until then. Work whose deadline is missing here would wait for the next event."""
         if self.is_behind:
             return self._time.now_us
         dues = [] if self._leader is None else [self._freshness.due_us]
@@ -162,7 +162,7 @@ class MasterCore:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last step has left something to the next one, which is due at once."""
+        """Whether the last step has left work to the next one, which is due at once."""
         leadership = self._serving
         if leadership is None:
             return False
@@ -170,7 +170,7 @@ class MasterCore:
         return leadership.is_looking or (planning and not leadership.views.is_fresh)
 
     def status(self) -> MasterStatus:
-        """Return how this master stands."""
+        """Return the status of this master."""
         leadership = self._leadership
         return MasterStatus(
             term=self._term,
@@ -186,7 +186,7 @@ class MasterCore:
 
     @property
     def _serving(self) -> MasterLeadership | None:
-        """The leadership, once an entry of its own term is applied, and all masters are known to be of one cluster."""
+        """The leadership, once an entry of its term is applied and all masters are known to name the same masters."""
         return None if self._awaits_masters else self._begun
 
     @property
@@ -281,7 +281,7 @@ class MasterCore:
             self._effects += self._changing.ask(event, self._view(), leadership)
 
     def _take_heartbeat(self, event: HeartbeatReceived) -> None:
-        """A follower takes from it that the server lives; the leader takes the report besides."""
+        """Note that the server lives. The leader also takes the report."""
         heartbeat = event.heartbeat
         if self._begun is not None and self._lacks_config_of(heartbeat):
             error = Unavailable(OTHER_FOUNDING.format(heartbeat.masters))
@@ -318,7 +318,7 @@ class MasterCore:
     # -- what follows from the state ---------------------------------------------------------------
 
     def _take_plan(self, event: Planned) -> None:
-        """Keep what the policy wants for the end of this step; an answer to an earlier leadership means nothing."""
+        """Keep the policy's proposal until the end of this step. An answer to an earlier leadership has no effect."""
         leadership = self._leadership
         if leadership is None or leadership.asked is None or leadership.asked[0] != event.token:
             return
@@ -346,7 +346,9 @@ class MasterCore:
         self._ask_policy(view, leadership)
 
     def _look(self, view: ClusterView, leadership: MasterLeadership, plan: ReconcilePlan) -> list[TableId]:
-        """Look at everything, in turns: what no event has brought up is found here. Returns tables that may settle."""
+        """Scan all tablets, in parts, for work that no event has shown.
+
+        Returns tables whose alteration may be complete."""
         if view.now_us < leadership.scan_due_us and not leadership.is_looking:
             return []
         altering: list[TableId] = []

@@ -1,7 +1,7 @@
-"""A change as a value, before anybody sees it: what it puts, what it locks, and what is answered if it commits.
+"""A planned change as a value: its records, its locks, and its answer if it commits.
 
-Planning a change reads a snapshot and makes one of these; it alters nothing. So a change whose replication fails has
-left no trace to take back, and a reader can meet nothing between two states."""
+Planning reads a snapshot, makes such a value, and changes nothing. So a change whose replication fails needs no
+undo, and a reader never sees a state between two snapshots."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORGOTTEN = Partition()
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What planning may depend on besides the catalog."""
+    """The inputs of planning besides the catalog."""
 
     wall_us: int
     settings: MasterSettings
@@ -40,14 +40,14 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mutation(msgspec.Struct, frozen=True, kw_only=True):
-    """One logical operation."""
+    """The batch, the locks and the answer of one logical operation."""
 
     batch: CatalogBatch
     locks: LockRequest
-    answer: ChangeOutcome | None = None  #: To whom asked for it.
+    answer: ChangeOutcome | None = None  #: The answer to the client; ``None``: no client asked for it.
 
     def check_size(self, settings: MasterSettings) -> Mutation:
-        """Return it; ``TooLarge``: it does not fit one batch, and an operation is never cut in two."""
+        """Return the mutation. Raises ``TooLarge`` if it does not fit one batch: operations are never split."""
         size = self.batch.size_bytes
         if size > settings.batch_bytes_max:
             what = f"this change of {len(self.batch.keys)} records, which must be one batch (take it in several steps),"
@@ -56,12 +56,12 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw_id(rng: random.Random) -> str:
-    """Return 32 hexadecimal digits that nobody has drawn before."""
+    """Draw an id: 32 random hexadecimal digits."""
     return f"{rng.getrandbits(128):032x}"
 
 
 def move_table(table: TableRecord, cause: TableCause, wall_us: int) -> TableRecord:
-    """Return the table after a cause; planning has looked at its state before."""
+    """Return the table after a cause. Its state must allow the cause."""
     after = TABLE_MOVES[cause][table.state]
     assert after is not None, f"{cause} does nothing to a table that is {table.state}"
     if after is TableState.REMOVED:
@@ -79,7 +79,7 @@ def move_table(table: TableRecord, cause: TableCause, wall_us: int) -> TableReco
 
 
 def move_tablet(tablet: TabletRecord, cause: TabletCause, wall_us: int) -> TabletRecord:
-    """Return the tablet after a cause; planning has looked at its state before."""
+    """Return the tablet after a cause. Its state must allow the cause."""
     after = TABLET_MOVES[cause][tablet.state]
     assert after is not None, f"{cause} does nothing to a tablet that is {tablet.state}"
     if after is tablet.state:
@@ -93,7 +93,9 @@ def move_tablet(tablet: TabletRecord, cause: TabletCause, wall_us: int) -> Table
 
 
 def _without_addresses(config: TabletConfig) -> TabletConfig:
-    """What a terminal record keeps: who may still hold the tablet; a record never grows when it becomes terminal."""
+    """Return a config without addresses, for a terminal record: it names the nodes that may still hold the tablet.
+
+    So a record never grows when it becomes terminal."""
     members = tuple(msgspec.structs.replace(member, address="") for member in config.members)
     return msgspec.structs.replace(config, members=members)
 
@@ -101,7 +103,7 @@ def _without_addresses(config: TabletConfig) -> TabletConfig:
 def new_tablets(
     table_id: TableId, partitions: Iterable[Partition], context: Context, version: int
 ) -> tuple[TabletRecord, ...]:
-    """Return a tablet that is PREPARING for each partition, and begins with a version of the schema."""
+    """Return a PREPARING tablet for each partition. Its replicas begin with a version of the schema."""
     return tuple(
         TabletRecord(
             tablet_id=TabletId(draw_id(context.rng)),
@@ -116,20 +118,20 @@ def new_tablets(
 
 
 def partitions_of(schema: Schema, partition_schema: PartitionSchema) -> tuple[Partition, ...]:
-    """Return the partitions in their order; ``BadPartitioning``: the two do not fit."""
+    """Return the partitions in their order. Raises ``BadPartitioning`` if the two do not fit."""
     return Partitioning(schema, partition_schema).partitions
 
 
 def table_lock(table_id: TableId) -> str:
-    """The name under which a table is locked."""
+    """Return the name of the lock of a table."""
     return f"table/{table_id}"
 
 
 def tablet_lock(tablet_id: TabletId) -> str:
-    """The name under which a tablet is locked."""
+    """Return the name of the lock of a tablet."""
     return f"tablet/{tablet_id}"
 
 
 def name_lock(name: str) -> str:
-    """The name under which a table's name is locked while something comes to be called so."""
+    """Return the name of the lock of a table's name. A change that gives the name to a table takes it."""
     return f"name/{name}"

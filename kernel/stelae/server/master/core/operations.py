@@ -1,16 +1,16 @@
-"""The one path that every change of the catalog takes, whoever asks for it (source, *Ensure strict ordering*).
+"""The path of every change of the catalog (source, *Ensure strict ordering*).
 
 1. Take its locks, all or none.
-2. Put the new records together as a value (``Mutation``); readers go on with the snapshot.
-3. Replicate them as one batch. If that certainly failed: drop the value, release the locks, say so.
-4. Once it is replicated, nothing may fail any more.
-5. The batch is applied: the snapshot is swapped whole, so tablets and table appear together.
-6. Only now is the change answered, and are its locks released.
-7. What follows on tablet servers is not kept here: the reconciler derives it from the snapshot, until it is reported
-   done. So a leader that dies between 6 and 7 leaves nothing undone.
+2. Make the new records, as a value (``Mutation``). Readers continue with the old snapshot.
+3. Replicate them as one batch. If that certainly failed: drop the value, release the locks, and answer with an error.
+4. Once the batch is replicated, no later step may fail.
+5. Apply the batch: the snapshot is replaced as a whole, so tablets and table appear together.
+6. Answer the change, and release its locks.
+7. Actions on tablet servers are not stored. The reconciler derives them from the snapshot until they are reported as
+   done. So no action is lost if a leader ends between 6 and 7.
 
-Whether replication succeeded may be *unknown* (``durability.md`` rule 26): the locks then stay until the batch turns up
-among the applied ones, or this master steps down. A leader that follows begins after everything of its predecessor."""
+It may be *unknown* whether replication succeeded (``durability.md`` rule 26). The locks then stay until the batch is
+applied, or this master steps down. The next leader begins after it has applied all entries of its predecessor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stelae.spi.ids import OpId
 
 
 class BatchOutcome(StrEnum):
-    """What became of a batch that was to be replicated."""
+    """The outcome of replicating a batch."""
 
     COMMITTED = "COMMITTED"
     CERTAINLY_NOT = "CERTAINLY_NOT"
@@ -34,27 +34,27 @@ class BatchOutcome(StrEnum):
 
 
 class CatalogOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch under way."""
+    """A batch in flight."""
 
     token: int
     batch: CatalogBatch
     answer: ChangeOutcome | None = None
-    asked: int | None = None  #: Under which token a client waits for the answer.
-    op_id: OpId | None = None  #: Where it is committed, if it is, and not yet applied.
+    asked: int | None = None  #: The token of the client that waits for the answer.
+    op_id: OpId | None = None  #: Op id of its entry, if it is committed and not applied yet.
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation that is decided, or whose client is told that it is not known."""
+    """An operation that is decided, or whose client is told that the outcome is unknown."""
 
     operation: CatalogOperation
     outcome: BatchOutcome
 
 
 class Operations:
-    """Operations under way in one leadership.
+    """The operations in flight in one leadership.
 
     Args:
-        locks: of this leadership.
+        locks: the locks of this leadership.
     """
 
     def __init__(self, locks: Locks) -> None:
@@ -62,11 +62,11 @@ class Operations:
         self._open: dict[int, CatalogOperation] = {}
 
     def __len__(self) -> int:
-        """How many are under way."""
+        """The number of operations in flight."""
         return len(self._open)
 
     def begin(self, token: int, mutation: Mutation, asked: int | None = None) -> CatalogOperation | None:
-        """Steps 1 to 3: return what is to be replicated, or ``None`` if a lock is taken."""
+        """Steps 1 to 3: return the batch to replicate, or ``None`` if a lock is taken."""
         if not self.locks.acquire(token, mutation.locks):
             return None
         return self.open(token, mutation.batch, mutation.answer, asked)
@@ -74,15 +74,15 @@ class Operations:
     def open(
         self, token: int, batch: CatalogBatch, answer: ChangeOutcome | None = None, asked: int | None = None
     ) -> CatalogOperation:
-        """Step 3 for whoever has taken the locks under ``token`` already."""
+        """Step 3 for a caller that has already taken the locks under ``token``."""
         operation = CatalogOperation(token=token, batch=batch, answer=answer, asked=asked)
         self._open[token] = operation
         return operation
 
     def decided(self, token: int, outcome: BatchOutcome, op_id: OpId | None, applied: OpId) -> Settled | None:
-        """Step 4, or the end of step 3. Returns what is to be told now, if anything is.
+        """Step 4, or the end of step 3. Returns the operation if its client can be answered now.
 
-        A token that is not under way is of an earlier leadership, and means nothing."""
+        A token that is not in flight is of an earlier leadership, and has no effect."""
         operation = self._open.get(token)
         if operation is None:
             return None
@@ -96,21 +96,24 @@ class Operations:
         return self._end(operation, outcome) if op_id <= applied else None
 
     def applied(self, batch: CatalogBatch | None, op_id: OpId) -> list[Settled]:
-        """Steps 5 and 6: an entry has been applied; return what it decides."""
+        """Steps 5 and 6, after an entry is applied: return the operation that it decides, if any."""
         ended = [operation for operation in self._open.values() if self._is_decided_by(operation, batch, op_id)]
         return [self._end(operation, BatchOutcome.COMMITTED) for operation in ended]
 
     def abandon(self) -> list[CatalogOperation]:
-        """This master has stepped down: return what was under way. Nobody here will learn its outcome."""
+        """End all operations, because this master has stepped down.
+
+        Return them; this master will not learn their outcomes."""
         left = list(self._open.values())
         for operation in left:
             self._end(operation, BatchOutcome.UNKNOWN)
         return left
 
     def _is_decided_by(self, operation: CatalogOperation, batch: CatalogBatch | None, op_id: OpId) -> bool:
-        """Whether an applied entry is this operation's: by its place, or by what it says if that came first.
+        """Return whether an applied entry is the one of this operation.
 
-        No two operations that are under way say the same, since their locks exclude each other."""
+        It is recognized by its op id, or by its contents if it is applied before the op id is known. No two
+        operations in flight have the same contents, because their locks exclude each other."""
         if operation.op_id is not None:
             return operation.op_id <= op_id
         return batch == operation.batch

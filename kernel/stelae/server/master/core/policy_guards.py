@@ -1,6 +1,8 @@
-"""Whether an action of a policy may be: rules that no policy can break (``durability.md`` rules 28 and 30).
+"""Decides whether an action of a policy is allowed.
 
-One change of a tablet at a time, by compare-and-set on its committed config; an eviction follows the report of the
+No policy can break these rules (``durability.md`` rules 28 and 30).
+
+A tablet has one change at a time, by compare-and-set on its committed config. An eviction follows the report of the
 tablet's leader, and leaves a majority of the new config healthy."""
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ _MODES = {ServerMode.RETIRING: NodeHealth.RETIRING, ServerMode.MAINTENANCE: Node
 
 
 def health_of(view: ClusterView, node_id: NodeId) -> NodeHealth:
-    """How a node is shown to the policy.
+    """Return the health of a node for the policy.
 
-    One that is merely silent is shown as in maintenance: nothing goes there, and nothing is re-replicated yet."""
+    A node that is silent for a short time counts as in maintenance: it gets no replicas, and its replicas are not
+    replaced yet."""
     liveness = view.servers.liveness(node_id, view.now_us)
     record = view.catalog.servers.get(node_id)
     mode = _MODES.get(record.mode) if record is not None else None
@@ -37,7 +40,7 @@ def health_of(view: ClusterView, node_id: NodeId) -> NodeHealth:
 def is_healthy(
     view: ClusterView, tablet: TabletRecord, node_id: NodeId, leader: tuple[NodeId, ReplicaStatus] | None
 ) -> bool:
-    """Whether a member serves, by the report of the tablet's leader, its own, and this master's ears."""
+    """Return whether a member serves, by the leader's report, its own report, and its heartbeats to this master."""
     if leader is not None and node_id in leader[1].unhealthy:
         return False
     if node_id in tablet.barred or view.servers.liveness(node_id, view.now_us) is Liveness.DEAD:
@@ -52,7 +55,7 @@ def is_healthy(
 def is_coming(
     view: ClusterView, tablet: TabletRecord, member: Member, leader: tuple[NodeId, ReplicaStatus] | None
 ) -> bool:
-    """Whether the replica of a member is being created or copied, and makes progress.
+    """Return whether the replica of a member is being created or copied, and makes progress.
 
     A new member has no replica at first, nor has a first member that is slow to create its own. It is expected until
     the tablet's leader has not heard from it for too long. Any other voter without a replica has lost it."""
@@ -70,8 +73,8 @@ def is_coming(
     return view.servers.liveness(member.node_id, view.now_us) is not Liveness.DEAD
 
 
-def objection(view: ClusterView, action: policy.Action) -> str | None:
-    """Return why an action of the policy must not be, or ``None``."""
+def refusal_of(view: ClusterView, action: policy.Action) -> str | None:
+    """Return why an action of the policy is refused, or ``None``."""
     tablet = view.catalog.tablets.get(action.tablet_id)
     if tablet is None or tablet.state is not TabletState.RUNNING or tablet.config is None:
         return "the tablet does not run"
@@ -86,15 +89,13 @@ def objection(view: ClusterView, action: policy.Action) -> str | None:
         return f"planned for config {action.cas}; on record is {tablet.config.op_id}, its leader has {known}"
     if status.change_pending:
         return "another change of its config is pending"
-    return _member_objection(view, tablet, tablet.config, action)
+    return _member_refusal(view, tablet, tablet.config, action)
 
 
-def _member_objection(
-    view: ClusterView, tablet: TabletRecord, config: TabletConfig, action: policy.Action
-) -> str | None:
+def _member_refusal(view: ClusterView, tablet: TabletRecord, config: TabletConfig, action: policy.Action) -> str | None:
     member = config.member(action.node_id)
     if action.kind is ActionKind.ADD:
-        return _addition_objection(view, tablet, member, action)
+        return _addition_refusal(view, tablet, member, action)
     if member is None:
         return f"{action.node_id} is no member"
     if action.kind is ActionKind.TRANSFER:
@@ -108,11 +109,11 @@ def _member_objection(
         return f"{action.node_id} is {member.member_type} already"
     else:
         after = (*others, msgspec.structs.replace(member, member_type=action.member_type))
-    objected = _majority_objection(view, tablet, after) or _rows_objection(view, tablet, member, after)
-    return objected or _eviction_objection(view, tablet, member, action)
+    refused = _majority_refusal(view, tablet, after) or _rows_refusal(view, tablet, member, after)
+    return refused or _eviction_refusal(view, tablet, member, action)
 
 
-def _addition_objection(
+def _addition_refusal(
     view: ClusterView, tablet: TabletRecord, member: Member | None, action: policy.Action
 ) -> str | None:
     if member is not None:
@@ -126,7 +127,7 @@ def _addition_objection(
     return None
 
 
-def _majority_objection(view: ClusterView, tablet: TabletRecord, members: tuple[Member, ...]) -> str | None:
+def _majority_refusal(view: ClusterView, tablet: TabletRecord, members: tuple[Member, ...]) -> str | None:
     voters = [m.node_id for m in members if m.member_type in VOTING]
     leader = view.leader_of(tablet.tablet_id)
     healthy = sum(is_healthy(view, tablet, node_id, leader) for node_id in voters)
@@ -135,10 +136,10 @@ def _majority_objection(view: ClusterView, tablet: TabletRecord, members: tuple[
     return f"{healthy} of {len(voters)} voters would be healthy, which is no majority"
 
 
-def _rows_objection(view: ClusterView, tablet: TabletRecord, member: Member, after: tuple[Member, ...]) -> str | None:
-    """A voter with rows stays while another one has the log only, unless enough others have them.
+def _rows_refusal(view: ClusterView, tablet: TabletRecord, member: Member, after: tuple[Member, ...]) -> str | None:
+    """A voter with rows stays while another voter has only the log, unless enough other voters have the rows.
 
-    Such a voter that is down may come back with its rows. A majority that votes is not one that has the rows."""
+    Such a voter may be down now and return with its rows. A majority that votes may not have the rows."""
     lacking = any(m.member_type in (MemberType.WITNESS, MemberType.PRE_WITNESS) for m in after)
     if member.member_type is not MemberType.VOTER or not lacking:
         return None
@@ -150,10 +151,10 @@ def _rows_objection(view: ClusterView, tablet: TabletRecord, member: Member, aft
     return f"{len(whole)} of {voters} voters would be healthy and have the rows; wait until the witness has them"
 
 
-def _eviction_objection(view: ClusterView, tablet: TabletRecord, member: Member, action: policy.Action) -> str | None:
-    """Who is taken for dead by this master alone stays: the tablet's leader may well hear it.
+def _eviction_refusal(view: ClusterView, tablet: TabletRecord, member: Member, action: policy.Action) -> str | None:
+    """A member stays if only this master takes it for dead, because the tablet's leader may hear it.
 
-    A voter whose replica is being copied stays as well. A newcomer may go: it has nothing that others lack."""
+    A voter whose replica is being copied stays, too. A new member may go, because it has nothing that others lack."""
     leader = view.leader_of(tablet.tablet_id)
     if action.kind is not ActionKind.REMOVE or leader is None or is_healthy(view, tablet, action.node_id, leader):
         return None

@@ -1,7 +1,9 @@
-"""The cluster as the policy sees it, kept up to date tablet by tablet: no plan begins with a look at everything.
+"""The views of the cluster for the policy.
 
-A tablet's view rests on its record, on what is reported of it, and on how the nodes that it names stand. Who changes
-one of these says so (``touch``), and the view is made anew before the next plan, some thousand in a step."""
+They are kept up to date for each tablet, so no plan begins with a full scan.
+
+The view of a tablet depends on its record, its reports and the status of its nodes. A change of one of these marks the
+view as stale (``touch``). Stale views are renewed before the next plan, some thousand in a step."""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ from stelae.spi.members import VOTING, Member, TabletConfig
 from stelae.spi.policy import NodeView, PolicySnapshot, ReplicaView, TabletView
 
 
-class _Standing(NamedTuple):
-    """What of a node its tablets' views rest on."""
+class _NodeStatus(NamedTuple):
+    """The status of a node on which the views of its tablets depend."""
 
     dead: bool
     complete: bool
@@ -30,36 +32,36 @@ class _Standing(NamedTuple):
 
 
 class PolicyViews:
-    """Of one leadership.
+    """The views of one leadership.
 
     Args:
-        tablets: all that there are when it begins.
+        tablets: all tablets when it begins.
     """
 
     def __init__(self, tablets: Iterable[TabletId]) -> None:
         self._stale: dict[TabletId, None] = dict.fromkeys(tablets)
         self._views: dict[TabletId, TabletView] = {}
         self._on: dict[NodeId, dict[TabletId, None]] = {}
-        self._standings: dict[NodeId, _Standing] = {}
+        self._statuses: dict[NodeId, _NodeStatus] = {}
         self._avoiding: dict[TabletId, tuple[NodeId, ...]] = {}  #: The nodes that a view shows as avoided.
         self._copying: dict[TabletId, tuple[NodeId, ...]] = {}  #: The members that a view shows as being copied.
 
     @property
     def is_fresh(self) -> bool:
-        """Whether no view waits to be made anew."""
+        """Whether no view is stale."""
         return not self._stale
 
     def touch(self, tablets: Iterable[TabletId]) -> None:
-        """Something that the views of these rest on may have changed."""
+        """Mark the views of these tablets as stale."""
         self._stale.update(dict.fromkeys(tablets))
 
     def refresh(self, view: ClusterView, count_max: int) -> None:
-        """Make views anew, so many at most; also those of nodes that stand differently than before."""
+        """Renew at most ``count_max`` stale views. Views of nodes whose status has changed become stale first."""
         for node_id in sorted({*_known_nodes(view), *self._on}):
-            standing = _standing(view, node_id)
-            if self._standings.get(node_id, standing) != standing:
+            status = _node_status(view, node_id)
+            if self._statuses.get(node_id, status) != status:
                 self.touch(self._on.get(node_id, ()))
-            self._standings[node_id] = standing
+            self._statuses[node_id] = status
         for tablet_id, nodes in self._copying.items():
             if not all(view.servers.copy_advances(node_id, tablet_id, view.now_us) for node_id in nodes):
                 self._stale[tablet_id] = None
@@ -71,7 +73,7 @@ class PolicyViews:
             self._renew(view, tablet_id)
 
     def snapshot(self, view: ClusterView) -> PolicySnapshot:
-        """Return the cluster as it is; nothing of it changes afterwards. To be asked for when ``is_fresh``."""
+        """Return the cluster as it is now. The snapshot does not change later. Call it when ``is_fresh``."""
         nodes = {node_id: _node_view(view, node_id) for node_id in _known_nodes(view)}
         return PolicySnapshot(now_us=view.wall_us, nodes=nodes, tablets=dict(self._views))
 
@@ -102,12 +104,12 @@ def _known_nodes(view: ClusterView) -> list[NodeId]:
     return sorted({*view.catalog.servers, *(server.node_id for server in view.servers)})
 
 
-def _standing(view: ClusterView, node_id: NodeId) -> _Standing:
+def _node_status(view: ClusterView, node_id: NodeId) -> _NodeStatus:
     dead = view.servers.liveness(node_id, view.now_us) is Liveness.DEAD
     server = view.servers.get(node_id)
     if server is None:
-        return _Standing(dead, False, IncarnationId(""))
-    return _Standing(dead, server.complete, server.incarnation)
+        return _NodeStatus(dead, False, IncarnationId(""))
+    return _NodeStatus(dead, server.complete, server.incarnation)
 
 
 def _node_view(view: ClusterView, node_id: NodeId) -> NodeView:

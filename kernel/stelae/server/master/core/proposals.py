@@ -1,4 +1,4 @@
-"""What a policy proposes, computed from a snapshot. The answer may arrive when the state has changed.
+"""Computes the proposal of a policy from a snapshot. The state may have changed when the answer arrives.
 
 A proposal is not trusted: ``accepted_proposals`` checks each part of it against the current state."""
 
@@ -21,19 +21,19 @@ Members = dict[TabletId, tuple[NodeId, ...]]
 
 
 class PolicyProposal(msgspec.Struct, frozen=True, kw_only=True):
-    """``members`` of tablets that have none, and ``actions`` on all others."""
+    """``members`` for tablets without members, and ``actions`` on all others."""
 
     members: Mapping[TabletId, tuple[NodeId, ...]] = {}
     actions: tuple[Action, ...] = ()
 
 
 def propose(snapshot: PolicySnapshot, planner: Planner, rng: random.Random) -> PolicyProposal:
-    """Ask the policy; a tablet for which it names fewer members than are wanted is left out."""
+    """Ask the policy. A tablet is left out if the policy names fewer members than are wanted."""
     proposed = planner(snapshot, rng)
     wanted = {t: view.replication_factor for t, view in snapshot.tablets.items() if not view.replicas}
     chosen = _first_members(snapshot, proposed, dict.fromkeys(wanted, ()))
     for _ in range(max(wanted.values(), default=0)):
-        # A policy may name one member at a time: it is asked again, and shown those that it has named.
+        # A policy may name one member at a time. It is asked again, with a snapshot that has the members named so far.
         if all(len(nodes) >= wanted[t] for t, nodes in chosen.items()):
             break
         again = _first_members(snapshot, planner(_with_members(snapshot, chosen), rng), chosen)

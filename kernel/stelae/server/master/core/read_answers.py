@@ -35,7 +35,7 @@ from stelae.spi.ids import NodeId, TabletId
 
 
 def answer(view: ClusterView, question: Question) -> CatalogAnswer:
-    """Return the answer as of ``view``; ``NoTable``: there is no table of that name."""
+    """Return the answer as of ``view``. Raises ``NoTable`` if no table has the name."""
     match question:
         case ListTables():
             return _tables(view, question)
@@ -52,7 +52,7 @@ def answer(view: ClusterView, question: Question) -> CatalogAnswer:
 
 
 def _policy_part(view: ClusterView, after: TabletId) -> PolicyPart:
-    """Views are made for the answer alone: those that plans are made from belong to the leadership."""
+    """Make the views for this answer. Those for plans belong to the leadership."""
     live = (t for tablets in view.catalog.of_table.values() for t in tablets if t > after)
     first = heapq.nsmallest(POLICY_TABLETS_MAX + 1, live)
     views = PolicyViews(first[:POLICY_TABLETS_MAX])
@@ -92,9 +92,11 @@ def _are_current(view: ClusterView, question: AreCurrent) -> Currency:
 
 
 def _place(view: ClusterView, tablet: TabletRecord, addresses: Mapping[NodeId, str]) -> TabletPlace:
-    """Members are those on record, so they are known before the first report (KUDU-1353); a report adds the leader.
+    """Return the location of a tablet.
 
-    Of a tablet that is still being made there are none: it may yet be replaced, and must not be written to."""
+    Its members are those on record, so they are known before the first report (KUDU-1353). A report adds the leader.
+
+    A tablet that is being created has no members here: it may be replaced, and must not be written to."""
     if tablet.state is not TabletState.RUNNING or tablet.config is None:
         waits = _waits_for(view, tablet)
         return TabletPlace(tablet_id=tablet.tablet_id, state=tablet.state, partition=tablet.partition, waits_for=waits)
@@ -111,7 +113,7 @@ def _place(view: ClusterView, tablet: TabletRecord, addresses: Mapping[NodeId, s
 
 
 def _waits_for(view: ClusterView, tablet: TabletRecord) -> str:
-    """What keeps a tablet that is being made from running."""
+    """Return what a tablet that is being created waits for."""
     table = view.catalog.tables[tablet.table_id]
     if tablet.config is None:
         live, wanted = view.servers.live_count(view.now_us), table.replication_factor

@@ -1,4 +1,5 @@
-"""The part of a master's core that answers questions: at once, after a majority has confirmed it, or not at all."""
+"""The part of a master's core that answers questions: at once, after a majority has confirmed the leader, or by a
+refusal."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from stelae.spi.ids import NodeId
 
 
 class ReadRequests:
-    """Questions; those that wait for a majority are in the leadership."""
+    """Answers questions. The leadership has those that wait for a majority."""
 
     def __init__(self, settings: MasterSettings, freshness: Freshness) -> None:
         self._settings = settings
@@ -24,7 +25,7 @@ class ReadRequests:
     def ask(
         self, event: ReadAsked, view: ClusterView, leadership: MasterLeadership | None, leader: NodeId | None
     ) -> list[Effect]:
-        """Answer from the snapshot if it is as fresh as the question asks; else the leader has itself confirmed."""
+        """Answer from the snapshot if it is fresh enough for the question. Otherwise ask a majority first."""
         allowed_ms, age_us = event.request.staleness_ms, self._freshness.age_us(MasterTick(view.now_us, view.wall_us))
         if allowed_ms and age_us is not None and age_us <= allowed_ms * 1000:
             return [_answer(event.token, event.request, view)]
@@ -43,7 +44,7 @@ class ReadRequests:
     def confirmed(
         self, event: Confirmed, view: ClusterView, leadership: MasterLeadership | None, leader: NodeId | None
     ) -> list[Effect]:
-        """Answer what waited for this confirmation; a token that nobody waits for is of an earlier leadership."""
+        """Answer the questions that waited for this confirmation. An unknown token is of an earlier leadership."""
         request = None if leadership is None else leadership.reads.pop(event.token, None)
         if request is None:
             return []
@@ -52,7 +53,7 @@ class ReadRequests:
         return [_answer(event.token, request, view)]
 
     def abandon(self, leadership: MasterLeadership, leader: NodeId | None) -> list[Effect]:
-        """Send on whoever waits."""
+        """Refuse all waiting questions. The clients ask the next leader."""
         return [_refuse(token, NotLeader(leader), leader) for token in leadership.reads]
 
 

@@ -1,11 +1,11 @@
-"""The reconciler: from catalog, reports, liveness and time to what the catalog should say and what servers should do.
+"""The reconciler: derives changes of the catalog and actions of servers from catalog, reports, liveness and time.
 
-A pure function of the state, not of events: what a lost message or a dead leader left undone is found again by looking
-(source, *Operations triggered by heartbeats may go unperformed*). It yields *transitions*, which become batches and so
-take the one path of every change, and *actions*, which are idempotent and carry their fences. Actions rest on the
-applied snapshot alone, never on a batch under way.
+It is a pure function of the state, not of events. So it finds again what a lost message or a dead leader left undone
+(source, *Operations triggered by heartbeats may go unperformed*). It yields *transitions*, which become batches like
+every change, and *actions*, which are idempotent and carry their fences. Actions depend on the applied snapshot
+alone, and not on batches in flight.
 
-A tablet that the catalog does not know is left alone, whatever it is: it may be of another cluster."""
+A tablet that the catalog does not know is not touched, because it may belong to another cluster."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from stelae.spi.ids import ZERO, NodeId, TabletId
 from stelae.spi.members import TabletConfig
 
 PATIENCE_DOUBLINGS_MAX = 4
-"""How often the time that a tablet has for its first election is doubled, at most."""
+"""How often the timeout of a tablet's first election is doubled, at most."""
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """All that reconciling may depend on."""
+    """The inputs of reconciling."""
 
     catalog: Catalog
     servers: Servers
     settings: MasterSettings
-    now_us: int  #: Of the clock by which servers are heard.
-    wall_us: int  #: Of the clock whose times are in the catalog.
+    now_us: int  #: By the clock that measures when servers were heard.
+    wall_us: int  #: By the clock whose times are in the catalog.
 
     def leader_of(self, tablet_id: TabletId) -> tuple[NodeId, ReplicaStatus] | None:
         """Return the reported leader of the latest term, if its server is not dead."""
@@ -52,22 +52,22 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """Records to be put together or not at all, with the locks that they need."""
+    """Records to put all together or not at all, with the locks that they need."""
 
     puts: tuple[Record, ...]
     locks: LockRequest
 
 
 class ReconcilePlan:
-    """What reconciling came to, in order."""
+    """The results of reconciling, in order."""
 
     def __init__(self) -> None:
         self.transitions: list[Transition] = []
         self.actions: list[ServerAction] = []
-        self.strangers: list[TabletId] = []  #: Reported, and not on record.
+        self.strangers: list[TabletId] = []  #: Tablets that are reported, and not on record.
 
     def change_tablet(self, *puts: TabletRecord) -> None:
-        """Put tablets of one table; the table must not change meanwhile."""
+        """Add a transition that puts tablets of one table. The table must not change meanwhile."""
         locks = LockRequest(
             write=tuple(tablet_lock(record.tablet_id) for record in puts), read=(table_lock(puts[0].table_id),)
         )
@@ -75,9 +75,9 @@ class ReconcilePlan:
 
 
 def reconcile(view: ClusterView, tablets: Iterable[TabletId]) -> ReconcilePlan:
-    """Return what is to be done about tablets that something has happened to.
+    """Return the plan for tablets whose record or reports have changed.
 
-    Those that were removed a moment ago are looked at as well: their deletion does not wait for a report."""
+    They may have been removed: their deletion does not wait for a report."""
     plan = ReconcilePlan()
     for tablet_id in tablets:
         tablet = view.catalog.tablets.get(tablet_id)
@@ -91,7 +91,7 @@ def reconcile(view: ClusterView, tablets: Iterable[TabletId]) -> ReconcilePlan:
 
 
 def scan(view: ClusterView, tablets: Iterable[TabletId]) -> ReconcilePlan:
-    """Return what is to be done about tablets that are on record, or that somebody holds, or both."""
+    """Return the plan for tablets that are on record, or that a server holds, or both."""
     plan = ReconcilePlan()
     for tablet_id in tablets:
         tablet = view.catalog.tablets.get(tablet_id)
@@ -103,7 +103,7 @@ def scan(view: ClusterView, tablets: Iterable[TabletId]) -> ReconcilePlan:
 
 
 def settle(view: ClusterView, table: TableRecord) -> Transition | None:
-    """Return the end of a table's alteration, if all of its tablets have come along."""
+    """Return the transition that ends a table's alteration, if all of its tablets have the newest schema."""
     if table.state is not TableState.ALTERING:
         return None
     version = table.newest.version
@@ -117,7 +117,7 @@ def settle(view: ClusterView, table: TableRecord) -> Transition | None:
 
 
 def _reported(view: ClusterView, tablet_id: TabletId, plan: ReconcilePlan) -> None:
-    """A tablet that is not live in the catalog, and that somebody may hold."""
+    """Plan the deletion of a tablet that is not live in the catalog. A server may hold it."""
     tablet = view.catalog.tablets.get(tablet_id)
     if tablet is None:
         plan.strangers.append(tablet_id)
@@ -127,7 +127,7 @@ def _reported(view: ClusterView, tablet_id: TabletId, plan: ReconcilePlan) -> No
 
 
 def _delete_unreported(view: ClusterView, tablet: TabletRecord, plan: ReconcilePlan) -> None:
-    """Members on record whose server has not told everything yet (KUDU-1353, third consequence)."""
+    """Plan the deletion on members whose server has not sent a full report yet (KUDU-1353, third consequence)."""
     holders = {node_id for node_id, _ in view.servers.holding(tablet.tablet_id)}
     for member in tablet.config.members if tablet.config is not None else ():
         server = view.servers.get(member.node_id)
@@ -147,7 +147,9 @@ def _live_tablet(view: ClusterView, table: TableRecord, tablet: TabletRecord, pl
 
 
 def _creating(view: ClusterView, table: TableRecord, tablet: TabletRecord, plan: ReconcilePlan) -> None:
-    """A leader reported: it runs. Too late: another one takes its place. Else whoever lacks it gets a nudge."""
+    """If a leader has reported, set the tablet RUNNING.
+
+    After the timeout, replace it. Otherwise ask members without a replica again to create one."""
     assert tablet.config is not None
     newest = _newest_config(view, tablet)
     if newest.op_id > ZERO or view.leader_of(tablet.tablet_id) is not None:
@@ -162,10 +164,10 @@ def _creating(view: ClusterView, table: TableRecord, tablet: TabletRecord, plan:
 
 
 def _patience_us(view: ClusterView, tablet: TabletRecord, config: TabletConfig) -> int:
-    """How long a tablet may take to elect its first leader before another one takes its place.
+    """Return how long a tablet may take to elect its first leader before it is replaced.
 
-    Servers that are too busy for one would be busier with its successor, which has all of it before it: twice as long
-    with each replacement, and four times where every member has its replica and nothing but an election is missing."""
+    A replacement has to create all replicas again, so it would load busy servers even more. So the time doubles with
+    each replacement. It is four times as long if every member has its replica and only the election is missing."""
     doublings = min(_generation(tablet.tablet_id), PATIENCE_DOUBLINGS_MAX)
     ready = {
         node for node, status in view.servers.holding(tablet.tablet_id) if status.data_state is ReportedDataState.READY
@@ -178,9 +180,10 @@ def _patience_us(view: ClusterView, tablet: TabletRecord, config: TabletConfig) 
 def _creations(
     view: ClusterView, table: TableRecord, tablet: TabletRecord, config: TabletConfig
 ) -> Iterator[CreateReplica]:
-    """Have those members make their replica who have not reported one.
+    """Ask the members that have not reported a replica to create one.
 
-    Where the tablet has been before, the fence refuses: an empty replica there could vote against what it has held."""
+    The fence refuses on a node that had a replica before: an empty one could vote against entries that the old one
+    had."""
     holders = {node_id for node_id, _ in view.servers.holding(tablet.tablet_id)}
     for member in config.members:
         if member.node_id not in holders:
@@ -199,9 +202,9 @@ def _creations(
 def _late_creations(
     view: ClusterView, table: TableRecord, tablet: TabletRecord, config: TabletConfig
 ) -> Iterator[CreateReplica]:
-    """A first member that was away, or missed the request, while the others elected a leader: it still has to begin.
+    """Ask first members that missed the request, while the others elected a leader, to create their replica.
 
-    Only on a server that has told everything, so that who is merely starting is not asked in vain."""
+    Only servers that have sent a full report are asked, because one that starts may have the replica."""
     for action in _creations(view, table, tablet, config):
         server = view.servers.get(action.node_id)
         if server is not None and server.complete and tablet.has_yet_to_begin(action.node_id):
@@ -209,9 +212,11 @@ def _late_creations(
 
 
 def _replaced(view: ClusterView, tablet: TabletRecord) -> tuple[TabletRecord, TabletRecord]:
-    """The old one and the new one in one batch: no snapshot has a partition without a tablet, or with two.
+    """Return the replaced tablet and the new one.
 
-    The new id is a function of the old one, so that planning it again before the batch is applied draws nothing."""
+    They are in one batch, so each partition has one tablet in every snapshot.
+
+    The new id is a function of the old one, so planning it again before the batch is applied gives the same id."""
     new_id = TabletId(f"{tablet.tablet_id[:32]}-{_generation(tablet.tablet_id) + 1}")
     fresh = TabletRecord(
         tablet_id=new_id,
@@ -245,7 +250,7 @@ def _running(view: ClusterView, table: TableRecord, tablet: TabletRecord, plan: 
 
 
 def _newest_config(view: ClusterView, tablet: TabletRecord) -> TabletConfig:
-    """The committed config of the highest op id, on record or reported by whomever: committed is committed."""
+    """Return the committed config with the highest op id, on record or in the report of any server."""
     known = [status.config for _, status in view.servers.holding(tablet.tablet_id) if status.config is not None]
     assert tablet.config is not None
     return max((tablet.config, *known), key=lambda config: config.op_id)
@@ -263,10 +268,11 @@ def _begun(view: ClusterView, tablet: TabletRecord) -> tuple[NodeId, ...]:
 
 
 def _evict(view: ClusterView, tablet: TabletRecord, config: TabletConfig, plan: ReconcilePlan) -> None:
-    """Replicas that the config left behind get a tombstone, by compare-and-set.
+    """Delete replicas of former members, by compare-and-set. They leave a tombstone.
 
-    One that knows the config on record and is not in it is left alone: it is the newcomer of a change that is not
-    committed yet. What was removed learns no config later than the one before, since no leader sends it any."""
+    A replica that knows the config on record and is not in it is not deleted: it belongs to a new member whose
+    change is not committed yet. A removed replica never learns the config without it, because no leader sends it
+    that config."""
     for node_id, status in view.servers.holding(tablet.tablet_id):
         if (
             config.member(node_id) is not None
@@ -282,7 +288,7 @@ def _evict(view: ClusterView, tablet: TabletRecord, config: TabletConfig, plan: 
 def _alter(
     view: ClusterView, table: TableRecord, tablet: TabletRecord, config: TabletConfig, plan: ReconcilePlan
 ) -> None:
-    """Tell the leader the newest schema; where none is reported yet, every member on record (KUDU-1353)."""
+    """Send the newest schema to the leader, or to every member on record if no leader is reported (KUDU-1353)."""
     version = table.newest.version
     leader = view.leader_of(tablet.tablet_id)
     if leader is not None:

@@ -1,7 +1,7 @@
-"""What the catalog holds: one frozen record for each table, tablet, server, client and answered request.
+"""The records of the catalog: a frozen one for each table, tablet, server, client and answered request.
 
-Records of removed tables and tablets are kept for ever, and small: without them an orphan could not be told from a
-tablet of a foreign cluster, and nothing of the latter is ever deleted (source, *All state changes must be fenced*)."""
+Small records of removed tables and tablets are kept for ever. Without them, a leftover replica could not be told from a
+tablet of another cluster, which is never deleted (source, *All state changes must be fenced*)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from stelae.spi.schema import Schema
 
 
 class Key(NamedTuple):
-    """Of a record: its kind, and its name within the kind."""
+    """The key of a record: its kind, and its name within the kind."""
 
     kind: str
     id: str
 
 
 class TableRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, dict=True, tag="table"):
-    """One table. Of a removed one ``schema`` and ``partition_schema`` are empty."""
+    """One table. If it is removed, ``schema`` and ``partition_schema`` are empty."""
 
     table_id: TableId
     name: str
@@ -35,83 +35,86 @@ class TableRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, di
     schema: bytes  #: ``Schema.to_bytes`` of the newest version.
     partition_schema: bytes  #: ``PartitionSchema.to_bytes``.
     replication_factor: int
-    consensus: str  #: Engine of all its tablets; two never mix within one tablet.
-    next_column_id: int  #: Above every id ever given out.
+    consensus: str  #: The consensus engine of all its tablets. A tablet has only one.
+    next_column_id: int  #: Greater than every column id that was ever used.
     changed_us: int  #: Wall time of the last change.
     fully_applied: bytes | None = None  #: While ALTERING: the schema that every tablet knows.
-    purge_us: int = 0  #: While SOFT_DELETED: wall time from which it is removed.
-    #: The schemas that tablets began with, by version: a replica that is made late begins with the same, and its log
-    #: brings it every later one.
+    purge_us: int = 0  #: While SOFT_DELETED: the wall time at which it is removed.
+    #: The schemas that tablets began with, by version. A replica that is created late begins with the same one. Its
+    #: log brings every later one.
     first_schemas: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def key(self) -> Key:
-        """Where it stands in the catalog."""
+        """Key of the record in the catalog."""
         return Key("table", self.table_id)
 
     @property
     def terminal(self) -> bool:
-        """Whether nothing leads out of its state."""
+        """Whether its state is terminal."""
         return self.state in TERMINAL_TABLE
 
     @cached_property
     def newest(self) -> Schema:
-        """The newest schema; not of a removed table."""
+        """The newest schema. A removed table has none."""
         return Schema.from_bytes(self.schema)
 
     @cached_property
     def visible(self) -> Schema:
-        """The schema that clients are told: one that every tablet knows."""
+        """The schema that clients get. Every tablet knows it."""
         return self.newest if self.fully_applied is None else Schema.from_bytes(self.fully_applied)
 
     def schema_of(self, tablet: TabletRecord) -> bytes:
-        """The schema that the replicas of a tablet begin with."""
+        """Return the schema that the replicas of a tablet begin with."""
         return dict(self.first_schemas).get(tablet.first_schema, self.schema)
 
     @cached_property
     def partitioning(self) -> PartitionSchema:
-        """How rows are spread; not of a removed table."""
+        """How rows are distributed over tablets. A removed table has no partitioning."""
         return PartitionSchema.from_bytes(self.partition_schema)
 
 
 class TabletRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="tablet"):
-    """One tablet. Of a removed or replaced one ``partition`` is empty and ``config`` says who may still hold it."""
+    """One tablet.
+
+    If it is removed or replaced, ``partition`` is empty, and ``config`` names the nodes that may still hold it."""
 
     tablet_id: TabletId
     table_id: TableId
     state: TabletState
     partition: Partition
-    since_us: int  #: Wall time at which it came into its state.
-    config: TabletConfig | None = None  #: Newest committed one that was reported; at first the initial one.
+    since_us: int  #: Wall time at which it entered its state.
+    config: TabletConfig | None = None  #: The newest committed config that was reported; at first the initial one.
     replaced_by: TabletId | None = None
-    #: Nodes whose replica has lost its last op id: never a member again under that name (``durability.md`` rule 19).
+    #: Nodes whose replica has lost its last op id: never a member again under that id (``durability.md`` rule 19).
     barred: tuple[NodeId, ...] = ()
     first_schema: int = 0  #: Version of the schema that its replicas begin with.
-    #: Nodes that have reported a replica while it ran. One that then has none has lost it, and does not begin anew: an
-    #: empty replica would vote for what is acknowledged not to be there.
+    #: Nodes that have reported a replica while it ran. A node that has none later has lost it, and may not create an
+    #: empty one, which could vote against acknowledged entries.
     begun: tuple[NodeId, ...] = ()
 
     def has_yet_to_begin(self, node_id: NodeId) -> bool:
-        """Whether a first member has never reported a replica, so that it may be asked to create one.
+        """Return whether a node is a first member that has never reported a replica, so that it may create an empty
+        one.
 
-        Only while the first config stands, whose entry is the first of the log: who joins later comes by a copy. A
-        replica that was reported and is not there any more has been lost, with what it acknowledged."""
+        It is so only while the first config is in force, whose entry is the first of the log. Later members get a
+        copy. A replica that was reported and is missing now has been lost, with the entries that it acknowledged."""
         is_first = self.config is not None and self.config.op_id.index <= 1 and self.config.member(node_id) is not None
         return is_first and node_id not in self.begun and node_id not in self.barred
 
     @property
     def key(self) -> Key:
-        """Where it stands in the catalog."""
+        """Key of the record in the catalog."""
         return Key("tablet", self.tablet_id)
 
     @property
     def terminal(self) -> bool:
-        """Whether nothing leads out of its state."""
+        """Whether its state is terminal."""
         return self.state in TERMINAL_TABLET
 
 
 class ServerRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="server"):
-    """One tablet server that some leader has heard of."""
+    """One tablet server that has sent a heartbeat to a leader."""
 
     node_id: NodeId
     address: str
@@ -120,24 +123,24 @@ class ServerRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, t
 
     @property
     def key(self) -> Key:
-        """Where it stands in the catalog."""
+        """Key of the record in the catalog."""
         return Key("server", self.node_id)
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="cluster"):
-    """The cluster: written once."""
+    """The cluster. It is written once."""
 
     cluster_id: ClusterId
     created_us: int
 
     @property
     def key(self) -> Key:
-        """Where it stands in the catalog."""
+        """Key of the record in the catalog."""
         return Key("cluster", "cluster")
 
 
 class RequestRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="request"):
-    """The answer to one change of a table, in the batch of the change: it makes the change exactly-once."""
+    """The answer to one change of a table. It is in the batch of the change, so the change happens exactly once."""
 
     client_id: ClientId
     sequence: int
@@ -147,12 +150,12 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, 
 
     @property
     def key(self) -> Key:
-        """Where it stands in the catalog."""
+        """Key of the record in the catalog."""
         return request_key(self.client_id, self.sequence)
 
 
 class ClientRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="client"):
-    """Up to which sequence a client's answers have been forgotten: what comes again from there is refused."""
+    """The floor of a client: answers up to this sequence are forgotten, and such requests are refused."""
 
     client_id: ClientId
     floor: int
@@ -160,7 +163,7 @@ class ClientRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, t
 
     @property
     def key(self) -> Key:
-        """Where it stands in the catalog."""
+        """Key of the record in the catalog."""
         return Key("client", self.client_id)
 
 
@@ -171,17 +174,17 @@ _DECODER: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
 def request_key(client_id: ClientId, sequence: int) -> Key:
-    """Return where the answer to a request stands."""
+    """Return the key of the answer to a request."""
     return Key("request", f"{client_id}/{sequence}")
 
 
 def encode_record(record: Record) -> bytes:
-    """Return the form in which the system table stores a record."""
+    """Return the stored form of a record."""
     return _ENCODER.encode(record)
 
 
 def decode_record(data: bytes) -> Record:
-    """Read what :func:`encode_record` wrote; ``Corrupt``: it is no record."""
+    """Return the record that :func:`encode_record` encoded. Raises ``Corrupt`` if it is none."""
     try:
         return _DECODER.decode(data)
     except (ValueError, RecursionError) as error:

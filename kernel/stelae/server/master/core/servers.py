@@ -1,8 +1,8 @@
-"""What a master has heard from tablet servers since it started. None of it is durable, or taken from the catalog.
+"""The heartbeats and reports that a master has received since it started. They are not durable and not in the catalog.
 
-Liveness is refreshed by every heartbeat, on followers as well: so a master that becomes leader knows at once who lives
-(KUDU-1358). Reports are taken by the leader alone, and belong to one leadership: a new leader asks each server for a
-full one, whatever it knew of it before (KUDU-1374)."""
+Every heartbeat refreshes liveness, also on followers. So a new leader knows at once which servers live (KUDU-1358).
+Only the leader takes reports, and they belong to one leadership: a new leader asks each server for a full report,
+whatever it knew before (KUDU-1374)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 
 class Liveness(StrEnum):
-    """How a server stands with this master."""
+    """The liveness of a server, as this master sees it."""
 
     LIVE = "LIVE"
-    SILENT = "SILENT"  #: Not heard for a while, or never yet since this master started.
+    SILENT = "SILENT"  #: Not heard for a while, or not since this master started.
     DEAD = "DEAD"
 
 
 class ReportedCopyProgress(msgspec.Struct):
-    """The copy of one tablet to a server, across attempts that follow each other."""
+    """The progress of the copy of a tablet to a server, over successive attempts."""
 
     most_bytes: int
     rose_us: int  #: When ``most_bytes`` was reported first.
@@ -34,7 +34,7 @@ class ReportedCopyProgress(msgspec.Struct):
 
 
 class Server:
-    """One server as this master has heard it. Attributes are for reading."""
+    """One server, by its heartbeats and reports. Callers only read the attributes."""
 
     def __init__(self, node_id: NodeId) -> None:
         self.node_id = node_id
@@ -45,16 +45,16 @@ class Server:
         self.location = ""
         self.free_bytes = 0
         self.load_ops_per_s = 0.0
-        self.complete = False  #: Whether ``replicas`` is everything that it has.
+        self.complete = False  #: Whether ``replicas`` has all replicas of the server.
         self.version = 0
         self.replicas: dict[TabletId, ReplicaStatus] = {}
         self.copies: dict[TabletId, ReportedCopyProgress] = {}
-        self.copied: dict[TabletId, int] = {}  #: When replicas that it has were complete, of those that were copied.
-        self.held: dict[TabletId, int] = {}  #: Since when copies wait for a slot, or are paused.
+        self.copied: dict[TabletId, int] = {}  #: When copies of its replicas were complete.
+        self.held: dict[TabletId, int] = {}  #: Since when copies wait for a slot or are paused.
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a report."""
+    """The effects of a report."""
 
     wants_full: bool
     acknowledged: int
@@ -66,7 +66,7 @@ _NODE = itemgetter(0)
 
 
 class Servers:
-    """All servers that this master has heard of.
+    """The servers that this master has heard.
 
     Args:
         started_us: when this master started, on the clock of all ``now_us`` here.
@@ -81,18 +81,17 @@ class Servers:
         self._failed: dict[TabletId, dict[NodeId, int]] = {}  # When the last copy ended without a replica.
 
     def __iter__(self) -> Iterator[Server]:
-        """In order of node ids."""
+        """Yield the servers in order of node ids."""
         return iter([self._servers[node_id] for node_id in sorted(self._servers)])
 
     def get(self, node_id: NodeId) -> Server | None:
-        """Return a server, if it was heard of."""
+        """Return a server, or ``None`` if it was not heard."""
         return self._servers.get(node_id)
 
     def heard(self, heartbeat: Heartbeat, now_us: int) -> bool:
-        """Take from a heartbeat that its sender lives; false if it was overtaken by a later one.
+        """Note that the sender of a heartbeat lives. Return false if a later heartbeat has arrived before.
 
-        Incarnation ids of a node rise with each start, so one that is lower than the present one is of a process that
-        has ended, whether this master has heard of that process before or not."""
+        Incarnation ids of a node rise with each start. So a lower one is of a process that has ended."""
         server = self._servers.setdefault(heartbeat.node_id, Server(heartbeat.node_id))
         if heartbeat.incarnation < server.incarnation:
             return False
@@ -108,12 +107,12 @@ class Servers:
         return True
 
     def begin_leadership(self) -> None:
-        """From now on each server is asked for a full report, also one that was complete before."""
+        """Ask each server for a full report from now on, also if it has sent one before."""
         for server in self._servers.values():
             self._forget(server)
 
     def take(self, node_id: NodeId, report: ServerReport | None) -> Taken:
-        """Take a report of a heartbeat that was not overtaken; only the leader does."""
+        """Take the report of a heartbeat. Only the leader does, and only if no later heartbeat has arrived before."""
         server = self._servers[node_id]
         if report is None:
             return Taken(wants_full=not server.complete, acknowledged=server.version)
@@ -133,7 +132,9 @@ class Servers:
         return Taken(wants_full=False, acknowledged=server.version, changed=tuple(changed))
 
     def liveness(self, node_id: NodeId, now_us: int) -> Liveness:
-        """How a server stands. "Never heard of" counts from this master's start (``durability.md`` rule 28)."""
+        """Return the liveness of a server.
+
+        For one that was never heard, silence counts from this master's start (``durability.md`` rule 28)."""
         server = self._servers.get(node_id)
         since_us = self._started_us if server is None else server.heard_us
         silent_ms = (now_us - since_us) // 1000
@@ -146,9 +147,9 @@ class Servers:
     def copy_advances(self, node_id: NodeId, tablet_id: TabletId, now_us: int) -> bool:
         """Return whether a replica is being copied to a server that lives, and got bytes not too long ago.
 
-        One that is paused counts as well: its server ends the pause within a day. One that waits for a slot counts
-        while those that have the slots get bytes. One whose copy has just ended counts, too: the leader of the tablet
-        could not hear it, and needs a moment to hear it and to report that."""
+        A paused copy counts, because its server ends the pause within a day. A copy that waits for a slot counts
+        while the copies in the slots get bytes. A copy that has just ended counts, too: the leader of the tablet
+        needs a moment to hear the replica and to report it."""
         server = self._servers.get(node_id)
         if server is None or self.liveness(node_id, now_us) is Liveness.DEAD:
             return False
@@ -178,27 +179,29 @@ class Servers:
         return () if failed is None else tuple(sorted(node for node, at_us in failed.items() if at_us > since_us))
 
     def live_count(self, now_us: int) -> int:
-        """How many servers are LIVE."""
+        """Return the number of LIVE servers."""
         return sum(self.liveness(node_id, now_us) is Liveness.LIVE for node_id in self._servers)
 
     def is_warm(self, now_us: int) -> bool:
-        """Whether this master has been up for so long that it has heard from every live server."""
+        """Return whether this master has run long enough to have heard every live server."""
         return now_us - self._started_us > self._settings.server_silent_ms * 1000
 
     def holding(self, tablet_id: TabletId) -> Holders:
-        """Return who has reported to hold a tablet, and what, in order of node ids; tombstones are left out."""
+        """Return the nodes that have reported a replica of a tablet, with the reports, in order of node ids.
+
+        Tombstones are left out."""
         return self._holders.get(tablet_id, ())
 
     def missing(self, tablet_id: TabletId) -> frozenset[NodeId]:
-        """Return the servers that have nothing of a tablet, although its leader takes them for voters."""
+        """Return the servers without a replica of a tablet that its leader reports as voters."""
         return frozenset(self._missing.get(tablet_id, ()))
 
     def held(self) -> list[TabletId]:
-        """Return every tablet that somebody has reported to hold."""
+        """Return every tablet of which a server has reported a replica."""
         return list(self._holders)
 
     def _forget(self, server: Server) -> None:
-        """What a server has reported counts no more."""
+        """Forget the reports of a server."""
         for tablet_id in list(server.replicas):
             self._remove(server, tablet_id)
         for tablet_id in list(self._missing):
@@ -209,7 +212,7 @@ class Servers:
         server.complete, server.version = False, 0
 
     def _store(self, server: Server, status: ReplicaStatus) -> None:
-        """A tombstone is nothing to remember: of dropped tables they would pile up."""
+        """Note a replica. Tombstones are not kept: those of dropped tables would accumulate."""
         self._not_missing(server.node_id, status.tablet_id)
         if status.data_state is ReportedDataState.DELETED:
             self._note_failed(server, status.tablet_id)
@@ -224,7 +227,9 @@ class Servers:
             self._holders[status.tablet_id] = tuple(sorted((*others, (server.node_id, status)), key=_NODE))
 
     def _note_copy(self, server: Server, status: ReplicaStatus) -> None:
-        """A copy that fails and begins again makes no progress by that. The time in which it is held does not count."""
+        """Note the progress of a copy.
+
+        A copy that fails and begins again makes no progress. The time in which it waits or is paused does not count."""
         now_us, copy = server.heard_us, server.copies.get(status.tablet_id)
         since_us = server.held.pop(status.tablet_id, None)
         if status.data_state is not ReportedDataState.COPYING:
@@ -249,7 +254,7 @@ class Servers:
             copy.most_bytes, copy.rose_us = status.copied_bytes, now_us
 
     def _note_failed(self, server: Server, tablet_id: TabletId) -> None:
-        """Note the copy that had begun, and of which nothing is left. The notes that are too old are dropped."""
+        """Note the failure of a copy that left no replica. Drop notes that are too old."""
         before, now_us = server.replicas.get(tablet_id), server.heard_us
         if before is None or before.data_state is not ReportedDataState.COPYING or before.copy_hold is CopyHold.WAITS:
             return

@@ -1,9 +1,9 @@
 """States of tables and tablets in the catalog, and every change of them, as total tables.
 
-The names are those of the source (appendix B). Its UNKNOWN and a table's PREPARING exist only while a change is being
-put together, and that is a value in the leader's hands here; so the catalog never holds them. ``REPLACED`` and
-``REMOVED`` are terminal: nothing leads out of them, which is what lets a deletion rest on them (``durability.md`` rule
-27). The diagrams of the docs are generated from these tables."""
+The names are those of the source (appendix B). Its UNKNOWN and a table's PREPARING exist only while a change is
+planned. Here that is a value of the leader, so the catalog never has them. ``REPLACED`` and ``REMOVED`` are
+terminal: no cause changes them, so a deletion may rely on them (``durability.md`` rule 27). The diagrams of the docs
+are generated from these tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stelae.protocol.catalog_names import TableState, TabletState
 
 
 class TableCause(StrEnum):
-    """What may change the state of a table."""
+    """The causes that change the state of a table."""
 
     RENAME = "RENAME"
     ALTER = "ALTER"
@@ -24,14 +24,14 @@ class TableCause(StrEnum):
     """Every tablet runs, and its leader has reported the newest schema."""
     SOFT_DELETE = "SOFT_DELETE"
     RECALL = "RECALL"
-    """Back as ALTERING: a change may have been under way, and a table without one settles at once."""
+    """The table becomes ALTERING, because a change may be in progress. Without one it settles at once."""
     EXPIRED = "EXPIRED"
-    """The time in which a table could be recalled is over."""
+    """The time in which a table can be recalled is over."""
     DELETE = "DELETE"
 
 
 class TabletCause(StrEnum):
-    """What may change the state of a tablet."""
+    """The causes that change the state of a tablet."""
 
     PLACED = "PLACED"
     """The policy has named its first members."""
@@ -45,7 +45,7 @@ class TabletCause(StrEnum):
 
 
 IGNORED: Final = None
-"""Spelled out where a cause does nothing in a state."""
+"""Marks a cause that does nothing in a state."""
 
 TERMINAL_TABLE: Final = frozenset({TableState.REMOVED})
 TERMINAL_TABLET: Final = frozenset({TabletState.REPLACED, TabletState.REMOVED})
@@ -91,14 +91,14 @@ TABLET_MOVES: Final[Mapping[TabletCause, Mapping[TabletState, TabletState | None
 
 
 def table_may_become(before: TableState | None, after: TableState) -> bool:
-    """Whether some cause leads from one state to the other, staying included; ``None``: there was no such table."""
+    """Return whether a cause leads from one state to the other, or they are equal. ``None``: no table."""
     if before is None:
         return after is TableState.RUNNING
     return before is after or any(row[before] is after for row in TABLE_MOVES.values())
 
 
 def tablet_may_become(before: TabletState | None, after: TabletState) -> bool:
-    """Whether some cause leads from one state to the other, staying included; ``None``: there was no such tablet."""
+    """Return whether a cause leads from one state to the other, or they are equal. ``None``: no tablet."""
     if before is None:
         return after is TabletState.PREPARING
     return before is after or any(row[before] is after for row in TABLET_MOVES.values())

@@ -130,9 +130,9 @@ class FirstStart:
         unsure = [
             f"master {address} cannot say yet whether it did" for address in stages(answers, BootstrapStage.UNKNOWN)
         ]
-        objection = "; ".join([*differences, *silent(answers), *unsure])
-        if objection:
-            self._ask_again(objection)
+        obstacle = "; ".join([*differences, *silent(answers), *unsure])
+        if obstacle:
+            self._ask_again(obstacle)
         else:
             self._create_tablet(self._tablet, self._created)
 
@@ -157,11 +157,11 @@ class FirstStart:
         else:
             self._ask_again(f"the system tablet cannot be made: {error}")
 
-    def _ask_again(self, objection: str) -> None:
+    def _ask_again(self, obstacle: str) -> None:
         if self._stopped:
             return
-        self._loader.delayed[SYSTEM_TABLET] = objection
-        self._warn(objection)
+        self._loader.delayed[SYSTEM_TABLET] = obstacle
+        self._warn(obstacle)
         turns = self._node.turns
         self._timer = turns.call_at(turns.now_us() + ASK_AGAIN_US, lambda: self._comparison.ask(self._judge))
 
@@ -185,15 +185,15 @@ class FirstStart:
         def compared(answers: Answers) -> None:
             self._comparing = False
             if not self._stopped:
-                done(self._objection_to_cluster(answers))
+                done(self._obstacle_to_cluster(answers))
 
         self._comparison.ask(compared)
 
-    def _objection_to_cluster(self, answers: Answers) -> str:
+    def _obstacle_to_cluster(self, answers: Answers) -> str:
         late = [f"master {address} has no system tablet yet" for address in stages(answers, BootstrapStage.NEW)]
-        objection = "; ".join([*self._comparison.differences(answers), *silent(answers), *late])
-        self._warn(objection)
-        return objection
+        obstacle = "; ".join([*self._comparison.differences(answers), *silent(answers), *late])
+        self._warn(obstacle)
+        return obstacle
 
     def _warn(self, objection: str) -> None:
         if objection not in ("", self._last_warning):

@@ -71,7 +71,7 @@ class LeaderReadIndex:
         if replica is None:
             raise Unavailable("this master is starting")
         if replica.status.config.member(request.sender) is None:
-            raise PeerError(f"node {request.sender} is none of the masters of this cluster")
+            raise PeerError(f"node {request.sender} is not a member of the system tablet; only masters may ask this")
 
         def confirmed(result: int | StelaeError) -> None:
             if isinstance(result, StelaeError):

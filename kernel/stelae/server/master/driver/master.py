@@ -278,7 +278,7 @@ class Master:
         self._sleep(core)  # A core that is behind has a deadline that has passed: the loop's other work comes first.
 
     def _sleep(self, core: MasterCore) -> None:
-        """ChangeStep again at the core's deadline, if no event comes before."""
+        """Set the timer for the core's next deadline. An event before it steps the core earlier."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -320,7 +320,7 @@ class Master:
             case AskReadIndex():
                 self._read_index.ask(effect, replica)
             case CompareMasters():
-                self._first_start.compare(lambda objection: self._take(MastersCompared(objection)))
+                self._first_start.compare(lambda obstacle: self._take(MastersCompared(obstacle)))
             case Send():
                 self._send(effect)
             case AskPolicy():

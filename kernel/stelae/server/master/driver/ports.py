@@ -28,7 +28,7 @@ class IncomingRequest(Protocol):
     body: Sequence[Buffer]
 
     def reply(self, frames: Sequence[Buffer] = ()) -> bool:
-        """Answer; false if nobody waits for the answer any more."""
+        """Answer. Return false if the request is no longer open."""
 
     def refuse(self, error: StelaeError) -> bool:
         """Answer with an error; as ``reply``."""
