@@ -16,7 +16,7 @@ import msgspec
 from stelae.client.arguments import BadArgument, seconds, text
 from stelae.client.connection import TRANSFER_MS, Connection
 from stelae.client.leader_tracker import LeaderTracker
-from stelae.client.member_goals import change_text, config_text, is_made, is_promoted, lag_text, no_successor_text
+from stelae.client.member_goals import config_text, is_made, is_promoted, lag_text, no_successor_text
 from stelae.client.write_methods import TIMEOUT_S
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_messages import ServerList
@@ -45,7 +45,7 @@ from stelae.spi.errors import (
     WrongConfigId,
 )
 from stelae.spi.ids import NodeId, OpId, TabletId, node_id
-from stelae.spi.members import PROMOTED, AddServer, ChangeRole, MemberChange, MemberType, RemoveServer
+from stelae.spi.members import PROMOTED, AddServer, ChangeRole, MemberChange, MemberType, RemoveServer, change_text
 from stelae.wire.addresses import split_address
 from stelae.wire.messenger import Lane
 

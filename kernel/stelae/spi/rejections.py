@@ -47,5 +47,6 @@ class Rejection(msgspec.Struct, frozen=True):
     token: int
     reason: RejectReason
     leader: NodeId | None = None
-    #: For changes of config and recoveries: what is, what was asked, and what to do next.
+    #: For changes of config and recoveries: what is, and after a semicolon what to do next. Who sends the request adds
+    #: what was asked.
     detail: str = ""

@@ -323,7 +323,8 @@ class LocalCore(ConsensusCore):
             self._reject(event.token, RejectReason.UNSUPPORTED, NO_CHANGES)
 
     def _on_recovery(self, event: RecoverAlone | StandDown) -> None:
-        self._reject(event.token, RejectReason.UNSUPPORTED, "a tablet with one member never loses its majority")
+        detail = "a tablet with one member never loses its majority; nothing to recover"
+        self._reject(event.token, RejectReason.UNSUPPORTED, detail)
 
     def _on_abort(self, event: AbortChange) -> None:
         if self._role is not Role.LEADER:

@@ -152,7 +152,7 @@ class RaftMembership:
             )
         if leadership.handover is not None:
             return "the successor was asked to take over already; ask again when the transfer has ended"
-        return "no change of config is in progress"
+        return "no change of config is in progress; nothing to abort"
 
     # -- appending and committing ----------------------------------------------------------------
 
