@@ -167,7 +167,7 @@ class AsyncReplicas:
         made = await self._change(change, config_id, deadline, on_progress)
         if not wait or wanted not in PROMOTED:
             return made
-        return ChangeResult(changed=made.changed, view=await self._until_promoted(name, deadline, on_progress))
+        return await self._promoted(made, name, deadline, on_progress)
 
     async def remove(
         self,
@@ -219,16 +219,22 @@ class AsyncReplicas:
         node: str,
         member_type: str,
         *,
+        wait: bool = False,
         config_id: OpId | None = None,
         on_progress: OnProgress | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> ChangeResult:
         """Change the type of a member: ``"VOTER"``, ``"NON_VOTER"``, ``"PRE_VOTER"``. Errors are those of :meth:`add`.
 
-        A member gets a vote only once it has caught up. A ``PRE_VOTER`` gets it by itself."""
-        change = ChangeRole(node_id=_node(node), member_type=_type("member_type", member_type))
+        A member gets a vote only once it has caught up. A ``PRE_VOTER`` gets it by itself; with ``wait``, the call
+        returns once it has it."""
+        wanted = _type("member_type", member_type)
+        change = ChangeRole(node_id=_node(node), member_type=wanted)
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
-        return await self._change(change, config_id, deadline, on_progress)
+        made = await self._change(change, config_id, deadline, on_progress)
+        if not wait or wanted not in PROMOTED:
+            return made
+        return await self._promoted(made, change.node_id, deadline, on_progress)
 
     async def transfer(
         self, to: str | None = None, *, config_id: OpId | None = None, timeout_s: float = TIMEOUT_S
@@ -264,19 +270,26 @@ class AsyncReplicas:
             view = await self._view(deadline)
         return ChangeResult(changed=view.term != before.term, view=view)
 
-    async def abort_change(self, *, config_id: OpId | None = None, timeout_s: float = TIMEOUT_S) -> ConfigView:
-        """Cancel a change that is asked for and not appended to the log yet. Return the config.
+    async def abort_change(self, *, config_id: OpId | None = None, timeout_s: float = TIMEOUT_S) -> ChangeResult:
+        """Cancel a change that is asked for and not appended to the log yet.
+
+        ``changed`` is False if no change is in progress. After a lost answer that may be because this call has
+        cancelled it.
 
         Raises:
-            CannotAbort: nothing is in progress, or it is appended: a leader never truncates its own log. Once it is
-                committed, another change can undo it.
+            CannotAbort: the change is appended, and a leader never truncates its own log, or the successor was asked to
+                lead already. Once the change is committed, another one can undo it.
             WrongConfigId: another config is committed than ``config_id``.
             Unavailable: no leader answered in time.
         """
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
         request = encode(AbortChangeRequest(self.tablet_id, config_id))
-        await self._connection.ask_any(self._tracker, ABORT_CHANGE, request, deadline, Lane.CONTROL)
-        return await self._view(deadline)
+        cancelled = True
+        try:
+            await self._connection.ask_any(self._tracker, ABORT_CHANGE, request, deadline, Lane.CONTROL)
+        except NoChange:
+            cancelled = False
+        return ChangeResult(changed=cancelled, view=await self._view(deadline))
 
     async def node_at(self, address: str) -> NodeId:
         """Return the uuid of the node at an address, which can get a replica.
@@ -351,13 +364,16 @@ class AsyncReplicas:
             return True, str(error)
         return True, "the leader has made it, and its config does not show it"
 
-    async def _until_promoted(self, name: NodeId, deadline: float, on_progress: OnProgress | None) -> ConfigView:
+    async def _promoted(
+        self, made: ChangeResult, name: NodeId, deadline: float, on_progress: OnProgress | None
+    ) -> ChangeResult:
+        """Wait until a member has its vote, after a change that was made for that."""
         while True:
             view = await self._view(deadline)
             if on_progress is not None:
                 on_progress(view)
             if is_promoted(name, view):
-                return view
+                return ChangeResult(changed=made.changed, view=view)
             if view.committed.member(name) is None and not view.change_pending:
                 fact = f"node {name} is no member of tablet {self.tablet_id} any more"
                 raise ReplicaGone(f"{fact}: it never answered the leader, or somebody removed it; start it and repeat")

@@ -330,4 +330,4 @@ class LocalCore(ConsensusCore):
         if self._role is not Role.LEADER:
             self._reject(event.token, RejectReason.NOT_LEADER)
         else:
-            self._reject(event.token, RejectReason.CANNOT_ABORT, f"no change is in progress: {NO_CHANGES}")
+            self._reject(event.token, RejectReason.NO_CHANGE, f"no change is in progress: {NO_CHANGES}")
