@@ -358,6 +358,7 @@ PLANTED = [
     (RaftRecovery, "flush", _answers_no_recovery, "a_survivor_recovers_alone"),
     (RaftState, "_load_members", _takes_configs_at_commit, "a_config_takes_effect_when_it_is_appended"),
     (RaftMembership, "_change_pending", _allows_two_pending, "only_one_change_is_pending"),
+    (RaftMembership, "_change_pending", _allows_two_pending, "a_member_whose_promotion_is_appended"),
     (RaftMembership, "_wrong_config_id", _compares_nothing, "the_committed_config_is_compared"),
     (RaftMembership, "_is_caught_up", _promotes_by_count, "a_promotion_waits_until"),
     (RaftMembership, "_is_caught_up", _promotes_at_once, "several_members_join_at_once"),

@@ -190,6 +190,23 @@ class MemberChecks:
         cluster.deliver_all()
         assert token in cluster.changed and member_types(cluster, 2) == {1: "VOTER", 2: "VOTER"}
 
+    def test_a_member_whose_promotion_is_appended_is_removed_once_that_is_committed(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led(3, MemberType.NON_VOTER)
+        for number in (2, 4):
+            cluster.isolate(number)
+        promotion = cluster.change(1, promote(4))
+        early = cluster.change(1, remove(4))
+        assert cluster.rejected == {early: "CHANGE_PENDING"} and member_types(cluster, 1)[4] == "VOTER"
+        cluster.heal()
+        cluster.advance(cluster.timeout_us)
+        assert promotion in cluster.changed
+        token = cluster.change(1, remove(4))
+        cluster.deliver_all()
+        assert token in cluster.changed
+        assert member_types(cluster, 1) == member_types(cluster, 2) == dict.fromkeys((1, 2, 3), "VOTER")
+
     def test_a_leader_that_is_to_be_removed_hands_over_and_names_its_successor(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.propose(1, b"a")
