@@ -162,6 +162,22 @@ class MemberChecks:
         assert token in cluster.changed and cluster.nodes[1].status.commit == 3
         assert accepted in cluster.accepted and cluster.bodies(1) == [b"a"]
 
+    def test_what_a_smaller_majority_has_is_committed_when_the_majority_shrinks(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """No acknowledgement is to come: the entry is durable on all that count now, and the removal nowhere yet."""
+        cluster = harness.led(2)
+        cluster.crash(2)
+        cluster.propose(1, b"a")
+        assert cluster.nodes[1].status.commit == 1, "one of two voters has the entry"
+        cluster.nodes[1].holds = True
+        token = cluster.change(1, remove(2))
+        assert cluster.nodes[1].status.commit == 2 and token not in cluster.changed
+        cluster.nodes[1].holds = False
+        while cluster.nodes[1].pending:
+            cluster.persist(1)
+        assert cluster.nodes[1].status.commit == 3 and token in cluster.changed
+
     def test_a_pinned_member_is_pinned_until_a_voter_makes_room_for_it(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
 
