@@ -164,6 +164,15 @@ def _takes_configs_at_commit(self: RaftState) -> None:
     self._may_campaign = self.is_voter
 
 
+_COMMIT = Leader.commit
+
+
+def _commits_on_acknowledgements_only(self: Leader) -> None:
+    if self._state.leadership is not None:
+        self._state.leadership.majority_changed = False
+    _COMMIT(self)
+
+
 def _allows_two_pending(self: RaftMembership) -> None:
     return None
 
@@ -358,6 +367,7 @@ PLANTED = [
     (RaftRecovery, "flush", _answers_no_recovery, "a_survivor_recovers_alone"),
     (RaftState, "_load_members", _takes_configs_at_commit, "a_config_takes_effect_when_it_is_appended"),
     (RaftMembership, "_change_pending", _allows_two_pending, "only_one_change_is_pending"),
+    (RaftMembership, "_change_pending", _allows_two_pending, "a_member_whose_promotion_is_appended"),
     (RaftMembership, "_wrong_config_id", _compares_nothing, "the_committed_config_is_compared"),
     (RaftMembership, "_is_caught_up", _promotes_by_count, "a_promotion_waits_until"),
     (RaftMembership, "_is_caught_up", _promotes_at_once, "several_members_join_at_once"),
@@ -370,6 +380,7 @@ PLANTED = [
     (RaftMembership, "_ends_leadership", _removes_itself, "a_leader_that_is_to_be_removed_hands_over"),
     (Elections, "_count_own_vote", _counts_its_vote_always, "a_candidate_outside_its_config_does_not_count"),
     (RaftCommitRule, "majority_value", _counts_itself_outside_its_config, "a_leader_outside_its_config_does_not"),
+    (Leader, "commit", _commits_on_acknowledgements_only, "what_a_smaller_majority_has_is_committed"),
     (RaftState, "load_peers", _keeps_removed_peers, "a_removed_member_counts_no_more"),
     (RaftState, "load_peers", _has_one_session, "an_acknowledgement_from_before_the_removal"),
     (RaftState, "removed", _believes_no_removal, "a_removed_member_raises_no_term"),

@@ -13,13 +13,13 @@ from stelae.client.catalog import CatalogClient
 from stelae.local.ports import free_ports
 from stelae.protocol.member_messages import ConfigView
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.spi.errors import CallerError, CannotAbort, MemberChangeRefused, Unavailable, WrongConfigId
+from stelae.spi.errors import CallerError, MemberChangeRefused, Unavailable, WrongConfigId
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import MemberType
 from tests.e2e.master_nodes import Cluster as MastersCluster
 from tests.e2e.master_nodes import running as masters_running
 from tests.e2e.master_nodes import until_every_replica_runs
-from tests.e2e.nodes import TABLET, WAIT_S, Cluster, running, until
+from tests.e2e.nodes import TABLET, WAIT_S, Cluster, no_space, running, until
 
 
 def types(view: ConfigView) -> dict[NodeId, MemberType]:
@@ -139,14 +139,44 @@ def test_what_cannot_be_done_is_refused_with_the_next_step(tmp_path: Path) -> No
                 await replicas.add("127.0.0.1:9", node="f" * 32, member_type="VOTER")
             with pytest.raises(MemberChangeRefused, match="not a member; add it first"):
                 await replicas.change_role("f" * 32, "VOTER")
-            with pytest.raises(CannotAbort, match="no change of config is in progress"):
-                await replicas.abort_change()
+            assert not (await replicas.abort_change()).changed
             with pytest.raises(NoSuchTablet):
                 await client.connection.tablet(type(TABLET)("other"))
             added = await replicas.add("127.0.0.1:9", node="f" * 32)
             assert types(added.view)[NodeId("f" * 32)] is MemberType.PRE_VOTER
             with pytest.raises(ReplicaGone, match="never answered the leader"):
                 await replicas.add("127.0.0.1:9", node="f" * 32, wait=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_removal_of_the_leader_is_aborted_while_no_successor_has_all_of_the_log(tmp_path: Path) -> None:
+    """The disks of both followers are full, so they stay behind, and the leader waits with the handover."""
+
+    async def scenario() -> None:
+        async with (
+            running(tmp_path, election_timeout_ms=3000) as cluster,
+            await connect_async(cluster.addresses) as client,
+        ):
+            table, replicas, leader = await client.table(TABLET), await client.replicas(TABLET), leads(cluster)
+            before = await replicas.config()
+            status = cluster.nodes[leader].replicas[TABLET]
+            for other in cluster.others(leader):
+                cluster.files[other].broken = no_space
+            written = asyncio.ensure_future(table.insert([{"id": 1, "text": "while it is full"}], timeout_s=WAIT_S))
+            await until(lambda: status.status.last.index > status.status.commit)
+            removed = asyncio.ensure_future(replicas.remove(leader))
+            async with asyncio.timeout(WAIT_S):
+                while not (await replicas.abort_change()).changed:
+                    await asyncio.sleep(0.01)
+            with pytest.raises(MemberChangeRefused, match=f"remove node {leader}: ABORTED: an operator has cancelled"):
+                await removed
+            for other in cluster.others(leader):
+                cluster.files[other].broken = None
+            await written
+            after = await replicas.config()
+            assert (after.node_id, after.committed) == (before.node_id, before.committed)
+            assert not (await replicas.abort_change()).changed
 
     asyncio.run(scenario())
 

@@ -199,14 +199,19 @@ def run_move(target: TabletTarget, member: str, node: str, *, as_json: bool) -> 
     return _changed(target, run, as_json=as_json)
 
 
-def run_change_role(target: TabletTarget, member: str, type_name: str, *, as_json: bool) -> int:
+def run_change_role(target: TabletTarget, member: str, type_name: str, *, wait: bool, as_json: bool) -> int:
     """Change the type of a member and return the exit code."""
     wanted = member_type("TYPE", type_name, OF_MEMBERS)
 
     async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
         name = await tablet.member(member)
         return name, await tablet.replicas.change_role(
-            name.node_id, wanted, config_id=tablet.config_id, on_progress=_shown(line, name), timeout_s=target.timeout_s
+            name.node_id,
+            wanted,
+            wait=wait,
+            config_id=tablet.config_id,
+            on_progress=_shown(line, name),
+            timeout_s=target.timeout_s,
         )
 
     return _changed(target, run, as_json=as_json)
@@ -224,17 +229,18 @@ def run_transfer(target: TabletTarget, to: str, *, as_json: bool) -> int:
 
 
 def run_abort(target: TabletTarget, *, as_json: bool) -> int:
-    """Cancel a change and return the exit code."""
+    """Cancel a change and return the exit code. That no change is in progress is no error."""
 
-    async def run() -> ConfigView:
+    async def run() -> ChangeResult:
         async with target.opened() as tablet:
             return await tablet.replicas.abort_change(config_id=tablet.config_id, timeout_s=target.timeout_s)
 
-    view = asyncio.run(run())
+    result = asyncio.run(run())
     if as_json:
-        print_json(plain_view(view))
+        print_json({"changed": result.changed, **plain_view(result.view)})
     else:
-        note(f"the change was cancelled; the config is {view.committed.op_id}")
+        done = "the change was cancelled" if result.changed else "nothing to do: no change is in progress"
+        note(f"{done}; the config is {result.view.committed.op_id}")
     return EXIT_OK
 
 

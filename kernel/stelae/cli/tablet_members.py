@@ -75,6 +75,8 @@ def add_replica(
     election timeout. That goes on by itself, whether the command waits or not. A node that never answers is removed
     again.
 
+    The command waits until the new member is committed; with --wait, until the replica has its vote.
+
     The command can be repeated: a replica that is a member already is no error.
 
     Example: stelae tablet add-replica 3f9c 127.0.0.1:7054 --connect 127.0.0.1:7051 --wait"""
@@ -97,7 +99,8 @@ def remove_replica(
     """Remove a replica from a tablet. Its files stay on its node.
 
     A leader hands over its leadership first. A change after which the voters that answer would be no majority is
-    refused. The command can be repeated: a node that is no member is no error."""
+    refused. The command waits until the removal is committed. It can be repeated: a node that is no member is no
+    error."""
     from stelae.cli.run_tablet_members import TabletTarget, run_remove
 
     target = TabletTarget(directory, connect, timeout_s, tablet, config_id, progress)
@@ -130,6 +133,7 @@ def change_role(
     tablet: TabletArgument,
     member: MemberArgument,
     member_type: Annotated[str, typer.Argument(metavar="TYPE", help="VOTER, NON_VOTER or PRE_VOTER.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until a PRE_VOTER is a voter.")] = False,
     config_id: ConfigIdOption = "",
     directory: DirOption = None,
     connect: ConnectOption = "",
@@ -140,11 +144,14 @@ def change_role(
     """Change the type of a member.
 
     A voter becomes a NON_VOTER. A NON_VOTER becomes a VOTER if it has caught up; as PRE_VOTER it becomes one by itself
-    once it has. A leader that is to lose its vote hands over its leadership first."""
+    once it has. A leader that is to lose its vote hands over its leadership first.
+
+    The command waits until the new type is committed; with --wait, until a PRE_VOTER has its vote. It can be repeated:
+    a member that has the type already is no error."""
     from stelae.cli.run_tablet_members import TabletTarget, run_change_role
 
     target = TabletTarget(directory, connect, timeout_s, tablet, config_id, progress)
-    raise typer.Exit(run_change_role(target, member, member_type, as_json=as_json))
+    raise typer.Exit(run_change_role(target, member, member_type, wait=wait, as_json=as_json))
 
 
 def transfer(
@@ -156,7 +163,10 @@ def transfer(
     timeout_s: TimeoutOption = 30.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Hand over the leadership of a tablet to another voter. Writes wait for at most one election timeout."""
+    """Hand over the leadership of a tablet to another voter. Writes wait for at most one election timeout.
+
+    The command waits until another voter leads. It can be repeated: with --to, a voter that leads already is no
+    error."""
     from stelae.cli.run_tablet_members import TabletTarget, run_transfer
 
     target = TabletTarget(directory, connect, timeout_s, tablet, config_id)
@@ -174,7 +184,9 @@ def abort_change(
     """Cancel a change of the members that is not in the leader's log yet.
 
     Only a change that waits for the leader to hand over can be cancelled. One that is in the log takes effect once a
-    majority has it, because no leader ever truncates its own log. Undo it by another change then."""
+    majority has it, because no leader ever truncates its own log. Undo it by another change then.
+
+    The command can be repeated: that no change is in progress is no error."""
     from stelae.cli.run_tablet_members import TabletTarget, run_abort
 
     raise typer.Exit(run_abort(TabletTarget(directory, connect, timeout_s, tablet, config_id), as_json=as_json))

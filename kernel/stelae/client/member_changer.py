@@ -14,7 +14,7 @@ import msgspec
 
 from stelae.client.connection import TRANSFER_MS, Connection
 from stelae.client.leader_tracker import LeaderTracker
-from stelae.client.member_goals import change_text, config_text, is_made, is_promoted, lag_text, no_successor_text
+from stelae.client.member_goals import config_text, is_made, is_promoted, lag_text, no_successor_text
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.member_messages import CHANGE_MEMBERS, CONFIG, ChangeMembersRequest, ConfigRequest, ConfigView
 from stelae.protocol.tablet_messages import TRANSFER_LEADERSHIP, TransferRequest
@@ -29,7 +29,7 @@ from stelae.spi.errors import (
     WrongConfigId,
 )
 from stelae.spi.ids import NodeId, OpId, TabletId
-from stelae.spi.members import MemberChange, MemberType
+from stelae.spi.members import MemberChange, MemberType, change_text
 from stelae.wire.messenger import Lane
 
 OnProgress: TypeAlias = Callable[[ConfigView], None]

@@ -74,19 +74,6 @@ def copy_text(member_type: MemberType, view: ConfigView) -> str:
     return "has no replica yet: the leader asks for one, or for a copy over the replica that was deleted there"
 
 
-def change_text(change: MemberChange) -> str:
-    """Return a change in words."""
-    match change:
-        case AddServer():
-            return f"add {change.address} ({change.node_id}) as {change.member_type}"
-        case RemoveServer():
-            return f"remove node {change.node_id}"
-        case ChangeRole():
-            return f"make node {change.node_id} {change.member_type}"
-        case _:
-            assert_never(change)
-
-
 def config_text(config: TabletConfig) -> str:
     """Return the members of a config in words."""
     return ", ".join(f"{member.address} as {member.member_type}" for member in config.members)

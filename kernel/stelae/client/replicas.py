@@ -19,7 +19,7 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_messages import ServerList
 from stelae.protocol.member_messages import ABORT_CHANGE, AbortChangeRequest, ConfigView
 from stelae.protocol.node_messages import NODE, NodeInfo, NodeRequest
-from stelae.spi.errors import MemberChangeRefused, Unavailable
+from stelae.spi.errors import MemberChangeRefused, NoChange, Unavailable
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import PROMOTED, AddServer, ChangeRole, MemberType, RemoveServer
 from stelae.wire.messenger import Lane
@@ -171,16 +171,23 @@ class AsyncReplicas:
         node: str,
         member_type: str,
         *,
+        wait: bool = False,
         config_id: OpId | None = None,
         on_progress: OnProgress | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> ChangeResult:
         """Change the type of a member: ``"VOTER"``, ``"NON_VOTER"``, ``"PRE_VOTER"``. Errors are those of :meth:`add`.
 
-        A member gets a vote only once it has caught up. A ``PRE_VOTER`` gets it by itself."""
-        change = ChangeRole(node_id=node_uuid(node), member_type=_type("member_type", member_type))
+        A member gets a vote only once it has caught up. A ``PRE_VOTER`` gets it by itself; with ``wait``, the call
+        returns once it has it."""
+        wanted = _type("member_type", member_type)
+        change = ChangeRole(node_id=node_uuid(node), member_type=wanted)
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
-        return await self._changer.change(change, config_id, deadline, on_progress)
+        made = await self._changer.change(change, config_id, deadline, on_progress)
+        if not wait or wanted not in PROMOTED:
+            return made
+        view = await self._changer.until_promoted(change.node_id, deadline, on_progress)
+        return ChangeResult(changed=made.changed, view=view)
 
     async def transfer(
         self, to: str | None = None, *, config_id: OpId | None = None, timeout_s: float = TIMEOUT_S
@@ -201,19 +208,26 @@ class AsyncReplicas:
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
         return await self._changer.transfer(target, config_id, deadline)
 
-    async def abort_change(self, *, config_id: OpId | None = None, timeout_s: float = TIMEOUT_S) -> ConfigView:
-        """Cancel a change that is asked for and not appended to the log yet. Return the config.
+    async def abort_change(self, *, config_id: OpId | None = None, timeout_s: float = TIMEOUT_S) -> ChangeResult:
+        """Cancel a change that is asked for and not appended to the log yet.
+
+        ``changed`` is False if no change is in progress. After a lost answer that may be because this call has
+        cancelled it.
 
         Raises:
-            CannotAbort: nothing is in progress, or it is appended: a leader never truncates its own log. Once it is
-                committed, another change can undo it.
+            CannotAbort: the change is appended, and a leader never truncates its own log, or the successor was asked to
+                lead already. Once the change is committed, another one can undo it.
             WrongConfigId: another config is committed than ``config_id``.
             Unavailable: no leader answered in time.
         """
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
         request = encode(AbortChangeRequest(self.tablet_id, config_id))
-        await self._connection.ask_any(self._tracker, ABORT_CHANGE, request, deadline, Lane.CONTROL)
-        return await self._changer.view(deadline)
+        cancelled = True
+        try:
+            await self._connection.ask_any(self._tracker, ABORT_CHANGE, request, deadline, Lane.CONTROL)
+        except NoChange:
+            cancelled = False
+        return ChangeResult(changed=cancelled, view=await self._changer.view(deadline))
 
     async def node_at(self, address: str) -> NodeId:
         """Return the uuid of the node at an address, which can get a replica.

@@ -81,6 +81,7 @@ class Replicas:
         node: str,
         member_type: str,
         *,
+        wait: bool = False,
         config_id: OpId | None = None,
         on_progress: OnProgress | None = None,
         timeout_s: float = TIMEOUT_S,
@@ -88,7 +89,7 @@ class Replicas:
         """Change the type of a member; see ``AsyncReplicas.change_role``."""
         return self._loop_thread.run(
             self._replicas.change_role(
-                node, member_type, config_id=config_id, on_progress=on_progress, timeout_s=timeout_s
+                node, member_type, wait=wait, config_id=config_id, on_progress=on_progress, timeout_s=timeout_s
             )
         )
 
@@ -102,6 +103,6 @@ class Replicas:
         """Return the uuid of the node at an address; see ``AsyncReplicas.node_at``."""
         return self._loop_thread.run(self._replicas.node_at(address))
 
-    def abort_change(self, *, config_id: OpId | None = None, timeout_s: float = TIMEOUT_S) -> ConfigView:
+    def abort_change(self, *, config_id: OpId | None = None, timeout_s: float = TIMEOUT_S) -> ChangeResult:
         """Cancel a change; see ``AsyncReplicas.abort_change``."""
         return self._loop_thread.run(self._replicas.abort_change(config_id=config_id, timeout_s=timeout_s))

@@ -132,8 +132,11 @@ class PeerTraffic:
     def consensus_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
         """Handle a consensus message.
 
-        Raises ``PeerError``, and the message has no effect, if it is malformed, its sender is not a member of the
-        tablet, or the tablet is not on this node."""
+        A tombstone of the tablet is loaded and gets it. If nothing of the tablet is on this node, the message has no
+        effect and no answer: the leader learns it from the answer to its next heartbeat (``UNKNOWN``).
+
+        Raises ``PeerError``, and the message has no effect, if it is malformed, or its sender is not a member of the
+        tablet and does not know a newer config. Also if this process serves no tombstones and has no replica."""
         message = self._codec.decode(frames)
         self.members.heard(sender, self._turns.now_us())
         replica = self._replicas.get(message.header.tablet_id)

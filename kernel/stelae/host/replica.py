@@ -275,8 +275,7 @@ class Replica:
         old, new = visible_state(before), visible_state(after)
         if old == new:
             return
-        pairs = [value for pair in zip(old, new, strict=True) for value in pair]
-        log.info(STATUS_CHANGED, self.tablet_id, *pairs)
+        log.info(STATUS_CHANGED, self.tablet_id, *(value for pair in zip(old, new, strict=True) for value in pair))
         self._ports.observer.status_changed(self.tablet_id, before, after)
         if self.on_status is not None:
             self.on_status()
@@ -380,7 +379,8 @@ class Replica:
     def rejected(self, rejection: Rejection) -> None:
         if self._closed:
             return
-        error = rejection_error(rejection)
+        asked = self.transfers.asked(rejection.token) or self.member_changes.asked(rejection.token)
+        error = rejection_error(rejection, self.tablet_id, asked)
         waits = (self.reads.failed, self.transfers.ended, self.member_changes.failed)
         if not any(failed(rejection.token, error) for failed in waits):
             self.writes.rejected(rejection.token, error)

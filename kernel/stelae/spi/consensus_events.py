@@ -79,7 +79,10 @@ class RangeSent(msgspec.Struct, frozen=True, gc=False):
 
 
 class RangeCompacted(msgspec.Struct, frozen=True, gc=False):
-    """The range that ends at ``asked`` was not sent: its first entry was collected. ``base`` is the log's base now."""
+    """The log of this replica was collected up to ``base``, so the range that ends at ``asked`` was not sent.
+
+    This is the only event that says up to where a log is collected. A core needs to know it only when a peer lacks an
+    entry that is gone: the peer needs a copy then."""
 
     peer: NodeId
     asked: OpId

@@ -129,7 +129,7 @@ class MemberChangeRefused(CallerError, code="MEMBER_CHANGE_REFUSED"):
 
 
 class NoChange(MemberChangeRefused, code="NO_CHANGE"):
-    """The members already are as asked."""
+    """The members already are as asked, or there is no change to abort."""
 
 
 class WrongConfigId(MemberChangeRefused, code="WRONG_CONFIG_ID"):
@@ -137,7 +137,7 @@ class WrongConfigId(MemberChangeRefused, code="WRONG_CONFIG_ID"):
 
 
 class CannotAbort(MemberChangeRefused, code="CANNOT_ABORT"):
-    """Nothing is in progress, or it can be aborted no more."""
+    """The change of members can be aborted no more."""
 
 
 class RecoveryRefused(CallerError, code="RECOVERY_REFUSED"):

@@ -1,7 +1,7 @@
 """The members of a consensus group: its config, and the changes that can be asked for."""
 
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
@@ -137,3 +137,16 @@ class ChangeRole(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 MemberChange: TypeAlias = AddServer | RemoveServer | ChangeRole
 """One change of a config. Majorities before and after it always overlap (Raft thesis, 4.1)."""
+
+
+def change_text(change: MemberChange) -> str:
+    """Return a change in words."""
+    match change:
+        case AddServer():
+            return f"add {change.address} ({change.node_id}) as {change.member_type}"
+        case RemoveServer():
+            return f"remove node {change.node_id}"
+        case ChangeRole():
+            return f"make node {change.node_id} {change.member_type}"
+        case _:
+            assert_never(change)

@@ -23,7 +23,7 @@ class RejectReason(StrEnum):
     # The others are of changes of config only.
     WRONG_CONFIG_ID = "WRONG_CONFIG_ID"  #: The committed config is not the one that the change is meant for.
     CHANGE_PENDING = "CHANGE_PENDING"  #: Another change is appended and not committed.
-    NO_CHANGE = "NO_CHANGE"  #: The config already is as asked.
+    NO_CHANGE = "NO_CHANGE"  #: The config already is as asked. ``AbortChange``: no change is in progress.
     NOT_A_MEMBER = "NOT_A_MEMBER"
     WRONG_MEMBER_TYPE = "WRONG_MEMBER_TYPE"  #: The member cannot get that type by this change.
     NOT_CAUGHT_UP = "NOT_CAUGHT_UP"  #: The member would get a vote, but its log lags behind.
@@ -32,7 +32,7 @@ class RejectReason(StrEnum):
     NO_LIVE_MAJORITY = "NO_LIVE_MAJORITY"  #: The leader has not heard lately from a majority of the new config.
     STEPPING_DOWN = "STEPPING_DOWN"  #: The change concerns the leader. It has handed over to ``leader``: ask that one.
     ABORTED = "ABORTED"  #: ``AbortChange`` cancelled the change.
-    CANNOT_ABORT = "CANNOT_ABORT"  #: ``AbortChange`` only: nothing is in progress, or it cannot be cancelled any more.
+    CANNOT_ABORT = "CANNOT_ABORT"  #: ``AbortChange`` only: the change cannot be cancelled any more.
 
     # Of ``RecoverAlone`` and ``StandDown`` only. They are also rejected with NOT_A_MEMBER and ROWS_MISSING.
     LEADER_ALIVE = "LEADER_ALIVE"  #: The replica leads, or heard from a leader lately: the tablet has its majority.
@@ -47,5 +47,6 @@ class Rejection(msgspec.Struct, frozen=True):
     token: int
     reason: RejectReason
     leader: NodeId | None = None
-    #: For changes of config and recoveries: what is, what was asked, and what to do next.
+    #: For changes of config and recoveries: what is, and after a semicolon what to do next. Who sends the request adds
+    #: what was asked.
     detail: str = ""

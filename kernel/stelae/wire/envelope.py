@@ -20,7 +20,8 @@ from stelae.wire.addresses import split_address
 from stelae.wire.refusals import Malformed, Scalar, StaleRecipient, WrongCluster, WrongRecipient, WrongVersion
 from stelae.wire.settings import INTEGER_MAX, Lane, WireSettings
 
-#: Version of the envelope and of the rules in this package. A peer with another version is refused.
+#: Version of the envelope and of the rules in this package. A peer with another version is refused. Like the versions
+#: of files, it counts from the first release (ADR 82).
 PROTOCOL_VERSION: Final = 1
 
 

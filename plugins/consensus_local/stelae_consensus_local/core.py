@@ -323,10 +323,11 @@ class LocalCore(ConsensusCore):
             self._reject(event.token, RejectReason.UNSUPPORTED, NO_CHANGES)
 
     def _on_recovery(self, event: RecoverAlone | StandDown) -> None:
-        self._reject(event.token, RejectReason.UNSUPPORTED, "a tablet with one member never loses its majority")
+        detail = "a tablet with one member never loses its majority; nothing to recover"
+        self._reject(event.token, RejectReason.UNSUPPORTED, detail)
 
     def _on_abort(self, event: AbortChange) -> None:
         if self._role is not Role.LEADER:
             self._reject(event.token, RejectReason.NOT_LEADER)
         else:
-            self._reject(event.token, RejectReason.CANNOT_ABORT, f"no change is in progress: {NO_CHANGES}")
+            self._reject(event.token, RejectReason.NO_CHANGE, f"no change is in progress: {NO_CHANGES}")

@@ -39,7 +39,7 @@ _MAY_BECOME = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a change is refused. ``detail`` says what is, what was asked, and what to do next."""
+    """Why a change is refused. ``detail`` says what is, and after a semicolon what to do next."""
 
     reason: RejectReason
     detail: str
@@ -76,7 +76,7 @@ def _added(config: TabletConfig, member: Member | None, change: AddServer) -> tu
     if member.address != change.address:
         return _with(config, msgspec.structs.replace(member, address=change.address))
     if member.member_type is wanted or may_have_become(wanted, member.member_type):
-        return Refusal(RejectReason.NO_CHANGE, f"node {node} is a member already: {member.member_type}")
+        return Refusal(RejectReason.NO_CHANGE, f"node {node} is {member.member_type} already; nothing to add")
     fact = f"node {node} is a member already, as {member.member_type}, and was to be added as {wanted}"
     return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; change its role instead")
 
@@ -87,11 +87,11 @@ def _retyped(config: TabletConfig, member: Member | None, change: ChangeRole) ->
         names = ", ".join(str(m.node_id) for m in config.members)
         return Refusal(RejectReason.NOT_A_MEMBER, f"node {node} is not a member; add it first. Members: {names}")
     if member.member_type is wanted:
-        return Refusal(RejectReason.NO_CHANGE, f"node {node} is {wanted} already")
+        return Refusal(RejectReason.NO_CHANGE, f"node {node} is {wanted} already; nothing to change")
     possible = _MAY_BECOME[member.member_type]
     if wanted not in possible:
         fact = f"node {node} is {member.member_type} and cannot become {wanted} in one change"
-        return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; possible: {', '.join(possible)}")
+        return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; first make it one of: {', '.join(possible)}")
     demoted = member.member_type is MemberType.VOTER and wanted is MemberType.NON_VOTER
     # The mark stays until the member votes again: until then, an empty replica must not replace a lost one.
     was_voter = True if demoted else msgspec.UNSET if wanted in VOTING else member.was_voter
@@ -124,7 +124,8 @@ def leaderless(members: tuple[Member, ...]) -> Refusal | None:
     """Refuse members of which none may lead."""
     if any(m.member_type is MemberType.VOTER for m in members):
         return None
-    fact = "no VOTER would be left, so the tablet could never have a leader again"
+    rest = ", ".join(f"{m.node_id} as {m.member_type}" for m in members) or "no member at all"
+    fact = f"no VOTER would be left, so the tablet could never have a leader again: {rest}"
     return Refusal(RejectReason.LEADERLESS, f"{fact}; add another member and wait until it is a VOTER")
 
 

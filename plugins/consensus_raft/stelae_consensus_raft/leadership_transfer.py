@@ -39,11 +39,16 @@ class RaftTransfers:
         elif leadership.handover is not None:
             state.reject(event.token, RejectReason.TRANSFERRING)
         elif event.to is not None and event.to not in self._eligible():
-            state.reject(event.token, RejectReason.NOT_A_VOTER)
+            state.reject(event.token, RejectReason.NOT_A_VOTER, self._not_a_voter(event.to))
         elif (to := event.to or self._best_successor(leadership)) is None:
             state.reject(event.token, RejectReason.NO_SUCCESSOR)
         else:
             leadership.handover = Handover(event.token, to, state.now_us + state.timeout_us)
+
+    def _not_a_voter(self, to: NodeId) -> str:
+        member = self._state.config.member(to)
+        fact = f"node {to} is {'not a member' if member is None else member.member_type}"
+        return f"{fact}; hand over to one of the voters: {', '.join(sorted(self._eligible()))}"
 
     def begin_for_change(self, token: int) -> None:
         """Hand over because a change of config would end this leadership. The token is rejected in any case."""

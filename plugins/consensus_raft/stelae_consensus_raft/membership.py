@@ -139,10 +139,13 @@ class RaftMembership:
             state.reject(event.token, RejectReason.NOT_LEADER)
         elif self._transfers.abort_change():
             state.ready.aborted.append(event.token)
+        elif why := self._why_not_abort(leadership):
+            state.reject(event.token, RejectReason.CANNOT_ABORT, why)
         else:
-            state.reject(event.token, RejectReason.CANNOT_ABORT, self._why_not_abort(leadership))
+            state.reject(event.token, RejectReason.NO_CHANGE, "no change of config is in progress; nothing to abort")
 
     def _why_not_abort(self, leadership: LeaderState) -> str:
+        """Return why the change in progress cannot be cancelled, or an empty text if there is none."""
         pending = self._change_pending()
         if pending is not None:
             index = self._state.config.op_id.index
@@ -150,9 +153,9 @@ class RaftMembership:
                 f"the change is appended at index {index}, and a leader never truncates its own log; "
                 "it is committed as soon as a majority has it, and can be undone by another change then"
             )
-        if leadership.handover is not None:
+        if leadership.handover is not None and leadership.handover.for_change:
             return "the successor was asked to take over already; ask again when the transfer has ended"
-        return "no change of config is in progress"
+        return ""
 
     # -- appending and committing ----------------------------------------------------------------
 

@@ -124,7 +124,7 @@ class RaftRecovery:
         if not is_first_term(term):
             return Refusal(RejectReason.CHANGED_SINCE, f"no recovery begins in term {term}; make a new plan")
         if recovery_id(state.log.last.term) == recovery_id(term):
-            return Refusal(RejectReason.RECOVERED, f"the log ends at {state.log.last}, which is of this recovery")
+            return Refusal(RejectReason.RECOVERED, f"the log ends at {state.log.last}, of this recovery; nothing to do")
         if state.role is Role.LEADER or state.leader_is_alive():
             heard = "this replica heard a leader within one election timeout"
             fact = "this replica leads the tablet" if state.role is Role.LEADER else heard

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from stelae.cli.kit.name_lookup import UnknownName
 from stelae.cli.member_text import NamedNode, changed_text, plain_view, print_view
 from stelae.cli.member_types import OF_MEMBERS, OF_NEW_MEMBERS, member_type
-from stelae.cli.run_tablet_members import _OpenTablet, parse_config_id
+from stelae.cli.run_tablet_members import TabletTarget, _OpenTablet, parse_config_id, run_abort
 from stelae.client import ChangeResult
 from stelae.protocol.member_messages import ConfigView
 from stelae.spi.errors import CallerError, Unavailable
@@ -198,3 +201,24 @@ def test_a_removal_by_address_can_be_repeated() -> None:
 def test_what_names_no_node_is_refused_with_the_members(given: str) -> None:
     with pytest.raises(UnknownName, match="stelae tablet config"):
         asyncio.run(opened().member(given))
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_an_abort_says_whether_it_has_cancelled_anything_and_is_no_error_if_not(
+    changed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def abort_change(**_: object) -> ChangeResult:
+        return ChangeResult(changed=changed, view=view(V))
+
+    @asynccontextmanager
+    async def opened(self: TabletTarget) -> AsyncIterator[Any]:
+        yield SimpleNamespace(replicas=SimpleNamespace(abort_change=abort_change), config_id=None)
+
+    monkeypatch.setattr(TabletTarget, "opened", opened)
+    target = TabletTarget(None, "any:1", 1.0, "t")
+    assert run_abort(target, as_json=True) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["changed"], shown["config_id"]) == (changed, "1.1")
+    assert run_abort(target, as_json=False) == 0
+    said = "the change was cancelled" if changed else "nothing to do: no change is in progress"
+    assert f"{said}; the config is 1.1" in capsys.readouterr().err

@@ -15,11 +15,18 @@ from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.replicas import AsyncReplicas, ChangeOvertaken, ReplicaGone
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_messages import ServerLine, ServerList, ServerMode
-from stelae.protocol.member_messages import CHANGE_MEMBERS, ChangeMembersReply, ChangeMembersRequest, ConfigView
+from stelae.protocol.member_messages import (
+    ABORT_CHANGE,
+    CHANGE_MEMBERS,
+    ChangeMembersReply,
+    ChangeMembersRequest,
+    ConfigView,
+)
 from stelae.protocol.node_messages import NODE, NodeInfo
 from stelae.protocol.tablet_messages import TRANSFER_LEADERSHIP
 from stelae.spi.errors import (
     CallerError,
+    CannotAbort,
     ChangeNotYet,
     DeadlineExceeded,
     MemberChangeRefused,
@@ -56,13 +63,18 @@ class Leader:
     def __init__(self, *views: ConfigView, answers: tuple[Answer, ...] = (), takes_s: float = 0.0) -> None:
         self.views, self.answers, self.takes_s = list(views), list(answers), takes_s
         self.asked: list[ChangeMembersRequest] = []
-        self.transfers = 0
+        self.transfers = self.aborts = 0
         self.role = "tserver"
         self.servers: tuple[NodeId, ...] | None = None
         self.servers_later: tuple[NodeId, ...] = ()  # Those that the masters know from the second look on.
         self.member_lookup: Any = SimpleNamespace(learn=lambda *_: None)
 
-    async def ask_any(self, *_: object) -> Any:
+    async def ask_any(self, _tracker: object, kind: str, *_: object) -> Any:
+        if kind == ABORT_CHANGE:
+            self.aborts += 1
+            if (answer := self.answers.pop(0)) is not None:
+                raise answer
+            return SimpleNamespace(body=[])
         shown = self.views.pop(0) if len(self.views) > 1 else self.views[0]
         return SimpleNamespace(body=[encode(shown)])
 
@@ -304,3 +316,29 @@ def test_a_transfer_is_asked_for_until_another_node_leads() -> None:
     leader = Leader(view(), view(), view(leader=OTHER), answers=(Unavailable("no voter took over"), None))
     assert run(leader.replicas.transfer()).view.node_id == OTHER
     assert leader.transfers == 2
+
+
+def test_a_role_that_brings_a_vote_later_is_waited_for() -> None:
+    leader = Leader(view(N), view(P, index=2), view(P, index=2), view(V, index=3), answers=(None,))
+    result = run(leader.replicas.change_role(NEW, "PRE_VOTER", wait=True))
+    assert result.changed and result.view.committed.op_id == OpId(1, 3)
+    leader = Leader(view(N), view(P, index=2), answers=(None,))
+    assert run(leader.replicas.change_role(NEW, "PRE_VOTER")).view.committed.op_id == OpId(1, 2)
+    leader = Leader(view(V), view(N, index=2), answers=(None,))
+    assert run(leader.replicas.change_role(NEW, "NON_VOTER", wait=True)).view.committed.op_id == OpId(1, 2)
+
+
+def test_an_abort_can_be_repeated() -> None:
+    """That nothing was in progress was an error, also if this very call had cancelled it and the answer was lost."""
+    leader = Leader(view(), answers=(None, NoChange("no change of config is in progress")))
+    assert run(leader.replicas.abort_change()).changed
+    assert not run(leader.replicas.abort_change()).changed and leader.aborts == 2
+    with pytest.raises(CannotAbort):
+        run(Leader(view(), answers=(CannotAbort("it is appended"),)).replicas.abort_change())
+
+
+def test_a_change_that_found_no_successor_was_not_made() -> None:
+    """The client gave up with CHANGE_OVERTAKEN as soon as somebody else had changed the config."""
+    leader = Leader(view(N), view(V, index=2), view(index=3), answers=(ChangeNotYet("NO_SUCCESSOR"), None))
+    assert run(leader.replicas.remove(NEW)).changed
+    assert [request.committed_config_id for request in leader.asked] == [OpId(1, 1), OpId(1, 2)]

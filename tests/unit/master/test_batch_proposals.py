@@ -8,6 +8,7 @@ from stelae.host.rejection_errors import rejection_error
 from stelae.server.master.core.operations import BatchOutcome
 from stelae.server.master.driver.batch_proposals import outcome_of
 from stelae.spi.errors import NotLeader, Overloaded, StelaeError, Unavailable
+from stelae.spi.ids import TabletId
 from stelae.spi.rejections import Rejection, RejectReason
 from stelae.spi.write import Answer, OpResult, WriteReply
 from stelae.wire.refusals import error_fields, error_of
@@ -29,12 +30,12 @@ def test_an_error_after_the_batch_was_handed_over_leaves_its_outcome_unknown(err
 def test_a_proposal_that_the_core_did_not_take_is_in_no_log(reason: RejectReason) -> None:
     """It once counted as unknown. After a transfer that found no successor the locks of such batches stayed taken for
     as long as the master led: its tables could not be changed, and once 64 batches were under way nothing could."""
-    assert outcome_of(rejection_error(Rejection(1, reason)), at_once=False) is BatchOutcome.CERTAINLY_NOT
+    assert outcome_of(rejection_error(Rejection(1, reason), TabletId("t")), at_once=False) is BatchOutcome.CERTAINLY_NOT
 
 
 def test_a_transfer_or_read_that_ended_says_nothing_of_a_batch() -> None:
     for reason in (RejectReason.LEADERSHIP_LOST, RejectReason.NO_SUCCESSOR):
-        assert outcome_of(rejection_error(Rejection(1, reason)), at_once=False) is BatchOutcome.UNKNOWN
+        assert outcome_of(rejection_error(Rejection(1, reason), TabletId("t")), at_once=False) is BatchOutcome.UNKNOWN
 
 
 def test_an_answer_without_a_refusal_leaves_the_decision_to_the_entry() -> None:
@@ -45,6 +46,6 @@ def test_an_answer_without_a_refusal_leaves_the_decision_to_the_entry() -> None:
 
 @pytest.mark.parametrize("reason", list(RejectReason))
 def test_a_rejection_crosses_the_wire_as_the_class_of_its_code(reason: RejectReason) -> None:
-    error = rejection_error(Rejection(1, reason))
+    error = rejection_error(Rejection(1, reason), TabletId("t"))
     received = error_of(error_fields(error))
     assert (received.code, str(received)) == (error.code, str(error))

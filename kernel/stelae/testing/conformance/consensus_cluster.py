@@ -193,6 +193,7 @@ class ConsensusCluster:
         for rejection in ready.rejections:
             self.rejected[rejection.token] = rejection.reason.value
             self.rejections[rejection.token] = rejection
+            assert not rejection.detail or "; " in rejection.detail, f"{rejection}: no next step after a semicolon"
         for changed in ready.config_changes:
             self.changed[changed.token] = changed.config
         self.aborted.update(ready.aborted)

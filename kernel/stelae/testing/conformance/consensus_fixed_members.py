@@ -47,7 +47,7 @@ class FixedMembersChecks:
         _lacks(harness, CHANGES_MEMBERS)
         cluster = harness.led(1)
         token = cluster.abort(1)
-        assert cluster.rejected == {token: "CANNOT_ABORT"} and cluster.rejections[token].detail
+        assert cluster.rejected == {token: "NO_CHANGE"} and cluster.rejections[token].detail
 
     @pytest.mark.parametrize(
         "members",

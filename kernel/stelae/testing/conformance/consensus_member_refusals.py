@@ -159,5 +159,12 @@ class MemberRefusalChecks:
     def test_there_may_be_nothing_to_abort(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         aborted = cluster.abort(1)
-        assert cluster.rejected.get(aborted) == "CANNOT_ABORT"
+        assert cluster.rejected.get(aborted) == "NO_CHANGE"
         assert "no change" in cluster.rejections[aborted].detail
+
+    def test_a_transfer_is_no_change_that_could_be_aborted(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.isolate(2)
+        cluster.propose(1, b"a")
+        cluster.transfer(1, 2)
+        assert cluster.rejected.get(cluster.abort(1)) == "NO_CHANGE"

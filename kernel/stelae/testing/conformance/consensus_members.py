@@ -162,6 +162,22 @@ class MemberChecks:
         assert token in cluster.changed and cluster.nodes[1].status.commit == 3
         assert accepted in cluster.accepted and cluster.bodies(1) == [b"a"]
 
+    def test_what_a_smaller_majority_has_is_committed_when_the_majority_shrinks(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """No acknowledgement is to come: the entry is durable on all that count now, and the removal nowhere yet."""
+        cluster = harness.led(2)
+        cluster.crash(2)
+        cluster.propose(1, b"a")
+        assert cluster.nodes[1].status.commit == 1, "one of two voters has the entry"
+        cluster.nodes[1].holds = True
+        token = cluster.change(1, remove(2))
+        assert cluster.nodes[1].status.commit == 2 and token not in cluster.changed
+        cluster.nodes[1].holds = False
+        while cluster.nodes[1].pending:
+            cluster.persist(1)
+        assert cluster.nodes[1].status.commit == 3 and token in cluster.changed
+
     def test_a_pinned_member_is_pinned_until_a_voter_makes_room_for_it(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
 
@@ -189,6 +205,23 @@ class MemberChecks:
         token = cluster.change(1, remove(3))
         cluster.deliver_all()
         assert token in cluster.changed and member_types(cluster, 2) == {1: "VOTER", 2: "VOTER"}
+
+    def test_a_member_whose_promotion_is_appended_is_removed_once_that_is_committed(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led(3, MemberType.NON_VOTER)
+        for number in (2, 4):
+            cluster.isolate(number)
+        promotion = cluster.change(1, promote(4))
+        early = cluster.change(1, remove(4))
+        assert cluster.rejected == {early: "CHANGE_PENDING"} and member_types(cluster, 1)[4] == "VOTER"
+        cluster.heal()
+        cluster.advance(cluster.timeout_us)
+        assert promotion in cluster.changed
+        token = cluster.change(1, remove(4))
+        cluster.deliver_all()
+        assert token in cluster.changed
+        assert member_types(cluster, 1) == member_types(cluster, 2) == dict.fromkeys((1, 2, 3), "VOTER")
 
     def test_a_leader_that_is_to_be_removed_hands_over_and_names_its_successor(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
