@@ -47,6 +47,7 @@ class CoreTap(ConsensusCore):
             elif isinstance(event, ReadRequest):
                 self._facts.read(self._node, event.token)
         self._stale.remember(events)
+        self._facts.stepped(self._node, events)
         self._inner.step(events)
 
     def can_wait(self, event: Event) -> bool:
@@ -106,8 +107,10 @@ class CoreTap(ConsensusCore):
 class VoterTap(ConsensusCore):
     """The core of a replica without a log, with a tap. It records what its messages depend on."""
 
-    def __init__(self, inner: ConsensusCore, hard_state: HardState) -> None:
+    def __init__(self, inner: ConsensusCore, node: ObservedNode, facts: FactFeed, hard_state: HardState) -> None:
         self._inner = inner
+        self._node = node
+        self._facts = facts
         self._hard_state = hard_state
         self._needs: OrderedDict[int, tuple[msgspec.Struct, Needs]] = OrderedDict()
 
@@ -117,7 +120,8 @@ class VoterTap(ConsensusCore):
         return known[1] if known is not None else Needs(HardState())
 
     def step(self, events: Sequence[Event]) -> None:
-        """As ``inner``."""
+        """Report events, then forward them."""
+        self._facts.stepped(self._node, events)
         self._inner.step(events)
 
     def take_ready(self) -> Ready | None:
@@ -169,7 +173,8 @@ def tapped_engine(
         def restore_voter(cls, *, hard_state: HardState, **restored: Any) -> ConsensusCore:
             """Restore the core of a tombstone as the engine does, and put a tap on it."""
             facts.voter_restored(node, hard_state)
-            tap = VoterTap(super().restore_voter(hard_state=hard_state, **restored), hard_state)
+            voter = super().restore_voter(hard_state=hard_state, **restored)
+            tap = VoterTap(voter, node, facts, hard_state)
             cores.append(tap)
             return tap
 
