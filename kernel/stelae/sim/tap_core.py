@@ -12,7 +12,7 @@ from stelae.sim.fact_feed import FactFeed
 from stelae.sim.stale_probe import StaleProbe
 from stelae.sim.world import Needs, ObservedNode
 from stelae.spi.consensus import ConsensusCore, ConsensusEngine, HardState, LogView, Ready, Status
-from stelae.spi.consensus_events import Event, PersistFailed, ReadRequest
+from stelae.spi.consensus_events import AbortChange, ChangeMembers, Event, PersistFailed, ReadRequest
 from stelae.spi.members import TabletConfig
 
 MESSAGES_REMEMBERED_MAX = 4_096
@@ -31,6 +31,7 @@ class CoreTap(ConsensusCore):
         self._facts = facts
         self._turns = 0
         self._stale = StaleProbe()
+        self._changes: set[int] = set()
         self._needs: OrderedDict[int, tuple[msgspec.Struct, Needs]] = OrderedDict()
 
     def needs_of(self, message: msgspec.Struct) -> Needs:
@@ -46,6 +47,8 @@ class CoreTap(ConsensusCore):
                 self._node.truncate_log(event.durable_index + 1)
             elif isinstance(event, ReadRequest):
                 self._facts.read(self._node, event.token)
+            elif isinstance(event, ChangeMembers | AbortChange):
+                self._changes.add(event.token)
         self._stale.remember(events)
         self._facts.stepped(self._node, events)
         self._inner.step(events)
@@ -62,6 +65,7 @@ class CoreTap(ConsensusCore):
         ready = self._inner.take_ready()
         if ready is not None:
             self._remember(ready)
+            self._count_refusals(ready)
             self._facts.ready(self._node, ready)
         status = self._inner.status()
         self._facts.status(self._node, status)
@@ -97,6 +101,12 @@ class CoreTap(ConsensusCore):
             bound = Needs(hard_state, self._node.last_after(ready))
             for outbound in ready.after_persist:
                 self._note(outbound.message, bound)
+
+    def _count_refusals(self, ready: Ready) -> None:
+        """Count why changes of config, and aborts of them, were rejected."""
+        for rejection in ready.rejections:
+            if rejection.token in self._changes:
+                self._facts.coverage.hit(f"change.{rejection.reason}")
 
     def _note(self, message: msgspec.Struct, needs: Needs) -> None:
         self._needs[id(message)] = (message, needs)
