@@ -83,4 +83,12 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         invariant="terms_and_votes",
         kind=COPIES,
     ),
+    Mutant(
+        name="tombstones: every vote is refused",
+        rule="durability 19",
+        target="stelae_consensus_raft.voter_core:VoterCore._on_vote_request",
+        replacement=mutations.refuse_as_if_the_log_were_unknown,
+        invariant="tombstones_vote",
+        kind=COPIES,
+    ),
 )

@@ -59,3 +59,11 @@ def clear_the_vote_at_a_merge(original: Original, self: Any, events: Any) -> Non
 
 def load_the_voter_at_term_zero(original: Original, self: Any, block: Any, record: Any) -> Any:
     return original(self, block, msgspec.structs.replace(record, term=0, voted_for=None))
+
+
+def refuse_as_if_the_log_were_unknown(original: Original, self: Any, candidate: Any, request: Any) -> None:
+    last, self._last = self._last, None
+    try:
+        original(self, candidate, request)
+    finally:
+        self._last = last

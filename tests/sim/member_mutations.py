@@ -65,10 +65,6 @@ def count_removed_peers(original: Original, self: Any, leadership: Any) -> None:
     leadership.voting = [peer for peer in leadership.peers.values() if peer not in leadership.learners]
 
 
-def count_itself_always(original: Original, self: Any, own: int, values: list[int]) -> int:
-    return sorted([own, *values], reverse=True)[self._state.majority - 1]
-
-
 def count_own_vote_always(original: Original, self: Any) -> None:
     self._count_vote(self._state.node_id, granted=True)
 
@@ -95,10 +91,18 @@ def save_before_commit(original: Original, self: Any, ready: Any) -> None:
     original(self, msgspec.structs.replace(ready, committed_config=configs[-1]) if configs else ready)
 
 
-def forget_sessions(original: Original, self: Any, leadership: Any) -> None:
-    original(self, leadership)
-    for peer in leadership.peers.values():
-        peer.session = 0
+def ignore_the_compare_and_set_id(original: Original, self: Any, expected: Any) -> None:
+    return None
+
+
+def remove_members_that_fall_silent(original: Original, self: Any, peer: Any) -> Any:
+    """A learner is removed if it is silent for an election timeout, also if it has answered before."""
+    return peer.heard_at_us + self._state.timeout_us if peer.answered else original(self, peer)
+
+
+def promote_by_count(original: Original, self: Any, peer: Any) -> bool:
+    """A member has caught up if it lacks few entries, however long they take."""
+    return bool(peer.answered and self._state.log.last_index - peer.match <= 100)
 
 
 def never_promote(original: Original, self: Any, peer: Any) -> bool:

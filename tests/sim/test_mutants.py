@@ -10,6 +10,7 @@ import logging
 import pytest
 
 from stelae.sim.invariants import INVARIANTS
+from stelae.sim.profile import ProfileKind
 from stelae.sim.run import run_seed
 from tests.at_length import AT_LENGTH
 from tests.sim.client_mutants import CLIENT_MUTANTS
@@ -45,12 +46,13 @@ def test_a_planted_bug_is_caught_by_its_invariant(
     assert violation.invariant == mutant.invariant, violation.detail
 
 
-def test_the_mutants_cover_executor_log_writer_stores_and_the_rules_whose_breach_loses_data() -> None:
+def test_the_mutants_cover_executor_log_writer_stores_members_and_the_rules_whose_breach_loses_data() -> None:
     drivers = ("stelae.host.executor", "stelae.host.log_writer")
     stores = ("stelae.host.flush_and_collect", "stelae_store_columnar")
     assert len(MUTANTS) >= 20
     assert sum(mutant.target.startswith(drivers) for mutant in MUTANTS) >= 4
     assert sum(mutant.target.startswith(stores) for mutant in MUTANTS) >= 8
+    assert sum(mutant.kind is ProfileKind.MEMBERSHIP for mutant in MEMBER_MUTANTS) >= 26
     assert sum(mutant.target.startswith("stelae.client") for mutant in CLIENT_MUTANTS) >= 6
     assert sum(mutant.target.startswith("stelae.server.tserver.scan_time") for mutant in CLIENT_MUTANTS) >= 4
     broken = [mutant.rule.replace(",", " ") for mutant in MUTANTS]

@@ -21,6 +21,8 @@ Commands (times in ms, nodes by number):
     campaign N [hinted]         node N campaigns at once; hinted: as the first leader of a new tablet
     propose N TEXT...           propose one write per word in one step
     read N [COUNT]              ask for a read index, COUNT times in one step
+    apply N INDEX               the store of node N has applied no more than the entries up to INDEX; the driver of N
+                                answers the reads that it has confirmed up to there. Without it, answers are not shown
     transfer N [TO]             ask node N to hand leadership over
     step-down N                 tell node N to give up leadership
     join N                      node N runs, with an empty log and no config
@@ -121,13 +123,15 @@ class Trace:
         self.cluster = ConsensusCluster(RaftEngine, RaftEngine.Config(), 1)
         self._delayed: list[InFlightMessage] = []
         self._shown: dict[int, int] = {}
+        self._applied: dict[int, int] = {}
+        self._answered: set[int] = set()
 
     def run(self, command: str) -> list[str]:
         """Carry out one command and return the lines of its outcome."""
         name, *words = command.split()
         handler: Callable[..., list[str] | None] = getattr(self, "do_" + name.replace("-", "_"))
         lines = handler(*words) or []
-        return [*lines, *self._new_readies()]
+        return [*lines, *self._new_readies(), *self._new_answers()]
 
     def _new_readies(self) -> Iterator[str]:
         for node in self.cluster.nodes.values():
@@ -135,6 +139,14 @@ class Trace:
             self._shown[node.number] = len(node.readies)
             for ready in node.readies[seen:]:
                 yield f"{node.number} ready {ready.id}: {'; '.join(_effects(ready))}"
+
+    def _new_answers(self) -> Iterator[str]:
+        """The reads that a driver answers now: they are confirmed, and the store has applied what they must see."""
+        for number, applied in self._applied.items():
+            for read in (read for ready in self.cluster.nodes[number].readies for read in ready.reads_ready):
+                if read.index <= applied and read.token not in self._answered:
+                    self._answered.add(read.token)
+                    yield f"{number} answers #{read.token}"
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -158,6 +170,9 @@ class Trace:
 
     def do_read(self, number: str, count: str = "1") -> None:
         self.cluster.read_together(int(number), int(count))
+
+    def do_apply(self, number: str, index: str) -> None:
+        self._applied[int(number)] = int(index)
 
     def do_transfer(self, number: str, to: str | None = None) -> None:
         self.cluster.transfer(int(number), int(to) if to else None)

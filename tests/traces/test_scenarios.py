@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.traces.interpreter import traces
-from tests.traces.scenarios import CONFIG_CHANGE, DISSERTATION, SCENARIOS, Scenario
+from tests.traces.scenarios import CONFIG_CHANGE, CONSENSUS, DISSERTATION, SCENARIOS, Scenario
 
 OPENINGS = {path.stem: path.read_text().partition("\ncluster ")[0] for path in traces()}
 """The opening comment of each trace."""
@@ -44,7 +44,10 @@ def test_every_step_and_section_has_a_scenario() -> None:
     steps = [f"adding, step {step}" for step in range(1, 6)] + [f"removing, step {step}" for step in range(1, 4)]
     processes = ["One-by-one", "implementation details", *steps]
     processes += ["disruptive servers", "moving a tablet", "restoring availability"]
-    processes += ["appendix, t=1 to t=5", "appendix, t=4", "appendix, electable"]
+    processes += ["appendix, t=1 to t=5", "appendix, t=3", "appendix, t=4", "appendix, electable"]
     assert [name for name in processes if (CONFIG_CHANGE, name) not in sections] == []
+    parts = ["The write ahead log", "Group commit", "Configs and roles"]
+    parts += ["Assembling", "Rebooting", "RaftConfig states"]
+    assert [name for name in parts if (CONSENSUS, name) not in sections] == []
     chapters = ["3.10", "4.1", "4.2.1", "4.2.2", "4.2.3", "6.4", "6.4.1"]
     assert [name for name in chapters if (DISSERTATION, name) not in sections] == []

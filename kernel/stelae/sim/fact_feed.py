@@ -21,6 +21,7 @@ from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.table import Cells
 from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status
+from stelae.spi.consensus_events import Event
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import TabletConfig, decode_config
@@ -58,7 +59,7 @@ class FactFeed:
         self._invariants = [make(world, self.report) for make in INVARIANTS]
         self._listeners = (*self._invariants, *listeners)
         self._on_restart = self._hooks("on_restart")
-        self._on_ready = self._hooks("on_ready")
+        self._on_step, self._on_ready = self._hooks("on_step"), self._hooks("on_ready")
         self._on_status = self._hooks("on_status")
         self._on_sent = self._hooks("on_sent")
         self._on_read = self._hooks("on_read")
@@ -97,6 +98,11 @@ class FactFeed:
             hook(node, hard_state, log, commit)
         node.restore(hard_state, log, committed_config)
         node.commit = commit
+
+    def stepped(self, node: ObservedNode, events: Sequence[Event]) -> None:
+        """A core, or the voter of a tombstone, is about to handle events."""
+        for hook in self._on_step:
+            hook(node, events)
 
     def ready(self, node: ObservedNode, ready: Ready) -> None:
         """A core returned effects."""

@@ -183,7 +183,8 @@ class ObservedNetwork:
         self._create_replica(to, new)
 
     def cancel_rows(self, to: NodeId, cancelled: CancelRows) -> None:
-        """Forward to the network."""
+        """Count the message, then forward it to the network."""
+        self._facts.coverage.hit("message.CancelRows")
         self._traffic.cancel_rows(to, cancelled)
 
     def start_copy(self, to: NodeId, asked: StartCopy) -> None:

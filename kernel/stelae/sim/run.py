@@ -305,7 +305,13 @@ def _new_world(seed: int, profile: Profile, scheduler: Scheduler) -> World:
     for node in nodes:
         if config.member(node.node_id) is None:
             node.on_disk = ReplicaOnDisk.NOTHING
-    return World(nodes=nodes, now_us=lambda: scheduler.now_us, initial_config=config, copies=profile.copies)
+    return World(
+        nodes=nodes,
+        now_us=lambda: scheduler.now_us,
+        initial_config=config,
+        copies=profile.copies,
+        election_timeout_us=profile.election_timeout_ms * 1_000,
+    )
 
 
 def run_seed(

@@ -12,7 +12,7 @@ from stelae.sim.fact_feed import FactFeed
 from stelae.sim.stale_probe import StaleProbe
 from stelae.sim.world import Needs, ObservedNode
 from stelae.spi.consensus import ConsensusCore, ConsensusEngine, HardState, LogView, Ready, Status
-from stelae.spi.consensus_events import Event, PersistFailed, ReadRequest
+from stelae.spi.consensus_events import AbortChange, ChangeMembers, Event, PersistFailed, ReadRequest
 from stelae.spi.members import TabletConfig
 
 MESSAGES_REMEMBERED_MAX = 4_096
@@ -31,6 +31,7 @@ class CoreTap(ConsensusCore):
         self._facts = facts
         self._turns = 0
         self._stale = StaleProbe()
+        self._changes: set[int] = set()
         self._needs: OrderedDict[int, tuple[msgspec.Struct, Needs]] = OrderedDict()
 
     def needs_of(self, message: msgspec.Struct) -> Needs:
@@ -46,7 +47,10 @@ class CoreTap(ConsensusCore):
                 self._node.truncate_log(event.durable_index + 1)
             elif isinstance(event, ReadRequest):
                 self._facts.read(self._node, event.token)
+            elif isinstance(event, ChangeMembers | AbortChange):
+                self._changes.add(event.token)
         self._stale.remember(events)
+        self._facts.stepped(self._node, events)
         self._inner.step(events)
 
     def can_wait(self, event: Event) -> bool:
@@ -61,6 +65,7 @@ class CoreTap(ConsensusCore):
         ready = self._inner.take_ready()
         if ready is not None:
             self._remember(ready)
+            self._count_refusals(ready)
             self._facts.ready(self._node, ready)
         status = self._inner.status()
         self._facts.status(self._node, status)
@@ -97,6 +102,12 @@ class CoreTap(ConsensusCore):
             for outbound in ready.after_persist:
                 self._note(outbound.message, bound)
 
+    def _count_refusals(self, ready: Ready) -> None:
+        """Count why changes of config, and aborts of them, were rejected."""
+        for rejection in ready.rejections:
+            if rejection.token in self._changes:
+                self._facts.coverage.hit(f"change.{rejection.reason}")
+
     def _note(self, message: msgspec.Struct, needs: Needs) -> None:
         self._needs[id(message)] = (message, needs)
         if len(self._needs) > MESSAGES_REMEMBERED_MAX:
@@ -106,8 +117,10 @@ class CoreTap(ConsensusCore):
 class VoterTap(ConsensusCore):
     """The core of a replica without a log, with a tap. It records what its messages depend on."""
 
-    def __init__(self, inner: ConsensusCore, hard_state: HardState) -> None:
+    def __init__(self, inner: ConsensusCore, node: ObservedNode, facts: FactFeed, hard_state: HardState) -> None:
         self._inner = inner
+        self._node = node
+        self._facts = facts
         self._hard_state = hard_state
         self._needs: OrderedDict[int, tuple[msgspec.Struct, Needs]] = OrderedDict()
 
@@ -117,7 +130,8 @@ class VoterTap(ConsensusCore):
         return known[1] if known is not None else Needs(HardState())
 
     def step(self, events: Sequence[Event]) -> None:
-        """As ``inner``."""
+        """Report events, then forward them."""
+        self._facts.stepped(self._node, events)
         self._inner.step(events)
 
     def take_ready(self) -> Ready | None:
@@ -169,7 +183,8 @@ def tapped_engine(
         def restore_voter(cls, *, hard_state: HardState, **restored: Any) -> ConsensusCore:
             """Restore the core of a tombstone as the engine does, and put a tap on it."""
             facts.voter_restored(node, hard_state)
-            tap = VoterTap(super().restore_voter(hard_state=hard_state, **restored), hard_state)
+            voter = super().restore_voter(hard_state=hard_state, **restored)
+            tap = VoterTap(voter, node, facts, hard_state)
             cores.append(tap)
             return tap
 

@@ -5,7 +5,7 @@ these facts. The invariants judge them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stelae.host.superblock import Superblock
@@ -13,8 +13,8 @@ from stelae.sim.agreed_writes import AgreedWrites
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.spi.consensus import HardState, LogView, Ready, Role, Status
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId
-from stelae.spi.log import Entry
-from stelae.spi.members import MemberType, TabletConfig
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import MemberType, TabletConfig, decode_config
 
 INITIAL_HARD_STATE = HardState()
 NO_NODE = NodeId("")
@@ -171,6 +171,7 @@ class World:
         entries: every entry that a log engine has reported or recovered, by op id.
         agreed: the rows that the applied entries produce.
         copies: whether replicas are copied in the run.
+        election_timeout_us: the election timeout of the consensus engine.
     """
 
     nodes: list[ObservedNode]
@@ -180,6 +181,7 @@ class World:
     entries: dict[OpId, Entry] = field(default_factory=dict)
     agreed: AgreedWrites = field(default_factory=AgreedWrites)
     copies: bool = False
+    election_timeout_us: int = 1_000_000
 
     def on_majority(self, op_id: OpId, config: TabletConfig) -> bool:
         """Return true if an entry is durable on a majority of the voters of a config."""
@@ -194,6 +196,19 @@ class World:
         if newest is not None and (known is None or newest.op_id >= known.op_id):
             return newest
         return known if known is not None else self.initial_config
+
+    def appended_by_leader(self, node: ObservedNode, ready: Ready) -> Iterator[tuple[TabletConfig, TabletConfig]]:
+        """Return the configs that a leader appends with a Ready, each after the config that was in force before it.
+
+        The configs that a follower appends are in its leader's log already, and have a timestamp."""
+        if ready.append is None or ready.append.replace_from is not None:
+            return
+        before = self.newest_config(node)
+        for entry in ready.append.entries:
+            if entry.kind is EntryKind.CONFIG and not entry.timestamp:
+                config = decode_config(entry)
+                yield before, config
+                before = config
 
     def newest_config_before(self, node: ObservedNode, term: int) -> TabletConfig:
         """Return the config with which a node campaigned for ``term``: the newest one of an earlier term in its log."""

@@ -20,6 +20,7 @@ from stelae.spi.schema import Column, Schema
 from stelae.spi.wal import LogState
 from tests.unit.sim.copy_stories import FAULTY_COPIES
 from tests.unit.sim.epoch_stories import FAULTY_EPOCHS
+from tests.unit.sim.leader_change_stories import FAULTY_LEADER_CHANGES
 from tests.unit.sim.member_stories import FAULTY_MEMBERS
 from tests.unit.sim.rig import CONFIG, LOG, NAMES, Rig, applied, begin, committed, done, entry, history, write
 from tests.unit.sim.store_stories import FAULTY_STORES
@@ -451,6 +452,6 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
     "log_retention": [log_is_collected_that_the_slowest_replica_needs, leader_cannot_catch_a_peer_up],
     "log_base": [log_begins_above_the_collectable_index, log_has_a_wrong_base],
 }
-for faulty in (FAULTY_STORES, FAULTY_EPOCHS, FAULTY_MEMBERS, FAULTY_COPIES):
+for faulty in (FAULTY_STORES, FAULTY_EPOCHS, FAULTY_MEMBERS, FAULTY_COPIES, FAULTY_LEADER_CHANGES):
     for name, stories in faulty.items():
         FAULTY.setdefault(name, []).extend(stories)

@@ -13,10 +13,11 @@ from stelae.sim.invariants.copied_replicas import SHUT_DOWN_US
 from stelae.sim.log_model import LogModel
 from stelae.sim.world import Needs
 from stelae.spi.consensus import HardState, Outbound
-from stelae.spi.consensus_events import StepDown
+from stelae.spi.consensus_events import Received, StepDown
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry
 from stelae.spi.members import MemberType
+from stelae_consensus_raft.messages import VoteRefusal, VoteReply, VoteRequest
 from tests.unit.sim.rig import CONFIG, LOG, NAMES, Rig, entry
 
 READY = Superblock(tablet_id=LOG.tablet_id)
@@ -150,6 +151,25 @@ def tombstone_votes_for_a_shorter_log(rig: Rig) -> None:
     tombstone_votes(rig)
 
 
+def tombstone_refuses(rig: Rig, refusal: VoteRefusal, candidate: OpId) -> None:
+    """The tombstone on node 2, which has had two entries, refuses its vote to node 0."""
+    lags(rig)
+    saved(rig, tombstone(OpId(1, 2)))
+    node = rig.world.nodes[2]
+    node.saved = HardState(3)
+    rig.facts.stepped(node, [Received(NAMES[0], VoteRequest(term=3, last=candidate, attempt=1))])
+    reply = VoteReply(term=3, campaign_term=3, attempt=1, pre=False, refusal=refusal)
+    rig.facts.sent(node, Outbound(NAMES[0], reply, 3), Needs(HardState(3)))
+
+
+def tombstone_says_that_it_knows_no_log(rig: Rig) -> None:
+    tombstone_refuses(rig, VoteRefusal.LOG_UNKNOWN, OpId(1, 2))
+
+
+def tombstone_refuses_a_log_that_reaches_it(rig: Rig) -> None:
+    tombstone_refuses(rig, VoteRefusal.LOG_BEHIND, OpId(1, 2))
+
+
 FAULTY_COPIES: dict[str, list[Callable[[Rig], None]]] = {
     "tombstone_promises": [
         tombstone_below_the_log,
@@ -157,6 +177,7 @@ FAULTY_COPIES: dict[str, list[Callable[[Rig], None]]] = {
         copy_drops_the_op_id,
         copy_ends_below_the_tombstone,
     ],
+    "tombstones_vote": [tombstone_says_that_it_knows_no_log, tombstone_refuses_a_log_that_reaches_it],
     "no_needless_deletion": [
         set_aside_without_a_request,
         set_aside_although_it_has_the_entry,
@@ -191,7 +212,17 @@ def a_deletion_of_a_former_member(rig: Rig) -> None:
     saved(rig, tombstone(OpId(1, 2)))
 
 
+def a_vote_that_a_tombstone_refuses_a_shorter_log(rig: Rig) -> None:
+    tombstone_refuses(rig, VoteRefusal.LOG_BEHIND, OpId(1, 1))
+
+
+def a_vote_that_a_tombstone_refuses_while_a_leader_is_alive(rig: Rig) -> None:
+    tombstone_refuses(rig, VoteRefusal.LEADER_ALIVE, OpId(1, 2))
+
+
 FAULTLESS_COPIES = [
+    a_vote_that_a_tombstone_refuses_a_shorter_log,
+    a_vote_that_a_tombstone_refuses_while_a_leader_is_alive,
     a_vote_of_a_tombstone,
     set_aside_while_the_entry_arrives,
     a_copy_over_a_tombstone,

@@ -21,6 +21,7 @@ from tests.unit.sim.consensus_stories import (
 )
 from tests.unit.sim.copy_stories import FAULTLESS_COPIES
 from tests.unit.sim.epoch_stories import FAULTLESS_EPOCHS
+from tests.unit.sim.leader_change_stories import FAULTLESS_LEADER_CHANGES
 from tests.unit.sim.member_stories import (
     caretaker_that_serves_nobody,
     creations_that_are_cut_short,
@@ -73,6 +74,13 @@ def test_creations_that_leave_nothing_or_a_whole_replica_are_legal() -> None:
 def test_a_caretaker_that_serves_nobody_is_legal() -> None:
     rig = Rig()
     caretaker_that_serves_nobody(rig)
+    assert rig.violated is None
+
+
+@pytest.mark.parametrize("story", FAULTLESS_LEADER_CHANGES, ids=lambda story: story.__name__)
+def test_a_change_of_a_leader_with_a_reason_is_legal(story: Callable[[Rig], None]) -> None:
+    rig = Rig()
+    story(rig)
     assert rig.violated is None
 
 

@@ -6,7 +6,7 @@ from stelae.sim.invariants.acknowledged_writes import AcknowledgedWrites
 from stelae.sim.invariants.base import AppliedRequest, FactListener, Invariant, ObservedScan, Violation
 from stelae.sim.invariants.commit_rule import CommitRule
 from stelae.sim.invariants.config_follows_log import ConfigFollowsLog
-from stelae.sim.invariants.copied_replicas import NoNeedlessDeletion, TombstonePromises
+from stelae.sim.invariants.copied_replicas import NoNeedlessDeletion, TombstonePromises, TombstonesVote
 from stelae.sim.invariants.elected_by_majority import ElectedByMajority
 from stelae.sim.invariants.election_restriction import ElectionRestriction
 from stelae.sim.invariants.election_safety import ElectionSafety
@@ -15,6 +15,7 @@ from stelae.sim.invariants.failed_sync import FailedSync
 from stelae.sim.invariants.flush_durability import FlushDurability
 from stelae.sim.invariants.hybrid_time import HybridTimeOrder
 from stelae.sim.invariants.leader_append_only import LeaderAppendOnly
+from stelae.sim.invariants.leader_changes import ChangesAreFenced, NoNeedlessRemoval, VotersHaveCaughtUp
 from stelae.sim.invariants.leader_completeness import LeaderCompleteness
 from stelae.sim.invariants.lease_exclusive import LeaseExclusive
 from stelae.sim.invariants.linearizability import Linearizability
@@ -39,6 +40,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     ReplicaCreation,
     NoNeedlessDeletion,
     TombstonePromises,
+    TombstonesVote,
     WitnessLog,
     VotersHaveRows,
     NoServiceWithoutRows,
@@ -55,6 +57,9 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     LogDurability,
     LogMatching,
     OneChangePending,
+    ChangesAreFenced,
+    NoNeedlessRemoval,
+    VotersHaveCaughtUp,
     CommitRule,
     LeaseExclusive,
     ReadIndex,

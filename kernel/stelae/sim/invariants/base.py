@@ -22,6 +22,7 @@ from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.table import Cell, Cells
 from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
+from stelae.spi.consensus_events import Event
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.members import TabletConfig
@@ -91,6 +92,9 @@ class FactListener:
 
     def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
         """A node has started with what it read back from its disk. The view is not reset yet."""
+
+    def on_step(self, node: ObservedNode, events: Sequence[Event]) -> None:
+        """A core, or the voter of a tombstone, is about to handle events."""
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """A core returned effects."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from stelae.host.start_copy import StartCopy
 from stelae.host.superblock import DataState, Superblock
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.log_model import LogModel
-from stelae.sim.world import ObservedNode, World
-from stelae.spi.ids import OpId
+from stelae.sim.world import Needs, ObservedNode, World
+from stelae.spi.consensus import Outbound
+from stelae.spi.consensus_events import Event, Received
+from stelae.spi.ids import NodeId, OpId
 from stelae.spi.wal import Append, Outcome
 
 SHUT_DOWN_US: Final = 1_500_000
@@ -48,6 +50,42 @@ class TombstonePromises(Invariant):
             self.fail(f"node {node.position} is READY, but has no log {block.log_id}")
         elif log.last() < promised:
             self.fail(f"node {node.position} is READY with a log up to {log.last()}, its replica had {promised}")
+
+
+class TombstonesVote(Invariant):
+    """A tombstone that knows the last op id of its replica refuses no vote because of a log that reaches it.
+
+    A replica that is being copied has a tombstone, too. The tablet may need its vote while another voter is down."""
+
+    name: ClassVar[str] = "tombstones_vote"
+    source: ClassVar[str] = "durability.md rule 19"
+
+    def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
+        super().__init__(world, report)
+        self._requests: dict[tuple[int, NodeId, int, int], OpId] = {}
+
+    def on_step(self, node: ObservedNode, events: Sequence[Event]) -> None:
+        """Record where the log of a candidate ends that asks for a vote."""
+        for event in events:
+            if not isinstance(event, Received):
+                continue
+            term, attempt, last = (getattr(event.message, name, None) for name in ("term", "attempt", "last"))
+            if isinstance(term, int) and isinstance(attempt, int) and isinstance(last, OpId):
+                self._requests[node.position, event.sender, term, attempt] = last
+
+    def on_sent(self, node: ObservedNode, outbound: Outbound, needs: Needs) -> None:
+        """Check the reason of a refusal."""
+        block, message = node.block, outbound.message
+        last = block.tombstone if block is not None and block.data_state is not DataState.READY else None
+        term, attempt, refusal = (getattr(message, name, None) for name in ("campaign_term", "attempt", "refusal"))
+        if not isinstance(last, OpId) or not isinstance(term, int) or not isinstance(attempt, int):
+            return
+        candidate = self._requests.get((node.position, outbound.to, term, attempt))
+        if candidate is None:
+            return
+        if refusal == "LOG_UNKNOWN" or (refusal == "LOG_BEHIND" and candidate >= last):
+            fact = f"the tombstone of node {node.position} ends at {last} and answers {refusal}"
+            self.fail(f"{fact} to a candidate whose log ends at {candidate}")
 
 
 class NoNeedlessDeletion(Invariant):

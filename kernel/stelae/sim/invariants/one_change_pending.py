@@ -7,8 +7,7 @@ from typing import ClassVar
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Ready
-from stelae.spi.log import EntryKind
-from stelae.spi.members import TabletConfig, decode_config
+from stelae.spi.members import TabletConfig
 
 
 class OneChangePending(Invariant):
@@ -21,15 +20,8 @@ class OneChangePending(Invariant):
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Check the configs that a leader appends. Those of a follower are in its leader's log already."""
-        if ready.append is None or ready.append.replace_from is not None:
-            return
-        before = self.world.newest_config(node)
-        for entry in ready.append.entries:
-            if entry.kind is not EntryKind.CONFIG or entry.timestamp:
-                continue  # A leader's own entries get their timestamp later.
-            config = decode_config(entry)
+        for before, config in self.world.appended_by_leader(node, ready):
             self._judge(node, before, config, ready)
-            before = config
 
     def _judge(self, node: ObservedNode, before: TabletConfig, config: TabletConfig, ready: Ready) -> None:
         # The Ready that appends the config may also be the one that reports what it depends on as committed.
