@@ -180,7 +180,7 @@ def check_hello(envelope: Envelope, me: Identity, expected: NodeId | None) -> tu
     other messages."""
     if envelope.cluster_id and me.cluster_id and envelope.cluster_id != me.cluster_id:
         raise WrongCluster(
-            f"the sender belongs to cluster {envelope.cluster_id!r}; this is {me.cluster_id!r}: check the addresses"
+            f"the sender is a node of cluster {envelope.cluster_id!r}; this is {me.cluster_id!r}: check the addresses"
         )
     if envelope.recipient and envelope.recipient != me.node_id:
         raise WrongRecipient(f"hello for node {envelope.recipient}; this is {me.node_id}")
