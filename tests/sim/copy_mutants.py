@@ -76,6 +76,14 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         kind=COPIES,
     ),
     Mutant(
+        name="tombstones: a merge adopts the vote of the source",
+        rule="durability 20",
+        target="stelae_consensus_raft.voter_core:VoterCore.step",
+        replacement=mutations.adopt_the_vote_of_the_source,
+        invariant="election_restriction",
+        kind=COPIES,
+    ),
+    Mutant(
         name="tombstones: a tombstone is loaded without its term",
         rule="durability 9",
         target="stelae.lifecycle.tombstones:Tombstones._voter",

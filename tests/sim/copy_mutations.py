@@ -11,7 +11,7 @@ import msgspec
 from stelae.lifecycle.blocking_steps import Steps
 from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, TargetState
 from stelae.spi.consensus_events import MergeMetadata
-from stelae.spi.ids import ZERO
+from stelae.spi.ids import ZERO, NodeId
 from stelae.spi.wal import Append
 from tests.sim.mutations import Original
 
@@ -53,6 +53,16 @@ def clear_the_vote_at_a_merge(original: Original, self: Any, events: Any) -> Non
     for event in events:
         if isinstance(event, MergeMetadata) and event.term >= self._hard_state.term:
             self._set_hard_state(event.term, None)
+        else:
+            original(self, [event])
+
+
+def adopt_the_vote_of_the_source(original: Original, self: Any, events: Any) -> None:
+    """A voter that has not voted in the term of its source gets the source's vote. Here it is for an unknown node."""
+    for event in events:
+        voted = self._hard_state.term == getattr(event, "term", 0) and self._hard_state.voted_for is not None
+        if isinstance(event, MergeMetadata) and event.term >= self._hard_state.term and not voted:
+            self._set_hard_state(event.term, NodeId("f" * 32))
         else:
             original(self, [event])
 

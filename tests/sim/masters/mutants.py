@@ -180,6 +180,14 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=4,
     ),
     Mutant(
+        name="policy: a member is evicted although the majority of the others is gone",
+        rule="durability 28",
+        target=f"{CORE}.policy_guards:_majority_objection",
+        replacement=mutations.ask_no_majority,
+        invariant="majority_stays_healthy",
+        seed=2,
+    ),
+    Mutant(
         name="driver: an unknown outcome of a batch is reported as certainly not",
         rule="durability 26",
         target=f"{DRIVER}.batch_proposals:outcome_of",

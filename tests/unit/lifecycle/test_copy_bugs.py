@@ -1,4 +1,4 @@
-"""Planted bugs of rules 17 to 24: the tests of copies and of their crashes catch each one."""
+"""Planted bugs of rules 17 to 25: the tests of copies and of their crashes catch each one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.superblock import DataState
-from stelae.lifecycle import copied_tablet, tablet_copy
+from stelae.lifecycle import copied_tablet, copy_stage, tablet_copy
 from stelae.lifecycle.blocking_steps import OffLoop
+from stelae.lifecycle.copied_replicas import CopiedReplicas
 from stelae.lifecycle.copied_tablet import CopiedTablet
 from stelae.lifecycle.copy_fences import CopyFences
 from stelae.lifecycle.copy_guards import CopyRefusalCode
@@ -18,7 +19,9 @@ from stelae.lifecycle.copy_stage import CopyStage
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.spi.consensus import HardState
 from tests.unit.lifecycle import test_copy_crashes as crashes
+from tests.unit.lifecycle import test_copy_stage as stage
 from tests.unit.lifecycle import test_interrupted_copy as interrupted
+from tests.unit.lifecycle import test_kept_sessions as sessions
 from tests.unit.lifecycle import test_tablet_copy as copies
 from tests.unit.lifecycle.disk_node import LAYOUT, TABLET
 
@@ -156,6 +159,13 @@ def test_items_that_are_not_verified_again_are_missed(monkeypatch: pytest.Monkey
         interrupted.test_an_item_that_is_damaged_in_the_stage_is_fetched_again()
 
 
+def test_an_item_that_gets_its_name_before_its_digest_is_checked_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 21."""
+    monkeypatch.setattr(copy_stage._Digest, "is_that_of", lambda _digest, _unit: True)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        stage.test_an_item_without_its_digest_is_discarded_and_gets_no_name()
+
+
 def test_a_superblock_that_is_ready_too_early_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules 22 and 24: the superblock that says READY is the commit point."""
     mark: Any = CopiedTablet.mark
@@ -167,6 +177,15 @@ def test_a_superblock_that_is_ready_too_early_is_missed(monkeypatch: pytest.Monk
     monkeypatch.setattr(CopiedTablet, "mark", planted)
     with pytest.raises(AssertionError):
         crash_at("copy.after_item")
+
+
+def test_an_anchor_that_is_released_before_the_replica_follows_its_leader_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule 25: the leader collects the entries in between, and the replica is copied again."""
+    monkeypatch.setattr(CopiedReplicas, "_is_done", lambda _copied, _tablet, _one: True)
+    with pytest.raises(AssertionError):
+        sessions.test_a_session_is_kept_until_the_log_of_the_replica_has_what_its_source_had_committed()
 
 
 def test_a_generation_that_does_not_rise_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:

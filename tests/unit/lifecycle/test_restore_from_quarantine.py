@@ -9,7 +9,9 @@ from contextlib import AbstractContextManager, suppress
 import pytest
 
 from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.superblock import DataState, SuperblockFile
+from stelae.lifecycle import restore_from_quarantine
 from stelae.lifecycle.quarantine import list_quarantine, purge
 from stelae.lifecycle.restore_from_quarantine import BackInTime, restore
 from stelae.sim.disk import VirtualDisk
@@ -99,6 +101,20 @@ def test_power_lost_at_any_operation_leaves_the_tombstone_or_the_whole_replica(s
         restored(after)
         assert ids(DiskNode(after.disk.clone()).recovered()[TABLET]) == list(range(1, 10)), "and can be restored again"
     assert seen == {"READY", "DELETED"}
+
+
+def test_metadata_of_the_quarantine_that_replaces_a_newer_term_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first test catches it: the vote of the tombstone is forgotten."""
+
+    def planted(files: VirtualDisk, layout: DirectoryLayout, names: list[str]) -> None:
+        for name in names:
+            old = files.read_bytes(f"{layout.quarantine}/{name}/consensus-meta")
+            files.replace(layout.consensus_of(TABLET), old)
+        purge(files, layout, names)
+
+    monkeypatch.setattr(restore_from_quarantine, "purge", planted)
+    with pytest.raises(AssertionError, match="its vote since"):
+        test_a_deleted_replica_comes_back_with_every_row_and_keeps_its_vote()
 
 
 # -- what would go back in time ------------------------------------------------------------------

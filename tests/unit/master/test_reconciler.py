@@ -25,6 +25,7 @@ from stelae.protocol.catalog_names import ServerMode, TabletState
 from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.protocol.master_messages import AddColumn, AlterTable, DeleteTable, SetServerMode
 from stelae.rows.batch_building import build_batch
+from stelae.server.master.core import policy_guards
 from stelae.server.master.core.events import AskPolicy
 from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.settings import MasterSettings
@@ -343,6 +344,15 @@ def test_an_eviction_that_leaves_no_healthy_majority_is_refused(company: Company
     assert propose(company, planner, ActionKind.REMOVE, THIRD) == []
     assert "1 of 2 voters" in reasons(company)[0]
     assert len(propose(company, planner, ActionKind.REMOVE, SECOND)) == 1
+
+
+def test_an_eviction_without_a_healthy_majority_that_is_asked_for_is_missed(
+    company: Company, planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 28: the test above catches the planted bug."""
+    monkeypatch.setattr(policy_guards, "_majority_objection", lambda _view, _tablet, _members: None)
+    with pytest.raises(AssertionError):
+        test_an_eviction_that_leaves_no_healthy_majority_is_refused(company, planner)
 
 
 def test_an_eviction_follows_the_report_of_the_leader_and_not_the_ears_of_a_master(

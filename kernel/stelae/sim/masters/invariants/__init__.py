@@ -7,6 +7,7 @@ from stelae.sim.masters.invariants.base import MastersInvariant
 from stelae.sim.masters.invariants.bounded_staleness import BoundedStaleness
 from stelae.sim.masters.invariants.catalog_follows_log import CatalogFollowsLog
 from stelae.sim.masters.invariants.forward_only import ForwardOnly
+from stelae.sim.masters.invariants.majority_stays_healthy import MajorityStaysHealthy
 from stelae.sim.masters.invariants.never_half_visible import NeverHalfVisible
 from stelae.sim.masters.invariants.newest_reports import NewestReports
 from stelae.sim.masters.invariants.no_wrong_deletion import NoWrongDeletion
@@ -22,6 +23,7 @@ INVARIANTS: tuple[type[MastersInvariant], ...] = (
     NeverHalfVisible,
     UnknownTabletsUntouched,
     NoWrongDeletion,
+    MajorityStaysHealthy,
     BoundedStaleness,
 )
 """The invariants in the order in which they judge a fact: causes before their consequences."""
