@@ -57,6 +57,8 @@ def test_a_large_offer_is_decoded_by_a_thread_of_copies_and_a_small_one_at_once(
         sent = CopyOffer(source=SOURCE, session="run-1", ttl_ms=1, snapshot=snapshot)
         messenger: Any = Messenger()
         messenger.connected = lambda *_lane: object()
+        kept: list[NodeId] = []
+        messenger.keep_peer = kept.append
         messenger.call = lambda *_call, **_more: messenger.call_of
         pooled: list[str] = []
 
@@ -78,6 +80,7 @@ def test_a_large_offer_is_decoded_by_a_thread_of_copies_and_a_small_one_at_once(
         MessengerSources(node).begin(Member(node_id=SOURCE, address="a:1"), TABLET, found.append)
         messenger.call_of.set_result(Response(sender=SOURCE, body=[encode(sent)], fields=fields))
         await asyncio.sleep(0)
+        assert kept == [SOURCE], "its links would be closed once it leads no more and is silent"
         assert found == [sent] and pooled == ([f"tablet/{TABLET}"] if off_loop else [])
 
     asyncio.run(story())
