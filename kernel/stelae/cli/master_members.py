@@ -63,7 +63,7 @@ def remove(
     progress: ProgressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a master, which may be down for good. If it runs, it serves nobody any more, and can be stopped.
+    """Remove a master, which may be down for good. If it runs, it serves no more requests, and can be stopped.
 
     A leader hands over its leadership first. A change after which the masters that answer would be no majority is
     refused. The command can be repeated: a node that is no master is no error."""

@@ -218,7 +218,7 @@ def _check_meant_for(change: MemberChange, meant_for: OpId | None, view: ConfigV
 
 
 def _check_successor(target: NodeId | None, view: ConfigView) -> None:
-    """Refuse a transfer that nobody can take over, unless a change is pending."""
+    """Refuse a transfer that no member can take over, unless a change is pending."""
     if view.change_pending:
         return
     if target is None:

@@ -155,7 +155,7 @@ class PeerTraffic:
         depose leaders otherwise. The config is the sender's word: nodes trust each other, so this keeps out nodes that
         are wrong about the members, and not a process that lies.
 
-        The only voter of a config lags behind nobody, because other voters need its acknowledgement first, unless an
+        The only voter of a config never lags behind, because other voters need its acknowledgement first, unless an
         unsafe recovery has left it out. A node with a newer config is of another founding of the tablet, whose entries
         and votes do not belong to this one (ADR 80).
 

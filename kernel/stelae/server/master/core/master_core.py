@@ -265,7 +265,7 @@ class MasterCore:
             if isinstance(record, TabletRecord):
                 leadership.touch([record.tablet_id])
                 if record.state is TabletState.PREPARING:
-                    leadership.policy_due_us = 0  # Nobody waits for an interval to pass.
+                    leadership.policy_due_us = 0  # Do not wait for the interval.
             elif isinstance(record, TableRecord):
                 leadership.touch(self.catalog.of_table.get(record.table_id, ()))
 

@@ -1,4 +1,4 @@
-"""Knows which masters there are, and answers whoever asks: clients, new masters, removed ones.
+"""Knows which masters there are, and answers those that ask: clients, new masters, removed ones.
 
 A master knows the masters from the committed config of its own log. That may be old: a master that was removed gets no
 more entries, and one that joins has no log yet. So a master that hears no leader asks the other masters it knows for
@@ -67,7 +67,7 @@ class MastersWatch:
     def removed(self) -> bool:
         """Whether this node was a master: it has a replica of the system tablet, and the newest config lists others.
 
-        A replica that was just created, and gets its config with the log, lists nobody."""
+        A replica that was just created, and gets its config with the log, lists no masters."""
         replica, config = self._replica(), self.config
         if replica is None or not replica.status.config.members or config is None:
             return False
