@@ -104,7 +104,7 @@ class AsyncMasters:
     ) -> ChangeResult:
         """Remove a master, given by its uuid. A leader hands over its leadership first. Errors: those of :meth:`add`.
 
-        The master may be down. If it runs, it serves no requests from then on, and says so. Its files stay on its node."""
+        The master may be down. If it runs, it serves no requests then, and says so. Its files stay on its node."""
         change = RemoveServer(node_id=node_uuid(node))
         return await self._changer.change(change, config_id, _deadline(timeout_s), on_progress)
 
