@@ -70,7 +70,7 @@ def test_a_server_whose_folder_also_runs_elsewhere_is_not_well(tmp_path: Path) -
             await until_served(local, 60.0)
             twin = Cluster(tmp_path / "twin", 0, 1)
             (address,) = twin.addresses.values()
-            twin.masters, twin.servers = cluster.masters, [server]
+            twin.masters, twin.first, twin.servers = cluster.masters, cluster.first, [server]
             twin.addresses = {**cluster.addresses, server: address}
             await cluster.stop(server)
             shutil.copytree(tmp_path / server, tmp_path / "twin" / server)

@@ -186,7 +186,7 @@ def test_leadership_is_handed_over_by_name_and_before_a_node_stops_and_no_write_
             await writes
             with pytest.raises(NotLeader):
                 await client.transfer_leadership(leads, TABLET)
-            with pytest.raises(CallerError, match="to a voter of the tablet"):
+            with pytest.raises(CallerError, match="hand over to one of the voters"):
                 await client.transfer_leadership(to, TABLET, NodeId("f" * 32))
             await hand_over(cluster.nodes[to])
             await until(lambda: cluster.leader() not in (None, to))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from stelae.host.replica import Replica
 from stelae.rows.keys import encode_key
 from stelae.rows.operations import sequence_ranges_of
 from stelae.sim.client_gateway import ClientGateway
@@ -21,7 +22,7 @@ from stelae.sim.profile import Profile
 from stelae.sim.range_counts import count_answered, count_sent
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.table import VALUE, Cells, encode_write
-from stelae.spi.errors import NotLeader, Overloaded, StelaeError
+from stelae.spi.errors import NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, NodeId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import TabletStore
@@ -201,14 +202,12 @@ class SimCluster:
             replica = self.nodes[node].replica
             if replica is None:
                 return
-            store = replica.applier.store
 
             def confirmed(result: int | StelaeError) -> None:
                 if isinstance(result, StelaeError):
                     found = self._retry(node, result)
                 else:
-                    value = _value(store, operation.rows[0].key, result)
-                    found = ClientAnswer(kind=AnswerKind.DONE, node=node, value=value)
+                    found = self._read_row(replica, node, operation.rows[0].key, result)
                 self._reply(node, client, lambda: answer(found))
 
             replica.read_index(confirmed)
@@ -216,6 +215,15 @@ class SimCluster:
         self.network.send((len(self.nodes) + client, node), "read", lambda: self.nodes[node].run(serve))
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _read_row(self, replica: Replica, node: int, key: int, at: int) -> ClientAnswer:
+        """Read the value of a key. As on a server, a read that finds damage is noted, and another replica is asked."""
+        try:
+            value = _value(replica.applier.store, key, at)
+        except StelaeError as error:
+            replica.read_faults.note(error)
+            return self._retry(node, Unavailable(str(error)))
+        return ClientAnswer(kind=AnswerKind.DONE, node=node, value=value)
 
     def _arrive(self, target: int, message: FramesInFlight) -> None:
         node = self.nodes[target]

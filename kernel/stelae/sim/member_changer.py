@@ -7,6 +7,7 @@ waits for the answer: at most one change is pending, and the cores must see to t
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -20,6 +21,9 @@ from stelae.spi.members import MemberChange, MemberType, RemoveServer, TabletCon
 
 NUMBER: Final = 70
 """Position of the changer on the network, above all clients."""
+
+_REASON: Final = re.compile(r": ([A-Z_]+): ")
+"""The reason in the text of a refusal (``rejection_errors``)."""
 
 ANYWHERE: Final = 0.15
 """Share of the requests that go to any node instead of the leader."""
@@ -147,8 +151,8 @@ def _outcome(result: TabletConfig | StelaeError, kind: str) -> str:
     if isinstance(result, TabletConfig):
         return f"done.{kind}"
     if isinstance(result, MemberChangeRefused | ChangeNotYet):
-        reason = str(result).split(":", 1)[0]
-        return f"refused.{reason if reason.isupper() else result.code}".lower()
+        reason = _REASON.search(str(result))
+        return f"refused.{result.code if reason is None else reason[1]}".lower()
     if isinstance(result, NotLeader) and "STEPPING_DOWN" in result.reason:
         return "stepping_down"
     return f"error.{result.code.lower()}"

@@ -42,17 +42,17 @@ class _LeaderChanges(Invariant):
 
 
 class ChangesAreFenced(_LeaderChanges):
-    """A change with a compare-and-set id is appended only on top of the config with that id, which is committed."""
+    """A change with a compare-and-set id is appended only while the config with that id is the committed one."""
 
     name: ClassVar[str] = "changes_are_fenced"
     source: ClassVar[str] = "durability.md rules 11 and 27; behaviours.md C9"
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
-        """Compare the id of a request with the config that it changes. ``one_change_pending`` sees that this is the
-        committed one."""
+        """Compare the id of a request with the committed config. ``one_change_pending`` sees what it changes."""
+        committed = None if node.status is None else node.status.committed_config.op_id
         for before, config in self.world.appended_by_leader(node, ready):
             asked = self._request(node, ready, before, config)
-            if asked is not None and asked.committed_config_id not in (None, before.op_id):
+            if asked is not None and asked.committed_config_id not in (None, before.op_id, committed):
                 fact = f"node {node.position} appends config {config.op_id} after {before.op_id}"
                 self.fail(f"{fact}, for a request that is meant for {asked.committed_config_id}")
 
