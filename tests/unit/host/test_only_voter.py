@@ -21,7 +21,7 @@ def check(config: TabletConfig, sender: NodeId, known: OpId) -> None:
     """Let a message of a sender arrive that knows a committed config."""
     status: Any = SimpleNamespace(node_id=ME, term=3, config=config, committed_config=config)
     message: Any = SimpleNamespace(header=SimpleNamespace(tablet_id=TabletId("t"), config=known))
-    PeerTraffic(MagicMock(), MagicMock(), MagicMock(), 1)._check_sender(sender, message, status)
+    PeerTraffic(MagicMock(), MagicMock(), MagicMock(), 1, MagicMock())._check_sender(sender, message, status)
 
 
 def of(*members: Member) -> TabletConfig:
