@@ -130,7 +130,7 @@ class Flusher:
 
         def proposed(result: Any) -> None:
             self._in_vain = flushes and (result is None or isinstance(result, Full) or type(result) is StorageError)
-            if not self._is_tried_again(result):
+            if not self._is_tried_again(result, flushes=flushes):
                 self._proposed(result, "flush" if flushes else "merge its files")
 
         self.applier.between_groups(write_out, proposed)
@@ -150,13 +150,14 @@ class Flusher:
             found, flushed=applied, timestamp=applier.timestamp, results=applier.results.dump(), schemas=applier.schemas
         )
 
-    def _is_tried_again(self, result: Any) -> bool:
+    def _is_tried_again(self, result: Any, *, flushes: bool) -> bool:
         """Return whether work of the store failed because of a failed read, and begins again later (ADR 56).
 
         A failed read says nothing about the bytes on disk. The store shows nothing of work that is not complete. After
         too many failures in a row the replica fails."""
         if type(result) is not StorageError:
-            self._failed_reads = 0
+            if not flushes:  # A flush may read nothing, so it does not show that the files can be read.
+                self._failed_reads = 0
             return False
         self._failed_reads += 1
         if self._failed_reads >= READ_ERRORS_MAX:
