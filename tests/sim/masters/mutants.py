@@ -182,7 +182,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="policy: a member is evicted although the majority of the others is gone",
         rule="durability 28",
-        target=f"{CORE}.policy_guards:_majority_objection",
+        target=f"{CORE}.policy_guards:_majority_refusal",
         replacement=mutations.ask_no_majority,
         invariant="majority_stays_healthy",
         seed=2,

@@ -350,7 +350,7 @@ def test_an_eviction_without_a_healthy_majority_that_is_asked_for_is_missed(
     company: Company, planner: Planner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule 28: the test above catches the planted bug."""
-    monkeypatch.setattr(policy_guards, "_majority_objection", lambda _view, _tablet, _members: None)
+    monkeypatch.setattr(policy_guards, "_majority_refusal", lambda _view, _tablet, _members: None)
     with pytest.raises(AssertionError):
         test_an_eviction_that_leaves_no_healthy_majority_is_refused(company, planner)
 
