@@ -20,6 +20,7 @@ from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.node_process import NodeProcess
 from stelae.spi.ids import TabletId
 from stelae.telemetry.target_file import TARGET_FILE
+from tests.e2e.starting import start
 
 MIB = 1 << 20
 WAIT_S = 60.0  #: Longest wait for an answer; reached only by a defect.
@@ -53,7 +54,7 @@ GROWTH_MAX = 32 * MIB  #: What allocators keep; rows that nobody flushed would b
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     made = LocalCluster.create(tmp_path / "cluster", SPEC, ClusterOptions(settings=SMALL), formatted=format_here)
     try:
-        made.start()
+        start(made)
         yield made
     finally:
         made.stop()

@@ -19,6 +19,7 @@ from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae_chaos.fault_kinds import KINDS
 from tests.e2e import in_process
 from tests.e2e.chaos_run import RUN_S_MAX, chaos, chaos_command
+from tests.e2e.starting import start
 
 SEED = 20_260_601
 
@@ -40,7 +41,7 @@ def cluster(tmp_path: Path) -> Iterator[ClusterWithMasters]:
     """A cluster of one master and three tablet servers that runs, with rules for the network of its nodes only."""
     made = ClusterWithMasters.create(tmp_path / "cluster", ClusterOptions(), masters=1, formatted=format_here)
     try:
-        made.start()
+        start(made)
         yield made
     finally:
         done = in_process.stelae("cluster", "down", str(made.directory))  # Some were started by the command.

@@ -23,6 +23,7 @@ from stelae.local.node_process import NodeProcess
 from stelae.local.ports import free_ports
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
+from tests.e2e.starting import start
 
 COLUMNS = [
     {"name": "sensor", "type": "int32"},
@@ -41,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     made = LocalCluster.create(
         tmp_path_factory.mktemp("three") / "cluster", spec, ClusterOptions(settings=SETTINGS), formatted=format_here
     )
-    made.start()
+    start(made)
     try:
         yield made
     finally:

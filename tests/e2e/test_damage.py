@@ -25,6 +25,7 @@ from stelae.spi.ids import NodeId
 from stelae.spi.scan import ScanSpec
 from tests.e2e import in_process
 from tests.e2e.nodes import TABLET, WAIT_S, Cluster, agree, connected, insert, read_ids, running, until
+from tests.e2e.starting import start
 
 COLUMNAR = """
 [engines]
@@ -243,7 +244,7 @@ def processes(tmp_path: Path) -> Iterator[ClusterWithMasters]:
     options = ClusterOptions(engines={"store": "columnar"}, settings=SMALL)
     made = ClusterWithMasters.create(tmp_path / "cluster", options, masters=1, formatted=format_here)
     try:
-        made.start()
+        start(made)
         yield made
     finally:
         made.kill()

@@ -14,6 +14,7 @@ from stelae.cli.node_formatting import format_here
 from stelae.client import RowsFailed, connect
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
+from tests.e2e.starting import start
 from tests.e2e.test_client import COLUMNS, KEY, NOTE, SETTINGS
 
 ROWS = 4000
@@ -42,7 +43,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     """Three nodes with one tablet, ``loads``."""
     spec = TabletSpec(tablet_id=TabletId("loads"), columns=[*COLUMNS, NOTE], key=KEY)
     made = LocalCluster.create(tmp_path / "cluster", spec, ClusterOptions(settings=SETTINGS), formatted=format_here)
-    made.start()
+    start(made)
     try:
         yield made
     finally:
@@ -79,7 +80,7 @@ def test_nodes_that_are_killed_remember_which_epochs_are_over(cluster: LocalClus
         epoch.insert(rows)
     for node in cluster.nodes:
         node.kill()
-    cluster.start()
+    start(cluster)
     with connect(cluster.addresses) as client:
         table = client.table("loads")
         assert not table.epoch("load", 1).begin()

@@ -17,6 +17,7 @@ from stelae.local.node_process import NodeProcess
 from stelae.protocol.tablet_messages import ReplicaReport
 from stelae.spi.errors import StelaeError
 from tests.e2e import in_process
+from tests.e2e.starting import start
 
 WAIT_S = 60.0
 """Longest that anything is waited for; reached only by a defect."""
@@ -38,7 +39,7 @@ def cluster(tmp_path: Path) -> Iterator[ClusterWithMasters]:
     for server in made.servers:
         enable_rules(server, RulesKind.DISK)
     try:
-        made.start()
+        start(made)
         yield made
     finally:
         made.kill()

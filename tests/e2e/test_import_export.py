@@ -30,6 +30,7 @@ from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.local.ports import free_ports
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import TabletId
+from tests.e2e.starting import start
 from tests.e2e.test_client import leader_of
 from tests.e2e.test_tutorial import end_all_of
 
@@ -71,7 +72,7 @@ def where(cluster: LocalCluster) -> dict[str, str]:
 def started(folder: Path, columns: list[dict[str, Any]], key: list[str], nodes: int) -> LocalCluster:
     spec = TabletSpec(tablet_id=TabletId("readings"), columns=columns, key=key)
     made = LocalCluster.create(folder, spec, ClusterOptions(node_count=nodes, settings=SETTINGS), formatted=format_here)
-    made.start()
+    start(made)
     return made
 
 

@@ -12,6 +12,7 @@ from stelae.cli.node_formatting import format_here
 from stelae.client import connect
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
+from tests.e2e.starting import start
 
 COLUMNS = [{"name": "id", "type": "int64"}, {"name": "value", "type": "string", "nullable": True}]
 ROWS = 5
@@ -44,7 +45,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     made = LocalCluster.create(
         tmp_path_factory.mktemp("one") / "cluster", spec, ClusterOptions(node_count=1), formatted=format_here
     )
-    made.start()
+    start(made)
     try:
         yield made
     finally:

@@ -11,6 +11,7 @@ from stelae.cli.node_formatting import format_here
 from stelae.client import Client, connect, connect_async
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
+from tests.e2e.starting import start
 from tests.e2e.test_client import leader_of
 
 COLUMNS = [
@@ -32,7 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     made = LocalCluster.create(
         tmp_path_factory.mktemp("three") / "cluster", spec, ClusterOptions(settings=SETTINGS), formatted=format_here
     )
-    made.start()
+    start(made)
     try:
         yield made
     finally:

@@ -17,6 +17,7 @@ from stelae.cli.node_formatting import format_here
 from stelae.client import Client, connect
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
+from tests.e2e.starting import start
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Compile fast rather than well, and collect garbage with one thread: the tests are short and share two cores."""
@@ -35,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterWithMas
         masters=1,
         formatted=format_here,
     )
-    made.start()
+    start(made)
     try:
         yield made
     finally:

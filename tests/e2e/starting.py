@@ -1,0 +1,43 @@
+"""Starts clusters of processes, and waits until their nodes answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from stelae.client.connection import Connection
+from stelae.local.cluster import LocalCluster
+from stelae.local.cluster_with_masters import ClusterWithMasters
+from stelae.local.node_process import NodeProcess
+from stelae.spi.errors import Unavailable
+
+START_S = 60.0
+"""Longest that nodes may take to answer; reached only by a defect. A client waits for 10 s, which is not enough for
+interpreters that share two processors with a whole check."""
+
+ATTEMPT_S = 5.0
+
+
+def start(cluster: LocalCluster | ClusterWithMasters) -> None:
+    """Start every node, and wait until each of them has answered.
+
+    Raises:
+        NodeExited: a node has ended.
+        TimeoutError: a node does not answer in time.
+    """
+    cluster.start()
+    asyncio.run(_until_answered(cluster))
+
+
+async def _until_answered(cluster: LocalCluster | ClusterWithMasters) -> None:
+    async with asyncio.timeout(START_S):
+        for node in cluster.nodes:
+            while not await _answers(node):
+                cluster.check()
+
+
+async def _answers(node: NodeProcess) -> bool:
+    try:
+        async with await Connection.connect([node.address], timeout_s=ATTEMPT_S):
+            return True
+    except Unavailable:
+        return False
