@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TypeVar
 
 from stelae.client.connection import Connection
 from stelae.local.cluster import LocalCluster
@@ -17,8 +18,11 @@ interpreters that share two processors with a whole check."""
 ATTEMPT_S = 5.0
 
 
-def start(cluster: LocalCluster | ClusterWithMasters) -> None:
-    """Start every node, and wait until each of them has answered.
+AnyCluster = TypeVar("AnyCluster", LocalCluster, ClusterWithMasters)
+
+
+def start(cluster: AnyCluster) -> AnyCluster:
+    """Start every node, wait until each of them has answered, and return the cluster.
 
     Raises:
         NodeExited: a node has ended.
@@ -26,6 +30,7 @@ def start(cluster: LocalCluster | ClusterWithMasters) -> None:
     """
     cluster.start()
     asyncio.run(_until_answered(cluster))
+    return cluster
 
 
 async def _until_answered(cluster: LocalCluster | ClusterWithMasters) -> None:

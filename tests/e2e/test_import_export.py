@@ -71,9 +71,8 @@ def where(cluster: LocalCluster) -> dict[str, str]:
 
 def started(folder: Path, columns: list[dict[str, Any]], key: list[str], nodes: int) -> LocalCluster:
     spec = TabletSpec(tablet_id=TabletId("readings"), columns=columns, key=key)
-    made = LocalCluster.create(folder, spec, ClusterOptions(node_count=nodes, settings=SETTINGS), formatted=format_here)
-    start(made)
-    return made
+    options = ClusterOptions(node_count=nodes, settings=SETTINGS)
+    return start(LocalCluster.create(folder, spec, options, formatted=format_here))
 
 
 @pytest.fixture(scope="module")
