@@ -12,7 +12,7 @@ INSTALL := $(PIP) install --quiet --constraint constraints.txt
 STAMP_RUN := $(VENV)/.stamp-run
 STAMP_SPARK := $(VENV)/.stamp-spark
 STAMP_DEV := $(VENV)/.stamp-dev
-GROUPS_TEST := tidy modules sim members leases copies masters floors mutants e2e spark
+GROUPS_TEST := tidy modules sim members leases lookups copies masters floors mutants e2e spark
 GROUPS_MORE := lint format types docs
 PARTS := unit traces conformance
 

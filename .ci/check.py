@@ -62,29 +62,18 @@ def tool(name: str, *arguments: str) -> Command:
 LAST_LINES_COUNT = 20
 """Lines that are repeated of a group that failed and is no run of pytest."""
 
-SEEDS_COUNT = 40
-"""Seeds that `sim` runs for each change."""
+SEEDS_COUNTS = {"sim": 40, "members": 10, "leases": 6, "lookups": 6, "copies": 4, "masters": 20}
+"""The groups that run seeds of the simulator, and how many each runs for a change."""
 
-MEMBERS_SEEDS_COUNT = 10
-"""Seeds that `members` runs for each change."""
-
-LEASES_SEEDS_COUNT = 6
-"""Seeds that `leases` runs for each change."""
-
-COPIES_SEEDS_COUNT = 4
-"""Seeds that `copies` runs for each change."""
-
-MASTERS_SEEDS_COUNT = 20
-"""Seeds that `masters` runs for each change."""
-
-SEEDS_COUNTS = {
-    "sim": SEEDS_COUNT,
-    "members": MEMBERS_SEEDS_COUNT,
-    "leases": LEASES_SEEDS_COUNT,
-    "copies": COPIES_SEEDS_COUNT,
-    "masters": MASTERS_SEEDS_COUNT,
+RUNS = {
+    "sim": ("run",),
+    "members": ("run", "--profile", "membership"),
+    "leases": ("run", "--profile", "leases"),
+    "lookups": ("run", "--profile", "lookups"),
+    "copies": ("run", "--profile", "copies"),
+    "masters": ("masters",),
 }
-"""The groups that run seeds of the simulator, and how many."""
+"""The runs of the simulator in these groups, as arguments of `stelae sim`."""
 
 SEEDS_SOAK = "101..1100"
 
@@ -108,6 +97,7 @@ FLOORS = (
     "tests/sim/test_coverage.py",
     "tests/sim/test_member_floors.py",
     "tests/sim/test_copy_floors.py",
+    "tests/sim/test_lookup_floors.py",
     "tests/sim/masters/test_coverage.py",
 )
 FLOORS_LEFT_OUT = tuple(f"--ignore={path}" for path in FLOORS)
@@ -115,20 +105,10 @@ FLOORS_LEFT_OUT = tuple(f"--ignore={path}" for path in FLOORS)
 GROUPS: dict[str, Command] = {
     "tidy": pytest("tests/tidy"),
     "modules": pytest("-n", "2", *NOT_LONG, *MODULES),
-    "sim": tool("stelae", "sim", "run", "--jobs", "1", "--seeds", seeds_of_this_change(SEEDS_COUNT)),
-    "members": tool(
-        *("stelae", "sim", "run", "--profile", "membership", "--jobs", "1"),
-        *("--seeds", seeds_of_this_change(MEMBERS_SEEDS_COUNT)),
-    ),
-    "leases": tool(
-        *("stelae", "sim", "run", "--profile", "leases", "--jobs", "1"),
-        *("--seeds", seeds_of_this_change(LEASES_SEEDS_COUNT)),
-    ),
-    "copies": tool(
-        *("stelae", "sim", "run", "--profile", "copies", "--jobs", "1"),
-        *("--seeds", seeds_of_this_change(COPIES_SEEDS_COUNT)),
-    ),
-    "masters": tool("stelae", "sim", "masters", "--jobs", "1", "--seeds", seeds_of_this_change(MASTERS_SEEDS_COUNT)),
+    **{
+        group: tool("stelae", "sim", *RUNS[group], "--jobs", "1", "--seeds", seeds_of_this_change(count))
+        for group, count in SEEDS_COUNTS.items()
+    },
     "floors": pytest(*FLOORS),
     "mutants": pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT),
     "e2e": pytest("-n", "2", "--dist", "loadfile", *NOT_LONG, "tests/e2e"),
@@ -156,11 +136,7 @@ ON_BOTH_CORES = ("modules", "mutants", "spark")
 Those of `spark` are a JVM and its Python workers, which must connect to it within 10 seconds."""
 
 SOAK: dict[str, Command] = {
-    "soak-sim": tool("stelae", "sim", "run", "--seeds", SEEDS_SOAK),
-    "soak-members": tool("stelae", "sim", "run", "--profile", "membership", "--seeds", SEEDS_SOAK),
-    "soak-leases": tool("stelae", "sim", "run", "--profile", "leases", "--seeds", SEEDS_SOAK),
-    "soak-copies": tool("stelae", "sim", "run", "--profile", "copies", "--seeds", SEEDS_SOAK),
-    "soak-masters": tool("stelae", "sim", "masters", "--seeds", SEEDS_SOAK),
+    **{f"soak-{group}": tool("stelae", "sim", *run, "--seeds", SEEDS_SOAK) for group, run in RUNS.items()},
     "soak-floors": at_length(pytest(*FLOORS)),
     "soak-mutants": at_length(pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT)),
     "soak-modules": pytest("-n", "2", "-m", "long", *MODULES),

@@ -18,11 +18,12 @@ from tests.sim.copy_mutants import COPY_MUTANTS
 from tests.sim.first_seeds import first_seeds, seeds_of
 from tests.sim.lease_mutants import LEASE_MUTANTS
 from tests.sim.local_mutants import LOCAL_MUTANTS
+from tests.sim.lookup_mutants import LOOKUP_MUTANTS
 from tests.sim.member_mutants import MEMBER_MUTANTS
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.planting import planted, resolve
 
-ALL = (*MUTANTS, *CLIENT_MUTANTS, *MEMBER_MUTANTS, *LEASE_MUTANTS, *COPY_MUTANTS, *LOCAL_MUTANTS)
+ALL = (*MUTANTS, *CLIENT_MUTANTS, *MEMBER_MUTANTS, *LEASE_MUTANTS, *COPY_MUTANTS, *LOCAL_MUTANTS, *LOOKUP_MUTANTS)
 MORE_SEEDS = range(10_001, 10_021)
 
 

@@ -106,8 +106,7 @@ def test_the_pages_say_the_numbers_of_the_script(script: dict[str, Any], page: s
     text = text_of(page)
     assert re.findall(r"(\d+) minutes", text) == [f"{budget_s // 60}"]
     assert f"{budget_s // 60} minutes on two quiet cores" in text
-    drawn = (script[f"{kind}SEEDS_COUNT"] for kind in ("", "MEMBERS_", "LEASES_", "COPIES_", "MASTERS_"))
-    counts = (*drawn, soak)
+    counts = (*script["SEEDS_COUNTS"].values(), soak)
     assert set(re.findall(r"(\d+) seeds", text)) == {f"{count}" for count in counts}
     assert set(re.findall(r"of (\d+) budgeted", text)) <= {f"{budget_s}"}
 
@@ -120,24 +119,14 @@ def test_the_pages_name_the_seeds_of_the_floors_and_groups_that_there_are(script
 
 
 def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand(script: dict[str, Any]) -> None:
-    seeds = script["GROUPS"]["sim"][-1]
-    assert count_of(seeds) == script["SEEDS_COUNT"] == 40
-    assert int(seeds.split("..")[0]) >= 1_000 > max(COVERED)
-    assert script["seeds_of_this_change"](40) == seeds
-    of_masters = script["GROUPS"]["masters"][-1]
-    assert count_of(of_masters) == script["MASTERS_SEEDS_COUNT"] == 20
-    assert of_masters.split("..")[0] == seeds.split("..")[0]
-    of_members = script["GROUPS"]["members"][-1]
-    assert count_of(of_members) == script["MEMBERS_SEEDS_COUNT"] == 10
-    assert of_members.split("..")[0] == seeds.split("..")[0]
-    of_leases = script["GROUPS"]["leases"][-1]
-    assert count_of(of_leases) == script["LEASES_SEEDS_COUNT"] == 6
-    assert of_leases.split("..")[0] == seeds.split("..")[0]
-    of_copies = script["GROUPS"]["copies"][-1]
-    assert count_of(of_copies) == script["COPIES_SEEDS_COUNT"] == 4
-    assert of_copies.split("..")[0] == seeds.split("..")[0]
-    for group in ("soak-sim", "soak-members", "soak-leases", "soak-copies", "soak-masters"):
-        assert count_of(script["SOAK"][group][-1]) >= 1_000
+    assert script["SEEDS_COUNTS"] == {"sim": 40, "members": 10, "leases": 6, "lookups": 6, "copies": 4, "masters": 20}
+    first = script["GROUPS"]["sim"][-1].split("..")[0]
+    assert int(first) >= 1_000 > max(COVERED)
+    for group, count in script["SEEDS_COUNTS"].items():
+        seeds = script["GROUPS"][group][-1]
+        assert seeds == script["seeds_of_this_change"](count)
+        assert count_of(seeds) == count and seeds.split("..")[0] == first
+        assert count_of(script["SOAK"][f"soak-{group}"][-1]) >= 1_000
 
 
 def test_a_check_announces_the_seeds_that_its_groups_run(
@@ -148,10 +137,7 @@ def test_a_check_announces_the_seeds_that_its_groups_run(
     script["announce"]([*groups])
     line = capfd.readouterr().out.splitlines()[-1]
     assert line == "seeds of this commit: " + ", ".join(f"{group} {seeds}" for group, seeds in seeded.items())
-    assert list(seeded) == ["sim", "members", "leases", "copies", "masters"]
-    for group in seeded:
-        constant = "SEEDS_COUNT" if group == "sim" else f"{group.upper()}_SEEDS_COUNT"
-        assert count_of(seeded[group]) == script["SEEDS_COUNTS"][group] == script[constant]
+    assert list(seeded) == list(script["SEEDS_COUNTS"])
 
 
 def test_soak_searches_further_where_a_check_searches(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

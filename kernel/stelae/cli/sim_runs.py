@@ -19,7 +19,8 @@ ProfileOption = Annotated[
         "--profile",
         metavar="KIND",
         help="Kind of runs: standard; membership, where members change; copies, where replicas are also copied and "
-        "deleted; leases, where leaders also read by leases; or local, one node without peers.",
+        "deleted; leases, where leaders also read by leases; lookups, where clients look keys up; or local, one node "
+        "without peers.",
     ),
 ]
 

@@ -1,25 +1,29 @@
 """Carries client requests to replicas over the virtual network, encoded with production's codecs.
 
 A request or its answer may get lost on the network. The server side is production code: the write path of the replica,
-``Replica.change_schema``, and ``stelae.server.tserver.scan_time``, which chooses the time of a scan. A request to a
-node that does not run is lost. Errors travel as the fields that the real messenger sends."""
+``Replica.change_schema``, ``stelae.server.tserver.scan_time``, which chooses the time of a scan, and
+``stelae.server.tserver.lookups``. A request to a node that does not run is lost. Errors travel as the fields that the
+real messenger sends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
-from stelae.host.hybrid_clock import ClockSettings, HybridClock
 from stelae.host.replica import Replica
 from stelae.protocol.codec import decode, encode
+from stelae.protocol.lookup_messages import LookupReply, LookupRequest
 from stelae.protocol.tablet_messages import ScanRequest
+from stelae.rows.keys import encode_key
 from stelae.server.tserver.scan_time import choose_time
 from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import FactFeed
-from stelae.sim.invariants import ObservedScan
+from stelae.sim.history import SCHEMA
+from stelae.sim.invariants import ObservedLookup, ObservedScan
 from stelae.sim.network import Network
 from stelae.sim.node import SimNode
+from stelae.sim.node_start import TABLET
 from stelae.spi.errors import NoRows, SchemaMismatch, StelaeError, TooOld, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import Order
@@ -29,23 +33,11 @@ from stelae.wire.refusals import error_fields, error_of
 
 Answered: TypeAlias = Callable[[bytes | StelaeError], None]
 TimeAnswered: TypeAlias = Callable[[int | StelaeError], None]
+RowsAnswered: TypeAlias = Callable[[LookupReply | StelaeError], None]
 Serve: TypeAlias = Callable[[Replica], None]
 
 SCAN_ROWS_MAX: Final = 1_000
 """Rows in one batch of a scan: more than the table has keys, so one batch holds all rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Config:
-    clock: ClockSettings
-
-
-@dataclass(frozen=True, slots=True)
-class _GatewayNode:
-    """The part of a node that ``scan_time.choose_time`` needs."""
-
-    time: HybridClock
-    config: _Config
 
 
 class ClientGateway:
@@ -100,9 +92,56 @@ class ClientGateway:
 
             running = self._nodes[node].running
             if running is not None:
-                choose_time(_GatewayNode(running.clock, _Config(ClockSettings())), replica, scan, chosen)
+                choose_time(running.read_node, replica, scan, chosen)
 
         self._ask(client, node, "scan", serve, refused)
+
+    def look_up(self, client: int, node: int, keys: Sequence[int], answered: RowsAnswered) -> None:
+        """Look up the latest rows of keys. ``answered`` gets the reply of production's ``Lookups``."""
+
+        def done(_: int, found: bytes | Exception) -> None:
+            answer = decode(found, LookupReply) if isinstance(found, bytes) else _received_error(_expected(found))
+            self._reply(node, client, lambda: answered(answer))
+
+        self._look_up(client, node, keys, None, done)
+
+    def look_up_at(self, client: int, node: int, keys: Sequence[int], at: int) -> None:
+        """Look up keys as of a hybrid timestamp. The invariants check what the replica answers."""
+        view = self._nodes[node].view
+
+        def done(floor: int, found: bytes | Exception) -> None:
+            if isinstance(found, bytes):
+                self._coverage.hit("lookup.served")
+                reply = decode(found, LookupReply)
+                rows = zip(keys, reply.rows, strict=True)
+                self._facts.looked_up(view, ObservedLookup(at, floor, reply.ids or (), tuple(rows)))
+            elif isinstance(found, TooOld):
+                self._coverage.hit("lookup.too_old")
+                self._facts.scanned(view, ObservedScan(at, floor, None, found.floor))
+            else:
+                self._coverage.hit(f"lookup.{_expected(found).code.lower()}")
+
+        self._look_up(client, node, keys, at, done)
+
+    def _look_up(
+        self,
+        client: int,
+        node: int,
+        keys: Sequence[int],
+        at: int | None,
+        done: Callable[[int, bytes | Exception], None],
+    ) -> None:
+        """Send a lookup. ``done`` gets the history floor at its arrival, and the encoded reply or the error."""
+        # The client knows no version of the schema, so each reply names its columns.
+        data = encode(LookupRequest(TABLET, tuple([encode_key(SCHEMA, (key,)) for key in keys]), 0, at))
+
+        def serve(replica: Replica) -> None:
+            sim_node = self._nodes[node]
+            if sim_node.running is not None:
+                asked = decode(data, LookupRequest)
+                sim_node.running.lookups.look_up(replica, asked, partial(done, sim_node.view.floor))
+
+        self._ask(client, node, "lookup", serve, partial(done, 0))
 
     def _read(self, node: int, replica: Replica, scan: ScanRequest, at: int, at_least: int) -> int | StelaeError:
         """Read all rows as of the chosen time and report them to the invariants."""
@@ -150,6 +189,13 @@ def _kind(scan: ScanRequest, at: int, replica: Replica) -> str:
 def _refusal(reply: WriteReply) -> StelaeError | None:
     (answer,) = reply.answers
     return SchemaMismatch(answer.result.detail) if answer.result.refusal else None
+
+
+def _expected(found: Exception) -> StelaeError:
+    """Return the error with which a replica refuses a request. Any other exception is a defect, and is raised."""
+    if not isinstance(found, StelaeError):
+        raise found
+    return found
 
 
 def _received_error(error: StelaeError) -> StelaeError:

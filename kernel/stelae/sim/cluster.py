@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stelae.host.replica import Replica
+from stelae.protocol.lookup_messages import LookupReply
 from stelae.rows.keys import encode_key
 from stelae.rows.operations import sequence_ranges_of
 from stelae.sim.client_gateway import ClientGateway
@@ -57,6 +58,7 @@ class SimCluster:
         self._scheduler = scheduler
         self._early_flushes: set[int] = set()
         self.network = Network(scheduler, stream(seed, "network"), profile, coverage)
+        self._reads_by_lookup = profile.lookups
         self._node_ids = [node.node_id for node in facts.world.nodes]
         context = NodeContext(
             seed=seed,
@@ -196,8 +198,24 @@ class SimCluster:
         self.network.send((len(self.nodes) + client, node), "write", lambda: self.nodes[node].run(serve))
 
     def read(self, client: int, node: int, operation: ClientOperation, answer: Callable[[ClientAnswer], None]) -> None:
-        """Send one read."""
+        """Send one read: a lookup, or a scan of one row."""
+        if not self._reads_by_lookup:
+            self._read_by_scan(client, node, operation, answer)
+            return
 
+        def answered(found: LookupReply | StelaeError) -> None:
+            if isinstance(found, StelaeError):
+                answer(self._retry(node, found))
+            else:
+                answer(ClientAnswer(kind=AnswerKind.DONE, node=node, value=_found_value(found)))
+
+        self.gateway.look_up(client, node, [operation.rows[0].key], answered)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _read_by_scan(
+        self, client: int, node: int, operation: ClientOperation, answer: Callable[[ClientAnswer], None]
+    ) -> None:
         def serve() -> None:
             replica = self.nodes[node].replica
             if replica is None:
@@ -213,8 +231,6 @@ class SimCluster:
             replica.read_index(confirmed)
 
         self.network.send((len(self.nodes) + client, node), "read", lambda: self.nodes[node].run(serve))
-
-    # -- inside ----------------------------------------------------------------------------------
 
     def _read_row(self, replica: Replica, node: int, key: int, at: int) -> ClientAnswer:
         """Read the value of a key. As on a server, a read that finds damage is noted, and another replica is asked."""
@@ -272,6 +288,11 @@ def _value(store: TabletStore, key: int, at: int) -> str | None:
     with store.scan(ScanSpec(columns=(VALUE,), key_from=low, key_until=high), at) as cursor:
         rows = [row for batch in cursor for row in batch.to_rows()]
     return str(rows[0][0]) if rows else None
+
+
+def _found_value(reply: LookupReply) -> str | None:
+    (row,) = reply.rows
+    return None if row is None else str(row[(reply.ids or ()).index(VALUE)])
 
 
 def _rows(store: TabletStore) -> dict[int, Cells]:

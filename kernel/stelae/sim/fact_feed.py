@@ -13,7 +13,7 @@ from stelae.host.superblock import DataState, Superblock
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
-from stelae.sim.invariants import INVARIANTS, AppliedRequest, FactListener, ObservedScan, Violation
+from stelae.sim.invariants import INVARIANTS, AppliedRequest, FactListener, ObservedLookup, ObservedScan, Violation
 from stelae.sim.log_model import LogModel
 from stelae.sim.node_change import NodeChange
 from stelae.sim.scheduler import Scheduler
@@ -77,7 +77,7 @@ class FactFeed:
         self._on_missing = self._hooks("on_missing")
         self._on_checksum = self._hooks("on_checksum")
         self._on_changed = self._hooks("on_changed")
-        self._on_scanned = self._hooks("on_scanned")
+        self._on_scanned, self._on_looked_up = self._hooks("on_scanned"), self._hooks("on_looked_up")
         self._on_schema = self._hooks("on_schema")
         self._on_altered = self._hooks("on_altered")
         self._on_config_saved = self._hooks("on_config_saved")
@@ -318,8 +318,13 @@ class FactFeed:
         node.floor = max(node.floor, floor)
         node.floor_max = max(node.floor_max, floor)
 
+    def looked_up(self, node: ObservedNode, found: ObservedLookup) -> None:
+        """A replica has served a lookup as of a hybrid timestamp."""
+        for hook in self._on_looked_up:
+            hook(node, found)
+
     def scanned(self, node: ObservedNode, scanned: ObservedScan) -> None:
-        """A replica has served or refused a scan as of a hybrid timestamp."""
+        """A replica has served a scan as of a hybrid timestamp, or has refused a scan or a lookup as too old."""
         for hook in self._on_scanned:
             hook(node, scanned)
 

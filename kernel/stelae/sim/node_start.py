@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stelae.host.assembly import Engines
 from stelae.host.consensus_metadata import ConsensusMetadata, HardStateWriter
@@ -23,6 +23,7 @@ from stelae.host.replica import Replica
 from stelae.host.replica_ports import ReplicaObserver
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.copy_settings import StageSettings
+from stelae.server.tserver.lookups import Lookups
 from stelae.sim.clock import VirtualClock
 from stelae.sim.coverage import Coverage
 from stelae.sim.disk import VirtualDisk
@@ -46,6 +47,7 @@ from stelae.sim.node_change import NodeChange
 from stelae.sim.node_links import FramesInFlight, KnownNodes, NodeLink, ObservedTraffic
 from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool
 from stelae.sim.profile import Profile
+from stelae.sim.read_node import SimReadNode
 from stelae.sim.scratch_log import SCRATCH_LOG, ScratchLogWriter
 from stelae.sim.services import CoverageMetrics, VirtualWorkers
 from stelae.sim.snapshot_reader import SnapshotReader
@@ -90,7 +92,12 @@ class RunningNode:
     scratch_log: ScratchLogWriter
     hosting: ReplicaHosting
     store_files: StoreFiles
+    read_node: SimReadNode
+    lookups: Lookups = field(init=False)
     snapshot_reader: SnapshotReader | None = None
+
+    def __post_init__(self) -> None:
+        self.lookups = Lookups(self.read_node)
 
     @property
     def replica(self) -> Replica | None:
@@ -201,6 +208,7 @@ class NodeStart:
             scratch_log=scratch_log,
             hosting=hosting,
             store_files=builder.files,
+            read_node=self._read_node(hybrid),
         )
         if replica is not None:
             running.snapshot_reader = self._start_snapshot_reader(replica)
@@ -238,6 +246,10 @@ class NodeStart:
             self._pool.run("clock", lambda: save_ceiling(self._disk, LAYOUT, wanted), done)
 
         return HybridClock(self._clock, settings=settings, stored=stored, ceiling=ceiling, save=save)
+
+    def _read_node(self, hybrid: HybridClock) -> SimReadNode:
+        pool = VirtualPool(self._process, self._rng("lookups"), "lookup", self._durations.apply_us)
+        return SimReadNode(time=hybrid, turns=self._process, scans=pool)
 
     def _services(self) -> EngineServices:
         workers = VirtualPool(self._process, self._rng("workers"), "worker", self._durations.sync_us)

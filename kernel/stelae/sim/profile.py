@@ -96,6 +96,7 @@ class Profile:
     drift_ppm_max: int = 0
     clock_drift_ppm: tuple[int, ...] = ()
     transfer_us: tuple[int, int] | None = None
+    lookups: bool = False
 
 
 class ProfileKind(StrEnum):
@@ -112,6 +113,8 @@ class ProfileKind(StrEnum):
     COPIES = "copies"
     """As ``MEMBERSHIP``, without witnesses. Logs are short, so members that lag or are added get copies of
     another replica. Replicas of nodes that are no members any more are deleted, and vote as tombstones."""
+    LOOKUPS = "lookups"
+    """As ``STANDARD``. Clients read rows by lookups instead of scans, and one looks keys up as of past times."""
     LOCAL = "local"
     """One node with the consensus engine ``local``."""
 
@@ -128,6 +131,8 @@ def draw_profile(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> Profile
             return _draw_standard(seed, 3)
         case ProfileKind.LOCAL:
             return _draw_standard(seed, 1)
+        case ProfileKind.LOOKUPS:
+            return replace(_draw_standard(seed, 3), lookups=True)
         case ProfileKind.MEMBERSHIP:
             return _draw_membership(seed)
         case ProfileKind.COPIES:

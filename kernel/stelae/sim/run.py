@@ -17,6 +17,7 @@ from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.invariants import FactListener
 from stelae.sim.invariants.convergence import Convergence, unanswered_writes
 from stelae.sim.leadership_mover import LeadershipMover
+from stelae.sim.lookup_reader import LookupReader
 from stelae.sim.member_changer import SimMemberChanger
 from stelae.sim.node_start import draw_node_ids, initial_config
 from stelae.sim.prober import Prober
@@ -137,7 +138,9 @@ class Simulation:
         cluster = self._cluster
         return RunParts(self._scheduler, cluster.network, cluster.nodes, self._world, self._profile, self._coverage)
 
-    def _make_clients(self, operations_max: int | None) -> list[ModelClient | WriterClient | ReplicaReader]:
+    def _make_clients(
+        self, operations_max: int | None
+    ) -> list[ModelClient | WriterClient | ReplicaReader | LookupReader]:
         """Return the clients that must be started, and connect all clients and the prober to the fact feed."""
         context = WorkloadContext(
             self._scheduler, self._cluster, self._history, self._facts, self._profile, self._coverage, self._table
@@ -152,19 +155,21 @@ class Simulation:
             ReplicaReader(context, gateway, writers[number], number, stream(self._seed, f"reader/{number}"))
             for number in count
         ]
+        lookups = [LookupReader(context, gateway, stream(self._seed, "lookups"))] if self._profile.lookups else []
         prober = Prober(context, stream(self._seed, "prober"), readers[0].probe)
 
         def leader_serves(position: int) -> None:
             prober.leader_serves(position)
             for client in clients:
                 client.leader_serves(position)
-            for reader in readers:
+            asked: list[ReplicaReader | LookupReader] = [*readers, *lookups]
+            for reader in asked:
                 reader.leader_serves(position)
 
         self._facts.leader_serves = leader_serves
         self._facts.leader_elected = self._leader_elected
         self._facts.applied_ahead = self._cluster.request_early_flush
-        return [*clients, *writers, *readers]
+        return [*clients, *writers, *readers, *lookups]
 
     def _leader_elected(self, position: int) -> None:
         self._cluster.request_early_read_index(position)

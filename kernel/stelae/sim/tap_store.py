@@ -19,7 +19,17 @@ from stelae.spi.payload import WritePayload
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.services import EngineServices
-from stelae.spi.store import ApplyEntry, ApplyResult, Changes, Cursor, Edit, StoreSnapshot, TabletStore, VersionedRows
+from stelae.spi.store import (
+    ApplyEntry,
+    ApplyResult,
+    Changes,
+    Cursor,
+    Edit,
+    FoundRows,
+    StoreSnapshot,
+    TabletStore,
+    VersionedRows,
+)
 
 CHECKSUM_EVERY = 32
 """The checksum is compared as of one of so many entries."""
@@ -96,6 +106,18 @@ class StoreTap(TabletStore):
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
         """As ``engine``."""
         return self._inner.scan(spec, at)
+
+    def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+        """As ``engine``."""
+        self.facts.coverage.hit("lookup.on_worker")
+        return self._inner.lookup(keys, at)
+
+    def lookup_inline(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+        """As ``engine`` if ``inline``, else as an engine that leaves every key to ``lookup``."""
+        found = self._inner.lookup_inline(keys, at) if self.inline else super().lookup_inline(keys, at)
+        if len(found.unread) < len(keys):
+            self.facts.coverage.hit("lookup.inline_in_part" if found.unread else "lookup.inline")
+        return found
 
     def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
         """As ``engine``."""
@@ -191,7 +213,8 @@ def tapped_store(
 ) -> type[TabletStore]:
     """Return an engine that puts a tap on each store of ``engine``.
 
-    Unless ``inline``, a worker applies the entries, even if the store could apply them on the event loop."""
+    Unless ``inline``, a worker applies the entries and looks up the keys, even if the store could do so on the event
+    loop."""
     members = {
         "name": engine.name,
         "Config": engine.Config,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.superblock import Superblock
 from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation, HistoryRow
-from stelae.sim.invariants import ObservedScan
+from stelae.sim.invariants import ObservedLookup, ObservedScan
 from stelae.spi.ids import ClientId, OpId
 from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload
 from tests.unit.sim.rig import LOG, Rig, applied, begin, committed, done, entry, history, write
@@ -104,6 +104,47 @@ def a_scan_is_served_above_the_time_of_a_later_entry(rig: Rig) -> None:
 def a_reader_does_not_see_its_own_write(rig: Rig) -> None:
     history(rig)
     rig.facts.scanned(rig.world.nodes[1], ObservedScan(1, 0, ((1, "a"),), at_least=2))
+
+
+def look_up(rig: Rig, at: int, *rows: tuple[int, str | None], ids: tuple[int, ...] = (1, 2)) -> None:
+    node = rig.world.nodes[1]
+    found = tuple((key, None if value is None else (key, value)) for key, value in rows)
+    rig.facts.looked_up(node, ObservedLookup(at, node.floor, ids, found))
+
+
+def a_lookup_in_the_past_returns_the_present_row(rig: Rig) -> None:
+    history(rig)
+    look_up(rig, 1, (1, "b"))
+
+
+def a_lookup_does_not_find_a_row(rig: Rig) -> None:
+    history(rig)
+    look_up(rig, 2, (7, None), (1, None))
+
+
+def a_lookup_finds_a_row_that_was_never_written(rig: Rig) -> None:
+    history(rig)
+    look_up(rig, 2, (7, "b"))
+
+
+def a_lookup_below_the_floor_is_answered(rig: Rig) -> None:
+    history(rig)
+    rig.facts.floor_raised(rig.world.nodes[1], 2)
+    look_up(rig, 1, (1, "a"))
+
+
+def a_lookup_returns_columns_that_no_schema_has(rig: Rig) -> None:
+    history(rig)
+    look_up(rig, 2, (1, "b"), ids=(1, 9))
+
+
+def a_lookup_is_served_above_the_time_of_a_later_entry(rig: Rig) -> None:
+    history(rig)
+    look_up(rig, 9, (1, "b"))
+    for position in range(3):
+        rig.append(position, entry(1, 3, timestamp=8))
+    rig.ready(0, commit=3)
+    rig.apply(0, entry(1, 3))
 
 
 # -- checksums ------------------------------------------------------------------------------------
@@ -210,6 +251,12 @@ FAULTY_STORES: dict[str, list[Callable[[Rig], None]]] = {
         a_restarted_store_serves_a_scan_without_the_dropped_rows,
         a_scan_is_served_above_the_time_of_a_later_entry,
         a_reader_does_not_see_its_own_write,
+        a_lookup_in_the_past_returns_the_present_row,
+        a_lookup_does_not_find_a_row,
+        a_lookup_finds_a_row_that_was_never_written,
+        a_lookup_below_the_floor_is_answered,
+        a_lookup_returns_columns_that_no_schema_has,
+        a_lookup_is_served_above_the_time_of_a_later_entry,
     ],
     "replica_checksums": [replicas_differ, a_restarted_store_has_older_rows],
     "flush_durability": [
@@ -234,6 +281,9 @@ def an_ordinary_history_of_a_store(rig: Rig) -> None:
     scan(rig, 1, (1, "a"))
     scan(rig, 2, (1, "b"), position=1)
     scan(rig, 0)
+    look_up(rig, 1, (1, "a"), (7, None), (1, "a"))
+    look_up(rig, 0, (1, None))
+    look_up(rig, 2, (1, "b"))
     node = rig.world.nodes[0]
     checksum(rig, 1)
     checksum(rig, 2, position=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.sim.invariants.acknowledged_writes import AcknowledgedWrites
-from stelae.sim.invariants.base import AppliedRequest, FactListener, Invariant, ObservedScan, Violation
+from stelae.sim.invariants.base import AppliedRequest, FactListener, Invariant, ObservedLookup, ObservedScan, Violation
 from stelae.sim.invariants.commit_rule import CommitRule
 from stelae.sim.invariants.config_follows_log import ConfigFollowsLog
 from stelae.sim.invariants.copied_replicas import NoNeedlessDeletion, TombstonePromises, TombstonesVote
@@ -78,4 +78,4 @@ INVARIANTS: tuple[type[Invariant], ...] = (
 )
 """The invariants in the order in which they judge a fact: causes before their consequences."""
 
-__all__ = ["INVARIANTS", "AppliedRequest", "FactListener", "Invariant", "ObservedScan", "Violation"]
+__all__ = ["INVARIANTS", "AppliedRequest", "FactListener", "Invariant", "ObservedLookup", "ObservedScan", "Violation"]

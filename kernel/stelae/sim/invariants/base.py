@@ -85,6 +85,22 @@ class ObservedScan(msgspec.Struct, frozen=True):
     at_least: int = 0
 
 
+class ObservedLookup(msgspec.Struct, frozen=True):
+    """The rows that a replica returned for some keys.
+
+    Attributes:
+        at: hybrid timestamp as of which they were read.
+        floor: history floor in force when the request arrived.
+        ids: ids of the columns.
+        rows: for each key its cells, the key among them; ``None``: it has no row.
+    """
+
+    at: int
+    floor: int
+    ids: tuple[int, ...]
+    rows: tuple[tuple[int, Sequence[Cell] | None], ...]
+
+
 class FactListener:
     """Base class of all that listens to the facts of a run: hooks that do nothing.
 
@@ -162,7 +178,10 @@ class FactListener:
         """A schema change was acknowledged (``taken``) or refused permanently."""
 
     def on_scanned(self, node: ObservedNode, scanned: ObservedScan) -> None:
-        """A replica has served or refused a scan as of a hybrid timestamp."""
+        """A replica has served a scan as of a hybrid timestamp, or has refused a scan or a lookup as too old."""
+
+    def on_looked_up(self, node: ObservedNode, found: ObservedLookup) -> None:
+        """A replica has served a lookup as of a hybrid timestamp."""
 
     def on_node(self, node: ObservedNode, change: NodeChange) -> None:
         """The process, the disk or the clock of a node has changed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from stelae.sim.invariants.base import AppliedRequest, Invariant, ObservedScan
+from stelae.sim.invariants.base import AppliedRequest, Invariant, ObservedLookup, ObservedScan
 from stelae.sim.table import Cell
 from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import OpId
@@ -19,7 +19,9 @@ class SnapshotRepeatability(Invariant):
     ``TooOld``; before that, it never is. After a restart a store may have a lower floor than before. Then it may still
     serve the scan, and the rows must be right.
 
-    Once a replica has served a scan as of T, no entry with a timestamp at or below T takes effect any more, because the
+    A lookup as of T returns the same rows for its keys.
+
+    Once a replica has served a read as of T, no entry with a timestamp at or below T takes effect any more, because the
     scan would lack it. A reader that names the lowest time of its snapshot gets no older snapshot."""
 
     name: ClassVar[str] = "snapshot_repeatability"
@@ -40,6 +42,25 @@ class SnapshotRepeatability(Invariant):
         entry = self.world.entries.get(op_id)
         if entry is not None and entry.timestamp <= self._served_max:
             self.fail(f"a scan at {self._served_max} was served before {op_id} at {entry.timestamp} was applied")
+
+    def on_looked_up(self, node: ObservedNode, found: ObservedLookup) -> None:
+        """Check the rows of a lookup."""
+        what = f"node {node.position} at {found.at}"
+        if found.at < found.floor:
+            self.fail(f"{what} looks up keys below the floor {found.floor}")
+            return
+        self._served_max = max(self._served_max, found.at)
+        agreed = self.world.agreed
+        schemas = [schema for schema in agreed.schemas.values() if schema.layout.ids == found.ids]
+        if not schemas:
+            self.fail(f"{what} returns columns {found.ids}, which no schema has")
+            return
+        expected = agreed.rows(agreed.index_at(found.at), schemas[-1])
+        for key, row in found.rows:
+            wanted = None if key not in expected else (key, *expected[key])
+            if (None if row is None else tuple(row)) != wanted:
+                self.fail(f"{what} finds {row} for key {key}, but the agreed writes produce {wanted}"[:600])
+                return
 
     def on_scanned(self, node: ObservedNode, scanned: ObservedScan) -> None:
         """Check the rows of a scan, or its refusal."""

@@ -1,0 +1,51 @@
+"""Planted bugs in lookups: of the server, and of the columnar store."""
+
+from __future__ import annotations
+
+from stelae.sim.profile import ProfileKind
+from tests.sim import lookup_mutations as mutations
+from tests.sim.planted_bug import Mutant
+
+LOOKUP_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        kind=ProfileKind.LOOKUPS,
+        name="lookups: a leader that has lost its term answers",
+        rule="durability 13, behaviour C14",
+        target="stelae.server.tserver.lookups:Lookups._confirm",
+        replacement=mutations.answer_without_confirmation,
+        invariant="linearizability",
+    ),
+    Mutant(
+        kind=ProfileKind.LOOKUPS,
+        name="lookups: one for an earlier time gets the newest rows",
+        rule="behaviour C14, contract store 5",
+        target="stelae.server.tserver.lookups:Lookups._read",
+        replacement=mutations.read_what_is_newest,
+        invariant="snapshot_repeatability",
+    ),
+    Mutant(
+        kind=ProfileKind.LOOKUPS,
+        name="columnar: a decoded row group hides the deletion of its row from lookups",
+        rule="contract store 5",
+        target="stelae_store_columnar.point_lookup:PointLookup._versions",
+        replacement=mutations.believe_the_cache,
+        invariant="linearizability",
+        seed=3,
+    ),
+    Mutant(
+        kind=ProfileKind.LOOKUPS,
+        name="columnar: the filters of merged blocks forget keys",
+        rule="contract store 5",
+        target="stelae_store_columnar.point_lookup:PointLookup.__init__",
+        replacement=mutations.forget_keys_of_merged_blocks,
+        invariant="snapshot_repeatability",
+    ),
+    Mutant(
+        kind=ProfileKind.LOOKUPS,
+        name="columnar: a lookup takes a partial version for a whole one",
+        rule="contract store 6",
+        target="stelae_store_columnar.point_lookup:PointLookup._versions",
+        replacement=mutations.take_the_newest_version_as_it_is,
+        invariant="snapshot_repeatability",
+    ),
+)

@@ -1,0 +1,30 @@
+"""What must happen in the runs whose clients look keys up: on the loop, on a worker, at past times, and refusals."""
+
+from __future__ import annotations
+
+from stelae.sim.profile import ProfileKind
+from tests.at_length import AT_LENGTH
+from tests.sim.floors import run_counted
+
+SEEDS = range(1, 41)
+
+WANTED = {
+    "lookup.inline",
+    "lookup.inline_in_part",
+    "lookup.not_leader",
+    "lookup.on_worker",
+    "lookup.served",
+    "lookup.too_old",
+}
+
+
+def test_keys_are_looked_up_in_every_way_and_no_invariant_is_violated() -> None:
+    missing = set(WANTED)
+    for seed in SEEDS:
+        result, names = run_counted(seed, ProfileKind.LOOKUPS)
+        assert result.violation is None, (seed, result.violation)
+        assert result.writes_acknowledged > 0
+        missing -= names
+        if not missing and not AT_LENGTH:
+            break
+    assert sorted(missing) == []
