@@ -1,4 +1,4 @@
-"""A planted bug in read leases. The runs are those of the profile ``leases``.
+"""Planted bugs in read leases. The runs are those of the profile ``leases``.
 
 ``tests/unit/consensus_raft/test_lease_schedules.py`` plants more of them, which need rarer coincidences."""
 
@@ -18,5 +18,14 @@ LEASE_MUTANTS: tuple[Mutant, ...] = (
         replacement=mutations.never_end,
         invariant="lease_exclusive",
         kind=ProfileKind.LEASES,
+    ),
+    Mutant(
+        name="leases: a lease is kept over a handover",
+        rule="durability 13",
+        target=f"{RAFT}.read_lease:ReadLease.give_up",
+        replacement=mutations.keep_over_handover,
+        invariant="lease_exclusive",
+        kind=ProfileKind.LEASES,
+        seed=3,
     ),
 )

@@ -12,6 +12,7 @@ from stelae.sim.engines import SimEngines
 from stelae.sim.fact_feed import FactFeed
 from stelae.sim.fault_plan import PERMANENT, draw_plan, select_faults
 from stelae.sim.faults import FaultDriver
+from stelae.sim.handover_watch import HandoverWatch
 from stelae.sim.history import History
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.invariants import FactListener
@@ -95,6 +96,7 @@ class Simulation:
         scheduler = self._scheduler
         self._world = _new_world(seed, self._profile, scheduler)
         self._recorder = _recorder(self._world, engines, scheduler) if record else None
+        self._handovers = HandoverWatch() if self._profile.transfer_us is not None else None
         self._facts = FactFeed(self._world, self._scheduler, self._coverage, self._listeners())
         self._cluster = SimCluster(seed, self._profile, engines, self._scheduler, self._facts, self._coverage)
         self._cluster.network.observer = self._recorder
@@ -106,13 +108,14 @@ class Simulation:
         self._operators = (
             self._schema_changer,
             self._member_changer,
-            LeadershipMover(self._parts(), stream(seed, "leadership")),
+            LeadershipMover(self._parts(), stream(seed, "leadership"), self._handovers),
             ReplicaDeleter(self._parts(), stream(seed, "deleter")),
         )
         self._clients = self._make_clients(operations_max)
 
     def _listeners(self) -> list[FactListener]:
         found: list[FactListener] = [WitnessCounts(self._coverage)] if self._profile.witnesses else []
+        found += [self._handovers] if self._handovers is not None else []
         return found if self._recorder is None else [*found, self._recorder]
 
     def _new_fault_driver(self) -> FaultDriver:

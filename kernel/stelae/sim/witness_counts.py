@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from stelae.sim.coverage import Coverage
+from stelae.sim.handover_watch import HANDOVER
 from stelae.sim.invariants import FactListener
 from stelae.sim.world import Needs, ObservedNode
 from stelae.spi.consensus import Outbound, Role, Status
 from stelae.spi.members import MemberType, TabletConfig
-
-HANDOVER = "TimeoutNow"
-"""Name of the message by which a leader asks its successor to campaign."""
 
 
 class WitnessCounts(FactListener):
