@@ -105,12 +105,9 @@ class Simulation:
         self._table = TableView()
         self._schema_changer = self._new_schema_changer()
         self._member_changer = self._new_member_changer()
-        self._operators = (
-            self._schema_changer,
-            self._member_changer,
-            LeadershipMover(self._parts(), stream(seed, "leadership"), self._handovers),
-            ReplicaDeleter(self._parts(), stream(seed, "deleter")),
-        )
+        mover = LeadershipMover(self._parts(), stream(seed, "leadership"), self._handovers)
+        deleter = ReplicaDeleter(self._parts(), stream(seed, "deleter"))
+        self._operators = (self._schema_changer, self._member_changer, mover, deleter)
         self._clients = self._make_clients(operations_max)
 
     def _listeners(self) -> list[FactListener]:
