@@ -342,6 +342,15 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
     assert {one["tablet_id"] for one in server["replica_list"]} == {t["tablet_id"] for t in tablets}
     assert server["settings"]["engines.consensus"] == "raft" and all(peer["connected"] for peer in server["peers"])
     assert look("master", "describe", master["node_id"][:8], "--dir", cluster)["cluster_id"] == server["cluster_id"]
+    whole = look("cluster", "describe", "--dir", cluster)
+    assert (whole["cluster_id"], whole["problem"]) == (server["cluster_id"], "")
+    assert [m["node_id"] for m in whole["masters"]] == [master["node_id"]]
+    assert [s["node_id"] for s in whole["servers"]] == [s["node_id"] for s in servers]
+    (table,) = whole["tables"]
+    assert (table["name"], len(table["tablets"])) == ("seen", 2) and table["size_bytes"] is not None
+    for tablet, other in zip(table["tablets"], tablets, strict=True):
+        assert tablet["tablet_id"] == other["tablet_id"] and tablet["replicas"][0]["address"] == tablet["leader"]
+        assert {(r["role"], r["state"]) for r in tablet["replicas"]} == {("LEADER", "RUNNING"), ("FOLLOWER", "RUNNING")}
     monkeypatch.setenv("COLUMNS", "80")
     for words in (
         ["table", "list"],
@@ -352,6 +361,7 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
         ["tserver", "describe", servers[0]["node_id"], "--settings"],
         ["master", "list"],
         ["master", "describe", master["address"]],
+        ["cluster", "describe"],
         ["check"],
     ):
         shown_to_people = printed(*words, "--dir", cluster)

@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
+from stelae.cli.cluster_describe import register as register_describe
 from stelae.cli.kit.output import JsonOption, command_group
 from stelae.cli.rebalance import register as register_rebalance
 
 commands = command_group(
     """Run a local cluster: masters and tablet servers as processes on this machine.
 
-    The nodes listen on the loopback interface only, and store everything in one folder. `rebalance` is for every
-    cluster."""
+    The nodes listen on the loopback interface only, and store everything in one folder. `describe` and `rebalance`
+    are for every cluster."""
 )
 
 FolderArgument = Annotated[Path, typer.Argument(help="Folder of the cluster.")]
@@ -111,4 +112,5 @@ def down(
     raise typer.Exit(run_down(directory, timeout_s, as_json=as_json))
 
 
+register_describe(commands)
 register_rebalance(commands)

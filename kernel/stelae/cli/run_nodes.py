@@ -9,23 +9,20 @@ from typing import Any
 import msgspec
 
 from stelae.check.cluster_state import ClusterState, collect_state
-from stelae.check.findings import SILENT_MS, server_problem, too_much
+from stelae.check.findings import too_much
 from stelae.check.health import NodeFacts, in_short
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.name_lookup import pick
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_facts, print_fitted
 from stelae.cli.masters_target import MastersTarget
-from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.cli.plain_nodes import UUID_LETTERS, plain_masters, plain_servers, state_of
 from stelae.spi.errors import Unavailable
-
-UUID_LETTERS = 8
-"""Letters of a uuid in a table. Commands take as few as four."""
 
 
 def run_servers(cluster: MastersTarget, *, as_json: bool) -> int:
     """Print the tablet servers and return the exit code."""
-    servers = _servers(asyncio.run(_collect(cluster, masters_alone=False)))
+    servers = plain_servers(asyncio.run(_collect(cluster, masters_alone=False)))
     if as_json:
         print_json({"servers": servers})
         return EXIT_OK
@@ -33,7 +30,7 @@ def run_servers(cluster: MastersTarget, *, as_json: bool) -> int:
         (
             server["address"],
             server["node_id"][:UUID_LETTERS],
-            _state(server),
+            state_of(server),
             age_text(server["silent_ms"]),
             _dash(server["replicas"]),
             _dash(server["leaders"]),
@@ -50,7 +47,7 @@ def run_servers(cluster: MastersTarget, *, as_json: bool) -> int:
 def run_server(cluster: MastersTarget, name: str, *, settings: bool, as_json: bool) -> int:
     """Print one tablet server and return the exit code."""
     found = asyncio.run(_collect(cluster, masters_alone=False))
-    server = _named(cluster, "tablet server", name, _servers(found), "stelae tserver list")
+    server = _named(cluster, "tablet server", name, plain_servers(found), "stelae tserver list")
     facts = found.nodes[server["node_id"]]
     more = _details(facts)
     if as_json:
@@ -60,7 +57,7 @@ def run_server(cluster: MastersTarget, name: str, *, settings: bool, as_json: bo
         {
             "tablet server": server["address"],
             "node": server["node_id"],
-            "state": _state(server) + (f": {server['problem']}" if server["problem"] else ""),
+            "state": state_of(server) + (f": {server['problem']}" if server["problem"] else ""),
             "mode": server["mode"],
             "last heard": age_text(server["silent_ms"]) + (" ago" if server["silent_ms"] is not None else ""),
             "location": server["location"] or "-",
@@ -77,7 +74,7 @@ def run_server(cluster: MastersTarget, name: str, *, settings: bool, as_json: bo
 
 def run_masters(cluster: MastersTarget, *, as_json: bool) -> int:
     """Print the masters and return the exit code."""
-    masters = _masters(asyncio.run(_collect(cluster, masters_alone=True)))
+    masters = plain_masters(asyncio.run(_collect(cluster, masters_alone=True)))
     if as_json:
         print_json({"masters": masters})
         return EXIT_OK
@@ -102,7 +99,7 @@ def run_masters(cluster: MastersTarget, *, as_json: bool) -> int:
 def run_master(cluster: MastersTarget, name: str, *, settings: bool, as_json: bool) -> int:
     """Print one master and return the exit code."""
     found = asyncio.run(_collect(cluster, masters_alone=True))
-    master = _named(cluster, "master", name, _masters(found), "stelae master list")
+    master = _named(cluster, "master", name, plain_masters(found), "stelae master list")
     facts = found.nodes[master["node_id"]]
     if as_json:
         print_json({**master, **_details(facts)})
@@ -136,54 +133,6 @@ async def _collect(cluster: MastersTarget, *, masters_alone: bool) -> ClusterSta
     if found.problem and not masters_alone:
         raise Unavailable(f"{found.problem}; list the masters with: stelae master list")
     return found
-
-
-def _servers(found: ClusterState) -> list[dict[str, Any]]:
-    plain = []
-    for line in found.servers:
-        facts = found.nodes[line.node_id]
-        leads = sum(report.role == "LEADER" for report in facts.reports.values())
-        plain.append(
-            {
-                "node_id": line.node_id,
-                "address": line.address,
-                "mode": line.mode.value,
-                "silent_ms": line.silent_ms,
-                "location": line.location,
-                "version": "" if facts.info is None else facts.info.version,
-                "replicas": None if facts.problem else len(facts.reports),
-                "leaders": None if facts.problem else leads,
-                "size_bytes": None if facts.info is None else sum(one.size_bytes for one in facts.info.replicas),
-                "free_bytes": None if facts.info is None else facts.info.free_bytes,
-                "problem": server_problem(found, line.node_id),
-            }
-        )
-    return plain
-
-
-def _masters(found: ClusterState) -> list[dict[str, Any]]:
-    plain = []
-    for node_id, address in found.masters:
-        facts = found.nodes[node_id]
-        report = facts.reports.get(SYSTEM_TABLET)
-        member = None if found.masters_config is None else found.masters_config.member(node_id)
-        plain.append(
-            {
-                "node_id": node_id,
-                "address": address,
-                "type": "" if member is None else member.member_type.value,
-                "config_id": "" if found.masters_config is None else str(found.masters_config.op_id),
-                "role": "-" if report is None else report.role,
-                "term": None if report is None else report.term,
-                "leader": None if report is None else report.leader,
-                "last": "-" if report is None else str(report.last),
-                "applied": "-" if report is None else report.applied,
-                "version": "" if facts.info is None else facts.info.version,
-                "uptime_ms": None if facts.info is None else facts.info.uptime_ms,
-                "problem": facts.problem or ("" if report is not None else "it has no system tablet"),
-            }
-        )
-    return plain
 
 
 def _details(facts: NodeFacts) -> dict[str, Any]:
@@ -245,13 +194,6 @@ def _named(cluster: MastersTarget, what: str, given: str, plain: Sequence[dict[s
     names |= {name: node_id for name, node_id in cluster.names().items() if node_id in known}
     node_id = pick(what, given, names, see)
     return next(one for one in plain if one["node_id"] == node_id)
-
-
-def _state(server: dict[str, Any]) -> str:
-    if server["replicas"] is None:
-        return "DOWN"
-    silent = server["silent_ms"] is None or server["silent_ms"] > SILENT_MS
-    return "SILENT" if silent else "LIVE" if server["mode"] == "NORMAL" else str(server["mode"])
 
 
 def _print_replicas(found: ClusterState, replicas: Sequence[dict[str, Any]]) -> None:
