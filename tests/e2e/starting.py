@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TypeVar
 
 from stelae.client.connection import Connection
@@ -29,15 +30,20 @@ def start(cluster: AnyCluster) -> AnyCluster:
         TimeoutError: a node does not answer in time.
     """
     cluster.start()
-    asyncio.run(_until_answered(cluster))
+    wait_until_answered(cluster.nodes)
     return cluster
 
 
-async def _until_answered(cluster: LocalCluster | ClusterWithMasters) -> None:
+def wait_until_answered(nodes: Sequence[NodeProcess]) -> None:
+    """Wait until each of some nodes that were started has answered. Raises what ``start`` raises."""
+    asyncio.run(_until_answered(nodes))
+
+
+async def _until_answered(nodes: Sequence[NodeProcess]) -> None:
     async with asyncio.timeout(START_S):
-        for node in cluster.nodes:
+        for node in nodes:
             while not await _answers(node):
-                cluster.check()
+                node.check()
 
 
 async def _answers(node: NodeProcess) -> bool:

@@ -23,7 +23,7 @@ from stelae.local.node_process import NodeProcess
 from stelae.local.ports import free_ports
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
-from tests.e2e.starting import start
+from tests.e2e.starting import start, wait_until_answered
 
 COLUMNS = [
     {"name": "sensor", "type": "int32"},
@@ -291,6 +291,7 @@ def spread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Node
     try:
         for node in nodes:
             node.start()
+        wait_until_answered(nodes)
         yield nodes, tables
     finally:
         for node in nodes:

@@ -318,11 +318,12 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
     file.write_text("id\n" + "".join(f"{row}\n" for row in range(5000)))
     stelae("import", str(file), "--table", "seen", "--dir", cluster)
     assert until_content(cluster)["ok"]
-    tablets = look("tablet", "list", "--table", "seen", "--dir", cluster)["tablets"]
+    tablets: list[Any] = []
     servers: list[Any] = []
     for _ in until_given_up():  # Who leads the master has from the servers' next reports.
+        tablets = look("tablet", "list", "--table", "seen", "--dir", cluster)["tablets"]
         servers = look("tserver", "list", "--dir", cluster)["servers"]
-        if sum(server["leaders"] for server in servers) == 2:
+        if all(tablet["leader"] for tablet in tablets) and sum(server["leaders"] for server in servers) == 2:
             break
     (master,) = look("master", "list", "--dir", cluster)["masters"]
     addresses = {server["address"] for server in servers}

@@ -492,7 +492,7 @@ def test_the_page_on_files_runs_as_written_and_prints_what_it_shows(tmp_path: Pa
         start_new_session=True,
     )
     try:
-        _, errors = process.communicate(timeout=RUN_S)
+        _, errors = process.communicate(timeout=3 * RUN_S)  # The page starts thirty interpreters.
     finally:
         end_all_of(process)
     for number, shown in enumerate(expected, start=1):
