@@ -23,6 +23,15 @@ ServersOption = Annotated[
     ),
 ]
 
+MastersOption = Annotated[
+    str,
+    typer.Option(
+        "--masters",
+        metavar="HOST:PORT,...",
+        help="Recover the masters: addresses of those that are left, instead of --connect.",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the root application."""
@@ -35,7 +44,10 @@ def _group() -> None:
 
     A tablet that has lost more than half of its voters for good has no leader and serves no requests. No master
     repairs that, because it cannot be done without a risk. Start the lost servers again if that is possible at all:
-    then nothing is lost. Otherwise make a plan, read it, and apply it."""
+    then nothing is lost. Otherwise make a plan, read it, and apply it.
+
+    Masters that have lost their majority come first: recover them with --masters, and add new ones with
+    `stelae master add`."""
 
 
 @commands.command("plan")
@@ -51,6 +63,7 @@ def plan(
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     servers: ServersOption = "",
+    masters: MastersOption = "",
     timeout_s: TimeoutOption = 10.0,
     progress: ProgressOption = None,
     as_json: JsonOption = False,
@@ -60,10 +73,12 @@ def plan(
     The survivor whose log ends last is chosen: it has every entry that any survivor knows to be committed. Only the
     lost servers can say what else they had acknowledged. A tablet that has its majority is never in a plan.
 
-    Example: stelae recover plan --connect 127.0.0.1:7051 --out plan.json"""
+    Example: stelae recover plan --connect 127.0.0.1:7051 --out plan.json
+
+    Example: stelae recover plan --masters 127.0.0.1:7051 --out masters.json"""
     from stelae.cli.run_recover import RecoverTarget, run_plan
 
-    target = RecoverTarget(directory, connect, servers, timeout_s, progress)
+    target = RecoverTarget(directory, connect, servers, masters, timeout_s, progress)
     raise typer.Exit(run_plan(target, tablet or [], table, out, as_json=as_json))
 
 
@@ -77,6 +92,7 @@ def apply(
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     servers: ServersOption = "",
+    masters: MastersOption = "",
     timeout_s: TimeoutOption = 30.0,
     progress: ProgressOption = None,
     as_json: JsonOption = False,
@@ -87,10 +103,13 @@ def apply(
     no more, and the masters have its replica deleted. Until it learns that, it may serve clients that know only it.
 
     Everything is checked again: a tablet whose survivor has changed, or of which a lost server runs again, is left
-    alone. The command can be repeated. The masters then add replicas, and the leader has them copied.
+    alone. The command can be repeated. The masters then add replicas, and the leader has them copied. New masters are
+    added by you, with `stelae master add`.
 
-    Example: stelae recover apply plan.json --connect 127.0.0.1:7051 --wait-s 300"""
+    Example: stelae recover apply plan.json --connect 127.0.0.1:7051 --wait-s 300
+
+    Example: stelae recover apply masters.json --masters 127.0.0.1:7051"""
     from stelae.cli.run_recover import RecoverTarget, run_apply
 
-    target = RecoverTarget(directory, connect, servers, timeout_s, progress)
+    target = RecoverTarget(directory, connect, servers, masters, timeout_s, progress)
     raise typer.Exit(run_apply(target, file, yes=yes, wait_s=wait, as_json=as_json))

@@ -24,7 +24,7 @@ from stelae.cli.recover_text import print_plan, tablets_text
 from stelae.client.connection import Connection
 from stelae.recover.execution import RecoveryOutcome, RecoveryResult, apply_plan, until_whole
 from stelae.recover.plan import NotPlanned, RecoveryPlan, decode_plan, encode_plan
-from stelae.recover.survey import Survey, survey_masters, survey_servers
+from stelae.recover.survey import Survey, survey_masters, survey_servers, survey_system_tablet
 from stelae.spi.errors import CallerError, ConfigError
 from stelae.spi.ids import TabletId
 from stelae.spi.recovery_epoch import TAG_MAX
@@ -37,39 +37,44 @@ class RecoverTarget:
     directory: Path | None
     connect: str
     servers: str
+    masters: str
     timeout_s: float
     progress: bool | None
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """Connect to the servers, or to the masters."""
-        if self.servers:
-            async with await connect_patiently(self._servers(), self.timeout_s) as client:
+        """Connect to the nodes of ``--servers`` or ``--masters``, or to masters that serve."""
+        if given := self._given():
+            async with await connect_patiently(given, self.timeout_s) as client:
                 yield client.connection
         else:
-            async with self._masters().masters() as (client, _):
+            async with self._serving_masters().masters() as (client, _):
                 yield client.connection
 
     async def survey(self, table: str, line: StatusLine) -> Survey:
-        """Ask the cluster what is left of its tablets."""
-        if self.servers:
+        """Ask the cluster what is left of its tablets, or of its system tablet."""
+        if given := self._given():
             if table:
-                raise BadTarget("--table needs masters; with --servers, name tablets by --tablet")
+                raise BadTarget("--table needs masters that serve; without them, name tablets by --tablet")
             line.show("asking the nodes")
+            ask = survey_system_tablet if self.masters else survey_servers
             async with self.connection() as connection:
-                return await survey_servers(connection, self._servers(), timeout_s=self.timeout_s)
-        async with self._masters().masters() as (client, catalog):
+                return await ask(connection, given, timeout_s=self.timeout_s)
+        async with self._serving_masters().masters() as (client, catalog):
             return await survey_masters(
                 client.connection, catalog, table=table, timeout_s=self.timeout_s, progress=line.show
             )
 
-    def _masters(self) -> MastersTarget:
+    def _serving_masters(self) -> MastersTarget:
         return MastersTarget(self.directory, self.connect, self.timeout_s)
 
-    def _servers(self) -> list[str]:
-        if self.directory is not None:
-            raise BadTarget("pass either --servers or --dir, not both")
-        return split(self.servers)
+    def _given(self) -> list[str]:
+        """Return the addresses of ``--servers`` or ``--masters``; none if masters are to be asked."""
+        options = {"--servers": self.servers, "--masters": self.masters, "--connect": self.connect}
+        given = [name for name, value in options.items() if value] + ["--dir"] * (self.directory is not None)
+        if len(given) > 1 and given != ["--connect", "--dir"]:
+            raise BadTarget(f"pass only one of {' and '.join(given)}")
+        return split(self.servers or self.masters)
 
 
 def run_plan(target: RecoverTarget, wanted: Sequence[str], table: str, out: Path | None, *, as_json: bool) -> int:
@@ -91,7 +96,7 @@ def run_plan(target: RecoverTarget, wanted: Sequence[str], table: str, out: Path
         print_plan(plan)
         _note_left_alone(healthy, wanted)
         if out is not None and plan.tablets:
-            note(f"written to {out}; stop the lost servers for good, then: stelae recover apply {out}")
+            note(f"written to {out}; stop the lost nodes for good, then: stelae recover apply {out}")
     return EXIT_FAILED if plan.unrecoverable else EXIT_OK
 
 
@@ -122,6 +127,8 @@ def run_apply(target: RecoverTarget, file: Path, *, yes: bool, wait_s: float, as
         for tablet_id in incomplete:
             note(f"tablet {tablet_id} does not have all of its replicas yet; `stelae check` shows what it waits for")
     failed = sum(outcome.result is RecoveryResult.FAILED for outcome in outcomes)
+    if target.masters and not failed:
+        note(f"next: stelae master add HOST:PORT --connect {plan.tablets[0].survivor.address}, for each new master")
     if failed:
         note(f"{tablets_text(failed)} of {len(outcomes)} not recovered; the lines above say what to do next")
     return EXIT_FAILED if failed or incomplete else EXIT_OK

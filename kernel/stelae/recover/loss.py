@@ -6,9 +6,24 @@ from datetime import UTC, datetime
 
 from stelae.recover.plan import LostMember, RankedReplica
 
+CATALOG = "the catalog"
+"""What plans name as the table of the system tablet."""
+
+OF_CATALOG = (
+    "The entries of this tablet are changes of the catalog. No row of a table is lost with them. Tables that were "
+    "created, altered, renamed or dropped by a lost entry are again as they were before it: `stelae check` names the "
+    "tablets on servers that no table has."
+)
+"""What a loss of catalog entries means."""
+
 
 def loss_text(
-    best: RankedReplica, ranking: tuple[RankedReplica, ...], lost: tuple[LostMember, ...], *, voters: int
+    best: RankedReplica,
+    ranking: tuple[RankedReplica, ...],
+    lost: tuple[LostMember, ...],
+    *,
+    voters: int,
+    table: str = "",
 ) -> tuple[str, ...]:
     """Return what is lost, and what is not, in sentences.
 
@@ -17,6 +32,7 @@ def loss_text(
         ranking: all survivors.
         lost: the members that do not answer.
         voters: the number of voters of the tablet.
+        table: the name of its table, or ``CATALOG``.
     """
     sentences = [
         f"Lost: entries after {best.last} that only the lost nodes may have had. Writes among them may have been "
@@ -43,6 +59,8 @@ def loss_text(
             f"Kept: the last {unsure} {'entry' if unsure == 1 else 'entries'} of the survivor, which no survivor knows "
             "to be committed. Clients may have been told that these writes failed."
         )
+    if table == CATALOG:
+        sentences.append(OF_CATALOG)
     return tuple(sentences)
 
 

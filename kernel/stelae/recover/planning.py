@@ -78,7 +78,7 @@ def plan_tablet(tablet: KnownTablet, nodes: Nodes, tag: int) -> TabletPlan | Not
         others=tuple(PlannedNode(node_id=one.node_id, address=one.address) for one in others),
         lost=lost,
         ranking=ranking,
-        loss=loss_text(best, ranking, lost, voters=len(config.voters())),
+        loss=loss_text(best, ranking, lost, voters=len(config.voters()), table=tablet.table),
     )
 
 

@@ -10,6 +10,7 @@ from stelae.client.connection import Connection
 from stelae.protocol.catalog_names import SYSTEM_TABLET, TabletState
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.recovery_messages import SURVEY, SurveyReply, SurveyRequest, SurvivorView
+from stelae.recover.loss import CATALOG
 from stelae.recover.plan import NotPlanned, RecoveryPlan, TabletPlan
 from stelae.recover.planning import KnownTablet, Nodes, SurveyedNode, plan_tablet
 from stelae.spi.errors import CallerError, RetryableError, StelaeError
@@ -99,6 +100,31 @@ async def survey_servers(connection: Connection, addresses: Sequence[str], *, ti
     Raises:
         CallerError: a node is a master.
     """
+    nodes = await _survey_addresses(connection, addresses, timeout_s)
+    ids = sorted({view.tablet_id for node in nodes.values() for view in node.views.values()})
+    if SYSTEM_TABLET in ids:
+        raise CallerError(
+            "a node of --servers is a master; pass --connect with the masters, or only tablet servers. To recover the "
+            "masters themselves, pass them as --masters"
+        )
+    return Survey([KnownTablet(tablet_id=tablet_id) for tablet_id in ids], nodes)
+
+
+async def survey_system_tablet(connection: Connection, addresses: Sequence[str], *, timeout_s: float = 10.0) -> Survey:
+    """Ask masters that are left, given by their addresses, and the masters that they name, for the system tablet.
+
+    Raises:
+        CallerError: a node is a tablet server.
+    """
+    nodes = await _survey_addresses(connection, addresses, timeout_s)
+    for node in nodes.values():
+        if node.views and SYSTEM_TABLET not in node.views:
+            raise CallerError(f"{node.address} is a tablet server; pass masters as --masters")
+    return Survey([KnownTablet(tablet_id=SYSTEM_TABLET, table=CATALOG)], nodes)
+
+
+async def _survey_addresses(connection: Connection, addresses: Sequence[str], timeout_s: float) -> Nodes:
+    """Ask the nodes at some addresses, and the members that they name."""
     found: dict[NodeId, str] = {}
     for address in addresses:
         try:
@@ -107,13 +133,9 @@ async def survey_servers(connection: Connection, addresses: Sequence[str], *, ti
             continue
     nodes = dict(await survey_nodes(connection, [*found.items()]))
     views = [view for node in nodes.values() for view in node.views.values()]
-    if any(view.tablet_id == SYSTEM_TABLET for view in views):
-        raise CallerError("a node of --servers is a master; pass --connect with the masters, or only tablet servers")
     members = {m.node_id: m.address for v in views if v.config is not None for m in v.config.members}
     missing = [(node_id, address) for node_id, address in members.items() if node_id not in nodes]
-    nodes |= await survey_nodes(connection, missing)
-    ids = sorted({view.tablet_id for node in nodes.values() for view in node.views.values()})
-    return Survey([KnownTablet(tablet_id=tablet_id) for tablet_id in ids], nodes)
+    return {**nodes, **await survey_nodes(connection, missing)}
 
 
 async def survey_nodes(

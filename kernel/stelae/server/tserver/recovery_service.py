@@ -19,7 +19,7 @@ from stelae.protocol.recovery_messages import (
     SurvivorView,
 )
 from stelae.server.frames import only_frame
-from stelae.server.tserver.tablet_service import refuse_system_tablet, replica_of
+from stelae.server.tserver.tablet_service import replica_of
 from stelae.spi.consensus import RECOVERS
 from stelae.spi.errors import StelaeError, Unsupported
 from stelae.spi.ids import node_id
@@ -30,7 +30,9 @@ FAILED = "FAILED"
 
 
 class RecoveryService:
-    """Serves surveys and recoveries of a node's tablets. A ``Service`` (``stelae.spi.hooks``)."""
+    """Serves surveys and recoveries of a node's tablets. A ``Service`` (``stelae.spi.hooks``).
+
+    On a master, that is the system tablet: it is recovered like any other."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -56,7 +58,6 @@ class RecoveryService:
 
     def _stand_down(self, request: Request) -> None:
         asked = decode(only_frame(request), StandDownRequest)
-        refuse_system_tablet(asked.tablet_id)
         self._check_engine()
 
         def done(error: StelaeError | None) -> None:
@@ -69,7 +70,6 @@ class RecoveryService:
 
     def _recover(self, request: Request) -> None:
         asked = decode(only_frame(request), RecoverRequest)
-        refuse_system_tablet(asked.tablet_id)
         self._check_engine()
 
         def done(result: TabletConfig | StelaeError) -> None:
