@@ -118,7 +118,8 @@ def test_the_batches_of_a_stream_applied_to_a_copy_give_the_table(
             assert found == rows(reader, reader.partitions(start, end)), "a batch that runs again has the same rows"
             assert len({row["id"] for row in found}) == len(found) <= (rows_max or 20)
             apply(copy, found)
-            start, batches = end, batches + 1
+            start = end
+            batches += bool(found)  # A batch without rows moves on past a new leader's first entry, or a long pause.
         assert copy == contents(table)
         table.upsert([(n, f"turn {turn}") for n in range(turn, 20, 2)])
         table.delete_ignore([(turn,)])
