@@ -106,6 +106,10 @@ class Cluster:
         """The core of a master, or ``None`` if it has not begun."""
         return self._master(node_id).core
 
+    def was_removed(self, node_id: NodeId) -> bool:
+        """Whether a master knows a config of the masters without it."""
+        return self._master(node_id)._watch.removed
+
     def late(self, node_id: NodeId) -> str:
         """What a master waits for before it makes its system tablet."""
         tablets = self.nodes[node_id].tablets

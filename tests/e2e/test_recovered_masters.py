@@ -71,7 +71,8 @@ def test_a_survivor_serves_alone_new_masters_join_and_lost_ones_that_return_toge
                 await add_master(cluster, client, new)
                 await client.create_table("later", COLUMNS, "id", replicas=1)
                 await until(partial(has_the_catalog_of, cluster, new, survivor))
-                await until(lambda: not any(serves(cluster, master) for master in lost))
+                await until(lambda: all(cluster.was_removed(master) for master in lost))
+                assert not any(serves(cluster, master) for master in lost)
                 assert {node for node, _ in (await client.masters.view()).members} == {survivor, new}
                 assert await client.tables() == ["after", "before", "later"]
                 assert client.catalog is not None
