@@ -6,7 +6,7 @@ floor is missing. `make soak` runs all seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -165,6 +165,21 @@ def run_counted(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> tuple[Ru
         patch.setattr(RaftState, "change_role", counted)
         result = run_seed(seed, kind=kind)
     return result, frozenset(moves) | {name for name, count in result.coverage.items() if count}
+
+
+def never_met(wanted: Collection[str], seeds: Iterable[int], kind: ProfileKind) -> list[str]:
+    """Run seeds until all of ``wanted`` has happened, or with ``AT_LENGTH`` all of them; return what never did.
+
+    ``AssertionError``: a run violates an invariant, or acknowledges no write."""
+    missing = set(wanted)
+    for seed in seeds:
+        result, names = run_counted(seed, kind)
+        assert result.violation is None, (seed, result.violation)
+        assert result.writes_acknowledged > 0
+        missing -= names
+        if not missing and not AT_LENGTH:
+            break
+    return sorted(missing)
 
 
 def run_until_seen() -> Iterator[tuple[RunResult, frozenset[str]]]:
