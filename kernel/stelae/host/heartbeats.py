@@ -57,7 +57,7 @@ class _Outgoing:
     version: int = 1
     acked_version: int = 0
     heard_at_us: int = 0  #: When the last acknowledgement arrived.
-    incarnation_id: IncarnationId | None = None  #: Of the peer, in its last answer.
+    incarnation_id: IncarnationId | None = None  #: Of the peer, in its last answer, or in the message before the first.
     refused: dict[TabletId, BeatRefusal] = field(default_factory=dict)
 
 
@@ -106,6 +106,14 @@ class HeartbeatService:
             tablets = None if known else tuple((name, out.tablets[name][0]) for name in sorted(out.tablets))
             due.append((peer, Beat(out.version, tablets)))
         return due
+
+    def heard(self, peer: NodeId, incarnation_id: IncarnationId) -> None:
+        """Note the incarnation of a peer that has sent another message than an answer.
+
+        A peer may acknowledge entries and restart before it answers its first heartbeat. The first answer is of its
+        next incarnation then, and only this note shows the restart."""
+        if (out := self._out.get(peer)) is not None and out.incarnation_id is None:
+            out.incarnation_id = incarnation_id
 
     def acknowledged(self, peer: NodeId, incarnation_id: IncarnationId, ack: BeatAck, now_us: int) -> None:
         """Handle the answer of a peer.

@@ -226,7 +226,7 @@ class Node:
             MemberLinks(self.node_id, self.messenger),
         )
         peers, messenger = self.peers, self.messenger
-        messenger.on_message(CONSENSUS, lambda m: peers.consensus_arrived(m.sender, m.body))
+        messenger.on_message(CONSENSUS, lambda m: peers.consensus_arrived(m.sender, m.sender_incarnation, m.body))
         messenger.on_message(BEAT, lambda m: peers.beat_arrived(m.sender, m.sender_incarnation, m.body))
         messenger.on_message(BEAT_ACK, lambda m: peers.beat_ack_arrived(m.sender, m.sender_incarnation, m.body))
         messenger.on_message(REMOVED, lambda m: peers.removed_arrived(m.sender, m.body))

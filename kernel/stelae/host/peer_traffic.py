@@ -129,7 +129,7 @@ class PeerTraffic:
 
     # -- arrivals --------------------------------------------------------------------------------
 
-    def consensus_arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
+    def consensus_arrived(self, sender: NodeId, incarnation_id: IncarnationId, frames: Sequence[Buffer]) -> None:
         """Handle a consensus message.
 
         A tombstone of the tablet is loaded and gets it. If nothing of the tablet is on this node, the message has no
@@ -139,6 +139,7 @@ class PeerTraffic:
         tablet and does not know a newer config. Also if this process serves no tombstones and has no replica."""
         message = self._codec.decode(frames)
         self.members.heard(sender, self._turns.now_us())
+        self.heartbeats.heard(sender, incarnation_id)
         replica = self._replicas.get(message.header.tablet_id)
         if replica is None:
             self._to_voter(sender, message)

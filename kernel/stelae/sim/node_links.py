@@ -110,7 +110,7 @@ class NodeLink:
             return
         try:
             if message.kind == CONSENSUS:
-                traffic.consensus_arrived(message.sender, message.frames)
+                traffic.consensus_arrived(message.sender, message.incarnation_id, message.frames)
             elif message.kind == BEAT:
                 traffic.beat_arrived(message.sender, message.incarnation_id, message.frames)
             elif message.kind == BEAT_ACK:

@@ -139,6 +139,18 @@ def test_a_peer_that_runs_anew_has_lost_what_was_under_way_to_it_even_if_no_link
     assert len(leader.events) == 2
 
 
+def test_a_peer_that_ran_anew_before_its_first_answer_has_lost_what_was_under_way_to_it() -> None:
+    """It acknowledged an entry as its first run, and answers the first heartbeat as its second one."""
+    leader, follower = Node(), Node(red=(3, ""))
+    leader.leads(RED, 3, PEER)
+    leader.service.heard(PEER, FIRST_RUN)
+    exchange(leader, follower, 10, peer_run=SECOND_RUN)
+    assert leader.events == [(RED, PeerUnreachable(PEER))]
+    leader.service.heard(PEER, FIRST_RUN)  # It was overtaken by the answer.
+    exchange(leader, follower, 20, peer_run=SECOND_RUN)
+    assert leader.events == [(RED, PeerUnreachable(PEER))]
+
+
 def test_an_answer_to_an_older_version_says_nothing_about_what_has_changed_since() -> None:
     leader, follower = Node(), Node(red=(3, ""))
     leader.leads(RED, 3, PEER)

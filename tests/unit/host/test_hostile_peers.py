@@ -91,7 +91,7 @@ def _arrive(world: World, draw: Draw, rng: random.Random, sender: NodeId, config
                     )
                     for n in range(int(rng.random() * 3))
                 ]
-                world.traffic.consensus_arrived(sender, world.codec.encode(guard, message, entries))
+                world.traffic.consensus_arrived(sender, RUN, world.codec.encode(guard, message, entries))
     except PeerError:
         return "refused"
     return "taken"

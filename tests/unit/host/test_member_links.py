@@ -158,7 +158,9 @@ def test_a_sender_that_is_refused_is_linked_for_the_answer_and_not_for_ever(link
         next(iter(RaftEngine.message_types.values()))
     )
     with pytest.raises(PeerError):
-        node.traffic.consensus_arrived(C, node.codec.encode(PeerMessageHeader(RED, 2, ZERO, ZERO), message, ()))
+        node.traffic.consensus_arrived(
+            C, IncarnationId("1" * 16), node.codec.encode(PeerMessageHeader(RED, 2, ZERO, ZERO), message, ())
+        )
     assert C in links.open
     node.pass_beats(IDLE_BEATS + 1)
     assert C not in links.open
