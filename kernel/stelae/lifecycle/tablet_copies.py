@@ -2,7 +2,8 @@
 
 A leader repeats its request until the replica answers, so a request that is refused or whose copy was abandoned comes
 again (T5, T9). Copies run in a pool of their own: they take long, and votes must not wait for them. A deletion cancels
-the copy of its tablet (``TabletManager``)."""
+the copy of its tablet (``TabletManager``). So does a leader that has added this node again, as a witness: the copy was
+for its earlier membership, and would keep the witness from its log for as long as it takes."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.waiting_copies import WaitingCopies, WaitingCopy
 from stelae.spi.errors import Overloaded, StelaeError
 from stelae.spi.ids import TabletId
+from stelae.spi.members import MemberType
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class TabletCopies:
         The guards that need no file are applied at once, so requests beyond the slots cost little (T5)."""
         tablet, env = asked.tablet_id, self._env
         copying, now_us = tablet in self._running, env.node.turns.now_us()
+        if copying and _needs_no_copy(asked, self._running[tablet]):
+            self.cancel(tablet, "this node was removed, and added again as a PRE_WITNESS, which begins without a copy")
         cancelled, paused = self.holds.is_barred(tablet, now_us), self.holds.is_paused(tablet, now_us)
         slot = not copying and not cancelled and not paused and self._reserve(tablet)
         refused = refusal(
@@ -218,3 +222,13 @@ class TabletCopies:
         if len(self._refusals) >= REASONS_MAX:
             self._refusals.clear()
         self._refusals[tablet] = reason
+
+
+def _needs_no_copy(asked: StartCopy, running: TabletCopy | RowsCopy) -> bool:
+    """Whether a newer config makes this node a witness that begins with the log alone, unlike the running copy.
+
+    Over a tombstone or a lagging replica, a witness is copied, too."""
+    if not isinstance(running, TabletCopy) or not running.is_first:
+        return False
+    witness = MemberType.PRE_WITNESS
+    return asked.config > running.asked.config and asked.member_type is witness is not running.asked.member_type

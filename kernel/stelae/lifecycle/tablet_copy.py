@@ -74,6 +74,11 @@ class TabletCopy:
         return self.sequence.marked
 
     @property
+    def is_first(self) -> bool:
+        """Whether this node had nothing of the tablet: no replica and no tombstone. False until it has looked."""
+        return self._here is not None and self._here.state is TargetState.DOES_NOT_EXIST
+
+    @property
     def committed(self) -> bool:
         """Whether the superblock says READY."""
         return self.sequence.committed

@@ -13,9 +13,9 @@ from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.lifecycle.copy_orders import CopyOrders, OrderResult
 from stelae.lifecycle.waiting_copies import SILENT_US_MAX, WAITING_MAX, WaitingCopies
 from stelae.spi.errors import CallerError
-from stelae.spi.ids import TabletId
+from stelae.spi.ids import OpId, TabletId
 from stelae.spi.members import MemberType
-from tests.unit.lifecycle.copy_node import ASKED, CopyNode, check_complete, never_disk, tombstone_disk
+from tests.unit.lifecycle.copy_node import ASKED, CONFIG, CopyNode, check_complete, never_disk, tombstone_disk
 from tests.unit.lifecycle.disk_node import LAYOUT, OTHER, TABLET
 from tests.unit.lifecycle.test_tablet_copy import ADOPTED, network
 
@@ -136,6 +136,30 @@ def test_a_first_copy_that_is_cancelled_leaves_nothing() -> None:
     assert scene.results == [OrderResult(changed=(TABLET,))]
     left = {path for path in scene.node.disk.tree() if TABLET in path.split("/")[-1]} - set(tree)
     assert left == set()
+
+
+LATER = OpId(CONFIG.op_id.term, CONFIG.op_id.index + 2)
+WITNESS = {"member_type": MemberType.PRE_WITNESS, "config": LATER}
+
+
+@pytest.mark.parametrize(
+    ("disk", "asked", "ends"),
+    [
+        (never_disk, WITNESS, True),
+        (never_disk, {**WITNESS, "config": CONFIG.op_id}, False),  # Of the same membership, or an earlier one.
+        (never_disk, {**NEW, "config": LATER}, False),  # What was fetched for the earlier membership is what it needs.
+        (tombstone_disk, WITNESS, False),  # Over a tombstone a witness is copied, too.
+    ],
+)
+def test_a_first_copy_ends_if_the_node_was_added_again_as_a_witness(
+    disk: Callable[[], Any], asked: dict[str, Any], ends: bool
+) -> None:
+    def do(scene: Scene) -> None:
+        scene.node.copies.start(msgspec.structs.replace(ASKED, **asked))
+
+    copy = Scene(do, disk()).node.ask_until_end(**NEW)
+    assert copy.committed is not ends
+    assert ("added again as a PRE_WITNESS" in copy.control.why_cancelled) is ends
 
 
 def test_a_paused_copy_can_be_cancelled_and_its_pause_is_over() -> None:
