@@ -334,8 +334,10 @@ class ReadyExecutor:
            still saved, because the core has moved to those terms and will send messages in them.
         2. The cache and the core's view of the log are cut to the durable end: at most what the log writer reported,
            and below every replacement that became void.
-        3. The core gets ``PersistFailed``, then the replica ``log_failed``."""
+        3. The core gets ``PersistFailed``, then the replica ``log_failed``.
+        4. The commit indexes of Readies that waited for their append are passed on. The core does not repeat them."""
         durable_index = failed.durable.index
+        parked = [one for one in self._pipeline if one.step is _ReadyStep.SAVED and one.ready.id > origin.ready.id]
         for pending in self._pipeline:
             if pending.ready.id < origin.ready.id:
                 continue
@@ -352,6 +354,8 @@ class ReadyExecutor:
         self._note_replacements()
         self._sink.deliver(PersistFailed(origin.ready.id, durable_index))
         self._sink.log_failed(failed)
+        for pending in parked:
+            self._announce_commit(pending)
 
     def _note_replacements(self) -> None:
         """Compute from which index on the log on disk may differ from the log that the core knows.

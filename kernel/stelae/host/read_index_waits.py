@@ -21,13 +21,13 @@ class ReadIndexWaits:
         self._unconfirmed: dict[int, ReadDone] = {}
         self._waiting: list[tuple[int, ReadDone]] = []
 
-    def request(self, done: ReadDone) -> ReadRequest:
+    def request(self, done: ReadDone, *, by_lease: bool = True) -> ReadRequest:
         """Return the event that asks the core for a read index. ``done`` gets the result of the read.
 
         The result is the hybrid timestamp at which the read can be served, or an error."""
         token = next(self._tokens)
         self._unconfirmed[token] = done
-        return ReadRequest(token)
+        return ReadRequest(token, by_lease)
 
     def confirmed(self, token: int, index: int, applied_index: int) -> None:
         """Handle a read index that a majority confirmed: finish the read if ``index`` is applied, or let it wait."""

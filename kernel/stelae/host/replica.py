@@ -161,15 +161,15 @@ class Replica:
         self.writes.change_schema(schema, done)
         self._schedule_turn()
 
-    def read_index(self, done: Callable[[int | StelaeError], None]) -> None:
+    def read_index(self, done: Callable[[int | StelaeError], None], *, by_lease: bool = True) -> None:
         """Confirm leadership with a majority, and wait until everything committed before the call is applied.
 
         ``done`` gets the hybrid timestamp of the last applied entry, or an error. A scan at this timestamp is
-        linearizable (C14). ``read_index_waits`` has the waiting reads."""
+        linearizable (C14). Without ``by_lease``, a lease does not replace the messages to the majority."""
         if (refusal := self._refusal(needs_room=False)) is not None:
             done(refusal)
             return
-        self.deliver(self.reads.request(done))
+        self.deliver(self.reads.request(done, by_lease=by_lease))
 
     def transfer(self, to: NodeId | None, done: TransferDone) -> None:
         """Hand over leadership to a voter, or with ``None`` to the most up-to-date one.
@@ -179,6 +179,10 @@ class Replica:
         if (refusal := self._refusal(needs_room=False)) is not None:
             done(refusal)
             return
+        self._hand_over(to, done)
+
+    def _hand_over(self, to: NodeId | None, done: TransferDone) -> None:
+        self.collect_heartbeats()  # The core hands over to voters that it heard lately only.
         self.deliver(self.transfers.request(to, done))
 
     def change_members(
@@ -205,9 +209,7 @@ class Replica:
         self.deliver(self.member_changes.request_abort(done))
 
     def deliver(self, event: Event) -> None:
-        """Queue an event for the core's next step.
-
-        An event that can wait starts no turn: it rides on the next one. About half of all events can wait."""
+        """Queue an event for the core's next step. About half of all events can wait, and start no turn for it."""
         if self._closed:
             return
         if not self._turn_due and not self._delayed and self.core.can_wait(event):
@@ -446,8 +448,7 @@ class Replica:
     def fail_after_handover(self, reason: str) -> None:
         """Fail for a reason that does not concern the log, such as damage in the store. Clients are refused at once.
 
-        The log of a leader is sound in this case. So a leader first hands over its leadership, which takes an election
-        timeout at most, and then fails."""
+        A leader first hands over its leadership, because its log is sound. This takes an election timeout at most."""
         if self._closed or self._failing:
             return
         self._failing = reason
@@ -455,7 +456,7 @@ class Replica:
             self.fail(reason)
             return
         log.error("replica hands over before it fails tablet=%s reason=%s", self.tablet_id, reason)
-        self.deliver(self.transfers.request(None, lambda _error: self._ports.turns.defer(lambda: self.fail(reason))))
+        self._hand_over(None, lambda _error: self._ports.turns.defer(lambda: self.fail(reason)))
 
     def fail(self, reason: str) -> None:
         """Stop this replica for good. The node and its other tablets continue."""
@@ -473,9 +474,8 @@ class Replica:
             self._timer = None
         self._events = []
         self._ports.heartbeats.set_beats(self.tablet_id, Beats(self.status.term, ()))
-        waiting = (self.writes.fail_all, self.reads.fail_all, self.transfers.fail_all, self.member_changes.fail_all)
-        for fail_all in waiting:
-            fail_all(error)
+        for waiting in (self.writes, self.reads, self.transfers, self.member_changes):
+            waiting.fail_all(error)
 
     def retry_later(self, call: Callable[[], None]) -> None:
         """Call ``call`` after ``REPAIR_INTERVAL_US``, unless the replica is closed by then."""

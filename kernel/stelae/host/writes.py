@@ -197,7 +197,10 @@ class WritePath:
             owner.decide(answers)
 
     def fail_all(self, error: StelaeError) -> None:
-        """Fail all requests."""
+        """Fail all requests, also those that no turn has proposed yet."""
+        for _, owners in self._batcher.build() if len(self._batcher) else ():
+            for owner in owners:
+                owner.fail(error)
         for owners in list(self._proposed.values()):
             for owner in owners:
                 owner.fail(error)

@@ -45,6 +45,9 @@ class ReadRequest(msgspec.Struct, frozen=True, gc=False):
     """Ask for a read index. The answer is in ``Ready.reads_ready``, or is a rejection of the token."""
 
     token: int
+    #: Whether a lease of the leader may answer. Otherwise a majority gets messages first, which carry this node's
+    #: clock: a later leader then stamps its entries above it (``durability.md`` rule 14).
+    by_lease: bool = True
 
 
 class Persisted(msgspec.Struct, frozen=True, gc=False):

@@ -75,12 +75,13 @@ class ClientRequests:
         if refusal is not None:
             state.reject(event.token, refusal)
         elif leadership is not None:
-            self._queue_or_answer(leadership, event.token)
+            self._queue_or_answer(leadership, event)
 
-    def _queue_or_answer(self, leadership: LeaderState, token: int) -> None:
+    def _queue_or_answer(self, leadership: LeaderState, event: ReadRequest) -> None:
         """Answer a read by the lease, or queue it."""
-        state, lease = self._state, leadership.lease
-        if lease.is_valid(state.now_us) and leadership.handover is None and not state.time_held_back:
+        state, lease, token = self._state, leadership.lease, event.token
+        may_answer = event.by_lease and leadership.handover is None and not state.time_held_back
+        if may_answer and lease.is_valid(state.now_us):
             state.ready.reads_ready.append(ReadReady(token, state.commit))
             if lease.ends_soon(state.now_us):
                 leadership.reads.need_round()

@@ -26,9 +26,11 @@ class Replica:
         self.last = last
         self.core = SimpleNamespace(status=lambda: SimpleNamespace(last=OpId(1, self.last)))
         self.waiting: list[Callable[[int | StelaeError], None]] = []
+        self.by_lease: list[bool] = []
 
-    def read_index(self, done: Callable[[int | StelaeError], None]) -> None:
+    def read_index(self, done: Callable[[int | StelaeError], None], *, by_lease: bool = True) -> None:
         self.waiting.append(done)
+        self.by_lease.append(by_lease)
 
     def confirm(self, result: int | StelaeError = 0) -> None:
         self.waiting.pop(0)(result)
@@ -105,6 +107,7 @@ def test_a_leader_waits_for_the_entries_that_its_log_held_when_it_took_the_time(
     replica.applier.applied = OpId(1, 7)
     replica.confirm()
     assert said == [timestamp(1000)] and not replica.waiting
+    assert replica.by_lease == [False, False, False], "the majority must see the leader's clock"
 
 
 def test_a_leader_that_was_deposed_meanwhile_serves_nothing() -> None:

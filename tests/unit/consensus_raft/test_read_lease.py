@@ -140,6 +140,16 @@ def test_without_a_bound_on_drift_or_a_promise_every_read_is_confirmed(settings:
     assert not read(solo, 2, 1001)
 
 
+def test_a_read_that_needs_the_messages_is_not_answered_by_the_lease() -> None:
+    """A snapshot above the applied time: a majority must see this leader's clock before it is served (rule 14)."""
+    solo = leader()
+    confirmed(solo, 1000)
+    solo.step(Tick(1001), ReadRequest(2, by_lease=False))
+    assert [ready.token for r in solo.fresh for ready in r.reads_ready] == [] and solo.to(A)
+    answer(solo)
+    assert [ready.token for r in solo.fresh for ready in r.reads_ready] == [2]
+
+
 def test_while_the_time_is_held_back_the_lease_does_not_count() -> None:
     """A full disk: the leader's clock shows an earlier time than it is."""
     solo = leader()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stelae.spi.consensus import Ready
 from stelae.spi.consensus_events import Persisted, PersistFailed
 from stelae.spi.errors import ClockError, Full, SyncFailed
@@ -64,6 +66,26 @@ def test_a_commit_that_came_with_a_refused_append_is_announced_all_the_same() ->
     bench.clock_error = ClockError("the ceiling cannot be raised")
     bench.run(Ready(id=1, append=append(new_entry(6)), commit=5))
     assert bench.log == ["commit 5"] and bench.events == [PersistFailed(1, 5)]
+
+
+@pytest.mark.parametrize("refused", ["clock", "failed already", "queue full"])
+def test_a_commit_behind_a_refused_append_is_announced_when_an_earlier_append_fails(refused: str) -> None:
+    """The core does not repeat it, so a follower of an idle tablet never applied the entry."""
+    bench = Bench(last=op(5), queue_bytes_max=1 if refused == "queue full" else 1 << 20)
+    bench.run(Ready(id=1, append=append(new_entry(6)), commit=6))
+    failed = Failed(Full("no space", path=""), op(5))
+    ended = None
+    if refused == "failed already":  # The driver knows it, and its word is on the way to the loop.
+        ended = bench.writer.complete(bench.writer.take_work(), {LOG: failed})
+    bench.clock_error = ClockError("the ceiling cannot be raised") if refused == "clock" else None
+    bench.run(Ready(id=2, append=append(new_entry(7)), commit=7))
+    assert "commit 7" not in bench.log
+    bench.clock_error = None
+    if ended is None:
+        bench.disk(failed)
+    else:
+        bench._post(ended)
+    assert "commit 7" in bench.log and bench.executor.idle
 
 
 def test_a_committed_config_waits_for_the_replacement_of_a_durable_suffix() -> None:

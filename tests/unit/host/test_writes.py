@@ -258,6 +258,12 @@ def test_every_caller_hears_once_when_the_replica_stops(world: World) -> None:
     assert len(world.replies) == 2
 
 
+def test_a_write_that_no_turn_has_proposed_yet_is_answered_when_the_replica_fails(world: World) -> None:
+    world.write((1, 10))
+    world.path.fail_all(Unavailable("the disk failed"))
+    assert [type(reply) for reply in world.replies] == [Unavailable]
+
+
 def test_a_new_client_is_pushed_back_while_every_known_one_may_still_retry(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

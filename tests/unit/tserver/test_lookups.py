@@ -64,7 +64,7 @@ class Replica:
         self.core = SimpleNamespace(status=lambda: SimpleNamespace(last=stored.store.applied))
         self.reads: list[Callable[[Any], None]] = []
 
-    def read_index(self, done: Callable[[Any], None]) -> None:
+    def read_index(self, done: Callable[[Any], None], *, by_lease: bool = True) -> None:
         self.reads.append(done)
 
     def confirm(self, outcome: Any = AT) -> None:

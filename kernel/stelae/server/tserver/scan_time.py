@@ -121,11 +121,12 @@ def confirm_as_leader(node: ReadNode, replica: Replica, at: int, done: Chosen) -
         elif replica.applier.applied.index >= last:
             done(at)
         elif left:
-            replica.read_index(confirmed)
+            replica.read_index(confirmed, by_lease=False)
         else:
             done(Unavailable("the entries below the snapshot are not applied yet; try again"))
 
-    replica.read_index(confirmed)
+    # A lease does not do: its holder sends nothing, so a later leader might stamp entries below ``at``.
+    replica.read_index(confirmed, by_lease=False)
 
 
 def _ahead(at: int, now: int, error_ms_max: int) -> StelaeError:
