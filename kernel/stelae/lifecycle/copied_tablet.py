@@ -164,6 +164,7 @@ class CopiedTablet:
                 self._tombstones.release(self._tablet_id)
         if self._tablet_id not in self._node.replicas:
             raise StorageError(f"the copied replica does not start: {self._loader.failed.get(self._tablet_id)}")
+        self._loader.forget_failure(self._tablet_id)
 
     def _final_metadata(self) -> Steps[ConsensusRecord]:
         """Return the consensus metadata once no save of it is in progress. The voter is held."""

@@ -12,13 +12,14 @@ from stelae.lifecycle.copy_facts import CopyFacts, RowsForm
 from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode
 from stelae.lifecycle.offer_check import contradiction
 from stelae.spi.copy_plan import CopySnapshot, Fences
-from stelae.spi.ids import ZERO, OpId, TabletId
+from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyFences:
     """What a snapshot must have reached, and what this node can use."""
 
+    node_id: NodeId  #: This node.
     op_ids: Fences
     leader_config: OpId  #: The config that the leader named when it asked for the copy. It lists this node.
     consensus: str  #: Name of the node's consensus engine.
@@ -34,6 +35,11 @@ class CopyFences:
         behind = self.op_ids.refusal(snapshot)
         if behind is not None:
             return CopyRefusal(code, f"{behind}; another source must be used, or this one must catch up")
+        config = snapshot.committed_config
+        if config.op_id > self.leader_config and config.member(self.node_id) is None:
+            # A replica with this config would stay for ever: no later one tells the masters that it is left over.
+            fact = f"config {config.op_id} does not list this node, which config {self.leader_config} did"
+            return CopyRefusal(CopyRefusalCode.NOT_A_MEMBER, f"{fact}: it was removed")
         if (lacks := self._lacks_config(snapshot)) is not None:
             return CopyRefusal(CopyRefusalCode.SOURCE_CONFIG_OLD, f"{lacks}; another source must be used")
         return self._unusable(CopyFacts.from_bytes(snapshot.facts), snapshot)

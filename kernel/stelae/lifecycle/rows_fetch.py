@@ -119,6 +119,7 @@ class RowsFetch:
         node, replica = self._env.node, self._replica
         refused = yield OffLoop(lambda: inconsistent(snapshot, self._asked.tablet_id))
         fences = CopyFences(
+            node_id=node.node_id,
             op_ids=Fences(tombstone=ZERO, config_op_id=replica.status.committed_config.op_id),
             leader_config=self._asked.config,
             consensus=node.config.consensus.name,

@@ -144,6 +144,8 @@ class TabletCopy:
         wrong = yield OffLoop(lambda: inconsistent(snapshot, self.asked.tablet_id))
         wrong = wrong or self._fence_refusal(self._last_op_id())
         if wrong is not None:
+            if wrong.code is CopyRefusalCode.NOT_A_MEMBER:
+                self.sequence.rounds = 0  # No other source changes that.
             self.reason = str(wrong)
             return CopyStepOutcome.REFUSED
         self._facts = CopyFacts.from_bytes(self._snapshot.facts)
@@ -183,6 +185,7 @@ class TabletCopy:
         node = self._env.node
         assert self._here is not None
         fences = CopyFences(
+            node_id=node.node_id,
             op_ids=self._fences(last),
             leader_config=self.asked.config,
             consensus=node.config.consensus.name,

@@ -250,6 +250,12 @@ class TabletLoader:
     def _fail_found(self, found: TabletFinding, reason: str) -> None:
         self.fail(found.tablet_id, reason, None if found.consensus is None else found.consensus.committed_config)
 
+    def forget_failure(self, tablet_id: TabletId) -> None:
+        """Note that a tablet is sound again: its replica runs, or what was wrong with it is removed."""
+        self.failed.pop(tablet_id, None)
+        self.failed_configs.pop(tablet_id, None)
+        self.damaged.discard(tablet_id)
+
     def fail(self, tablet_id: TabletId, reason: str, config: TabletConfig | None = None) -> None:
         """Keep a tablet offline. The node serves the others. ``config``: its committed config, if that is known."""
         self.failed[tablet_id] = reason

@@ -168,14 +168,15 @@ class TabletManager:
         yield from self._host(new.id, campaign=False)
 
     def _check_absent(self, tablet_id: TabletId) -> Steps[None]:
-        """Check that the tablet was never on this node. What a creation without rows has left is removed first.
+        """Check that the tablet was never on this node. What a creation without rows or a first copy has left is
+        removed first.
 
-        Such a creation was cut short by an error, as of a full disk. It has promised nothing."""
+        It was cut short by an error, as of a full disk, and has promised nothing."""
         found = yield from self.look(tablet_id)
         block = found.superblock
-        if found.decision.action is StartupAction.REMOVE and block is not None and block.log_only:
+        if found.decision.action is StartupAction.REMOVE and block is not None:
             yield from abandon_copy(self._node.files, self._node.layout, block, keep_stage=True)
-            self._loader.failed.pop(tablet_id, None)
+            self._loader.forget_failure(tablet_id)
             return
         if found.decision.action is StartupAction.TOMBSTONE:
             raise TabletExists(f"tablet {tablet_id} was on this node and was deleted; a new tablet needs a new id")

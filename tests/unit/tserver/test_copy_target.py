@@ -12,6 +12,7 @@ import pytest
 from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
 from stelae.host.superblock import PartitionBounds
 from stelae.lifecycle.copy_facts import CopyFacts, RowsForm
+from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.partition.schema import HashLevel, PartitionSchema
 from stelae.protocol.catalog_names import SYSTEM_TABLET
@@ -154,4 +155,12 @@ def test_a_copy_whose_request_is_still_being_checked_is_not_reported(server: Ser
     running.running = {ASKED.tablet_id: copy}
     assert server.service.running == {}
     copy.admitted = True
+    assert server.service.running == {ASKED.tablet_id: copy}
+
+
+def test_a_copy_of_rows_is_reported_for_its_replica_stops_at_the_end(server: Server) -> None:
+    """For that moment a witness was reported as deleted, and the masters added another member."""
+    copy = RowsCopy.__new__(RowsCopy)
+    running: Any = server.service._copies
+    running.running = {ASKED.tablet_id: copy}
     assert server.service.running == {ASKED.tablet_id: copy}

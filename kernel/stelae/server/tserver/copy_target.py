@@ -66,13 +66,13 @@ class CopyTargetService:
         self.transport: CopyTarget | None = None  #: Set by ``start``, if the settings choose a transport.
 
     @property
-    def running(self) -> Mapping[TabletId, TabletCopy]:
-        """The copies in progress whose tablets have no running replica meanwhile.
+    def running(self) -> Mapping[TabletId, TabletCopy | RowsCopy]:
+        """The copies in progress. Tablets have no running replica meanwhile, but those whose rows are copied mostly do.
 
         One whose request is still being checked does not count: masters would take a first member that has not begun
         for one that has had a replica."""
         running = self._in_progress
-        return {tablet: copy for tablet, copy in running.items() if isinstance(copy, TabletCopy) and copy.admitted}
+        return {tablet: copy for tablet, copy in running.items() if isinstance(copy, RowsCopy) or copy.admitted}
 
     def lost_tablets(self) -> Mapping[TabletId, bool]:
         """Forget what is here again, and return the tablets of which nothing is here (``TabletCopies.lost``)."""
