@@ -18,7 +18,7 @@ from typing import Protocol, assert_never
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.ports import Timer
 from stelae.lifecycle.tablet_loader import TabletLoader
-from stelae.protocol.actions import ACTION, ServerAction, encode_action
+from stelae.protocol.actions import ACTION, ChangeConfig, ServerAction, encode_action
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.rows.limits import LimitSettings
 from stelae.server.limits import limits_of
@@ -355,6 +355,9 @@ class Master:
             node.messenger.add_peer(action.node_id, effect.address)
         call = node.messenger.call(action.node_id, ACTION, [encode_action(action)], deadline_ms=ACTION_MS)
         node.metrics.count("master_actions_sent")
+        if isinstance(action, ChangeConfig):
+            what = (action.tablet_id, action.change, action.member, action.member_type, action.cas)
+            log.info("change of members asked for tablet=%s change=%s member=%s type=%s config=%s", *what)
         call.add_done_callback(lambda answer: _note_refusal(action, answer, node.metrics))
 
 
